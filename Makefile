@@ -1,0 +1,43 @@
+# Every target works on a fresh clone: the virtual environment is made when it is missing.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint typecheck run sandbox clean bench
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): setup.cfg constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## Watch real manifests being scheduled whole or not at all (under a minute)
+	$(BIN)/allaboard demo
+
+test: $(READY) ## Run every test
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## Check style (ruff) and the layers of the architecture (import-linter)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+typecheck: $(READY) ## Check types (mypy, strict)
+	$(BIN)/mypy
+
+run: $(READY) ## Run the operator on the cluster that KUBECONFIG names
+	$(BIN)/kopf run operator/main.py -A
+
+sandbox: $(READY) ## Serve a sandbox cluster for kubectl until interrupted
+	$(BIN)/allaboard sandbox
+
+bench: $(READY) ## Run the benchmarks
+	for benchmark in benchmarks/bench_*.py; do $(BIN)/python $$benchmark || exit 1; done
+
+clean: ## Remove the virtual environment and everything built
+	rm -rf $(VENV) build dist operator/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The allaboard command, which is also kubectl-allaboard."""

@@ -1,0 +1,1 @@
+"""The Kubernetes API: credentials, watching, the live view, binding."""

@@ -1,0 +1,1 @@
+"""Who belongs to which gang, and how far each gang has come."""

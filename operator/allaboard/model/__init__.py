@@ -1,0 +1,1 @@
+"""Records and arithmetic of what Kubernetes schedules. No I/O, no clock."""

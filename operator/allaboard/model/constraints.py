@@ -1,0 +1,162 @@
+"""Where a pod may run: the part of its spec that filters nodes, in comparable form.
+
+Two pods with equal ``Constraints`` and requests are interchangeable for placement: that is what makes a *role*.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from allaboard.model.errors import MalformedError
+from allaboard.model.fields import integer, items, labels, mapping, text, texts
+from allaboard.model.requests import RawObject, Requests, pod_requests
+
+_NODE_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt (apimachinery selection operators)."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """All expressions and fields must match; a term with neither matches no node."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """An empty ``key`` with Exists tolerates every taint; an empty ``effect`` every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HostPort:
+    """A port of the node itself. ``0.0.0.0`` conflicts with every address on the same protocol and port."""
+
+    ip: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingSpec:
+    """What one pod asks of a node. Equal specs are one role.
+
+    ``affinity`` is ``None`` without required node affinity; otherwise one of the terms must match, and no terms match no node.
+    ``claims`` are PersistentVolumeClaims by name; ``volumes`` holds the node affinity of each bound one, filled in when a placement
+    is prepared: every entry must have a matching term. ``unsupported`` says in words what can't be honoured yet: such pods are refused.
+    """
+
+    requests: Requests
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[NodeSelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    claims: tuple[str, ...] = ()
+    volumes: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+    unsupported: tuple[str, ...] = ()
+
+    def amount(self, resource: str) -> int:
+        """How much of ``resource`` is requested."""
+        return dict(self.requests).get(resource, 0)
+
+
+def scheduling_spec_from(raw: RawObject) -> SchedulingSpec:
+    """The scheduling part of a raw Pod. Raises ``MalformedError``."""
+    spec = mapping(raw, "spec")
+    affinity = mapping(spec, "affinity", "spec.")
+    return SchedulingSpec(
+        requests=pod_requests(raw),
+        node_selector=tuple(sorted(labels(spec, "nodeSelector", "spec.").items())),
+        affinity=_node_affinity(affinity),
+        tolerations=tuple(
+            Toleration(
+                key=text(toleration, "key", path=path),
+                operator=text(toleration, "operator", "Equal", path),
+                value=text(toleration, "value", path=path),
+                effect=text(toleration, "effect", path=path),
+            )
+            for path, toleration in items(spec, "tolerations", "spec.")
+        ),
+        host_ports=tuple(sorted(set(_host_ports(spec)))),
+        claims=_claims(spec),
+        unsupported=tuple(_unsupported(spec, affinity)),
+    )
+
+
+def node_selector_terms(parent: Mapping[str, object], path: str) -> tuple[NodeSelectorTerm, ...]:
+    """The ``nodeSelectorTerms`` of a required node affinity, a pod's or a volume's. Raises ``MalformedError``."""
+    return tuple(
+        NodeSelectorTerm(
+            expressions=tuple(_requirements(term, "matchExpressions", where)),
+            fields=tuple(_requirements(term, "matchFields", where)),
+        )
+        for where, term in items(parent, "nodeSelectorTerms", path)
+    )
+
+
+def _node_affinity(affinity: Mapping[str, object]) -> tuple[NodeSelectorTerm, ...] | None:
+    path = "spec.affinity.nodeAffinity."
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    node_affinity = mapping(affinity, "nodeAffinity", "spec.affinity.")
+    if node_affinity.get(key) is None:
+        return None
+    return node_selector_terms(mapping(node_affinity, key, path), f"{path}{key}.")
+
+
+def _requirements(term: Mapping[str, object], key: str, path: str) -> Iterator[Requirement]:
+    for where, expression in items(term, key, path):
+        operator = text(expression, "operator", path=where)
+        if operator not in _NODE_OPERATORS:
+            raise MalformedError(f"{where}operator", f"{operator!r} is not one of {', '.join(sorted(_NODE_OPERATORS))}")
+        yield Requirement(text(expression, "key", path=where), operator, texts(expression, "values", where))
+
+
+def _host_ports(spec: Mapping[str, object]) -> Iterator[HostPort]:
+    """Ports of containers and sidecars. With hostNetwork the API server sets hostPort from containerPort, so a manifest gets the same."""
+    on_host_network = bool(spec.get("hostNetwork"))
+    sidecars = (pair for pair in items(spec, "initContainers", "spec.") if pair[1].get("restartPolicy") == "Always")
+    for path, container in chain(items(spec, "containers", "spec."), sidecars):
+        for where, port in items(container, "ports", path):
+            number = integer(port, "hostPort", path=where) or (integer(port, "containerPort", path=where) if on_host_network else 0)
+            if number:
+                yield HostPort(text(port, "hostIP", path=where) or "0.0.0.0", text(port, "protocol", "TCP", where), number)  # noqa: S104
+
+
+def _claims(spec: Mapping[str, object]) -> tuple[str, ...]:
+    found = set()
+    for path, volume in items(spec, "volumes", "spec."):
+        claim = mapping(volume, "persistentVolumeClaim", path)
+        if claim:
+            found.add(text(claim, "claimName", path=f"{path}persistentVolumeClaim."))
+    return tuple(sorted(found))
+
+
+def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object]) -> Iterator[str]:
+    """What would be wrong to ignore and isn't understood yet. Preferences may be ignored; requirements may not."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    for kind, words in (("podAffinity", "required pod affinity"), ("podAntiAffinity", "required pod anti-affinity")):
+        if mapping(affinity, kind, "spec.affinity.").get(required):
+            yield f"{words} is not supported"
+    for path, constraint in items(spec, "topologySpreadConstraints", "spec."):
+        if text(constraint, "whenUnsatisfiable", "DoNotSchedule", path) == "DoNotSchedule":
+            yield "topology spread constraints with DoNotSchedule are not supported"
+            break
+    if spec.get("resourceClaims"):
+        yield "resource claims (DRA) are not supported"
+    for path, volume in items(spec, "volumes", "spec."):
+        if mapping(volume, "ephemeral", path):
+            yield "generic ephemeral volumes are not supported"
+            break

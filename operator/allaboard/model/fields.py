@@ -1,0 +1,78 @@
+"""Reading fields of raw Kubernetes objects, so that a wrong type is reported with its path instead of raised as ``TypeError``.
+
+Null counts as absent everywhere, as it does for the API server.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from allaboard.model.errors import MalformedError
+
+
+def mapping(parent: Mapping[str, object], key: str, path: str = "") -> Mapping[str, object]:
+    """The object under ``key``; empty when absent or null."""
+    value = parent.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise MalformedError(f"{path}{key}", f"{value!r} is not an object")
+    return value
+
+
+def sequence(parent: Mapping[str, object], key: str, path: str = "") -> Sequence[object]:
+    """The list under ``key``; empty when absent or null."""
+    value = parent.get(key)
+    if value is None:
+        return ()
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise MalformedError(f"{path}{key}", f"{value!r} is not a list")
+    return value
+
+
+def items(parent: Mapping[str, object], key: str, path: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
+    """The objects of the list under ``key``, each with its path."""
+    for index, value in enumerate(sequence(parent, key, path)):
+        where = f"{path}{key}[{index}]"
+        if not isinstance(value, Mapping):
+            raise MalformedError(where, f"{value!r} is not an object")
+        yield f"{where}.", value
+
+
+def text(parent: Mapping[str, object], key: str, default: str = "", path: str = "") -> str:
+    """The string under ``key``."""
+    value = parent.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise MalformedError(f"{path}{key}", f"{value!r} is not a string")
+    return value
+
+
+def integer(parent: Mapping[str, object], key: str, default: int = 0, path: str = "") -> int:
+    """The whole number under ``key``."""
+    value = parent.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise MalformedError(f"{path}{key}", f"{value!r} is not a whole number")
+    return value
+
+
+def texts(parent: Mapping[str, object], key: str, path: str = "") -> tuple[str, ...]:
+    """The list of strings under ``key``."""
+    values = sequence(parent, key, path)
+    for index, value in enumerate(values):
+        if not isinstance(value, str):
+            raise MalformedError(f"{path}{key}[{index}]", f"{value!r} is not a string")
+    return tuple(str(value) for value in values)
+
+
+def labels(parent: Mapping[str, object], key: str, path: str = "") -> dict[str, str]:
+    """The string-to-string map under ``key``; null values are dropped."""
+    found: dict[str, str] = {}
+    for name, value in mapping(parent, key, path).items():
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise MalformedError(f"{path}{key}[{name}]", f"{value!r} is not a string")
+        found[name] = value
+    return found

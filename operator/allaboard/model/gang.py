@@ -1,0 +1,89 @@
+"""A gang: pods that start together or not at all. The words are those of the whole project.
+
+*quorum* = minMember less the members that have succeeded; *bound* = members with a node, neither terminating nor terminal;
+*missing* = what the quorum lacks. A gang is *whole* when nothing is missing, *absent* when nobody is bound, else *open*.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from allaboard.model.pod import Pod
+
+
+class Objective(StrEnum):
+    """What a placement should look like when several are possible."""
+
+    BINPACK = "binpack"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GangKey:
+    """A gang's identity. Gangs never span namespaces. ``kind`` tells a PodGroup from a single pod of the same name."""
+
+    namespace: str
+    name: str
+    kind: str = "PodGroup"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """One gang as it stands at one moment.
+
+    ``members`` are the pods of ours that name it, terminal ones included, oldest first. ``problem`` is set when it must be held:
+    it says what is wrong with which object. ``created`` is seconds since the epoch, of the PodGroup or of the oldest member.
+    """
+
+    key: GangKey
+    min_member: int
+    members: tuple[Pod, ...]
+    priority: int
+    created: float
+    objective: Objective
+    timeout_seconds: int
+    uid: str = ""
+    problem: str = ""
+
+    @property
+    def alive(self) -> tuple[Pod, ...]:
+        """Members that have not ended and aren't ending."""
+        return tuple(pod for pod in self.members if not (pod.is_terminal or pod.is_terminating))
+
+    @property
+    def bound(self) -> tuple[Pod, ...]:
+        """Members that have a node and keep it."""
+        return tuple(pod for pod in self.alive if pod.node_name)
+
+    @property
+    def candidates(self) -> tuple[Pod, ...]:
+        """Members that may be bound now."""
+        return tuple(pod for pod in self.members if pod.is_candidate)
+
+    @property
+    def succeeded(self) -> int:
+        """Members that have succeeded in the run that is going on: those that share a controller with a living member."""
+        runs = {pod.owner.uid for pod in self.alive if pod.owner}
+        return sum(1 for pod in self.members if pod.phase == "Succeeded" and pod.owner and pod.owner.uid in runs)
+
+    @property
+    def quorum(self) -> int:
+        """Members that must be bound for the gang to be whole."""
+        return max(0, self.min_member - self.succeeded)
+
+    @property
+    def missing(self) -> int:
+        """Members the quorum lacks."""
+        return max(0, self.quorum - len(self.bound))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing."""
+        return self.missing == 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether some members are bound and others, that it needs, are not."""
+        return bool(self.bound) and self.missing > 0

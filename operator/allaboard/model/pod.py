@@ -1,0 +1,170 @@
+"""A pod as the scheduler sees it: who it is, whether it counts, and what it asks."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from allaboard.model.constraints import SchedulingSpec, scheduling_spec_from
+from allaboard.model.errors import MalformedError
+from allaboard.model.fields import integer, items, labels, mapping, text
+from allaboard.model.requests import RawObject
+
+OPTION_PREFIX = "allaboard.dev/"
+"""Annotations under this prefix are options of ours; a pod's other annotations are not kept."""
+
+_Value = TypeVar("_Value", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller of a pod."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod at one resourceVersion.
+
+    ``created`` is seconds since the epoch. ``malformed`` is set, and ``spec`` empty, when the object could not be understood:
+    the pod is then shown as what it is instead of being lost.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    created: float
+    scheduler_name: str
+    node_name: str
+    phase: str
+    priority: int
+    spec: SchedulingSpec
+    labels: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    owner: Owner | None = None
+    group_name: str = ""
+    is_terminating: bool = False
+    is_gated: bool = False
+    malformed: str = ""
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it has ended and holds nothing any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it holds resources of a node; a terminating pod still does."""
+        return bool(self.node_name) and not self.is_terminal
+
+    @property
+    def is_candidate(self) -> bool:
+        """Whether a scheduler may bind it now. The phase alone says nothing: a bound pod that pulls images is Pending too."""
+        return not (self.node_name or self.is_terminating or self.is_gated or self.is_terminal)
+
+    def label(self, key: str) -> str | None:
+        """The value of a label, ``None`` without it."""
+        return next((value for name, value in self.labels if name == key), None)
+
+    def option(self, key: str) -> str | None:
+        """The value of the annotation ``allaboard.dev/<key>``, ``None`` without it."""
+        return next((value for name, value in self.options if name == key), None)
+
+
+class Interner:
+    """Makes equal values one object: 100,000 pods have a few hundred different specs between them.
+
+    Bounded, since tenants choose the values; forgetting one costs memory only.
+    """
+
+    def __init__(self, limit: int = 65_536) -> None:
+        self._limit = limit
+        self._known: dict[Hashable, Hashable] = {}
+
+    def __call__(self, value: _Value) -> _Value:
+        known = self._known.get(value)
+        if known is not None:
+            return known  # type: ignore[return-value]  # equal values of one type
+        if len(self._known) >= self._limit:
+            self._known.clear()
+        self._known[value] = value
+        return value
+
+
+_EMPTY_SPEC = SchedulingSpec(requests=(("pods", 1),))
+
+
+def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
+    """The record of a raw Pod; never raises for a malformed spec, which is noted in ``malformed``.
+
+    Raises ``MalformedError`` only when the pod has no usable metadata, so that nobody could be told.
+    """
+    intern = intern or Interner()
+    metadata = mapping(raw, "metadata")
+    name, namespace = text(metadata, "name", path="metadata."), text(metadata, "namespace", "default", "metadata.")
+    if not name:
+        raise MalformedError("metadata.name", "is missing")
+    spec, status = mapping(raw, "spec"), mapping(raw, "status")
+    malformed = ""
+    scheduling = _EMPTY_SPEC
+    priority = 0
+    pod_labels: dict[str, str] = {}
+    options: dict[str, str] = {}
+    try:
+        pod_labels = labels(metadata, "labels", "metadata.")
+        options = labels(metadata, "annotations", "metadata.")
+        priority = integer(spec, "priority", path="spec.")
+        scheduling = scheduling_spec_from(raw)
+    except MalformedError as error:
+        malformed = str(error)
+    return Pod(
+        namespace=intern(namespace),
+        name=name,
+        uid=text(metadata, "uid", path="metadata."),
+        resource_version=text(metadata, "resourceVersion", path="metadata."),
+        created=parse_time(text(metadata, "creationTimestamp", path="metadata.")),
+        scheduler_name=intern(text(spec, "schedulerName", "default-scheduler", "spec.")),
+        node_name=intern(text(spec, "nodeName", path="spec.")),
+        phase=intern(text(status, "phase", "Pending", "status.")),
+        priority=priority,
+        spec=intern(scheduling),
+        labels=intern(tuple(intern(pair) for pair in sorted(pod_labels.items()))),
+        options=intern(
+            tuple((key.removeprefix(OPTION_PREFIX), value) for key, value in sorted(options.items()) if key.startswith(OPTION_PREFIX))
+        ),
+        owner=intern(owner) if (owner := _controller(metadata)) else None,
+        group_name=intern(text(mapping(spec, "schedulingGroup", "spec."), "podGroupName", path="spec.schedulingGroup.")),
+        is_terminating=metadata.get("deletionTimestamp") is not None,
+        is_gated=bool(spec.get("schedulingGates")),
+        malformed=malformed,
+    )
+
+
+def parse_time(timestamp: str) -> float:
+    """Seconds since the epoch of an RFC 3339 time; 0 when it is absent or unreadable, so that it sorts as oldest."""
+    try:
+        return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+    except ValueError:
+        return 0.0
+
+
+def _controller(metadata: Mapping[str, object]) -> Owner | None:
+    for path, reference in items(metadata, "ownerReferences", "metadata."):
+        if reference.get("controller") is True:
+            return Owner(
+                api_version=text(reference, "apiVersion", path=path),
+                kind=text(reference, "kind", path=path),
+                name=text(reference, "name", path=path),
+                uid=text(reference, "uid", path=path),
+            )
+    return None

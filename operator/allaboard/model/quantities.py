@@ -1,0 +1,71 @@
+"""Kubernetes quantities (``250m``, ``1Gi``, ``1e3``) as exact numbers.
+
+Quantities are decimal text, so they are parsed to ``Fraction``: a float would turn ``0.1`` into something that rounds up to 101m.
+"""
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+
+from allaboard.model.errors import MalformedError
+
+_SUFFIXES: dict[str, Fraction] = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
+    **{suffix: Fraction(1024**power) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
+}
+# apimachinery resource/quantity.go: a signed decimal, then either a suffix or a decimal exponent.
+_QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,2}))?")
+_MAX_LENGTH = 64
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Fraction:
+    match = _QUANTITY.fullmatch(text)
+    if match is None or len(text) > _MAX_LENGTH:
+        raise ValueError(text)
+    number, suffix, exponent = match.groups()
+    if exponent is not None:
+        return Fraction(number) * Fraction(10) ** int(exponent)
+    return Fraction(number) * _SUFFIXES[suffix or ""]
+
+
+def parse_quantity(value: object, field: str = "quantity") -> Fraction:
+    """Read a quantity as the API server does; bare integers and floats are accepted.
+
+    Raises ``MalformedError`` naming ``field`` for anything else, negative amounts included: no request may be negative.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise MalformedError(field, f"{value!r} is not a quantity such as 500m, 2 or 16Gi")
+    try:
+        parsed = _parse(str(value).strip())
+    except ValueError:
+        raise MalformedError(field, f"{value!r} is not a quantity such as 500m, 2 or 16Gi") from None
+    if parsed < 0:
+        raise MalformedError(field, f"{value!r} is negative; a quantity must be 0 or more")
+    return parsed
+
+
+def resource_amount(resource: str, value: object, field: str = "quantity") -> int:
+    """A quantity of ``resource`` in the unit it is counted in: milli-cores for ``cpu``, bytes or pieces otherwise.
+
+    Rounds up, as ``MilliValue`` and ``Value`` of apimachinery do.
+    """
+    quantity = parse_quantity(value, field)
+    return ceil(quantity * 1000 if resource == "cpu" else quantity)
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """``amount`` of ``resource`` for people: ``2500m``, ``16Gi``, ``4``."""
+    if resource == "cpu":
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        for suffix in ("Ti", "Gi", "Mi", "Ki"):
+            unit = int(_SUFFIXES[suffix])
+            if amount and amount % unit == 0:
+                return f"{amount // unit}{suffix}"
+    return str(amount)

@@ -1,0 +1,44 @@
+"""The cluster at one moment, as arrays: what a search works on.
+
+Immutable by contract: the arrays are read-only views or copies, so a snapshot can be kept, compared and sent to another process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allaboard.model.constraints import HostPort
+from allaboard.model.node import Node
+
+Amounts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Nodes by name order, what they offer and what is taken.
+
+    ``allocatable`` and ``used`` are int64[nodes, resources], in the units of ``model.requests``; ``resources`` names the columns.
+    ``used`` counts pods of every scheduler and what we have assumed, so it may exceed ``allocatable``. ``host_ports`` gives the
+    ports taken on a node, by row of the node.
+    """
+
+    nodes: tuple[Node, ...]
+    resources: tuple[str, ...]
+    allocatable: Amounts
+    used: Amounts
+    host_ports: Mapping[int, frozenset[HostPort]] = field(default_factory=dict)
+
+    @property
+    def free(self) -> Amounts:
+        """int64[nodes, resources], negative where a node is over-committed."""
+        return self.allocatable - self.used
+
+    def row_of(self, node_name: str) -> int | None:
+        """The row of a node, ``None`` when it isn't there."""
+        return next((row for row, node in enumerate(self.nodes) if node.name == node_name), None)
+
+    def column_of(self, resource: str) -> int | None:
+        """The column of a resource, ``None`` when no node has it and no pod uses it."""
+        return self.resources.index(resource) if resource in self.resources else None

@@ -1,0 +1,1 @@
+"""The search for a placement of a whole gang. Pure: same input, same plan."""
