@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from allaboard.model.errors import MalformedError
-from allaboard.model.fields import integer, items, labels, mapping, text, texts
+from allaboard.model.errors import MalformedError, shown
+from allaboard.model.fields import boolean, integer, items, labels, mapping, sequence, text, texts
 from allaboard.model.requests import RawObject, Requests, pod_requests
 
 _NODE_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
@@ -120,13 +120,13 @@ def _requirements(term: Mapping[str, object], key: str, path: str) -> Iterator[R
     for where, expression in items(term, key, path):
         operator = text(expression, "operator", path=where)
         if operator not in _NODE_OPERATORS:
-            raise MalformedError(f"{where}operator", f"{operator!r} is not one of {', '.join(sorted(_NODE_OPERATORS))}")
+            raise MalformedError(f"{where}operator", f"{shown(operator)} is not one of {', '.join(sorted(_NODE_OPERATORS))}")
         yield Requirement(text(expression, "key", path=where), operator, texts(expression, "values", where))
 
 
 def _host_ports(spec: Mapping[str, object]) -> Iterator[HostPort]:
     """Ports of containers and sidecars. With hostNetwork the API server sets hostPort from containerPort, so a manifest gets the same."""
-    on_host_network = bool(spec.get("hostNetwork"))
+    on_host_network = boolean(spec, "hostNetwork", "spec.")
     sidecars = (pair for pair in items(spec, "initContainers", "spec.") if pair[1].get("restartPolicy") == "Always")
     for path, container in chain(items(spec, "containers", "spec."), sidecars):
         for where, port in items(container, "ports", path):
@@ -154,7 +154,7 @@ def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object]) -> 
         if text(constraint, "whenUnsatisfiable", "DoNotSchedule", path) == "DoNotSchedule":
             yield "topology spread constraints with DoNotSchedule are not supported"
             break
-    if spec.get("resourceClaims"):
+    if sequence(spec, "resourceClaims", "spec."):
         yield "resource claims (DRA) are not supported"
     for path, volume in items(spec, "volumes", "spec."):
         if mapping(volume, "ephemeral", path):

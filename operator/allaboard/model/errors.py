@@ -1,5 +1,7 @@
 """What can be wrong with an object somebody else wrote."""
 
+_SHOWN_LENGTH = 80
+
 
 class MalformedError(ValueError):
     """A field of an object can't be understood.
@@ -12,3 +14,12 @@ class MalformedError(ValueError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+
+def shown(value: object) -> str:
+    """``value`` as it may stand in a message: people wrote it, so it can be of any size or nesting."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an int of more than 4,300 digits has no repr
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[: _SHOWN_LENGTH - 3]}..."

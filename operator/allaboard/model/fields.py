@@ -5,7 +5,7 @@ Null counts as absent everywhere, as it does for the API server.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from allaboard.model.errors import MalformedError
+from allaboard.model.errors import MalformedError, shown
 
 
 def mapping(parent: Mapping[str, object], key: str, path: str = "") -> Mapping[str, object]:
@@ -14,7 +14,7 @@ def mapping(parent: Mapping[str, object], key: str, path: str = "") -> Mapping[s
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise MalformedError(f"{path}{key}", f"{value!r} is not an object")
+        raise MalformedError(f"{path}{key}", f"{shown(value)} is not an object")
     return value
 
 
@@ -24,7 +24,7 @@ def sequence(parent: Mapping[str, object], key: str, path: str = "") -> Sequence
     if value is None:
         return ()
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise MalformedError(f"{path}{key}", f"{value!r} is not a list")
+        raise MalformedError(f"{path}{key}", f"{shown(value)} is not a list")
     return value
 
 
@@ -33,7 +33,7 @@ def items(parent: Mapping[str, object], key: str, path: str = "") -> Iterator[tu
     for index, value in enumerate(sequence(parent, key, path)):
         where = f"{path}{key}[{index}]"
         if not isinstance(value, Mapping):
-            raise MalformedError(where, f"{value!r} is not an object")
+            raise MalformedError(where, f"{shown(value)} is not an object")
         yield f"{where}.", value
 
 
@@ -43,7 +43,7 @@ def text(parent: Mapping[str, object], key: str, default: str = "", path: str = 
     if value is None:
         return default
     if not isinstance(value, str):
-        raise MalformedError(f"{path}{key}", f"{value!r} is not a string")
+        raise MalformedError(f"{path}{key}", f"{shown(value)} is not a string")
     return value
 
 
@@ -53,7 +53,17 @@ def integer(parent: Mapping[str, object], key: str, default: int = 0, path: str 
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
-        raise MalformedError(f"{path}{key}", f"{value!r} is not a whole number")
+        raise MalformedError(f"{path}{key}", f"{shown(value)} is not a whole number")
+    return value
+
+
+def boolean(parent: Mapping[str, object], key: str, path: str = "") -> bool:
+    """The truth value under ``key``; false when absent or null."""
+    value = parent.get(key)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise MalformedError(f"{path}{key}", f"{shown(value)} is not true or false")
     return value
 
 
@@ -62,7 +72,7 @@ def texts(parent: Mapping[str, object], key: str, path: str = "") -> tuple[str, 
     values = sequence(parent, key, path)
     for index, value in enumerate(values):
         if not isinstance(value, str):
-            raise MalformedError(f"{path}{key}[{index}]", f"{value!r} is not a string")
+            raise MalformedError(f"{path}{key}[{index}]", f"{shown(value)} is not a string")
     return tuple(str(value) for value in values)
 
 
@@ -70,9 +80,11 @@ def labels(parent: Mapping[str, object], key: str, path: str = "") -> dict[str, 
     """The string-to-string map under ``key``; null values are dropped."""
     found: dict[str, str] = {}
     for name, value in mapping(parent, key, path).items():
+        if not isinstance(name, str):
+            raise MalformedError(f"{path}{key}", f"the key {shown(name)} is not a string")
         if value is None:
             continue
         if not isinstance(value, str):
-            raise MalformedError(f"{path}{key}[{name}]", f"{value!r} is not a string")
+            raise MalformedError(f"{path}{key}[{name}]", f"{shown(value)} is not a string")
         found[name] = value
     return found

@@ -30,11 +30,23 @@ class GangKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Why a gang must not be scheduled until somebody mends an object.
+
+    ``reason`` is a CamelCase word for events; ``pod`` is the pod to mend, ``None`` when it is the PodGroup or the gang as a whole.
+    """
+
+    reason: str
+    message: str
+    pod: Pod | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """One gang as it stands at one moment.
 
-    ``members`` are the pods of ours that name it, terminal ones included, oldest first. ``problem`` is set when it must be held:
-    it says what is wrong with which object. ``created`` is seconds since the epoch, of the PodGroup or of the oldest member.
+    ``members`` are the pods of ours that name it, terminal ones included, oldest first. ``created`` is seconds since the epoch, of
+    the PodGroup or of the oldest member. ``uid`` is the PodGroup's, or the pod's for a gang of one; empty without either.
     """
 
     key: GangKey
@@ -45,7 +57,7 @@ class Gang:
     objective: Objective
     timeout_seconds: int
     uid: str = ""
-    problem: str = ""
+    hold: Hold | None = None
 
     @property
     def alive(self) -> tuple[Pod, ...]:
@@ -82,6 +94,11 @@ class Gang:
     def is_whole(self) -> bool:
         """Whether nothing is missing."""
         return self.missing == 0
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one pod that named no group."""
+        return self.key.kind == "Pod"
 
     @property
     def is_open(self) -> bool:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allaboard.model.fields import items, labels, mapping, text
+from allaboard.model.errors import MalformedError
+from allaboard.model.fields import boolean, items, labels, mapping, text
 from allaboard.model.requests import RawObject, Requests, node_allocatable
 
 
@@ -37,8 +38,11 @@ def node_from(raw: RawObject) -> Node:
         condition.get("type") == "Ready" and condition.get("status") == "True"
         for _, condition in items(mapping(raw, "status"), "conditions", "status.")
     )
+    name = text(metadata, "name", path="metadata.")
+    if not name:
+        raise MalformedError("metadata.name", "is missing")
     return Node(
-        name=text(metadata, "name", path="metadata."),
+        name=name,
         uid=text(metadata, "uid", path="metadata."),
         allocatable=node_allocatable(raw),
         labels=labels(metadata, "labels", "metadata."),
@@ -46,6 +50,6 @@ def node_from(raw: RawObject) -> Node:
             Taint(text(taint, "key", path=path), text(taint, "value", path=path), text(taint, "effect", path=path))
             for path, taint in items(spec, "taints", "spec.")
         ),
-        is_unschedulable=bool(spec.get("unschedulable")),
+        is_unschedulable=boolean(spec, "unschedulable", "spec."),
         is_ready=ready,
     )

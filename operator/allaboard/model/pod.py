@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from allaboard.model.constraints import SchedulingSpec, scheduling_spec_from
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import integer, items, labels, mapping, text
+from allaboard.model.fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.requests import RawObject
 
 OPTION_PREFIX = "allaboard.dev/"
@@ -105,9 +105,9 @@ _EMPTY_SPEC = SchedulingSpec(requests=(("pods", 1),))
 
 
 def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
-    """The record of a raw Pod; never raises for a malformed spec, which is noted in ``malformed``.
+    """The record of a raw Pod; what it asks for may be malformed, which is noted in ``malformed``.
 
-    Raises ``MalformedError`` only when the pod has no usable metadata, so that nobody could be told.
+    Raises ``MalformedError`` only when even who the pod is and whose can't be read, so that nobody could be told.
     """
     intern = intern or Interner()
     metadata = mapping(raw, "metadata")
@@ -145,7 +145,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
         owner=intern(owner) if (owner := _controller(metadata)) else None,
         group_name=intern(text(mapping(spec, "schedulingGroup", "spec."), "podGroupName", path="spec.schedulingGroup.")),
         is_terminating=metadata.get("deletionTimestamp") is not None,
-        is_gated=bool(spec.get("schedulingGates")),
+        is_gated=bool(sequence(spec, "schedulingGates", "spec.")),
         malformed=malformed,
     )
 
@@ -154,7 +154,7 @@ def parse_time(timestamp: str) -> float:
     """Seconds since the epoch of an RFC 3339 time; 0 when it is absent or unreadable, so that it sorts as oldest."""
     try:
         return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
 
 

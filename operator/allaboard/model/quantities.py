@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from allaboard.model.errors import MalformedError
+from allaboard.model.errors import MalformedError, shown
 
 _SUFFIXES: dict[str, Fraction] = {
     "n": Fraction(1, 10**9),
@@ -19,8 +19,12 @@ _SUFFIXES: dict[str, Fraction] = {
     **{suffix: Fraction(1024**power) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
 }
 # apimachinery resource/quantity.go: a signed decimal, then either a suffix or a decimal exponent.
-_QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,2}))?")
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,2}))?")
 _MAX_LENGTH = 64
+
+
+LARGEST_AMOUNT = 2**50
+"""What larger amounts count as. No node has as much, and sums over thousands of pods stay within 64 bits."""
 
 
 @lru_cache(maxsize=4096)
@@ -34,29 +38,35 @@ def _parse(text: str) -> Fraction:
     return Fraction(number) * _SUFFIXES[suffix or ""]
 
 
+@lru_cache(maxsize=4096)
+def _parse_milli(text: str) -> int:
+    return ceil(_parse(text) * 1000)
+
+
 def parse_quantity(value: object, field: str = "quantity") -> Fraction:
     """Read a quantity as the API server does; bare integers and floats are accepted.
 
     Raises ``MalformedError`` naming ``field`` for anything else, negative amounts included: no request may be negative.
     """
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise MalformedError(field, f"{value!r} is not a quantity such as 500m, 2 or 16Gi")
-    try:
-        parsed = _parse(str(value).strip())
-    except ValueError:
-        raise MalformedError(field, f"{value!r} is not a quantity such as 500m, 2 or 16Gi") from None
-    if parsed < 0:
-        raise MalformedError(field, f"{value!r} is negative; a quantity must be 0 or more")
-    return parsed
+    return _parse(_checked(value, field))
+
+
+def milli_amount(value: object, field: str = "quantity") -> int:
+    """A quantity in thousandths, rounded up, which is how the API server stores the resources of a pod (defaults.go, ``RoundUp``)."""
+    return _parse_milli(_checked(value, field))
+
+
+def whole_amount(resource: str, milli: int) -> int:
+    """Thousandths of ``resource`` in the unit it is counted in: milli-cores for ``cpu``, bytes or pieces otherwise.
+
+    Rounds up, as ``Value`` of apimachinery does; add first and round then.
+    """
+    return min(milli if resource == "cpu" else -(-milli // 1000), LARGEST_AMOUNT)
 
 
 def resource_amount(resource: str, value: object, field: str = "quantity") -> int:
-    """A quantity of ``resource`` in the unit it is counted in: milli-cores for ``cpu``, bytes or pieces otherwise.
-
-    Rounds up, as ``MilliValue`` and ``Value`` of apimachinery do.
-    """
-    quantity = parse_quantity(value, field)
-    return ceil(quantity * 1000 if resource == "cpu" else quantity)
+    """A quantity of ``resource`` in the unit it is counted in. Raises ``MalformedError``."""
+    return whole_amount(resource, milli_amount(value, field))
 
 
 def format_amount(resource: str, amount: int) -> str:
@@ -69,3 +79,17 @@ def format_amount(resource: str, amount: int) -> str:
             if amount and amount % unit == 0:
                 return f"{amount // unit}{suffix}"
     return str(amount)
+
+
+def _checked(value: object, field: str) -> str:
+    """The text of a well-formed quantity that isn't negative."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise MalformedError(field, f"{shown(value)} is not a quantity such as 500m, 2 or 16Gi")
+    try:
+        text = str(value).strip()
+        parsed = _parse(text)
+    except ValueError:
+        raise MalformedError(field, f"{shown(value)} is not a quantity such as 500m, 2 or 16Gi") from None
+    if parsed < 0:
+        raise MalformedError(field, f"{shown(value)} is negative; a quantity must be 0 or more")
+    return text

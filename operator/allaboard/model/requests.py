@@ -7,14 +7,16 @@ asked for is never checked. Each pod also takes one of the node's ``pods``.
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
+from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import items, mapping, text
-from allaboard.model.quantities import resource_amount
+from allaboard.model.quantities import milli_amount, whole_amount
 
 Requests = tuple[tuple[str, int], ...]
 """Amount by resource name, sorted by name, without zeros."""
 
 RawObject = Mapping[str, object]
 _Amounts = dict[str, int]
+"""In thousandths of a unit, so that sums are rounded once, at the end."""
 
 
 def pod_requests(pod: RawObject) -> Requests:
@@ -52,19 +54,35 @@ def pod_requests(pod: RawObject) -> Requests:
     total = _larger(total, peak)
     pod_level = mapping(mapping(spec, "resources", "spec."), "requests", "spec.resources.")
     for resource, amount in _amounts(pod_level, "spec.resources.requests").items():
-        if resource in ("cpu", "memory") or resource.startswith("hugepages-"):
+        if _has_pod_level(resource):
             total[resource] = amount
     total = _sum(total, _amounts(mapping(spec, "overhead", "spec."), "spec.overhead"))
-    total["pods"] = 1
-    return as_requests(total)
+    return as_requests(_whole(total) | {"pods": 1})
 
 
 def default_requests(pod_spec: Mapping[str, object]) -> dict[str, object]:
-    """A copy of ``pod_spec`` with each container's missing requests set from its limits, resource by resource, as the API server does."""
+    """A copy of ``pod_spec`` with missing requests set from limits, resource by resource, as the API server does.
+
+    Per container, and for the pod as a whole: a limit of the pod becomes its request where no container asks for the resource.
+    Raises ``MalformedError`` for lists and objects that aren't.
+    """
     spec = dict(pod_spec)
+    asked: set[str] = set()
     for key in ("containers", "initContainers"):
         if spec.get(key) is not None:
-            spec[key] = [_with_default_requests(path, container) for path, container in items(spec, key, "spec.")]
+            containers = [_with_default_requests(path, container) for path, container in items(spec, key, "spec.")]
+            for container in containers:
+                asked |= mapping(mapping(container, "resources"), "requests").keys()
+            spec[key] = containers
+    resources = mapping(spec, "resources", "spec.")
+    # Huge pages can't be over-committed, so the pod's limit is its request whatever the containers say (defaults.go, defaultPodRequests).
+    limits = {
+        resource: amount
+        for resource, amount in _stated(resources, "limits", "spec.resources.").items()
+        if _has_pod_level(resource) and (resource not in asked or resource.startswith("hugepages-"))
+    }
+    if limits:
+        spec["resources"] = {**resources, "requests": limits | _stated(resources, "requests", "spec.resources.")}
     return spec
 
 
@@ -75,23 +93,36 @@ def as_requests(amounts: Mapping[str, int]) -> Requests:
 
 def node_allocatable(node: RawObject) -> Requests:
     """What a node has to give to pods."""
-    return as_requests(_amounts(mapping(mapping(node, "status"), "allocatable", "status."), "status.allocatable"))
+    return as_requests(_whole(_amounts(mapping(mapping(node, "status"), "allocatable", "status."), "status.allocatable")))
 
 
 def _with_default_requests(path: str, container: RawObject) -> dict[str, object]:
     resources = mapping(container, "resources", path)
-    limits = mapping(resources, "limits", f"{path}resources.")
-    requests = mapping(resources, "requests", f"{path}resources.")
-    stated = {resource: amount for resource, amount in chain(limits.items(), requests.items()) if amount is not None}
+    stated = _stated(resources, "limits", f"{path}resources.") | _stated(resources, "requests", f"{path}resources.")
     return {**container, "resources": {**resources, "requests": stated}} if stated else dict(container)
 
 
+def _stated(resources: RawObject, key: str, path: str) -> dict[str, object]:
+    return {resource: amount for resource, amount in mapping(resources, key, path).items() if amount is not None}
+
+
+def _has_pod_level(resource: object) -> bool:
+    """Whether a pod as a whole may ask for ``resource`` (component-helpers/resource/helpers.go, ``IsSupportedPodLevelResource``)."""
+    return resource in ("cpu", "memory") or str(resource).startswith("hugepages-")
+
+
 def _amounts(quantities: RawObject, path: str) -> _Amounts:
-    return {
-        resource: resource_amount(resource, quantity, f"{path}[{resource}]")
-        for resource, quantity in quantities.items()
-        if quantity is not None
-    }
+    amounts: _Amounts = {}
+    for resource, quantity in quantities.items():
+        if not isinstance(resource, str):
+            raise MalformedError(path, f"the key {shown(resource)} is not a string")
+        if quantity is not None:
+            amounts[resource] = milli_amount(quantity, f"{path}[{resource}]")
+    return amounts
+
+
+def _whole(amounts: _Amounts) -> dict[str, int]:
+    return {resource: whole_amount(resource, milli) for resource, milli in amounts.items()}
 
 
 def _held_by_container(pod: RawObject) -> dict[str, _Amounts]:

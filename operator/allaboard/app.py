@@ -1,0 +1,186 @@
+"""Wires the rooms together, starts them in order and stops them in reverse."""
+
+import asyncio
+import logging
+import socket
+from contextlib import AsyncExitStack
+from functools import partial
+from time import time
+from typing import Any
+
+from allaboard.cluster.bind import Binder
+from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.reflector import Reflector
+from allaboard.cluster.view import ClusterView, NodeStore, PodStore
+from allaboard.gangs.registry import GangDefaults, GangRegistry
+from allaboard.model.gang import GangKey
+from allaboard.model.node import node_from
+from allaboard.model.pod import Interner, pod_from
+from allaboard.placement import SearchSettings
+from allaboard.report.events import EventRecorder
+from allaboard.report.metrics import Metrics, serve
+from allaboard.report.writer import Writer
+from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.cycle import Scheduler
+from allaboard.scheduling.podgroups import PodGroupKeeper
+from allaboard.scheduling.queue import GangQueue, Order, order_of
+from allaboard.scheduling.workers import Searcher
+from allaboard.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+class App:
+    """One running scheduler. ``start`` returns at once; decisions begin when pods, nodes and PodGroups are known."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.view = ClusterView()
+        self.registry = GangRegistry(
+            settings.scheduler_names, settings.namespaces, GangDefaults(settings.objective, settings.schedule_timeout_seconds)
+        )
+        self.queue = GangQueue(self._order, backoff_initial=settings.backoff_initial_seconds, backoff_max=settings.backoff_max_seconds)
+        self.scheduling = asyncio.Event()
+        self._podgroups_listed = asyncio.Event()
+        self._reflectors: dict[str, Reflector] = {}
+        self._keeper: PodGroupKeeper | None = None
+        self._scheduler: Scheduler | None = None
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Connect, and start every room. Raises ``CredentialsError``, or ``OSError`` when the metrics port is taken."""
+        settings = self.settings
+        self._stack.enter_context(serve(self.metrics, settings.metrics_port))
+        server = await self._stack.enter_async_context(ApiServer.connect(settings.request_timeout_seconds))
+        searcher = self._stack.enter_context(
+            Searcher(
+                SearchSettings(**settings.search.model_dump()), workers=settings.workers, timeout_seconds=settings.search_timeout_seconds
+            )
+        )
+        writer = Writer()
+        controller = settings.scheduler_names[0]
+        events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
+        self._keeper = keeper = PodGroupKeeper(server, self.registry, writer)
+        binder = Binder(server, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts)
+        announcer = Announcer(server, events, keeper, writer, self.metrics, time)
+        self._scheduler = scheduler = Scheduler(
+            view=self.view,
+            registry=self.registry,
+            queue=self.queue,
+            searcher=searcher,
+            binder=binder,
+            announcer=announcer,
+            metrics=self.metrics,
+            dry_run=settings.dry_run,
+            batch_window=settings.batch_window_seconds,
+        )
+        self.view.listen(self.registry.observe_pod, None)
+        self.view.listen(scheduler.observe_pod, scheduler.observe_node)
+        self.registry.listen(self.queue.mark)
+        intern = Interner()
+        self._reflectors = {
+            "nodes": Reflector(server, "/api/v1/nodes", node_from, NodeStore(self.view)),
+            "pods": Reflector(server, "/api/v1/pods", lambda raw: pod_from(raw, intern), PodStore(self.view)),
+        }
+        self._measure(writer)
+        for name, reflector in self._reflectors.items():
+            self._spawn(f"reflect {name}", reflector.run())
+        self._spawn("write", writer.run())
+        self._spawn("resync", self._resync(keeper))
+        self._spawn("schedule", self._schedule(scheduler, searcher))
+
+    async def stop(self) -> None:
+        """Stop deciding first, then close connections and end the workers."""
+        for task in reversed(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._stack.aclose()
+
+    def observe_pod_group(self, event: str | None, raw: dict[str, Any]) -> None:
+        """Take what Kopf has heard about a PodGroup."""
+        if self._keeper is None:
+            return
+        if event == "DELETED":
+            self._keeper.forget(GangKey(raw["metadata"].get("namespace", "default"), raw["metadata"]["name"]))
+        else:
+            self._keeper.observe(raw)
+
+    def ring(self, raw: dict[str, Any]) -> None:
+        """Have the gang of a pod looked at; the facts come from the view."""
+        pod = self.view.pod(f"{raw['metadata'].get('namespace', 'default')}/{raw['metadata']['name']}")
+        key = self.registry.key_of(pod) if pod else None
+        if key is not None and pod is not None and pod.is_candidate:
+            self.queue.mark(key)
+
+    def health(self) -> dict[str, object]:
+        """How the operator is: what it knows, and how long ago it heard of it."""
+        silences = {name: round(reflector.silence_seconds, 1) for name, reflector in self._reflectors.items()}
+        return {
+            "ready": self.is_ready,
+            "silenceSeconds": silences,
+            "cache": dict(self.view.counts),
+            "gangs": dict(self.queue.sizes()),
+        }
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether everything has been listed and every watch is alive."""
+        stale = self.settings.stale_seconds
+        return self.scheduling.is_set() and all(reflector.silence_seconds < stale for reflector in self._reflectors.values())
+
+    async def _schedule(self, scheduler: Scheduler, searcher: Searcher) -> None:
+        """Decide nothing before everything is known."""
+        await searcher.warm_up()
+        for reflector in self._reflectors.values():
+            await reflector.synced.wait()
+        await self._podgroups_listed.wait()
+        logger.info("synced: %(nodes)d nodes, %(pods)d pods; scheduling begins", self.view.counts)
+        self.scheduling.set()
+        await scheduler.run()
+
+    async def _resync(self, keeper: PodGroupKeeper) -> None:
+        """PodGroups come from Kopf, which may lose a deletion; listing them now and then makes up for it."""
+        while True:
+            try:
+                await keeper.resync()
+                self._podgroups_listed.set()
+                await asyncio.sleep(self.settings.resync_seconds)
+            except ApiError as error:
+                logger.warning("PodGroups can't be listed: %s; trying again", error)
+                await asyncio.sleep(min(5.0, self.settings.resync_seconds))
+
+    def _order(self, key: GangKey) -> Order | None:
+        gang = self.registry.gang(key)
+        return order_of(gang) if gang else (True, 0, 0.0, key)
+
+    def _measure(self, writer: Writer) -> None:
+        sizes, counts, gauges = self.queue.sizes, self.view.counts, self.metrics.gauges
+        gauges("pending_podgroups", "Gangs by where they wait.", "queue", {name: partial(self._queued, name) for name in sizes()})
+        gauges("cache_size", "Objects known.", "type", {name: partial(self._known, name) for name in counts})
+        silences = {name: partial(_silence, reflector) for name, reflector in self._reflectors.items()}
+        gauges("watch_silence_seconds", "Seconds since the API server last said anything.", "resource", silences)
+        self.metrics.gauge("writes_waiting", "Events and statuses that are yet to be written.", lambda: writer.waiting)
+        self.metrics.gauge("writes_dropped", "Events and statuses that were given up.", lambda: writer.dropped)
+
+    def _queued(self, name: str) -> float:
+        return self.queue.sizes()[name]
+
+    def _known(self, name: str) -> float:
+        return self.view.counts[name]
+
+    def _spawn(self, name: str, work: Any) -> None:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(_report_end)
+        self._tasks.append(task)
+
+
+def _silence(reflector: Reflector) -> float:
+    return reflector.silence_seconds
+
+
+def _report_end(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        logger.critical("%s has ended: the operator can't go on", task.get_name(), exc_info=error)

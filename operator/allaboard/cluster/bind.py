@@ -1,0 +1,194 @@
+"""Binding and releasing single pods, with every reply of the API server understood.
+
+A bind is not idempotent and its reply can be lost, so success is told from what the pod says: the planned node and our stamp.
+Replies and texts: kube-apiserver 1.37, registry/core/pod/storage/storage.go.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.model.pod import OPTION_PREFIX, Pod
+
+STAMP = f"{OPTION_PREFIX}transaction"
+"""Annotation that names the transaction a pod was bound by: ``<id>/<minMember at that commit>``."""
+
+_STALE_TRIES = 3
+
+
+class Result(StrEnum):
+    """What became of one bind."""
+
+    BOUND = "bound"
+    GONE = "gone"  # deleted, being deleted, or replaced by a pod of the same name
+    ELSEWHERE = "elsewhere"  # somebody else has bound it
+    GATED = "gated"
+    REFUSED = "refused"  # admission or RBAC forbids it
+    UNANSWERED = "unanswered"  # transient errors to the last try
+
+
+@dataclass(frozen=True, slots=True)
+class BindReply:
+    """``message`` is the API server's text, for people."""
+
+    result: Result
+    message: str = ""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the pod now has the planned node."""
+        return self.result is Result.BOUND
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again may help."""
+    return isinstance(error, ApiError) and error.is_transient
+
+
+class Binder:
+    """Binds and releases pods, ``concurrency`` at a time over all transactions."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        concurrency: int = 64,
+        attempts: int = 4,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._server = server
+        self._turns = asyncio.Semaphore(concurrency)
+        self._attempts = attempts
+        self._sleep = sleep
+
+    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False) -> BindReply:
+        """Bind ``pod`` as it was last seen (UID and resourceVersion) to ``node_name``; never raises for an answer of the API server."""
+        version = pod.resource_version
+        try:
+            for _ in range(_STALE_TRIES):
+                try:
+                    await self._retried(partial(self._post, pod, version, node_name, stamp, dry_run))
+                    return BindReply(Result.BOUND)
+                except ApiError as error:
+                    if error.is_transient:
+                        return await self._after_silence(pod, node_name, stamp, error)
+                    if error.status != 409:
+                        return _classified(error)
+                    reply, version = await self._look_again(pod, node_name, stamp, error)
+                    if reply:
+                        return reply
+            return BindReply(Result.UNANSWERED, f"pod {pod.key} changes faster than it can be bound")
+        except ApiError as error:
+            return BindReply(Result.UNANSWERED, str(error))
+
+    async def release(self, pod: Pod) -> bool:
+        """Delete a bound ``pod`` if it still isn't running; returns whether it is gone.
+
+        UID and resourceVersion are preconditions, so that a pod which has just started is spared. Raises ``ApiError``.
+        """
+        for _ in range(_STALE_TRIES):
+            current = await self._retried(partial(self._current, pod))
+            if current is None:
+                return True
+            if (current.get("status") or {}).get("phase", "Pending") != "Pending":
+                return False
+            preconditions = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}
+            body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+            try:
+                async with self._turns:
+                    await self._retried(partial(self._server.delete, _path(pod), body))
+                return True
+            except ApiError as error:
+                if error.status == 404:
+                    return True
+                if error.status != 409:
+                    raise
+        return False
+
+    async def _post(self, pod: Pod, version: str, node_name: str, stamp: str, dry_run: bool) -> None:
+        binding: dict[str, object] = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": pod.name,
+                "namespace": pod.namespace,
+                "uid": pod.uid,
+                "resourceVersion": version,
+                "annotations": {STAMP: stamp},
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
+        }
+        async with self._turns:
+            await self._server.post(f"{_path(pod)}/binding", binding, {"dryRun": "All"} if dry_run else None)
+
+    async def _look_again(self, pod: Pod, node_name: str, stamp: str, conflict: ApiError) -> tuple[BindReply | None, str]:
+        """After a conflict: what the pod is now decides. Returns a final reply, or the version to try again with."""
+        if "schedulingGates" in conflict.message:
+            return BindReply(Result.GATED, conflict.message), ""
+        current = await self._retried(partial(self._current, pod))
+        if current is None or current["metadata"].get("deletionTimestamp"):
+            return BindReply(Result.GONE, conflict.message), ""
+        if current["spec"].get("nodeName"):
+            return _bound_reply(current, node_name, stamp, conflict.message), ""
+        return None, str(current["metadata"]["resourceVersion"])
+
+    async def _after_silence(self, pod: Pod, node_name: str, stamp: str, error: ApiError) -> BindReply:
+        """After the last transient error: the bind may have happened all the same."""
+        current = await self._current(pod)
+        if current is None:
+            return BindReply(Result.GONE, f'pods "{pod.name}" not found')
+        if current["spec"].get("nodeName"):
+            return _bound_reply(current, node_name, stamp, str(error))
+        return BindReply(Result.UNANSWERED, str(error))
+
+    async def _current(self, pod: Pod) -> dict[str, Any] | None:
+        """The pod as the API server has it, ``None`` when it is gone or another pod has its name."""
+        try:
+            current = await self._server.get(_path(pod))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        return current if current["metadata"]["uid"] == pod.uid else None
+
+    async def _retried(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """``call``, tried again after transient errors; the last one is raised."""
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(self._attempts),
+            wait=_pause,
+            retry=retry_if_exception(is_transient),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return await retrying(call)
+
+
+_BACKOFF = wait_random_exponential(multiplier=0.1, max=5)
+
+
+def _pause(state: RetryCallState) -> float:
+    """What the API server asked for, else a jittered exponential pause."""
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.retry_after if isinstance(error, ApiError) else None
+    return _BACKOFF(state) if asked is None else asked
+
+
+def _bound_reply(current: dict[str, Any], node_name: str, stamp: str, message: str) -> BindReply:
+    annotations = current["metadata"].get("annotations") or {}
+    if current["spec"]["nodeName"] == node_name and annotations.get(STAMP) == stamp:
+        return BindReply(Result.BOUND)
+    return BindReply(Result.ELSEWHERE, message)
+
+
+def _classified(error: ApiError) -> BindReply:
+    return BindReply(Result.GONE if error.status == 404 else Result.REFUSED, error.message)
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"

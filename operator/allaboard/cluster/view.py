@@ -1,0 +1,267 @@
+"""What is: every node, every pod, and the seats we have promised but not yet seen taken.
+
+Usage is kept in arrays that each event changes in one row, so a snapshot for a search costs one copy of them however many pods
+there are. A pod is charged once, to the node it is bound to or, before that is seen, to the node it is assumed on.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.node import Node
+from allaboard.model.pod import Pod
+from allaboard.model.requests import Requests
+from allaboard.model.snapshot import Amounts, Snapshot
+
+PodListener = Callable[[Pod | None, Pod | None], None]
+NodeListener = Callable[[Node | None, Node | None], None]
+
+_BASE_RESOURCES = ("cpu", "memory", "pods")
+
+
+class ClusterView:
+    """The live state of the cluster. Not thread-safe: it belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, Pod] = {}
+        self._assumed: dict[str, tuple[str, SchedulingSpec]] = {}
+        self._usage = _Usage()
+        self._ordered: tuple[Node, ...] | None = None
+        self._order = np.zeros(0, dtype=np.intp)
+        self._pod_listeners: list[PodListener] = []
+        self._node_listeners: list[NodeListener] = []
+
+    def listen(self, on_pod: PodListener | None = None, on_node: NodeListener | None = None) -> None:
+        """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence."""
+        if on_pod:
+            self._pod_listeners.append(on_pod)
+        if on_node:
+            self._node_listeners.append(on_node)
+
+    def node(self, name: str) -> Node | None:
+        """A node by name."""
+        return self._nodes.get(name)
+
+    def pod(self, key: str) -> Pod | None:
+        """A pod by ``namespace/name``."""
+        return self._pods.get(key)
+
+    def pods(self) -> Iterator[Pod]:
+        """All pods, of all schedulers."""
+        return iter(self._pods.values())
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many nodes, pods and assumed pods are known."""
+        return {"nodes": len(self._nodes), "pods": len(self._pods), "assumed_pods": len(self._assumed)}
+
+    def upsert_node(self, node: Node) -> None:
+        """Take the newest state of a node. One that says nothing new (a heartbeat) changes nothing."""
+        old = self._nodes.get(node.name)
+        if old == node:
+            return
+        self._nodes[node.name] = node
+        self._usage.offer(node.name, node.allocatable)
+        self._ordered = None
+        for listener in self._node_listeners:
+            listener(old, node)
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; what its pods use stays counted, in case it comes back."""
+        old = self._nodes.pop(name, None)
+        if old is None:
+            return
+        self._usage.offer(name, ())
+        self._usage.release(name)
+        self._ordered = None
+        for listener in self._node_listeners:
+            listener(old, None)
+
+    def upsert_pod(self, pod: Pod) -> None:
+        """Take the newest state of a pod. A new UID under an old name is a new pod, and the old one is gone."""
+        old = self._pods.get(pod.key)
+        self._discharge(old)
+        if old is not None and old.uid != pod.uid:
+            self._assumed.pop(old.uid, None)
+        if pod.node_name or pod.is_terminal:
+            self._assumed.pop(pod.uid, None)
+        self._pods[pod.key] = pod
+        self._charge(pod)
+        for listener in self._pod_listeners:
+            listener(old, pod)
+
+    def remove_pod(self, key: str) -> None:
+        """Forget a pod and what it used."""
+        old = self._pods.pop(key, None)
+        if old is None:
+            return
+        self._discharge(old)
+        self._assumed.pop(old.uid, None)
+        for listener in self._pod_listeners:
+            listener(old, None)
+
+    def assume(self, pod: Pod, node_name: str) -> None:
+        """Promise ``pod`` a seat on ``node_name``, until it is seen bound, is gone, or ``forget`` is called."""
+        current = self._pods.get(pod.key)
+        if current is None or current.uid != pod.uid or current.node_name:
+            return
+        self._discharge(current)
+        self._assumed[pod.uid] = (node_name, current.spec)
+        self._charge(current)
+
+    def forget(self, pod: Pod) -> None:
+        """Take the promise of a seat back."""
+        current = self._pods.get(pod.key)
+        if pod.uid not in self._assumed:
+            return
+        if current is not None and current.uid == pod.uid:
+            self._discharge(current)
+            del self._assumed[pod.uid]
+            self._charge(current)
+
+    def is_assumed(self, pod: Pod) -> bool:
+        """Whether ``pod`` has been promised a seat it has not been seen to take."""
+        return pod.uid in self._assumed
+
+    def snapshot(self) -> Snapshot:
+        """The cluster now. ``nodes`` is the same tuple as before as long as no node has changed."""
+        if self._ordered is None:
+            self._ordered = tuple(sorted(self._nodes.values(), key=lambda node: node.name))
+            self._order = np.array([self._usage.row(node.name) for node in self._ordered], dtype=np.intp)
+        return self._usage.snapshot(self._ordered, self._order)
+
+    def _charge(self, pod: Pod) -> None:
+        if seat := self._seat(pod):
+            self._usage.add(*seat)
+
+    def _discharge(self, pod: Pod | None) -> None:
+        if pod is not None and (seat := self._seat(pod)):
+            node_name, spec = seat
+            self._usage.subtract(node_name, spec)
+            if node_name not in self._nodes:
+                self._usage.release(node_name)
+
+    def _seat(self, pod: Pod) -> tuple[str, SchedulingSpec] | None:
+        return (pod.node_name, pod.spec) if pod.is_bound else self._assumed.get(pod.uid)
+
+
+class _Usage:
+    """Allocatable and used amounts of all nodes: one row a node, one column a resource, both added as they appear."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._vacant: list[int] = []
+        self._columns: dict[str, int] = {resource: column for column, resource in enumerate(_BASE_RESOURCES)}
+        self._allocatable: Amounts = np.zeros((16, len(_BASE_RESOURCES)), dtype=np.int64)
+        self._used: Amounts = np.zeros_like(self._allocatable)
+        self._ports: dict[int, Counter[HostPort]] = {}
+
+    def row(self, node_name: str) -> int:
+        row = self._rows.get(node_name)
+        if row is None:
+            row = self._rows[node_name] = self._vacant.pop() if self._vacant else len(self._rows)
+            if row >= len(self._used):
+                self._allocatable = _extended(self._allocatable, rows=len(self._used))
+                self._used = _extended(self._used, rows=len(self._used))
+        return row
+
+    def release(self, node_name: str) -> None:
+        """Give the row of a node that is gone to the next one, once no pod is charged to it."""
+        row = self._rows[node_name]
+        if not self._used[row].any():
+            del self._rows[node_name]
+            self._ports.pop(row, None)
+            self._vacant.append(row)
+
+    def offer(self, node_name: str, allocatable: Requests) -> None:
+        row, columns = self.row(node_name), self._columns_of(allocatable)
+        self._allocatable[row] = 0
+        self._allocatable[row, columns] = [amount for _, amount in allocatable]
+
+    def add(self, node_name: str, spec: SchedulingSpec) -> None:
+        row = self._change(node_name, spec, +1)
+        if spec.host_ports:
+            self._ports.setdefault(row, Counter()).update(spec.host_ports)
+
+    def subtract(self, node_name: str, spec: SchedulingSpec) -> None:
+        row = self._change(node_name, spec, -1)
+        if spec.host_ports:
+            ports = self._ports[row]
+            ports.subtract(spec.host_ports)
+            self._ports[row] = +ports
+
+    def _change(self, node_name: str, spec: SchedulingSpec, sign: int) -> int:
+        # Finding the columns may replace the arrays, so it comes first.
+        row, columns = self.row(node_name), self._columns_of(spec.requests)
+        for column, (_, amount) in zip(columns, spec.requests, strict=True):
+            self._used[row, column] += sign * amount
+        return row
+
+    def snapshot(self, nodes: tuple[Node, ...], order: NDArray[np.intp]) -> Snapshot:
+        positions = {row: position for position, row in enumerate(order.tolist())} if self._ports else {}
+        allocatable, used = self._allocatable[order], self._used[order]
+        allocatable.setflags(write=False)
+        used.setflags(write=False)
+        return Snapshot(
+            nodes=nodes,
+            resources=tuple(self._columns),
+            allocatable=allocatable,
+            used=used,
+            host_ports={positions[row]: frozenset(ports) for row, ports in self._ports.items() if ports and row in positions},
+        )
+
+    def _columns_of(self, requests: Requests) -> list[int]:
+        return [self._column(resource) for resource, _ in requests]
+
+    def _column(self, resource: str) -> int:
+        column = self._columns.setdefault(resource, len(self._columns))
+        if column >= self._used.shape[1]:
+            self._allocatable = _extended(self._allocatable, columns=1)
+            self._used = _extended(self._used, columns=1)
+        return column
+
+
+def _extended(amounts: Amounts, *, rows: int = 0, columns: int = 0) -> Amounts:
+    return np.pad(amounts, ((0, rows), (0, columns)))
+
+
+class PodStore:
+    """The pods of a view as a reflector's store."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    def upsert(self, key: str, record: Pod) -> None:
+        """Take a pod."""
+        self._view.upsert_pod(record)
+
+    def remove(self, key: str) -> None:
+        """Forget a pod."""
+        self._view.remove_pod(key)
+
+    def known(self) -> Collection[str]:
+        """The keys of all pods."""
+        return self._view._pods.keys()
+
+
+class NodeStore:
+    """The nodes of a view as a reflector's store."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    def upsert(self, key: str, record: Node) -> None:
+        """Take a node."""
+        self._view.upsert_node(record)
+
+    def remove(self, key: str) -> None:
+        """Forget a node."""
+        self._view.remove_node(key)
+
+    def known(self) -> Collection[str]:
+        """The names of all nodes."""
+        return self._view._nodes.keys()

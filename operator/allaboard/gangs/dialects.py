@@ -1,0 +1,116 @@
+"""How pods say which gang they belong to. Each way of saying it is one entry of ``DIALECTS``; the first that matches wins.
+
+What a pod says must be right or is an error: a typing mistake in a label must not turn a gang into single pods that start alone.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from allaboard.model.gang import GangKey
+from allaboard.model.pod import Pod
+
+POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+OLDER_POD_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
+PAIR_PREFIXES = ("pod-group.scheduling.sigs.k8s.io", "pod-group.scheduling.x-k8s.io")
+MIN_AVAILABLE_LABEL = f"{PAIR_PREFIXES[0]}/min-available"
+
+_MAX_MIN_AVAILABLE = 2**31 - 1
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The gang a pod names. ``min_member`` is set when the pod itself states it: then no PodGroup object needs to exist.
+
+    ``error`` says what is wrong with the pod's labels; the gang is then held.
+    """
+
+    key: GangKey
+    min_member: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """``read`` returns the membership a pod states in this dialect, or ``None`` when it doesn't speak it."""
+
+    name: str
+    read: Callable[[Pod], Membership | None]
+
+
+def membership_of(pod: Pod) -> Membership:
+    """The gang ``pod`` belongs to; a pod that names none is a gang of one."""
+    for dialect in DIALECTS:
+        if membership := dialect.read(pod):
+            return membership
+    return Membership(single(pod), min_member=1)
+
+
+def single(pod: Pod) -> GangKey:
+    """The key of a gang of one."""
+    return GangKey(pod.namespace, pod.name, kind="Pod")
+
+
+def object_name(value: str) -> str:
+    """``value`` as the name of an object: itself if it is one, else lower-cased and cleaned, with a hash so that none collide."""
+    if _OBJECT_NAME.fullmatch(value):
+        return value
+    cleaned = re.sub(r"[^a-z0-9.]+", "-", value.lower()).strip("-.")
+    digest = hashlib.sha256(value.encode()).hexdigest()[:6]
+    return f"{cleaned}-{digest}" if cleaned else f"gang-{digest}"
+
+
+def min_available(value: str) -> int:
+    """The number of members a ``min-available`` label states. Raises ``ValueError`` with the problem in words."""
+    if not re.fullmatch(r"\+?\d{1,10}", value) or not 1 <= int(value) <= _MAX_MIN_AVAILABLE:
+        raise ValueError(f"{value!r} is not a whole number of at least 1")
+    return int(value)
+
+
+def _native(pod: Pod) -> Membership | None:
+    if not pod.group_name:
+        return None
+    error = f"spec.schedulingGroup names the scheduling.k8s.io PodGroup {pod.group_name!r}, which is not supported yet"
+    return Membership(single(pod), error=error)
+
+
+def _by_label(label: str) -> Callable[[Pod], Membership | None]:
+    def read(pod: Pod) -> Membership | None:
+        name = pod.label(label)
+        if name is None:
+            return None
+        if not name:
+            return Membership(single(pod), error=f"label {label} is empty; it must name a PodGroup")
+        return Membership(GangKey(pod.namespace, object_name(name)))
+
+    return read
+
+
+def _by_pair(prefix: str) -> Callable[[Pod], Membership | None]:
+    name_label, min_label = f"{prefix}/name", f"{prefix}/min-available"
+
+    def read(pod: Pod) -> Membership | None:
+        name, minimum = pod.label(name_label), pod.label(min_label)
+        if name is None and minimum is None:
+            return None
+        key = GangKey(pod.namespace, object_name(name)) if name else single(pod)
+        if not name or minimum is None:
+            return Membership(
+                key, error=f"labels {name_label} and {min_label} go together; {name_label if not name else min_label} is missing"
+            )
+        try:
+            return Membership(key, min_member=min_available(minimum))
+        except ValueError as error:
+            return Membership(key, error=f"label {min_label}: {error}")
+
+    return read
+
+
+DIALECTS: tuple[Dialect, ...] = (
+    Dialect("native", _native),
+    Dialect("pod-group", _by_label(POD_GROUP_LABEL)),
+    Dialect("older-pod-group", _by_label(OLDER_POD_GROUP_LABEL)),
+    *(Dialect(f"pair {prefix}", _by_pair(prefix)) for prefix in PAIR_PREFIXES),
+)

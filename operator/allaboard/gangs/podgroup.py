@@ -1,0 +1,105 @@
+"""The PodGroup object as a record, and the object we make for gangs that exist by their labels only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allaboard.model.errors import MalformedError
+from allaboard.model.fields import integer, labels, mapping, text
+from allaboard.model.gang import GangKey
+from allaboard.model.pod import OPTION_PREFIX, Pod, parse_time
+from allaboard.model.requests import RawObject
+
+API_VERSION = "scheduling.x-k8s.io/v1alpha1"
+PLURAL = "podgroups"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+OURS = "allaboard"
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """One PodGroup. ``min_member`` is at least 1; ``timeout_seconds`` is 0 when the default applies.
+
+    ``is_ours`` tells the objects we made from labels: there the labels are right and the object follows. ``malformed`` is set when
+    a field can't be used; the gang is then held.
+    """
+
+    key: GangKey
+    uid: str
+    min_member: int
+    timeout_seconds: int
+    created: float
+    options: Mapping[str, str]
+    is_ours: bool = False
+    owner_uids: frozenset[str] = frozenset()
+    status: Mapping[str, Any] | None = None
+    malformed: str = ""
+
+
+def pod_group_from(raw: RawObject) -> PodGroup:
+    """The record of a raw PodGroup. Raises ``MalformedError`` only when it has no usable name."""
+    metadata = mapping(raw, "metadata")
+    key = GangKey(text(metadata, "namespace", "default", "metadata."), text(metadata, "name", path="metadata."))
+    minimum, timeout, malformed = 1, 0, ""
+    options: dict[str, str] = {}
+    is_ours = False
+    try:
+        spec = mapping(raw, "spec")
+        # Zero counts as absent: mpi-operator writes zeros where it means the default.
+        minimum = integer(spec, "minMember", path="spec.") or 1
+        timeout = integer(spec, "scheduleTimeoutSeconds", path="spec.")
+        if minimum < 1:
+            raise MalformedError("spec.minMember", f"{minimum} is less than 1")
+        if timeout < 0:
+            raise MalformedError("spec.scheduleTimeoutSeconds", f"{timeout} is negative")
+        is_ours = labels(metadata, "labels", "metadata.").get(MANAGED_BY) == OURS
+        annotations = labels(metadata, "annotations", "metadata.")
+        options = {name.removeprefix(OPTION_PREFIX): value for name, value in annotations.items() if name.startswith(OPTION_PREFIX)}
+    except MalformedError as error:
+        minimum, malformed = max(1, minimum), str(error)
+    owners = metadata.get("ownerReferences")
+    return PodGroup(
+        key=key,
+        uid=text(metadata, "uid", path="metadata."),
+        min_member=minimum,
+        timeout_seconds=timeout,
+        created=parse_time(text(metadata, "creationTimestamp", path="metadata.")),
+        options=options,
+        is_ours=is_ours,
+        owner_uids=frozenset(str(owner.get("uid")) for owner in owners) if isinstance(owners, Sequence) else frozenset(),
+        status=mapping(raw, "status"),
+        malformed=malformed,
+    )
+
+
+def owner_references(members: Sequence[Pod]) -> list[dict[str, object]]:
+    """One reference per controller of the members, or per bare pod: the PodGroup lives as long as any of them."""
+    owners: dict[str, dict[str, object]] = {}
+    for pod in members:
+        owner = pod.owner
+        uid = owner.uid if owner else pod.uid
+        owners.setdefault(
+            uid,
+            {
+                "apiVersion": owner.api_version if owner else "v1",
+                "kind": owner.kind if owner else "Pod",
+                "name": owner.name if owner else pod.name,
+                "uid": uid,
+            },
+        )
+    return list(owners.values())
+
+
+def implicit_pod_group(key: GangKey, min_member: int, members: Sequence[Pod]) -> dict[str, object]:
+    """The object for a gang that exists by its labels, so that ``kubectl get podgroups`` shows it."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": {MANAGED_BY: OURS},
+            "ownerReferences": owner_references(members),
+        },
+        "spec": {"minMember": min_member},
+    }

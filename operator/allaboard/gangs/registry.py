@@ -1,0 +1,181 @@
+"""Who belongs to which gang: kept up to date from pods and PodGroups, asked by gang.
+
+A gang is put together when somebody asks for it; until then an event costs a few dictionary entries. Facts that would hold a gang
+back (a bad label, members that disagree) are found here, so that nothing downstream meets a gang it can't trust.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+
+from allaboard.gangs.dialects import Membership, membership_of
+from allaboard.gangs.podgroup import PodGroup
+from allaboard.model.gang import Gang, GangKey, Hold, Objective
+from allaboard.model.pod import Pod
+
+DirtyListener = Callable[[GangKey], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GangDefaults:
+    """What applies where a gang says nothing."""
+
+    objective: Objective = Objective.BINPACK
+    timeout_seconds: int = 60
+
+
+class GangRegistry:
+    """All gangs of our pods. Belongs to the event loop."""
+
+    def __init__(self, scheduler_names: Collection[str], namespaces: Collection[str] = (), defaults: GangDefaults | None = None) -> None:
+        self._scheduler_names = frozenset(scheduler_names)
+        self._namespaces = frozenset(namespaces)
+        self._defaults = defaults or GangDefaults()
+        self._members: dict[GangKey, dict[str, Pod]] = {}
+        self._memberships: dict[str, Membership] = {}
+        self._groups: dict[GangKey, PodGroup] = {}
+        self._listeners: list[DirtyListener] = []
+
+    def listen(self, on_dirty: DirtyListener) -> None:
+        """Call ``on_dirty(key)`` whenever something about a gang has changed."""
+        self._listeners.append(on_dirty)
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Whether we are the scheduler of ``pod``."""
+        return pod.scheduler_name in self._scheduler_names and (not self._namespaces or pod.namespace in self._namespaces)
+
+    def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Take a change of a pod; ``None`` stands for absence."""
+        if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
+            # Only what nobody schedules by has changed, such as a condition that we wrote ourselves.
+            if membership := self._memberships.get(new.uid):
+                self._members[membership.key][new.uid] = new
+            return
+        if old is not None and (membership := self._memberships.pop(old.uid, None)):
+            members = self._members[membership.key]
+            del members[old.uid]
+            if not members:
+                del self._members[membership.key]
+            self._notify(membership.key)
+        if new is not None and self.is_ours(new):
+            membership = membership_of(new)
+            self._memberships[new.uid] = membership
+            self._members.setdefault(membership.key, {})[new.uid] = new
+            self._notify(membership.key)
+
+    def observe_group(self, group: PodGroup) -> None:
+        """Take the newest state of a PodGroup."""
+        old = self._groups.get(group.key)
+        self._groups[group.key] = group
+        if old is None or (old.uid, old.min_member, old.timeout_seconds, old.options, old.malformed) != (
+            group.uid,
+            group.min_member,
+            group.timeout_seconds,
+            group.options,
+            group.malformed,
+        ):
+            self._notify(group.key)
+
+    def forget_group(self, key: GangKey) -> None:
+        """Take the deletion of a PodGroup."""
+        if self._groups.pop(key, None) is not None:
+            self._notify(key)
+
+    def group(self, key: GangKey) -> PodGroup | None:
+        """The PodGroup object of a gang, if there is one."""
+        return self._groups.get(key)
+
+    def groups(self) -> Collection[GangKey]:
+        """The keys of all PodGroup objects, also those no pod names."""
+        return self._groups.keys()
+
+    def keys(self) -> Iterator[GangKey]:
+        """All gangs with members or a PodGroup."""
+        return iter(self._members.keys() | self._groups.keys())
+
+    def key_of(self, pod: Pod) -> GangKey | None:
+        """The gang of a pod of ours."""
+        membership = self._memberships.get(pod.uid)
+        return membership.key if membership else None
+
+    def needs_group(self, key: GangKey) -> bool:
+        """Whether the gang exists by its labels only and has no PodGroup object yet."""
+        if key.kind != "PodGroup" or key in self._groups:
+            return False
+        return any(self._memberships[uid].min_member for uid in self._members.get(key, ()))
+
+    def gang(self, key: GangKey) -> Gang | None:
+        """The gang as it stands; ``None`` when nothing names it any more."""
+        group = self._groups.get(key)
+        members = sorted(self._members.get(key, {}).values(), key=lambda pod: (pod.created, pod.name))
+        if group is None and not members:
+            return None
+        first = next((pod for pod in members if not (pod.is_terminal or pod.is_terminating)), members[0] if members else None)
+        minimum = self._min_member(group, first)
+        objective, objective_hold = self._objective(group, members)
+        return Gang(
+            key=key,
+            min_member=minimum,
+            members=tuple(members),
+            priority=first.priority if first else 0,
+            created=group.created if group else (first.created if first else 0.0),
+            objective=objective,
+            timeout_seconds=(group.timeout_seconds if group else 0) or self._defaults.timeout_seconds,
+            uid=group.uid if group else (first.uid if first and key.kind == "Pod" else ""),
+            hold=self._hold(key, group, members, minimum) or objective_hold,
+        )
+
+    def _min_member(self, group: PodGroup | None, first: Pod | None) -> int:
+        """The PodGroup's minimum, except where we made it from labels: then the labels' own."""
+        stated = self._memberships[first.uid].min_member if first else None
+        if stated is not None and (group is None or group.is_ours):
+            return stated
+        return group.min_member if group else 1
+
+    def _hold(self, key: GangKey, group: PodGroup | None, members: list[Pod], minimum: int) -> Hold | None:
+        """The first reason why the gang must not be scheduled."""
+        alive = [pod for pod in members if not (pod.is_terminal or pod.is_terminating)]
+        for pod in alive:
+            if error := self._memberships[pod.uid].error:
+                return Hold("InvalidLabel", f"pod {pod.name}: {error}", pod)
+            if pod.malformed:
+                return Hold("InvalidPod", f"pod {pod.name}: {pod.malformed}", pod)
+        if group is not None and group.malformed:
+            return Hold("InvalidPodGroup", f"podgroup {key}: {group.malformed}")
+        for pod in alive:
+            stated = self._memberships[pod.uid].min_member
+            if stated is None and group is None:
+                return Hold("PodGroupNotFound", f"PodGroup not found: pod {pod.name} names podgroup {key}", pod)
+            if stated is not None and stated != minimum:
+                text = f"PodGroupMinAvailables do not match: pod {pod.name} says {stated}, podgroup {key} has {minimum}"
+                return Hold("MinAvailableMismatch", text, pod)
+        for pod in alive:
+            if pod.priority != alive[0].priority:
+                text = f"Priorities do not match: pod {pod.name} has {pod.priority}, pod {alive[0].name} has {alive[0].priority}"
+                return Hold("PriorityMismatch", text, pod)
+        for pod in alive:
+            if pod.spec.unsupported and not pod.node_name:
+                return Hold("Unsupported", f"pod {pod.name}: {'; '.join(pod.spec.unsupported)}", pod)
+        return None
+
+    def _objective(self, group: PodGroup | None, members: list[Pod]) -> tuple[Objective, Hold | None]:
+        """What the pods' templates ask for, else the PodGroup, else the default."""
+        stated = [(pod, value) for pod in members if not pod.is_terminal and (value := pod.option("objective")) is not None]
+        for pod, value in stated:
+            if value not in set(Objective):
+                return self._defaults.objective, Hold("InvalidAnnotation", f"pod {pod.name}: {_bad_objective(value)}", pod)
+        if stated:
+            return Objective(stated[0][1]), None
+        value = group.options.get("objective") if group else None
+        if group is None or value is None:
+            return self._defaults.objective, None
+        if value not in set(Objective):
+            return self._defaults.objective, Hold("InvalidAnnotation", f"podgroup {group.key}: {_bad_objective(value)}")
+        return Objective(value), None
+
+    def _notify(self, key: GangKey) -> None:
+        for listener in self._listeners:
+            listener(key)
+
+
+def _bad_objective(value: str) -> str:
+    return f"annotation allaboard.dev/objective: {value[:64]!r} is not one of {', '.join(Objective)}"

@@ -1,0 +1,78 @@
+"""Kopf's side of the operator: start, stop, credentials, probes, PodGroups, and the doorbell of gang-labelled pods. No logic.
+
+Only handlers that write nothing: job operators overwrite the objects they own, so annotations and finalizers of ours would be a
+fight. Handlers return nothing, since Kopf would write that to the object's status.
+"""
+
+from typing import Any
+
+import kopf
+
+from allaboard.app import App
+from allaboard.cluster.client import CredentialsError, load_credentials
+from allaboard.gangs.dialects import MIN_AVAILABLE_LABEL
+from allaboard.settings import SettingsError, load_settings
+
+PODGROUPS = ("scheduling.x-k8s.io", "v1alpha1", "podgroups")
+
+
+@kopf.on.startup()
+async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
+    """Start the scheduler; with settings or credentials that can't be used the operator ends and says why."""
+    settings.posting.enabled = False
+    # Pods are selected on the server: Kopf would otherwise receive every pod of the cluster to drop most of them.
+    settings.watching.label_selectors["pods"] = MIN_AVAILABLE_LABEL
+    settings.queueing.idle_timeout = 1.0
+    try:
+        app = App(load_settings())
+        await app.start()
+    except (SettingsError, CredentialsError, OSError) as error:
+        raise kopf.PermanentError(str(error)) from error
+    memo.app = app
+
+
+@kopf.on.login()
+async def log_in(**_: Any) -> kopf.ConnectionInfo:
+    """The credentials the scheduler itself uses."""
+    try:
+        configuration = await load_credentials()
+    except CredentialsError as error:
+        raise kopf.LoginError(str(error)) from error
+    header = (await configuration.auth_settings()).get("BearerToken", {}).get("value") or ""
+    scheme, _separator, token = header.rpartition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme or None,
+        token=token or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+    )
+
+
+@kopf.on.cleanup()
+async def stop(memo: kopf.Memo, **_: Any) -> None:
+    """Stop the scheduler."""
+    app: App | None = memo.get("app")
+    if app is not None:
+        await app.stop()
+
+
+@kopf.on.event(*PODGROUPS)
+async def observe_pod_group(type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:  # Kopf's name
+    """A PodGroup has come, changed or gone."""
+    memo.app.observe_pod_group(type, dict(body))
+
+
+@kopf.on.event("v1", "pods", labels={MIN_AVAILABLE_LABEL: kopf.PRESENT})
+async def ring(body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
+    """A pod of a gang has changed: ring at once, the facts come from the reflector."""
+    memo.app.ring(dict(body))
+
+
+@kopf.on.probe(id="scheduler")
+async def probe(memo: kopf.Memo, **_: Any) -> dict[str, object]:
+    """What the health endpoint tells."""
+    app: App = memo.app
+    return app.health()

@@ -1,0 +1,90 @@
+"""The status of a PodGroup and the PodScheduled condition of a pod, as values: computed here, written by ``report.writer``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from allaboard.model.gang import Gang
+
+Condition = dict[str, Any]
+
+
+class Verdict(StrEnum):
+    """What the scheduler last said of a gang; the reason of its conditions."""
+
+    WAITING = "WaitingForMembers"
+    HELD = "Held"
+    UNSCHEDULABLE = "Unschedulable"
+    SCHEDULING = "Scheduling"
+    SCHEDULED = "Scheduled"
+    PARTIAL = "PartiallyBound"
+    ERROR = "SchedulerError"
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """The scheduler's last word on a gang: what PodGroup conditions are made of.
+
+    ``started`` is RFC 3339, when the quorum was first there; ``has_timed_out`` once it waited longer than it asked for.
+    """
+
+    verdict: Verdict
+    message: str
+    started: str = ""
+    has_timed_out: bool = False
+
+
+def pod_group_status(gang: Gang, phase: str, opinion: Opinion, current: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """The whole status of a PodGroup. Conditions keep their ``lastTransitionTime`` unless their status flips."""
+    living = gang.alive
+    owners = sorted({f"{pod.namespace}/{pod.owner.name if pod.owner else pod.name}" for pod in living})
+    status: dict[str, Any] = {
+        "phase": phase,
+        "occupiedBy": ",".join(owners[:10]),
+        "members": len(living),
+        "scheduled": len(gang.bound),
+        "running": sum(1 for pod in living if pod.phase == "Running"),
+        "succeeded": sum(1 for pod in gang.members if pod.phase == "Succeeded"),
+        "failed": sum(1 for pod in gang.members if pod.phase == "Failed"),
+        "message": opinion.message,
+        "conditions": _conditions(opinion, gang, current.get("conditions") or (), now),
+    }
+    started = opinion.started or current.get("scheduleStartTime")
+    if started:
+        status["scheduleStartTime"] = started
+    return status
+
+
+def pod_unscheduled(message: str, now: str, reason: str = "Unschedulable") -> Condition:
+    """The condition that autoscalers react to."""
+    return {"type": "PodScheduled", "status": "False", "reason": reason, "message": message, "lastTransitionTime": now}
+
+
+def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
+    """``PodGroupInitiallyScheduled`` stays True once it was, as upstream's does; the others say what is so now."""
+    before = {str(condition.get("type")): condition for condition in current}
+    was_scheduled = before.get("PodGroupInitiallyScheduled", {}).get("status") == "True"
+    is_scheduled = was_scheduled or opinion.verdict is Verdict.SCHEDULED
+    wanted: list[tuple[str, bool, str, str]] = [
+        (
+            "PodGroupInitiallyScheduled",
+            is_scheduled,
+            Verdict.SCHEDULED if is_scheduled else opinion.verdict,
+            "all members that must start together have been bound" if is_scheduled else opinion.message,
+        ),
+    ]
+    partial = gang.is_open
+    if partial or "PartiallyBound" in before:
+        text = f"{len(gang.bound)} of {gang.quorum} members bound: {opinion.message}" if partial else "no longer"
+        wanted.append(("PartiallyBound", partial, "MembersMissing" if partial else "Whole", text))
+    if opinion.has_timed_out or "Timeout" in before:
+        text = f"not scheduled within {gang.timeout_seconds} s: {opinion.message}" if opinion.has_timed_out else "no longer"
+        wanted.append(("Timeout", opinion.has_timed_out, "ScheduleTimeout" if opinion.has_timed_out else "Scheduled", text))
+    return [_condition(*fields, before.get(fields[0], {}), now) for fields in wanted]
+
+
+def _condition(kind: str, is_true: bool, reason: str, message: str, before: Mapping[str, Any], now: str) -> Condition:
+    status = "True" if is_true else "False"
+    since = before.get("lastTransitionTime") if before.get("status") == status else None
+    return {"type": kind, "status": status, "reason": reason, "message": message[:32_000], "lastTransitionTime": since or now}

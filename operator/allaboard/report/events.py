@@ -1,0 +1,110 @@
+"""Events on users' objects, in kube-scheduler's words. The same words about the same object become one event with a count."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from uuid import uuid4
+
+from allaboard.cluster.client import ApiServer
+from allaboard.model.pod import Pod
+from allaboard.report.words import event_note
+from allaboard.report.writer import Writer
+
+_REMEMBERED = 10_000
+_REPEAT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """The object an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of_pod(cls, pod: Pod) -> "ObjectReference":
+        """The reference of a pod."""
+        return cls("v1", "Pod", pod.namespace, pod.name, pod.uid)
+
+
+@dataclass(slots=True)
+class _Series:
+    name: str
+    count: int
+    posted: float
+
+
+class EventRecorder:
+    """Posts events.k8s.io/v1 events through a ``Writer``."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        writer: Writer,
+        controller: str,
+        instance: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._server = server
+        self._writer = writer
+        self._controller = controller
+        self._instance = instance
+        self._clock = clock
+        self._now = now
+        self._series: OrderedDict[tuple[str, str, str], _Series] = OrderedDict()
+
+    def normal(self, about: ObjectReference, reason: str, action: str, note: str) -> None:
+        """Something went as it should."""
+        self._record("Normal", about, reason, action, note)
+
+    def warning(self, about: ObjectReference, reason: str, action: str, note: str) -> None:
+        """Something the user should know or mend."""
+        self._record("Warning", about, reason, action, note)
+
+    def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str) -> None:
+        note = event_note(note)
+        key = (about.uid or f"{about.kind}/{about.namespace}/{about.name}", reason, note)
+        path = f"/apis/events.k8s.io/v1/namespaces/{about.namespace}/events"
+        stamp = self._now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+        series = self._series.get(key)
+        if series is not None:
+            self._series.move_to_end(key)
+            series.count += 1
+            if self._clock() - series.posted < _REPEAT_SECONDS:
+                return
+            series.posted = self._clock()
+            body: dict[str, object] = {"series": {"count": series.count, "lastObservedTime": stamp}}
+            self._writer.put(f"event {series.name}", partial(self._server.patch, f"{path}/{series.name}", body))
+            return
+        name = f"{about.name[:230]}.{uuid4().hex[:16]}"
+        self._series[key] = _Series(name, 1, self._clock())
+        if len(self._series) > _REMEMBERED:
+            self._series.popitem(last=False)
+        event: dict[str, object] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": about.namespace},
+            "eventTime": stamp,
+            "type": kind,
+            "reason": reason,
+            "action": action,
+            "note": note,
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "regarding": {
+                "apiVersion": about.api_version,
+                "kind": about.kind,
+                "namespace": about.namespace,
+                "name": about.name,
+                "uid": about.uid,
+            },
+        }
+        self._writer.put(f"event {name}", partial(self._server.post, path, event))

@@ -1,0 +1,88 @@
+"""Facts into sentences, in kube-scheduler's words: people grep for them, and tools were built on them.
+
+Formats: kube-scheduler framework/types.go (FitError), 1.37. A gang's own sentence comes first.
+"""
+
+from collections.abc import Mapping
+
+from allaboard.model.gang import Gang
+from allaboard.model.quantities import format_amount
+from allaboard.placement import Explanation, Plan, RoleExplanation
+
+NO_NODES = "no nodes available to schedule pods"
+_EVENT_NOTE_LIMIT = 1024  # bytes; the API server refuses longer notes
+
+
+def fit_error(total_nodes: int, reasons: Mapping[str, int]) -> str:
+    """``0/4 nodes are available: 3 Insufficient cpu, 4 Too many pods.``; sorted as text, as kube-scheduler does."""
+    if not total_nodes:
+        return NO_NODES
+    counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    return f"0/{total_nodes} nodes are available" + (f": {counted}." if counted else ".")
+
+
+def refusal(gang: Gang, plan: Plan) -> str:
+    """Why ``gang`` was not placed, for its PodGroup: how many would fit, and what keeps the first one that doesn't."""
+    return _refusal_of(gang, plan, _hardest_role(plan.explanation))
+
+
+def pod_refusals(gang: Gang, plan: Plan) -> dict[str, str]:
+    """Why each candidate was not placed, by UID: the gang's sentence, and what keeps the pods of that one's own role."""
+    hardest = _hardest_role(plan.explanation)
+    return {
+        uid: _refusal_of(gang, plan, role if role.unplaced or hardest is None else hardest)
+        for role in plan.explanation.roles
+        for uid in role.pods
+    }
+
+
+def surplus_refusals(plan: Plan) -> dict[str, str]:
+    """Why members beyond the minimum were left out, by UID."""
+    unplaced = set(plan.unplaced)
+    return {
+        uid: fit_error(plan.explanation.total_nodes, dict(role.reasons))
+        for role in plan.explanation.roles
+        for uid in role.pods
+        if uid in unplaced
+    }
+
+
+def members_missing(gang: Gang) -> str:
+    """That a gang waits for pods that don't exist yet."""
+    there = len(gang.alive) + gang.succeeded
+    gated = sum(1 for pod in gang.members if pod.is_gated and not pod.is_terminating)
+    tail = f", {gated} of them gated" if gated else ""
+    return f"podgroup {gang.key}: waiting for members: {there} of {gang.min_member} exist{tail}"
+
+
+def event_note(text: str) -> str:
+    """``text`` cut to what an event may hold, as kube-scheduler cuts it."""
+    encoded = text.encode()
+    if len(encoded) <= _EVENT_NOTE_LIMIT:
+        return text
+    return encoded[: _EVENT_NOTE_LIMIT - 4].decode(errors="ignore") + " ..."
+
+
+def _hardest_role(explanation: Explanation) -> RoleExplanation | None:
+    """The role to name: one that fits nowhere at all before one that the others have left no room for."""
+    left_out = [role for role in explanation.roles if role.unplaced]
+    return min(left_out, key=lambda role: (role.most > 0, role.most - len(role.pods)), default=None)
+
+
+def _refusal_of(gang: Gang, plan: Plan, role: RoleExplanation | None) -> str:
+    explanation = plan.explanation
+    reasons = fit_error(explanation.total_nodes, dict(role.reasons) if role else {})
+    if gang.is_single:
+        return reasons
+    already = len(gang.bound) + gang.succeeded
+    placeable = f"{already + explanation.placeable} of {gang.min_member} members placeable"
+    head = f"podgroup {gang.key}: {placeable} (minMember {gang.min_member})"
+    if explanation.shortage is not None:
+        lacking = explanation.shortage
+        requested, free = (format_amount(lacking.resource, amount) for amount in (lacking.requested, lacking.free))
+        head += f", needs {requested} {lacking.resource} where {free} are free"
+    if plan.feasible is None:
+        head += ", no placement found"
+    names = {pod.uid: pod.name for pod in gang.members}
+    who = f"pod {names[role.pods[0]]}: " if role and len(explanation.roles) > 1 and role.pods[0] in names else ""
+    return f"{head}; {who}{reasons}"

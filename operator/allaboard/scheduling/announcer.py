@@ -1,0 +1,224 @@
+"""Tells everybody what came of an attempt: pods by events and conditions, the PodGroup by its status, operators by log and metrics."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from allaboard.cluster.client import STRATEGIC_PATCH, ApiServer
+from allaboard.gangs.podgroup import API_VERSION
+from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Pod
+from allaboard.placement import SearchReport
+from allaboard.report.conditions import Opinion, Verdict, pod_unscheduled
+from allaboard.report.events import EventRecorder, ObjectReference
+from allaboard.report.metrics import Metrics
+from allaboard.report.writer import Writer
+from allaboard.scheduling.podgroups import PodGroupKeeper, utc_now
+from allaboard.scheduling.transaction import Seat
+
+decisions = logging.getLogger("allaboard.decisions")
+
+
+class Announcer:
+    """One place for all that is said, so that its parts agree."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        events: EventRecorder,
+        keeper: PodGroupKeeper,
+        writer: Writer,
+        metrics: Metrics,
+        now: Callable[[], float],
+    ) -> None:
+        self._server = server
+        self._events = events
+        self._keeper = keeper
+        self._writer = writer
+        self._metrics = metrics
+        self._now = now
+        self._unscheduled: dict[str, str] = {}
+        self._quorum_since: dict[GangKey, float] = {}
+        self._timed_out: set[GangKey] = set()
+
+    def waiting_since(self, gang: Gang) -> float:
+        """When the gang's quorum was first there, seconds since the epoch; now, if that is news."""
+        return self._quorum_since.setdefault(gang.key, self._now())
+
+    def seconds_left(self, gang: Gang) -> float:
+        """How long the gang may still wait for its seats; 0 or less once it has timed out."""
+        return self.waiting_since(gang) + gang.timeout_seconds - self._now()
+
+    def has_timed_out(self, gang: Gang) -> bool:
+        """Whether the gang has waited longer for its seats than it asked to."""
+        return self.seconds_left(gang) <= 0
+
+    def members_missing(self, gang: Gang, message: str) -> None:
+        """The gang waits for pods that don't exist yet."""
+        self._quorum_since.pop(gang.key, None)
+        self._say(gang, Verdict.WAITING, message)
+
+    def held(self, gang: Gang, reason: str, message: str, offender: Pod | None) -> None:
+        """The gang can't be trusted until somebody mends ``offender``, or its PodGroup when that is ``None``."""
+        about = self._reference(gang) if offender is None else ObjectReference.of_pod(offender)
+        if about is not None:
+            self._events.warning(about, reason, "Scheduling", message)
+        for pod in gang.candidates:
+            self._unschedulable(pod, message, "SchedulerError")
+        self._say(gang, Verdict.HELD, message)
+        self._metrics.attempts.labels("error").inc()
+        self._log(gang, "held", None, 0.0, message)
+
+    def refused(self, gang: Gang, messages: Mapping[str, str], message: str, report: SearchReport | None, seconds: float) -> None:
+        """The gang fits nowhere: ``messages`` by pod UID, ``message`` for the gang."""
+        for pod in gang.candidates:
+            if pod.uid in messages:
+                self._unschedulable(pod, messages[pod.uid])
+        self._time_out_if_due(gang, message)
+        self._say(gang, Verdict.PARTIAL if gang.is_open else Verdict.UNSCHEDULABLE, message)
+        self._count("unschedulable", len(messages), seconds)
+        self._log(gang, "refused", report, seconds, message)
+
+    def surplus_refused(self, gang: Gang, messages: Mapping[str, str]) -> None:
+        """The gang is whole; members beyond its minimum found no seat."""
+        for pod in gang.candidates:
+            if pod.uid in messages:
+                self._unschedulable(pod, messages[pod.uid])
+        self._metrics.pods_scheduled.labels("unschedulable").inc(len(messages))
+
+    def failed(self, gang: Gang, message: str, seconds: float) -> None:
+        """The attempt itself failed: a worker died, the API server refused a bind."""
+        for pod in gang.candidates:
+            self._unschedulable(pod, message, "SchedulerError")
+        self._time_out_if_due(gang, message)
+        self._say(gang, Verdict.PARTIAL if gang.is_open else Verdict.ERROR, message)
+        self._count("error", len(gang.candidates), seconds)
+        self._log(gang, "failed", None, seconds, message)
+
+    def bound(self, gang: Gang, seats: Iterable[Seat], missing: int, report: SearchReport, seconds: float, message: str) -> None:
+        """Members were bound; the gang is whole unless some are still ``missing``."""
+        seated = list(seats)
+        for seat in seated:
+            note = f"Successfully assigned {seat.pod.key} to {seat.node_name}"
+            self._events.normal(ObjectReference.of_pod(seat.pod), "Scheduled", "Binding", note)
+            self._unscheduled.pop(seat.pod.uid, None)
+        self._count("error" if missing else "scheduled", len(seated), seconds)
+        total = len(gang.bound) + len(seated)
+        if missing:
+            text = f"{total} of {gang.quorum} members bound, {missing} missing: {message}"
+            self._say(gang, Verdict.PARTIAL, text)
+            self._log(gang, "open", report, seconds, text)
+            return
+        self._metrics.gang_latency.observe(self._now() - self.waiting_since(gang))
+        self._say(gang, Verdict.SCHEDULED, f"{total} members bound")
+        self._timed_out.discard(gang.key)
+        self._log(gang, "bound", report, seconds, "")
+
+    def undone(self, gang: Gang, released: Iterable[Pod], message: str) -> None:
+        """Bound members were released because the rest could not be seated."""
+        names = []
+        for pod in released:
+            names.append(pod.name)
+            self._events.warning(ObjectReference.of_pod(pod), "GangUndone", "Binding", f"released: {message}")
+            self._metrics.releases.inc()
+        text = f"undone, released {', '.join(names)}: {message}"
+        self._say(gang, Verdict.UNSCHEDULABLE, text)
+        self._log(gang, "undone", None, 0.0, text)
+
+    def unchanged(self, gang: Gang) -> None:
+        """Nothing to decide; the PodGroup's counts may have changed."""
+        if gang.bound and gang.is_whole and self._keeper.opinion(gang.key) is None:
+            self._say(gang, Verdict.SCHEDULED, f"{len(gang.bound)} members bound")
+        else:
+            self._keeper.tell(gang)
+
+    def forget_gang(self, key: GangKey) -> None:
+        """The gang is gone."""
+        self._quorum_since.pop(key, None)
+        self._timed_out.discard(key)
+        self._keeper.drop(key)
+
+    def forget_pod(self, pod: Pod) -> None:
+        """The pod is gone."""
+        self._unscheduled.pop(pod.uid, None)
+
+    def _say(self, gang: Gang, verdict: Verdict, message: str) -> None:
+        started = self._quorum_since.get(gang.key)
+        opinion = Opinion(
+            verdict,
+            message,
+            started=_rfc3339(started) if started is not None else "",
+            has_timed_out=gang.key in self._timed_out and verdict is not Verdict.SCHEDULED,
+        )
+        self._keeper.tell(gang, opinion)
+
+    def _time_out_if_due(self, gang: Gang, message: str) -> None:
+        if gang.key in self._timed_out or not self.has_timed_out(gang):
+            return
+        self._timed_out.add(gang.key)
+        about = self._reference(gang)
+        if about is not None:
+            note = f"not scheduled within {gang.timeout_seconds} s: {message}"
+            self._events.warning(about, "Timeout", "Scheduling", note)
+
+    def _reference(self, gang: Gang) -> ObjectReference | None:
+        """What an event about the whole gang is about: its PodGroup, or the pod of a gang of one."""
+        if gang.is_single:
+            return ObjectReference.of_pod(gang.members[0]) if gang.members else None
+        return ObjectReference(API_VERSION, "PodGroup", gang.key.namespace, gang.key.name, gang.uid)
+
+    def _unschedulable(self, pod: Pod, message: str, reason: str = "Unschedulable") -> None:
+        """FailedScheduling and PodScheduled=False, which autoscalers react to. Words that haven't changed are not repeated."""
+        self._events.warning(ObjectReference.of_pod(pod), "FailedScheduling", "Scheduling", message)
+        if self._unscheduled.get(pod.uid) == message:
+            return
+        self._unscheduled[pod.uid] = message
+        self._writer.put(f"condition of pod {pod.key}", partial(self._write_condition, pod, message, reason))
+
+    async def _write_condition(self, pod: Pod, message: str, reason: str) -> None:
+        if self._unscheduled.get(pod.uid) != message:
+            return  # bound or gone in the meantime
+        body: dict[str, Any] = {
+            "metadata": {"uid": pod.uid},  # never the condition of a pod that has only the name in common
+            "status": {"conditions": [pod_unscheduled(message, utc_now(), reason)]},
+        }
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        await self._server.patch(path, body, STRATEGIC_PATCH)
+
+    def _count(self, result: str, pods: int, seconds: float) -> None:
+        self._metrics.attempts.labels(result).inc()
+        self._metrics.pods_scheduled.labels(result).inc(pods)
+        self._metrics.attempt_seconds.labels(result).observe(seconds)
+
+    def _log(self, gang: Gang, outcome: str, report: SearchReport | None, seconds: float, reason: str) -> None:
+        """The one line per gang and attempt."""
+        facts: dict[str, object] = {
+            "gang": str(gang.key),
+            "outcome": outcome,
+            "members": len(gang.alive),
+            "minMember": gang.min_member,
+            "missing": gang.missing,
+        }
+        if report is not None:
+            facts |= {
+                "generations": report.generations,
+                "seedScore": round(report.seed_score, 3),
+                "score": round(report.score, 3),
+                "bestSeed": report.best_seed,
+                "stoppedBy": report.stopped_by,
+            }
+        facts["durationMs"] = round(seconds * 1000, 1)
+        if reason:
+            facts["reason"] = reason
+        decisions.info("%s", " ".join(f"{name}={_quoted(value)}" for name, value in facts.items()), extra={"decision": facts})
+
+
+def _rfc3339(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return f'"{text}"' if " " in text else text

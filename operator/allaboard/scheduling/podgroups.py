@@ -1,0 +1,136 @@
+"""Keeps PodGroup objects in step with their gangs: makes those that exist by labels only, and writes status.
+
+Nothing is decided here, and nothing depends on what is written: with upstream's CRD our extra status fields are pruned, and
+without any CRD gangs that are made by labels are scheduled all the same.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from allaboard.cluster.client import ApiError, ApiServer, pages
+from allaboard.gangs.phases import phase_of
+from allaboard.gangs.podgroup import API_VERSION, PLURAL, PodGroup, implicit_pod_group, owner_references, pod_group_from
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.errors import MalformedError
+from allaboard.model.gang import Gang, GangKey
+from allaboard.report.conditions import Opinion, pod_group_status
+from allaboard.report.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+LIST_PATH = f"/apis/{API_VERSION}/{PLURAL}"
+
+
+def utc_now() -> str:
+    """The time as the Kubernetes API writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class PodGroupKeeper:
+    """Creates, mends and updates PodGroups through a ``Writer``, and tells the registry of those it hears of."""
+
+    def __init__(self, server: ApiServer, registry: GangRegistry, writer: Writer, now: Callable[[], str] = utc_now) -> None:
+        self._server = server
+        self._registry = registry
+        self._writer = writer
+        self._now = now
+        self._opinions: dict[GangKey, Opinion] = {}
+        self._written: dict[GangKey, tuple[str, dict[str, Any]]] = {}
+
+    def observe(self, raw: dict[str, Any]) -> None:
+        """Take a PodGroup as the API server has it."""
+        try:
+            self._registry.observe_group(pod_group_from(raw))
+        except MalformedError as error:
+            logger.warning("a PodGroup can't be understood and is left out: %s", error)
+
+    def forget(self, key: GangKey) -> None:
+        """Take the deletion of a PodGroup."""
+        self._registry.forget_group(key)
+        self._written.pop(key, None)
+
+    async def resync(self) -> None:
+        """List all PodGroups, so that one whose deletion nobody told us of is forgotten. Raises ``ApiError``."""
+        known, found = set(self._registry.groups()), set()
+        try:
+            async for page in pages(self._server, LIST_PATH):
+                for raw in page.get("items") or []:
+                    self.observe(raw)
+                    found.add(GangKey(raw["metadata"].get("namespace", "default"), raw["metadata"]["name"]))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            logger.warning("PodGroups aren't served by this cluster; install them with: kubectl apply -f crds/")
+        for key in known - found:
+            self.forget(key)
+
+    def tell(self, gang: Gang, opinion: Opinion | None = None) -> None:
+        """Have the PodGroup of ``gang`` show how it stands; without an ``opinion`` the last one still holds."""
+        if gang.is_single:
+            return
+        if opinion is not None:
+            self._opinions[gang.key] = opinion
+        if gang.key in self._opinions:
+            self._writer.put(f"podgroup {gang.key}", partial(self._bring_up_to_date, gang.key))
+
+    def opinion(self, key: GangKey) -> Opinion | None:
+        """What was last said of a gang."""
+        return self._opinions.get(key)
+
+    def drop(self, key: GangKey) -> None:
+        """The gang is gone."""
+        self._opinions.pop(key, None)
+        self._written.pop(key, None)
+
+    async def _bring_up_to_date(self, key: GangKey) -> None:
+        gang, opinion = self._registry.gang(key), self._opinions.get(key)
+        if gang is None or opinion is None:
+            return
+        group = await self._group_of(gang)
+        if group is None:
+            return
+        status = pod_group_status(gang, phase_of(gang), opinion, group.status or {}, self._now())
+        if self._written.get(key) == (group.uid, status) or status == group.status:
+            return
+        raw = await self._server.patch(f"{_path(key)}/status", {"status": status})
+        self._written[key] = (group.uid, status)
+        self.observe(raw)
+
+    async def _group_of(self, gang: Gang) -> PodGroup | None:
+        """The PodGroup of a gang, made or mended when it is ours to make; ``None`` when there is none."""
+        group = self._registry.group(gang.key)
+        if group is None:
+            if not self._registry.needs_group(gang.key) or not gang.alive or gang.hold:
+                return None
+            await self._create(gang)
+            return self._registry.group(gang.key)
+        if group.is_ours and gang.alive:
+            await self._mend(gang, group)
+        return group
+
+    async def _create(self, gang: Gang) -> None:
+        collection = f"/apis/{API_VERSION}/namespaces/{gang.key.namespace}/{PLURAL}"
+        try:
+            self.observe(await self._server.post(collection, implicit_pod_group(gang.key, gang.min_member, gang.alive)))
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            self.observe(await self._server.get(_path(gang.key)))
+
+    async def _mend(self, gang: Gang, group: PodGroup) -> None:
+        """Follow the labels and owners of a gang whose PodGroup we made."""
+        references = owner_references(gang.alive)
+        patch: dict[str, Any] = {}
+        if not {str(reference["uid"]) for reference in references} <= group.owner_uids:
+            patch["metadata"] = {"ownerReferences": references}
+        if group.min_member != gang.min_member:
+            patch["spec"] = {"minMember": gang.min_member}
+        if patch:
+            self.observe(await self._server.patch(_path(gang.key), patch))
+
+
+def _path(key: GangKey) -> str:
+    return f"/apis/{API_VERSION}/namespaces/{key.namespace}/{PLURAL}/{key.name}"

@@ -1,0 +1,175 @@
+"""Which gang is next, and when a refused one is worth another look.
+
+A gang is due when something about it has changed, or when something it lacked may have come free; never on a timer alone, save a
+slow flush in case an event was missed. Each failed attempt doubles the pause before the next, up to a bound.
+"""
+
+import asyncio
+import heapq
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from allaboard.model.gang import Gang, GangKey
+from allaboard.placement import Explanation
+
+_FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
+
+Order = tuple[bool, int, float, GangKey]
+
+
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """What a refusal was for: resources that were short. ``anything`` when a change of any kind could help."""
+
+    resources: frozenset[str] = frozenset()
+    anything: bool = False
+
+    @classmethod
+    def of(cls, explanation: Explanation) -> "Lacks":
+        """What the unplaced roles lacked."""
+        resources, anything = set(), False
+        if explanation.shortage:
+            resources.add(explanation.shortage.resource)
+        for role in explanation.roles:
+            for reason, _ in role.reasons:
+                if reason.startswith("Insufficient "):
+                    resources.add(reason.removeprefix("Insufficient "))
+                elif reason == "Too many pods":
+                    resources.add("pods")
+                elif "free ports" in reason:
+                    anything = True
+        return cls(frozenset(resources), anything or not resources)
+
+
+ANYTHING = Lacks(anything=True)
+
+
+def order_of(gang: Gang) -> Order:
+    """Queue order: half-bound gangs first, then priority, age and name."""
+    return (not gang.is_open, -gang.priority, gang.created, gang.key)
+
+
+class GangQueue:
+    """Gangs that are due, that pause after a failure, and that wait for something to change."""
+
+    def __init__(
+        self,
+        order: Callable[[GangKey], Order | None],
+        *,
+        backoff_initial: float = 1.0,
+        backoff_max: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._order = order
+        self._backoff = (backoff_initial, backoff_max)
+        self._clock = clock
+        self._due: list[tuple[Order, GangKey]] = []
+        self._is_due: set[GangKey] = set()
+        self._timers: list[tuple[float, GangKey]] = []
+        self._timer_of: dict[GangKey, float] = {}
+        self._parked: dict[GangKey, Lacks] = {}
+        self._attempts: dict[GangKey, int] = {}
+        self._not_before: dict[GangKey, float] = {}
+        self._changed = asyncio.Event()
+        self.changes = 0
+
+    def attempts(self, key: GangKey) -> int:
+        """Failed attempts in a row."""
+        return self._attempts.get(key, 0)
+
+    def sizes(self) -> Mapping[str, int]:
+        """How many gangs are active, backing off and unschedulable: kube-scheduler's words."""
+        parked = len(self._parked)
+        return {"active": len(self._is_due), "backoff": max(0, len(self._timer_of) - parked), "unschedulable": parked}
+
+    def mark(self, key: GangKey) -> None:
+        """Something about the gang itself has changed: it is due, at once or when its pause ends."""
+        self._parked.pop(key, None)
+        not_before = self._not_before.get(key, 0.0)
+        if not_before > self._clock():
+            self._set_timer(key, not_before)
+        else:
+            self._make_due(key)
+
+    def wake(self, freed: Iterable[str] | None = None) -> None:
+        """Capacity has changed: gangs that lacked any of ``freed`` are due; ``None`` means all, as after a change of a node."""
+        self.changes += 1
+        resources = None if freed is None else frozenset(freed)
+        for key, lacks in list(self._parked.items()):
+            if resources is None or lacks.anything or lacks.resources & resources:
+                self.mark(key)
+
+    def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
+        """The gang was refused, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest."""
+        attempts = self._attempts[key] = self.attempts(key) + 1
+        first, longest = self._backoff
+        now = self._clock()
+        self._not_before[key] = now + min(longest, first * 2 ** min(attempts - 1, 30))
+        if self.changes != seen:
+            # Something came free while the attempt was going on; it must not be slept over.
+            self.mark(key)
+            return
+        self._parked[key] = lacks
+        flush = now + _FLUSH_SECONDS
+        self._set_timer(key, max(self._not_before[key], flush if retry_by is None else min(flush, retry_by)))
+
+    def retry(self, key: GangKey, seconds: float) -> None:
+        """Look at the gang again in ``seconds``, without counting a failure."""
+        self._set_timer(key, self._clock() + seconds)
+
+    def settle(self, key: GangKey) -> None:
+        """The gang has what it wants: its failures are forgotten."""
+        for known in (self._attempts, self._not_before, self._parked, self._timer_of):
+            known.pop(key, None)
+
+    def pop(self) -> GangKey | None:
+        """The first gang that is due, ``None`` without one."""
+        self._ring_timers()
+        while self._due:
+            _, key = heapq.heappop(self._due)
+            if key in self._is_due:
+                self._is_due.discard(key)
+                return key
+        return None
+
+    async def wait(self) -> None:
+        """Return when a gang is due."""
+        while True:
+            self._ring_timers()
+            if self._is_due:
+                return
+            self._changed.clear()
+            pause = self._timers[0][0] - self._clock() if self._timers else None
+            try:
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _make_due(self, key: GangKey) -> None:
+        self._timer_of.pop(key, None)
+        order = self._order(key)
+        if order is None:
+            self.settle(key)
+            self._is_due.discard(key)
+            return
+        # An entry already in the heap may have an outdated order; the better of both counts.
+        heapq.heappush(self._due, (order, key))
+        self._is_due.add(key)
+        self._changed.set()
+
+    def _set_timer(self, key: GangKey, when: float) -> None:
+        if key in self._is_due:
+            return
+        self._timer_of[key] = when
+        heapq.heappush(self._timers, (when, key))
+        self._changed.set()
+
+    def _ring_timers(self) -> None:
+        now = self._clock()
+        while self._timers and (self._timers[0][0] <= now or self._timer_of.get(self._timers[0][1]) != self._timers[0][0]):
+            when, key = heapq.heappop(self._timers)
+            if self._timer_of.get(key) == when:
+                self._parked.pop(key, None)
+                self._make_due(key)

@@ -1,0 +1,145 @@
+"""Binds a planned gang as one transaction: everybody, or nobody.
+
+A Kubernetes bind can't be taken back, only the pod deleted. So the plan is checked against the live view and tried without effect
+first, and every bind carries a stamp: whoever looks at the pods sees which transaction bound them and what it promised.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+from uuid import uuid4
+
+from allaboard.cluster.bind import Binder, BindReply
+from allaboard.cluster.client import ApiError
+from allaboard.cluster.view import ClusterView
+from allaboard.model.gang import Gang
+from allaboard.model.pod import Pod
+from allaboard.placement import verify
+
+DryRun = Literal["role", "all", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One member and the node it is to have."""
+
+    pod: Pod
+    node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing was bound, and why."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What was bound and what was not. ``missing`` is what the quorum still lacks: 0 means the gang is whole."""
+
+    bound: tuple[Seat, ...]
+    failed: tuple[tuple[Seat, BindReply], ...] = ()
+    missing: int = 0
+
+    @property
+    def message(self) -> str:
+        """Why the members that failed did."""
+        return "; ".join(f"pod {seat.pod.name}: {reply.message or reply.result}" for seat, reply in self.failed[:3])
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Seats that are promised in the view until they are bound or given back. Made by ``begin``."""
+
+    gang: Gang
+    seats: Sequence[Seat]
+    view: ClusterView
+    binder: Binder
+    dry_run: DryRun = "role"
+    id: str = field(default_factory=lambda: uuid4().hex[:12])
+
+    @property
+    def stamp(self) -> str:
+        """What every bind carries: the transaction and the minimum it promised."""
+        return f"{self.id}/{self.gang.min_member}"
+
+    async def commit(self) -> Committed | Refused:
+        """Try, bind, decide. Never raises for an answer of the API server; seats that weren't taken are given back."""
+        untaken = {seat.pod.uid: seat for seat in self.seats}
+        try:
+            # 3. Ask the API server without effect: admission and RBAC refuse kinds of pods.
+            rehearsal = await self._bind(self._rehearsed(), dry_run=True)
+            for seat, reply in rehearsal:
+                if not reply.is_bound:
+                    return Refused(f"pod {seat.pod.name} can't be bound to {seat.node_name}: {reply.message or reply.result}")
+            # 4. Bind everybody at once, each bind stamped.
+            replies = await self._bind(self.seats)
+            bound = tuple(seat for seat, reply in replies if reply.is_bound)
+            for seat in bound:
+                del untaken[seat.pod.uid]
+            # 5. Decide: members beyond the quorum are welcome, not needed.
+            failed = tuple((seat, reply) for seat, reply in replies if not reply.is_bound)
+            return Committed(bound, failed, missing=max(0, self.gang.missing - len(bound)))
+        finally:
+            for seat in untaken.values():
+                self.view.forget(seat.pod)
+
+    def _rehearsed(self) -> Sequence[Seat]:
+        """The seats to try without effect. A single bind is its own rehearsal."""
+        if self.dry_run == "none" or len(self.seats) == 1:
+            return ()
+        if self.dry_run == "all":
+            return self.seats
+        return list({seat.pod.spec: seat for seat in self.seats}.values())
+
+    async def _bind(self, seats: Sequence[Seat], *, dry_run: bool = False) -> list[tuple[Seat, BindReply]]:
+        replies = await asyncio.gather(*(self.binder.bind(seat.pod, seat.node_name, self.stamp, dry_run=dry_run) for seat in seats))
+        return list(zip(seats, replies, strict=True))
+
+
+def begin(gang: Gang, assignments: Mapping[str, str], view: ClusterView, binder: Binder, dry_run: DryRun = "role") -> Transaction | Refused:
+    """Check ``assignments`` (node name by pod UID) against the live view and promise the seats.
+
+    Nothing is awaited between the check and the promise, so no other gang can be given a seat in between. ``gang`` must be as fresh
+    as the view: members that have gone since the plan was made are left out, and the rest must still make a quorum.
+    """
+    # 1. Who is still there to be seated?
+    pods = {pod.uid: pod for pod in gang.candidates}
+    seats = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in pods]
+    if len(seats) < max(1, gang.missing):
+        return Refused(f"members changed while the gang was being placed: {len(seats)} of {gang.missing} missing ones are still there")
+    # 2. Does everybody still fit? Plain integers against the view as it is now.
+    violations = verify({seat.pod.uid: seat.node_name for seat in seats}, [seat.pod for seat in seats], view.snapshot())
+    if violations:
+        return Refused(f"the cluster changed while the gang was being placed: {violations[0]}")
+    for seat in seats:
+        view.assume(seat.pod, seat.node_name)
+    return Transaction(gang, seats, view, binder, dry_run)
+
+
+def is_releasable(pod: Pod) -> bool:
+    """Whether deleting ``pod`` gives its seat back without losing it: its controller makes it anew.
+
+    A batch Job counts a deleted pod as a failure, so its pods are kept; a bare pod would be gone, so it is kept unless its owner
+    has said that it is recreated.
+    """
+    if pod.option("recreate") == "true":
+        return True
+    return pod.owner is not None and not (pod.owner.kind == "Job" and pod.owner.api_version.startswith("batch/"))
+
+
+async def undo(gang: Gang, binder: Binder) -> tuple[Pod, ...]:
+    """Release the bound members of an open gang that have not started; returns those released.
+
+    Nobody is released once any member runs: the gang would stay open all the same, with less.
+    """
+    if any(pod.phase == "Running" for pod in gang.bound):
+        return ()
+    releasable = [pod for pod in gang.bound if is_releasable(pod)]
+    released = await asyncio.gather(*(binder.release(pod) for pod in releasable), return_exceptions=True)
+    for outcome in released:
+        if isinstance(outcome, BaseException) and not isinstance(outcome, ApiError):
+            raise outcome
+    return tuple(pod for pod, is_gone in zip(releasable, released, strict=True) if is_gone is True)

@@ -1,0 +1,128 @@
+"""Every option, typed and checked: from flags, the environment (``ALLABOARD_…``) and a YAML file, in that order of precedence.
+
+An unknown or invalid option stops the start with the option named: a scheduler that silently runs with defaults is worse than none.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from allaboard.model.gang import Objective
+
+CONFIG_VARIABLE = "ALLABOARD_CONFIG"
+
+_Names = Annotated[tuple[str, ...], NoDecode]
+_Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class SettingsError(ValueError):
+    """The settings can't be used; the message names each offending option."""
+
+
+class SearchOptions(BaseModel):
+    """The genetic search. More generations find better packings and take longer; the result never depends on the clock."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    generations: int = Field(60, ge=1, le=10_000, description="Generations at most.")
+    min_generations: int = Field(20, ge=0, le=10_000, description="Generations at least, unless the best possible is reached.")
+    population_size: int = Field(48, ge=4, le=1_000, description="Placements kept from one generation to the next.")
+    mutation_rate: float = Field(0.5, ge=0, le=1, description="Share of children that are ruined in part and repaired.")
+    crossover_rate: float = Field(0.8, ge=0, le=1, description="Share of children that mix the nodes of two parents.")
+    patience: int = Field(20, ge=1, le=10_000, description="Generations without gain after which the search stops.")
+
+
+class Settings(BaseSettings):
+    """The operator's options; each field is an environment variable ``ALLABOARD_<FIELD>`` and a key of the configuration file."""
+
+    model_config = SettingsConfigDict(env_prefix="ALLABOARD_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    scheduler_names: _Names = Field(("allaboard",), min_length=1, description="Pods whose schedulerName is one of these are ours.")
+    namespaces: _Names = Field((), description="Namespaces whose pods are ours; none named means all.")
+    objective: Objective = Field(Objective.BINPACK, description="What placements aim at unless a gang says otherwise.")
+    schedule_timeout_seconds: int = Field(60, ge=1, le=86_400, description="How long a gang may wait before that is reported.")
+    batch_window_seconds: float = Field(0.02, ge=0, le=10, description="How long events are gathered before a cycle starts.")
+    backoff_initial_seconds: float = Field(1.0, gt=0, le=600, description="Pause after the first failed attempt; doubles each time.")
+    backoff_max_seconds: float = Field(60.0, gt=0, le=3600, description="Longest pause between attempts.")
+    dry_run: Literal["role", "all", "none"] = Field(
+        "role", description="Which binds are tried without effect beforehand: one per role, all, or none."
+    )
+    bind_concurrency: int = Field(64, ge=1, le=1024, description="Binds in flight at once.")
+    bind_attempts: int = Field(4, ge=1, le=20, description="Tries of one bind while the API server answers with transient errors.")
+    request_timeout_seconds: float = Field(15.0, gt=0, le=300, description="Time limit of one API request.")
+    resync_seconds: float = Field(60.0, ge=1, le=3600, description="How often PodGroups are listed anew, to forget deleted ones.")
+    stale_seconds: float = Field(120.0, ge=5, le=3600, description="Silence of a watch after which the operator isn't ready.")
+    workers: int = Field(1, ge=1, le=64, description="Processes that search.")
+    search_timeout_seconds: float = Field(60.0, gt=0, le=3600, description="A search that takes longer is killed; the gang is retried.")
+    search: SearchOptions = SearchOptions()
+    metrics_port: _Port = Field(8080, description="Port of /metrics; 0 means no metrics server.")
+    health_port: _Port = Field(8081, description="Port of the liveness probe with `allaboard run`; 0 means none.")
+    log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
+
+    @field_validator("scheduler_names", "namespaces", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(name.strip() for name in value.split(",") if name.strip())
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags come in as ``init``, the file is merged below the environment by ``load_settings``."""
+        return init_settings, env_settings, _FileSource(settings_cls)
+
+
+class _FileSource(PydanticBaseSettingsSource):
+    """The YAML file that ``ALLABOARD_CONFIG`` names."""
+
+    def get_field_value(self, field: object, field_name: str) -> tuple[object, str, bool]:
+        raise NotImplementedError  # the whole file is read at once, in __call__
+
+    def __call__(self) -> dict[str, object]:
+        path = os.environ.get(CONFIG_VARIABLE)
+        if not path:
+            return {}
+        try:
+            content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SettingsError(f"{path}: can't be read: {error.strerror}") from error
+        except yaml.YAMLError as error:
+            raise SettingsError(f"{path}: is not YAML: {error}") from error
+        if content is None:
+            return {}
+        if not isinstance(content, Mapping):
+            raise SettingsError(f"{path}: must hold a mapping of options")
+        return {str(key): value for key, value in content.items()}
+
+
+def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
+    """The settings in force: ``flags``, then the environment, then the file that ``ALLABOARD_CONFIG`` names.
+
+    Raises ``SettingsError`` that names each offending option.
+    """
+    unknown = sorted(
+        name
+        for name in os.environ
+        if name.startswith("ALLABOARD_")
+        and name != CONFIG_VARIABLE
+        and name.removeprefix("ALLABOARD_").split("__")[0].lower() not in Settings.model_fields
+    )
+    if unknown:
+        raise SettingsError(f"{', '.join(unknown)}: no such option; known are {', '.join(sorted(Settings.model_fields))}")
+    try:
+        return Settings(**dict(flags or {}))  # type: ignore[arg-type]  # pydantic checks the types
+    except ValidationError as error:
+        problems = (f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}" for found in error.errors())
+        raise SettingsError("; ".join(problems)) from error

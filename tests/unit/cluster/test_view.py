@@ -1,0 +1,177 @@
+"""The live view: whatever the order of events, it holds what a view built from the final state would hold."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allaboard.cluster.view import ClusterView
+from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.node import Node
+from allaboard.model.pod import Pod
+
+SPECS = (
+    SchedulingSpec(requests=(("cpu", 1000), ("pods", 1))),
+    SchedulingSpec(requests=(("memory", 2**30), ("nvidia.com/gpu", 1), ("pods", 1))),
+    SchedulingSpec(requests=(("pods", 1),), host_ports=(HostPort("0.0.0.0", "TCP", 80),)),
+)
+
+
+def a_node(name: str, cpu: int = 4000) -> Node:
+    return Node(name=name, uid=f"uid-{name}", allocatable=(("cpu", cpu), ("memory", 2**34), ("nvidia.com/gpu", 4), ("pods", 110)))
+
+
+def a_pod(name: str, *, node: str = "", uid: str = "", phase: str = "Pending", spec: SchedulingSpec = SPECS[0]) -> Pod:
+    return Pod(
+        namespace="default",
+        name=name,
+        uid=uid or f"uid-{name}",
+        resource_version="1",
+        created=0.0,
+        scheduler_name="allaboard",
+        node_name=node,
+        phase=phase,
+        priority=0,
+        spec=spec,
+    )
+
+
+def used(view: ClusterView, node: str, resource: str) -> int:
+    snapshot = view.snapshot()
+    row, column = snapshot.row_of(node), snapshot.column_of(resource)
+    assert row is not None
+    return int(snapshot.used[row, column]) if column is not None else 0
+
+
+names = st.sampled_from(["a", "b", "c"])
+nodes = st.sampled_from(["n1", "n2", "n3"])
+events = st.one_of(
+    st.tuples(
+        st.just("pod"), names, st.sampled_from(["", "n1", "n2", "n3"]), st.sampled_from(["1", "2"]),
+        st.sampled_from(["Pending", "Running", "Succeeded"]), st.sampled_from(SPECS),
+    ),
+    st.tuples(st.just("pod gone"), names),
+    st.tuples(st.just("node"), nodes, st.sampled_from([4000, 8000])),
+    st.tuples(st.just("node gone"), nodes),
+    st.tuples(st.just("assume"), names, nodes),
+    st.tuples(st.just("forget"), names),
+)  # fmt: skip
+
+
+@given(st.lists(events, max_size=40))
+def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[object, ...]]) -> None:
+    view = ClusterView()
+    for event in history:
+        match event:
+            case ("pod", str(name), str(node), str(uid), str(phase), SchedulingSpec() as spec):
+                view.upsert_pod(a_pod(name, node=node, uid=uid, phase=phase, spec=spec))
+            case ("pod gone", str(name)):
+                view.remove_pod(f"default/{name}")
+            case ("node", str(name), int(cpu)):
+                view.upsert_node(a_node(name, cpu))
+            case ("node gone", str(name)):
+                view.remove_node(name)
+            case ("assume", str(name), str(node)) if pod := view.pod(f"default/{name}"):
+                view.assume(pod, node)
+            case ("forget", str(name)) if pod := view.pod(f"default/{name}"):
+                view.forget(pod)
+
+    rebuilt = ClusterView()
+    assumed = {pod.uid: view._assumed[pod.uid][0] for pod in view.pods() if view.is_assumed(pod)}
+    for node in view.snapshot().nodes:
+        rebuilt.upsert_node(node)
+    for pod in view.pods():
+        rebuilt.upsert_pod(pod)
+        if pod.uid in assumed:
+            rebuilt.assume(pod, assumed[pod.uid])
+
+    assert rebuilt.snapshot().nodes == view.snapshot().nodes
+    for name in (node.name for node in view.snapshot().nodes):
+        for resource in ("cpu", "memory", "pods", "nvidia.com/gpu"):
+            assert used(view, name, resource) == used(rebuilt, name, resource)
+    assert view.snapshot().host_ports == rebuilt.snapshot().host_ports
+
+
+def test_a_bound_pod_is_charged_once_when_its_assumption_is_confirmed() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    pod = a_pod("a")
+    view.upsert_pod(pod)
+    view.assume(pod, "n1")
+    assert used(view, "n1", "cpu") == 1000
+
+    view.upsert_pod(replace(pod, node_name="n1"))
+
+    assert used(view, "n1", "cpu") == 1000
+    assert not view.is_assumed(pod)
+
+
+def test_forgetting_after_the_bind_was_seen_takes_nothing_back() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    pod = a_pod("a")
+    view.upsert_pod(pod)
+    view.assume(pod, "n1")
+    view.upsert_pod(replace(pod, node_name="n1"))
+
+    view.forget(pod)
+
+    assert used(view, "n1", "cpu") == 1000
+
+
+def test_a_recreated_pod_with_the_old_name_does_not_inherit_the_promise_of_the_old_one() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    old = a_pod("a", uid="1")
+    view.upsert_pod(old)
+    view.assume(old, "n1")
+
+    view.upsert_pod(a_pod("a", uid="2"))
+
+    assert used(view, "n1", "cpu") == 0
+
+
+def test_a_terminating_pod_still_holds_its_seat_and_a_finished_one_does_not() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    pod = a_pod("a", node="n1", phase="Running")
+    view.upsert_pod(replace(pod, is_terminating=True))
+    assert used(view, "n1", "cpu") == 1000
+    view.upsert_pod(replace(pod, phase="Succeeded"))
+    assert used(view, "n1", "cpu") == 0
+
+
+def test_pods_of_a_node_that_comes_later_are_counted_when_it_comes() -> None:
+    view = ClusterView()
+    view.upsert_pod(a_pod("a", node="late"))
+    view.upsert_node(a_node("late"))
+    assert used(view, "late", "cpu") == 1000
+
+
+def test_a_snapshot_does_not_change_when_the_view_does() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    before = view.snapshot()
+    copied = before.used.copy()
+    view.upsert_pod(a_pod("a", node="n1"))
+    assert np.array_equal(before.used, copied)
+    assert not before.used.flags.writeable
+
+
+def test_a_heartbeat_that_says_nothing_new_keeps_the_nodes_of_the_snapshot() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    before = view.snapshot()
+    view.upsert_node(a_node("n1"))
+    assert view.snapshot().nodes is before.nodes
+
+
+def test_rows_of_nodes_that_are_gone_are_used_again() -> None:
+    view = ClusterView()
+    for generation in range(1000):
+        view.upsert_node(a_node(f"n{generation}"))
+        view.upsert_pod(a_pod("a", uid=str(generation), node=f"n{generation}"))
+        view.remove_pod("default/a")
+        view.remove_node(f"n{generation}")
+    assert len(view._usage._used) <= 16
