@@ -14,7 +14,7 @@ from allaboard.model.pod import Pod
 SPECS = (
     SchedulingSpec(requests=(("cpu", 1000), ("pods", 1))),
     SchedulingSpec(requests=(("memory", 2**30), ("nvidia.com/gpu", 1), ("pods", 1))),
-    SchedulingSpec(requests=(("pods", 1),), host_ports=(HostPort("0.0.0.0", "TCP", 80),)),
+    SchedulingSpec(requests=(("pods", 1),), host_ports=(HostPort("10.0.0.1", "TCP", 80),)),
 )
 
 

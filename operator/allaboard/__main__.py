@@ -1,0 +1,6 @@
+"""``python -m allaboard`` is the ``allaboard`` command."""
+
+from allaboard.cli.main import main
+
+if __name__ == "__main__":  # a spawned worker imports this module under another name
+    main()

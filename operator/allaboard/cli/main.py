@@ -1,0 +1,52 @@
+"""The command line: ``allaboard``, and the same program as ``kubectl allaboard``.
+
+Commands are imported when they are called, so that ``--help`` and ``plan`` don't pay for the operator.
+"""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from allaboard import __version__
+
+_COMMANDS = {
+    "run": ("allaboard.cli.run", "Run the scheduler on the cluster that KUBECONFIG or the pod's service account names."),
+    "plan": ("allaboard.cli.plan", "Place gangs without binding anything, on a cluster or on a snapshot of one."),
+    "sandbox": ("allaboard.cli.sandbox", "Serve a sandbox cluster for kubectl until interrupted."),
+    "demo": ("allaboard.cli.demo", "Watch real manifests being scheduled whole or not at all."),
+}
+
+
+class _Commands(click.Group):
+    """Finds commands by name, without importing them for the list that ``--help`` shows."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with `allaboard demo`; it needs no cluster. Settings: `allaboard run --help`.",
+)
+@click.version_option(__version__, "-V", "--version")
+def cli() -> None:
+    """Allaboard schedules gangs of Kubernetes pods: all members of a job are bound, or none."""
+
+
+def main() -> None:
+    """Entry point of both commands; kubectl finds a plug-in by its name ``kubectl-allaboard``."""
+    name = "kubectl allaboard" if Path(sys.argv[0]).name.startswith("kubectl-") else "allaboard"
+    cli(prog_name=name)

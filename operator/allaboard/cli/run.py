@@ -1,0 +1,77 @@
+"""``allaboard run``: the operator, configured by flags instead of Kopf's command line."""
+
+import json
+import logging
+import os
+import sys
+from typing import Any
+
+import click
+
+from allaboard.model.gang import Objective
+from allaboard.settings import CONFIG_VARIABLE, SettingsError, load_settings
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line; a decision's facts stand as fields of their own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "decision", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+@click.command()
+@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="YAML file of settings; environment and flags win over it.")
+@click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Cluster to schedule, instead of what KUBECONFIG names.")
+@click.option("--scheduler-name", "scheduler_names", multiple=True, help="Pods with this schedulerName are ours (repeatable) [allaboard].")
+@click.option("-n", "--namespace", "namespaces", multiple=True, help="Schedule pods of this namespace only (repeatable) [all].")
+@click.option("--objective", type=click.Choice([objective.value for objective in Objective]), help="What placements aim at unless a gang says otherwise [binpack].")
+@click.option("--workers", type=int, help="Processes that search [1].")
+@click.option("--metrics-port", type=int, help="Port of /metrics; 0 for none [8080].")
+@click.option("--health-port", type=int, help="Port of /healthz; 0 for none [8081].")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="How log lines look [text].")
+@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any) -> None:
+    """Run the scheduler until interrupted.
+
+    Every setting is also an environment variable, ALLABOARD_ and its name in capitals (ALLABOARD_BIND_CONCURRENCY=128), and a key
+    of the --config file. Pods of all namespaces are watched in any case, since they take room on nodes.
+    """
+    if kubeconfig:
+        os.environ["KUBECONFIG"] = kubeconfig
+    if config:
+        os.environ[CONFIG_VARIABLE] = config
+    # The operator reads the environment, however it is started; flags go the same way.
+    for name, value in flags.items():
+        if value not in (None, ()):
+            os.environ[f"ALLABOARD_{name.upper()}"] = ",".join(value) if isinstance(value, tuple) else str(value)
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+
+    import kopf
+
+    import allaboard.handlers  # noqa: F401  # registers itself with Kopf
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if settings.log_format == "json" else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    if not verbose:
+        logging.getLogger("kopf").setLevel(logging.WARNING)
+    try:
+        kopf.run(
+            clusterwide=True,
+            standalone=True,
+            liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None,
+        )
+    except Exception as error:
+        raise click.ClickException(str(error)) from error

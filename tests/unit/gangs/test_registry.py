@@ -1,0 +1,155 @@
+"""Who belongs to which gang, and which gangs can't be trusted."""
+
+from dataclasses import replace
+
+import pytest
+
+from allaboard.gangs.podgroup import PodGroup, pod_group_from
+from allaboard.gangs.registry import GangDefaults, GangRegistry
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import GangKey, Objective
+from allaboard.model.pod import Owner, Pod
+
+PAIR = "pod-group.scheduling.sigs.k8s.io"
+KEY = GangKey("default", "train")
+JOB = Owner("kubeflow.org/v1", "TFJob", "train", "job-1")
+
+
+def a_pod(name: str, minimum: str = "3", **changes: object) -> Pod:
+    labels = ((f"{PAIR}/min-available", minimum), (f"{PAIR}/name", "train"))
+    pod = Pod(
+        "default", name, f"uid-{name}", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpec((("pods", 1),)), labels=labels, owner=JOB
+    )
+    return replace(pod, **changes)  # type: ignore[arg-type]
+
+
+def a_group(minimum: object = 3, **metadata: object) -> PodGroup:
+    return pod_group_from({"metadata": {"name": "train", "namespace": "default", "uid": "pg", **metadata}, "spec": {"minMember": minimum}})
+
+
+def a_registry(*pods: Pod) -> GangRegistry:
+    registry = GangRegistry(["allaboard"], defaults=GangDefaults())
+    for pod in pods:
+        registry.observe_pod(None, pod)
+    return registry
+
+
+def test_members_are_gathered_and_leave_when_their_pods_go() -> None:
+    registry = a_registry(a_pod("a"), a_pod("b"))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert [pod.name for pod in gang.members] == ["a", "b"]
+    registry.observe_pod(a_pod("a"), None)
+    registry.observe_pod(a_pod("b"), None)
+    assert registry.gang(KEY) is None
+
+
+def test_pods_of_other_schedulers_and_namespaces_are_not_ours() -> None:
+    registry = GangRegistry(["allaboard"], namespaces=["team"])
+    registry.observe_pod(None, a_pod("a", scheduler_name="default-scheduler", namespace="team"))
+    registry.observe_pod(None, a_pod("b"))
+    assert list(registry.keys()) == []
+
+
+def test_a_change_that_nobody_schedules_by_does_not_ring() -> None:
+    registry = a_registry(a_pod("a"))
+    rung: list[GangKey] = []
+    registry.listen(rung.append)
+    registry.observe_pod(a_pod("a"), a_pod("a", resource_version="2"))
+    assert rung == []
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert gang.members[0].resource_version == "2"
+
+
+def test_a_label_pair_gang_needs_a_pod_group_object_until_there_is_one() -> None:
+    registry = a_registry(a_pod("a"))
+    assert registry.needs_group(KEY)
+    registry.observe_group(a_group(labels={"app.kubernetes.io/managed-by": "allaboard"}))
+    assert not registry.needs_group(KEY)
+
+
+def test_the_labels_win_over_a_pod_group_that_was_made_from_labels() -> None:
+    registry = a_registry(a_pod("a", minimum="5"))
+    registry.observe_group(a_group(3, labels={"app.kubernetes.io/managed-by": "allaboard"}))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert gang.min_member == 5
+    assert gang.hold is None
+
+
+def test_a_users_own_pod_group_that_disagrees_with_the_labels_holds_the_gang() -> None:
+    registry = a_registry(a_pod("a", minimum="5"))
+    registry.observe_group(a_group(3))
+    gang = registry.gang(KEY)
+    assert gang is not None and gang.hold is not None
+    assert gang.hold.reason == "MinAvailableMismatch"
+
+
+@pytest.mark.parametrize(
+    ("odd_one", "reason"),
+    [
+        (a_pod("b", minimum="4"), "MinAvailableMismatch"),
+        (a_pod("b", minimum="five"), "InvalidLabel"),
+        (a_pod("b", minimum="0"), "InvalidLabel"),
+        (a_pod("b", priority=10), "PriorityMismatch"),
+        (a_pod("b", malformed="spec.containers: 7 is not a list"), "InvalidPod"),
+        (a_pod("b", spec=SchedulingSpec((("pods", 1),), unsupported=("resource claims (DRA) are not supported",))), "Unsupported"),
+        (a_pod("b", options=(("objective", "quick"),)), "InvalidAnnotation"),
+    ],
+)
+def test_a_member_that_cannot_be_trusted_holds_the_gang_and_is_named(odd_one: Pod, reason: str) -> None:
+    gang = a_registry(a_pod("a"), odd_one).gang(KEY)
+    assert gang is not None and gang.hold is not None
+    assert gang.hold.reason == reason
+    assert gang.hold.pod is not None
+    assert gang.hold.pod.name == "b"
+
+
+def test_a_finished_member_that_disagrees_is_past_caring() -> None:
+    gang = a_registry(a_pod("a"), a_pod("b", minimum="4", phase="Succeeded")).gang(KEY)
+    assert gang is not None
+    assert gang.hold is None
+
+
+def test_a_pod_that_names_a_missing_pod_group_is_held_until_it_exists() -> None:
+    pod = a_pod("a", labels=(("scheduling.x-k8s.io/pod-group", "train"),))
+    registry = a_registry(pod)
+    gang = registry.gang(KEY)
+    assert gang is not None and gang.hold is not None
+    assert gang.hold.reason == "PodGroupNotFound"
+    registry.observe_group(a_group(1))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert gang.hold is None
+
+
+@pytest.mark.parametrize("minimum", ["3", -1, 2.5, [], True])
+def test_a_malformed_pod_group_holds_its_gang(minimum: object) -> None:
+    registry = a_registry()
+    registry.observe_group(a_group(minimum))
+    gang = registry.gang(KEY)
+    assert gang is not None and gang.hold is not None
+    assert gang.hold.reason == "InvalidPodGroup"
+    assert "spec.minMember" in gang.hold.message
+
+
+@pytest.mark.parametrize("minimum", [0, None])
+def test_a_minimum_of_zero_or_none_is_the_default(minimum: object) -> None:
+    assert a_group(minimum).min_member == 1
+
+
+def test_the_objective_of_the_pods_wins_over_the_pod_groups() -> None:
+    registry = a_registry(a_pod("a", options=(("objective", "binpack"),)))
+    registry.observe_group(a_group(annotations={"allaboard.dev/objective": "spread"}))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert gang.objective is Objective.BINPACK
+
+
+def test_the_objective_of_the_pod_group_wins_over_the_default() -> None:
+    registry = a_registry(a_pod("a"))
+    registry.observe_group(a_group(annotations={"allaboard.dev/objective": "spread"}))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert gang.objective is Objective.SPREAD
