@@ -154,7 +154,7 @@ class App:
 
     def _order(self, key: GangKey) -> Order | None:
         gang = self.registry.gang(key)
-        return order_of(gang) if gang else (True, 0, 0.0, key)
+        return order_of(gang) if gang else None
 
     def _measure(self, writer: Writer) -> None:
         sizes, counts, gauges = self.queue.sizes, self.view.counts, self.metrics.gauges

@@ -212,7 +212,8 @@ class Announcer:
         facts["durationMs"] = round(seconds * 1000, 1)
         if reason:
             facts["reason"] = reason
-        decisions.info("%s", " ".join(f"{name}={_quoted(value)}" for name, value in facts.items()), extra={"decision": facts})
+        line = " ".join(f"{name}={_quoted(value)}" for name, value in facts.items())
+        decisions.info("%s", line, extra={"decision": facts, "history": report.history if report else ()})
 
 
 def _rfc3339(seconds: float) -> str:

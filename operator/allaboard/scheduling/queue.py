@@ -51,7 +51,10 @@ def order_of(gang: Gang) -> Order:
 
 
 class GangQueue:
-    """Gangs that are due, that pause after a failure, and that wait for something to change."""
+    """Gangs that are due, that pause after a failure, and that wait for something to change.
+
+    ``order`` tells a gang's place, ``None`` when there is no such gang any more; it is then due once more, to be forgotten.
+    """
 
     def __init__(
         self,
@@ -86,6 +89,9 @@ class GangQueue:
     def mark(self, key: GangKey) -> None:
         """Something about the gang itself has changed: it is due, at once or when its pause ends."""
         self._parked.pop(key, None)
+        if self._order(key) is None:
+            # The gang is gone; one that comes by its name begins anew.
+            self.settle(key)
         not_before = self._not_before.get(key, 0.0)
         if not_before > self._clock():
             self._set_timer(key, not_before)
@@ -149,11 +155,7 @@ class GangQueue:
 
     def _make_due(self, key: GangKey) -> None:
         self._timer_of.pop(key, None)
-        order = self._order(key)
-        if order is None:
-            self.settle(key)
-            self._is_due.discard(key)
-            return
+        order = self._order(key) or (False, 0, 0.0, key)
         # An entry already in the heap may have an outdated order; the better of both counts.
         heapq.heappush(self._due, (order, key))
         self._is_due.add(key)

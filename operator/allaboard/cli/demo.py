@@ -1,0 +1,247 @@
+"""``allaboard demo``: the stories on a sandbox, watched live and checked."""
+
+import asyncio
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from allaboard.cli import bundled
+from allaboard.cli.embedded import operator
+from allaboard.cli.stories import STORIES, Objects, Stage, Story, StoryError
+from allaboard.sandbox import Sandbox
+
+_FRAME_SECONDS = 0.1
+_BARS = "▁▂▃▄▅▆▇█"
+_COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+
+
+@dataclass(slots=True)
+class _Scene:
+    """What the audience sees of one story."""
+
+    story: Story
+    mark: str = "[dim]·"
+    seconds: float | None = None
+    caption: str = ""
+
+
+@dataclass(slots=True)
+class _Theatre:
+    """The state behind the live view."""
+
+    sandbox: Sandbox
+    scenes: list[_Scene]
+    decision: dict[str, Any] = field(default_factory=dict)
+    history: Sequence[tuple[int, float]] = ()
+
+    def render(self) -> RenderableType:
+        return Group(self._stories(), self._nodes(), self._search())
+
+    def _stories(self) -> Table:
+        table = Table(
+            box=None, padding=(0, 1), header_style="bold", title="All aboard, or the train stays in the station", title_justify="left"
+        )
+        for column in ("", "STORY", "WHAT COMES OF IT", "SECONDS"):
+            table.add_column(column)
+        for scene in self.scenes:
+            told = scene.story.told if not scene.caption else f"{scene.story.told}\n[dim]waiting until {scene.caption}"
+            table.add_row(scene.mark, scene.story.name, told, "" if scene.seconds is None else f"{scene.seconds:.1f}")
+        return table
+
+    def _nodes(self) -> Panel:
+        table = Table(box=None, padding=(0, 2), header_style="bold")
+        for column in ("NODE", "GPUS", "CPU", "PODS"):
+            table.add_column(column)
+        pods = self.sandbox.list("pods")
+        gangs = sorted({_gang_name(pod) for pod in pods})
+        for node in self.sandbox.list("nodes"):
+            name, capacity = node["metadata"]["name"], node["status"]["capacity"]
+            mine = [
+                pod for pod in pods if pod["spec"].get("nodeName") == name and pod["status"].get("phase") not in ("Succeeded", "Failed")
+            ]
+            table.add_row(name, *(_gauge(mine, capacity, resource) for resource in ("nvidia.com/gpu", "cpu")), _names(mine, gangs))
+        waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
+        if waiting:
+            table.add_row("[dim]waiting", "", "", _names(waiting, gangs))
+        return Panel(table, title="the cluster", title_align="left", border_style="dim")
+
+    def _search(self) -> Panel:
+        facts = self.decision
+        lines = Text()
+        if facts:
+            lines.append(f"{facts['gang']} {facts['outcome']}", style="bold")
+            if "generations" in facts:
+                lines.append(
+                    f": {facts['generations']} generations, score {facts['seedScore']} -> {facts['score']}, stopped by {facts['stoppedBy']}"
+                )
+            lines.append(f" in {facts['durationMs']} ms\n")
+            lines.append(str(facts.get("reason", "")), style="yellow")
+            if self.history:
+                placed = [count for count, _ in self.history]
+                lines.append(f"members placed by the best so far: {placed[0]} -> {placed[-1]}   its score: {_sparkline(self.history)}")
+        return Panel(lines, title="the last decision", title_align="left", border_style="dim", height=5)
+
+
+class _Listener(logging.Handler):
+    """Shows the scheduler's decisions as they are made."""
+
+    def __init__(self, theatre: _Theatre) -> None:
+        super().__init__()
+        self._theatre = theatre
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._theatre.decision = getattr(record, "decision", {})
+        self._theatre.history = getattr(record, "history", ())
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Leave the sandbox and the scheduler up afterwards, for kubectl, until interrupted.")
+@click.option(
+    "--story", "names", multiple=True, type=click.Choice([story.name for story in STORIES]), help="Play this one only (repeatable)."
+)
+@click.option("--pace", type=float, help="Pause after each story, in seconds [1 on a terminal, else 0].")
+def demo(keep: bool, names: tuple[str, ...], pace: float | None) -> None:
+    """Watch real manifests being scheduled whole or not at all.
+
+    Starts a sandbox cluster and the scheduler in this process, plays the stories of examples/, and checks how each one ends. Exits 1
+    when any ends otherwise than told. Needs no cluster, no kubectl and no Docker.
+    """
+    stories = [story for story in STORIES if not names or story.name in names]
+    console = Console()
+    if pace is None:
+        pace = 1.0 if console.is_terminal else 0.0
+    try:
+        failed = asyncio.run(_perform(console, stories, keep, pace))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(1 if failed else 0)
+
+
+async def _perform(console: Console, stories: Sequence[Story], keep: bool, pace: float) -> int:
+    """Play the stories; returns how many did not end as told."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="allaboard-") as folder:
+        kubeconfig = Path(folder, "kubeconfig")
+        async with Sandbox() as sandbox:
+            for crd in bundled.crds():
+                sandbox.apply(crd)
+            sandbox.write_kubeconfig(kubeconfig)
+            theatre = _Theatre(sandbox, [_Scene(story) for story in stories])
+            listener = _Listener(theatre)
+            decisions = logging.getLogger("allaboard.decisions")
+            decisions.addHandler(listener)
+            decisions.setLevel(logging.INFO)
+            logging.getLogger("kopf").setLevel(logging.ERROR)
+            try:
+                async with operator(kubeconfig):
+                    failures = await _play(console, theatre, pace)
+                    took = time.monotonic() - started
+                    verdict = "[green]all ended as told" if not failures else f"[red]{len(failures)} ended otherwise"
+                    console.print(f"{len(stories)} stories in {took:.1f} s: {verdict}")
+                    for failure in failures:
+                        console.print(f"[red]✗[/] {failure}", soft_wrap=True)
+                    if keep:
+                        await _keep(console, sandbox, kubeconfig)
+            finally:
+                decisions.removeHandler(listener)
+    return len(failures)
+
+
+async def _play(console: Console, theatre: _Theatre, pace: float) -> list[str]:
+    failures = []
+    with Live(theatre.render(), console=console, auto_refresh=False, transient=False) as live:
+        frames = asyncio.create_task(_refresh(live, theatre)) if console.is_terminal else None
+        for scene in theatre.scenes:
+
+            async def apply(objects: Objects) -> None:
+                for obj in objects:
+                    theatre.sandbox.apply(obj)
+
+            def caption(text: str, scene: _Scene = scene) -> None:
+                scene.caption = text
+
+            stage = Stage(theatre.sandbox, apply, caption)
+            scene.mark = "[yellow]▶"
+            started = time.monotonic()
+            try:
+                await scene.story.run(stage)
+                scene.mark = "[green]✓"
+            except StoryError as error:
+                scene.mark = "[red]✗"
+                failures.append(f"{scene.story.name}: {error}")
+            scene.seconds = time.monotonic() - started
+            stage.caption = lambda text: None
+            scene.caption = ""
+            live.update(theatre.render(), refresh=True)
+            await asyncio.sleep(pace)
+            if scene is not theatre.scenes[-1]:
+                await stage.clear()
+        if frames is not None:
+            frames.cancel()
+            await asyncio.gather(frames, return_exceptions=True)
+    console.print()
+    return failures
+
+
+async def _refresh(live: Live, theatre: _Theatre) -> None:
+    while True:
+        live.update(theatre.render(), refresh=True)
+        await asyncio.sleep(_FRAME_SECONDS)
+
+
+async def _keep(console: Console, sandbox: Sandbox, kubeconfig: Path) -> None:
+    """Leave everything up until interrupted."""
+    console.print("The sandbox stays up, with the last story in it; press Ctrl-C to end it. In another terminal:")
+    console.print(f"export KUBECONFIG={kubeconfig}", soft_wrap=True, highlight=False)
+    console.print("kubectl get nodes,pods,podgroups", highlight=False)
+    await asyncio.Event().wait()
+
+
+def _gang_name(pod: dict[str, Any]) -> str:
+    labels = pod["metadata"].get("labels") or {}
+    return str(
+        labels.get("pod-group.scheduling.sigs.k8s.io/name") or labels.get("scheduling.x-k8s.io/pod-group") or pod["metadata"]["name"]
+    )
+
+
+def _names(pods: Objects, gangs: Sequence[str]) -> Text:
+    text = Text()
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
+        colour = _COLOURS[gangs.index(_gang_name(pod)) % len(_COLOURS)]
+        style = colour if pod["status"].get("phase") == "Running" else f"dim {colour}"
+        text.append(("" if not text else " ") + pod["metadata"]["name"], style=style)
+    return text
+
+
+def _gauge(pods: Objects, capacity: dict[str, str], resource: str) -> str:
+    total = int(capacity.get(resource, "0"))
+    if not total:
+        return "-"
+    used = sum(_amount(container, resource) for pod in pods for container in pod["spec"]["containers"])
+    if total <= 8:
+        return "■" * round(used) + "□" * (total - round(used))
+    return f"{used:g}/{total}"
+
+
+def _amount(container: dict[str, Any], resource: str) -> float:
+    quantity = str(((container.get("resources") or {}).get("requests") or {}).get(resource, "0"))
+    return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+
+
+def _sparkline(history: Sequence[tuple[int, float]]) -> str:
+    scores = [score for _, score in history]
+    low, high = min(scores), max(scores)
+    step = (high - low) / (len(_BARS) - 1) or 1.0
+    return "".join(_BARS[round((score - low) / step)] for score in scores[:60])

@@ -1,0 +1,51 @@
+"""The operator as it runs under ``kopf run``, but inside this process: for the demo and the tests."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import kopf
+
+import allaboard.handlers  # noqa: F401  # registers itself with Kopf
+from allaboard.app import App
+
+
+class OperatorEndedError(RuntimeError):
+    """The operator ended although nobody told it to."""
+
+
+@asynccontextmanager
+async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: object) -> AsyncIterator[App]:
+    """Run the operator on the cluster of ``kubeconfig`` until the context ends; yields once it makes decisions.
+
+    ``settings`` are options of ``allaboard.settings.Settings``. Raises ``OperatorEndedError`` when it can't start.
+    """
+    environment = {"KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0"}
+    environment |= {f"ALLABOARD_{name.upper()}": str(value) for name, value in settings.items()}
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    stop, memo = asyncio.Event(), kopf.Memo()
+    running = asyncio.create_task(kopf.operator(clusterwide=True, standalone=True, stop_flag=stop, memo=memo), name="operator")
+    try:
+        yield await _ready(running, memo, ready_seconds)
+    finally:
+        stop.set()
+        await asyncio.gather(running, return_exceptions=True)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+async def _ready(running: "asyncio.Task[None]", memo: kopf.Memo, seconds: float) -> App:
+    async with asyncio.timeout(seconds):
+        while "app" not in memo:
+            if running.done():
+                raise OperatorEndedError("the operator could not start") from running.exception()
+            await asyncio.sleep(0.01)
+        app: App = memo.app
+        await app.scheduling.wait()
+        return app

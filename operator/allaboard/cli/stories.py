@@ -1,0 +1,264 @@
+"""The stories that the demo, the tests and the README tell: manifests, the nodes they meet, and what must come of it.
+
+A story plays on a ``Stage``, which applies manifests the way its owner wants (the demo in this process, a test through kubectl) and
+observes the sandbox. A story that doesn't end as told raises ``StoryError``.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import yaml
+
+from allaboard.cli import bundled
+from allaboard.sandbox import NodeShape, Sandbox
+
+Objects = list[dict[str, Any]]
+Apply = Callable[[Objects], Awaitable[None]]
+
+_SECONDS = 20.0
+_WORKLOADS = ("tfjobs", "deployments", "replicasets", "jobs", "podgroups", "pods", "events", "nodes")
+
+
+class StoryError(AssertionError):
+    """Something did not happen as told."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """Where a story plays. ``caption`` is told what is being waited for."""
+
+    sandbox: Sandbox
+    apply: Apply
+    caption: Callable[[str], None] = lambda text: None
+
+    async def expect(self, what: str, is_so: Callable[[], bool], seconds: float = _SECONDS) -> None:
+        """Wait until ``is_so``. Raises ``StoryError`` with what was expected and what the pods are instead."""
+        self.caption(what)
+        try:
+            await self.sandbox.wait_for(lambda _: is_so(), timeout=seconds, message=what)
+        except TimeoutError:
+            raise StoryError(f"expected: {what}; but: {self.describe()}") from None
+
+    def pods(self, prefix: str = "") -> Objects:
+        """The pods whose names begin with ``prefix``."""
+        return [pod for pod in self.sandbox.list("pods") if pod["metadata"]["name"].startswith(prefix)]
+
+    def running(self, prefix: str = "") -> Objects:
+        """Those that run."""
+        return [pod for pod in self.pods(prefix) if pod["status"].get("phase") == "Running"]
+
+    def bound(self, prefix: str = "") -> Objects:
+        """Those that have a node."""
+        return [pod for pod in self.pods(prefix) if pod["spec"].get("nodeName")]
+
+    def nodes_of(self, prefix: str = "") -> set[str]:
+        """The nodes they have."""
+        return {pod["spec"]["nodeName"] for pod in self.bound(prefix)}
+
+    def refusal_of(self, prefix: str) -> str:
+        """What the PodScheduled condition of the first such pod says; empty when it says nothing."""
+        for pod in self.pods(prefix):
+            for condition in pod["status"].get("conditions") or []:
+                if condition["type"] == "PodScheduled" and condition["status"] == "False" and condition.get("reason") == "Unschedulable":
+                    return str(condition["message"])
+        return ""
+
+    def group(self, name: str) -> dict[str, Any]:
+        """The status of a PodGroup; empty when there is none."""
+        found = self.sandbox.get("podgroups", name)
+        return dict((found or {}).get("status") or {})
+
+    def events(self, reason: str) -> list[str]:
+        """The messages of all events with ``reason``."""
+        return [event.get("message") or event.get("note") or "" for event in self.sandbox.list("events") if event.get("reason") == reason]
+
+    def describe(self) -> str:
+        """All pods in a line, for an error."""
+        states = (f"{pod['metadata']['name']}={pod['status'].get('phase')}@{pod['spec'].get('nodeName') or '-'}" for pod in self.pods())
+        return " ".join(states) or "no pods"
+
+    async def clear(self) -> None:
+        """Remove what a story left, for the next."""
+        for kind in _WORKLOADS:
+            for obj in self.sandbox.list(kind):
+                name = obj["metadata"]["name"]
+                if self.sandbox.get(kind, name) is not None:
+                    self.sandbox.delete(kind, name, grace=0)
+        await self.expect("the stage to be empty", lambda: not self.pods())
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One story. ``told`` is the ending, for the audience."""
+
+    name: str
+    told: str
+    nodes: tuple[NodeShape, ...]
+    play: Callable[[Stage], Awaitable[None]] = field(repr=False)
+
+    async def run(self, stage: Stage) -> None:
+        """Set the nodes up and play. Raises ``StoryError``."""
+        for number, shape in enumerate(self.nodes, start=1):
+            stage.sandbox.add_node(
+                f"node-{number}", cpu=shape.cpu, memory=shape.memory, pods=shape.pods, gpus=shape.gpus, extra=shape.extra
+            )
+        await self.play(stage)
+
+
+def manifest(name: str, *substitutions: tuple[str, str]) -> Objects:
+    """The objects of an example, with words replaced."""
+    text = bundled.example(name).read_text(encoding="utf-8")
+    for old, new in substitutions:
+        if old not in text:
+            raise StoryError(f"examples/{name} does not contain {old!r}")
+        text = text.replace(old, new)
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def spread(objects: Objects) -> Objects:
+    """The same TFJobs with their pod templates asking to be spread."""
+    for job in objects:
+        for replica in job["spec"]["tfReplicaSpecs"].values():
+            replica["template"]["metadata"].setdefault("annotations", {})["allaboard.dev/objective"] = "spread"
+    return objects
+
+
+async def _pack(stage: Stage) -> None:
+    await stage.apply(manifest("tfjob-smoke-gpu.yaml"))
+    await stage.expect("all five pods of tf-smoke-gpu run", lambda: len(stage.running("tf-smoke-gpu")) == 5)
+    await stage.expect("they share one node", lambda: len(stage.nodes_of("tf-smoke-gpu")) == 1)
+
+
+async def _spread(stage: Stage) -> None:
+    await stage.apply(spread(manifest("tfjob-smoke-gpu.yaml")))
+    await stage.expect("all five pods of tf-smoke-gpu run", lambda: len(stage.running("tf-smoke-gpu")) == 5)
+    await stage.expect("they use both nodes", lambda: len(stage.nodes_of("tf-smoke-gpu")) == 2)
+
+
+async def _two_jobs(stage: Stage) -> None:
+    await stage.apply(manifest("two-jobs.yaml"))
+    await stage.expect(
+        "one job runs whole, the other waits whole and says why",
+        lambda: (
+            sorted(len(stage.running(job)) for job in ("tf-first", "tf-second")) == [0, 5]
+            and any("nvidia.com/gpu" in stage.refusal_of(job) for job in ("tf-first", "tf-second"))
+        ),
+    )
+    second = "tf-second" if stage.running("tf-first") else "tf-first"
+    if stage.bound(second):
+        raise StoryError(f"{second} holds seats while it waits: {stage.describe()}")
+    await stage.expect(f"{second} runs when the other has finished", lambda: len(stage.running(second)) == 5)
+
+
+async def _nginx_three(stage: Stage) -> None:
+    await stage.apply(manifest("nginx-min-3.yaml"))
+    await stage.expect(
+        "three replicas run, and the others say what is missing", lambda: len(stage.running("nginx")) == 3 and _refused(stage) == 3
+    )
+
+
+async def _nginx_four(stage: Stage) -> None:
+    await stage.apply(manifest("nginx-min-4.yaml"))
+    await stage.expect("all six replicas are told why", lambda: _refused(stage) == 6)
+    if stage.bound("nginx"):
+        raise StoryError(f"a gang of four was started in part: {stage.describe()}")
+
+
+def _refused(stage: Stage) -> int:
+    """How many pods have been told why they can't be scheduled."""
+    return sum(1 for pod in stage.pods() if stage.refusal_of(pod["metadata"]["name"]))
+
+
+async def _room_kept(stage: Stage) -> None:
+    load, late = _fragmentation("binpack")
+    await stage.apply([load])
+    await stage.expect("six pods with a GPU each run", lambda: len(stage.running("load")) == 6)
+    await stage.apply([late])
+    await stage.expect("the pod with two GPUs runs too", lambda: len(stage.running("late")) == 1)
+
+
+async def _room_lost(stage: Stage) -> None:
+    load, late = _fragmentation("spread")
+    await stage.apply([load])
+    await stage.expect("six pods with a GPU each run", lambda: len(stage.running("load")) == 6)
+    await stage.apply([late])
+    await stage.expect(
+        "the pod with two GPUs is told that both nodes lack them", lambda: "2 Insufficient nvidia.com/gpu" in stage.refusal_of("late")
+    )
+
+
+def _fragmentation(objective: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    load, late = manifest("fragmentation.yaml", ("allaboard.dev/objective: binpack", f"allaboard.dev/objective: {objective}"))
+    return load, late
+
+
+async def _one_by_one(stage: Stage) -> None:
+    group, *pods = manifest("podgroup.yaml")
+
+    def counts(members: int) -> bool:
+        return f"{members} of 3" in stage.group("trio").get("message", "")
+
+    await stage.apply([group])
+    for members, pod in enumerate(pods[:2], start=1):
+        await stage.apply([pod])
+        await stage.expect(f"the PodGroup counts {members} of 3", partial(counts, members))
+        if stage.bound():
+            raise StoryError(f"a member was bound before the third had come: {stage.describe()}")
+    await stage.apply([pods[2]])
+    await stage.expect("all three run", lambda: len(stage.running("trio")) == 3 and stage.group("trio").get("phase") == "Running")
+
+
+async def _impossible(stage: Stage) -> None:
+    await stage.apply(manifest("impossible-gang.yaml"))
+    words = re.compile(r"0/2 nodes are available: .*2 Insufficient nvidia\.com/gpu")
+
+    def is_told() -> bool:
+        group = stage.group("tf-impossible")
+        conditions = {condition["type"]: condition for condition in group.get("conditions") or []}
+        initially = conditions.get("PodGroupInitiallyScheduled", {})
+        return (
+            any(words.search(note) for note in stage.events("FailedScheduling"))
+            and bool(words.search(stage.refusal_of("tf-impossible-worker")))
+            and initially.get("status") == "False"
+            and initially.get("reason") == "Unschedulable"
+            and bool(words.search(group.get("message", "")))
+        )
+
+    await stage.expect("events, conditions and PodGroup name the resource and the nodes", is_told)
+    if stage.bound():
+        raise StoryError(f"a gang that can't fit was started in part: {stage.describe()}")
+
+
+async def _order_trap(stage: Stage) -> None:
+    for order in (1, -1):
+        await stage.apply(manifest("order-trap.yaml")[::order])
+        await stage.expect("x and y run, whichever came first", lambda: len(stage.running()) == 2)
+        for pod in stage.pods():
+            stage.sandbox.delete("pods", pod["metadata"]["name"], grace=0)
+        await stage.expect("they leave", lambda: not stage.pods())
+
+
+async def _twenty(stage: Stage) -> None:
+    await stage.apply(manifest("demo-twenty-pods.yaml"))
+    await stage.expect("sixteen of twenty run, which is all that fits", lambda: len(stage.running("pod")) == 16)
+    await stage.expect("the pod of nine cpu is told", lambda: "3 Insufficient cpu" in stage.refusal_of("pod1"))
+
+
+STORIES: tuple[Story, ...] = (
+    Story("pack", "A job of five pods starts whole, on one node", (NodeShape("8", gpus=4),) * 2, _pack),
+    Story("spread", "The same job, asked to spread, uses both nodes", (NodeShape("8", gpus=4),) * 2, _spread),
+    Story("two-jobs", "Two jobs, GPUs for one: no deadlock, one after the other", (NodeShape("8", gpus=4),), _two_jobs),
+    Story("nginx-3", "Room for three of six, three must start: three run", (NodeShape("4"),) * 3, _nginx_three),
+    Story("nginx-4", "Room for three of six, four must start: none runs", (NodeShape("4"),) * 3, _nginx_four),
+    Story("room-kept", "Packed pods leave room for one with two GPUs", (NodeShape(gpus=4),) * 2, _room_kept),
+    Story("room-lost", "Spread pods don't, and the late pod is told why", (NodeShape(gpus=4),) * 2, _room_lost),
+    Story("one-by-one", "Nothing is bound, or held, before the third of three", (NodeShape("4"),), _one_by_one),
+    Story("impossible", "A gang that can never fit, and everything that says so", (NodeShape("8", gpus=4),) * 2, _impossible),
+    Story(
+        "order-trap", "Two pods that fit in one order only, in both orders", (NodeShape("53", "476G"), NodeShape("31", "96G")), _order_trap
+    ),
+    Story("twenty", "Twenty pods, sixteen fit, sixteen must: sixteen run", (NodeShape("8", "16Gi"),) * 3, _twenty),
+)
