@@ -31,10 +31,14 @@ logger = logging.getLogger(__name__)
 
 
 class App:
-    """One running scheduler. ``start`` returns at once; decisions begin when pods, nodes and PodGroups are known."""
+    """One running scheduler. ``start`` returns at once; decisions begin when pods, nodes and PodGroups are known.
 
-    def __init__(self, settings: Settings) -> None:
+    A ``searcher`` that is given is used and left open; otherwise one is made by the settings.
+    """
+
+    def __init__(self, settings: Settings, searcher: Searcher | None = None) -> None:
         self.settings = settings
+        self._searcher = searcher
         self.metrics = Metrics()
         self.view = ClusterView()
         self.registry = GangRegistry(
@@ -54,11 +58,7 @@ class App:
         settings = self.settings
         self._stack.enter_context(serve(self.metrics, settings.metrics_port))
         server = await self._stack.enter_async_context(ApiServer.connect(settings.request_timeout_seconds))
-        searcher = self._stack.enter_context(
-            Searcher(
-                SearchSettings(**settings.search.model_dump()), workers=settings.workers, timeout_seconds=settings.search_timeout_seconds
-            )
-        )
+        searcher = self._searcher or self._stack.enter_context(_searcher(settings))
         writer = Writer()
         controller = settings.scheduler_names[0]
         events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
@@ -175,6 +175,11 @@ class App:
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(_report_end)
         self._tasks.append(task)
+
+
+def _searcher(settings: Settings) -> Searcher:
+    options = SearchSettings(**settings.search.model_dump())
+    return Searcher(options, workers=settings.workers, timeout_seconds=settings.search_timeout_seconds)
 
 
 def _silence(reflector: Reflector) -> float:

@@ -235,7 +235,7 @@ async def _impossible(stage: Stage) -> None:
 async def _order_trap(stage: Stage) -> None:
     for order in (1, -1):
         await stage.apply(manifest("order-trap.yaml")[::order])
-        await stage.expect("x and y run, whichever came first", lambda: len(stage.running()) == 2)
+        await stage.expect("both run, whichever came first", lambda: len(stage.running()) == 2)
         for pod in stage.pods():
             stage.sandbox.delete("pods", pod["metadata"]["name"], grace=0)
         await stage.expect("they leave", lambda: not stage.pods())

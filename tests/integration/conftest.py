@@ -1,0 +1,117 @@
+"""A sandbox cluster, and schedulers that work on it."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allaboard.app import App
+from allaboard.cli import bundled
+from allaboard.placement import SearchSettings
+from allaboard.sandbox import Sandbox
+from allaboard.scheduling.workers import Searcher
+from allaboard.settings import load_settings
+
+StartApp = Callable[..., Awaitable[App]]
+Kubectl = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture(scope="session")
+def searcher() -> Iterator[Searcher]:
+    """One search process for all tests: starting it takes longer than most of them."""
+    with Searcher(SearchSettings()) as shared:
+        yield shared
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    """An empty cluster with the PodGroup CRD."""
+    async with Sandbox() as cluster:
+        for crd in bundled.crds():
+            cluster.apply(crd)
+        yield cluster
+
+
+@pytest.fixture
+def kubeconfig(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its kubeconfig, which KUBECONFIG names."""
+    path = tmp_path / "kubeconfig"
+    sandbox.write_kubeconfig(path)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return path
+
+
+@pytest.fixture
+async def start_app(sandbox: Sandbox, kubeconfig: Path, searcher: Searcher) -> AsyncIterator[StartApp]:
+    """Starts a scheduler (without Kopf, which owns no decisions) and returns it when it makes decisions."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**settings: object) -> App:
+            # Short pauses: what they are is the queue's own test.
+            options = {"metrics_port": 0, "backoff_initial_seconds": 0.05, "backoff_max_seconds": 0.2, "resync_seconds": 1.0, **settings}
+            app = App(load_settings(options), searcher)
+            await app.start()
+            stack.push_async_callback(app.stop)
+            async with asyncio.timeout(20):
+                await app.scheduling.wait()
+            return app
+
+        yield start
+
+
+@pytest.fixture
+async def app(start_app: StartApp) -> App:
+    """A scheduler with default settings, but for shorter pauses."""
+    return await start_app()
+
+
+@pytest.fixture
+def kubectl(kubeconfig: Path, tmp_path: Path) -> Kubectl:
+    """Runs kubectl against the sandbox and returns what it prints. Without kubectl the test is skipped, under CI it fails."""
+    if shutil.which("kubectl") is None:
+        if os.environ.get("CI"):
+            pytest.fail("CI must have kubectl: nothing else proves that users' commands work")
+        pytest.skip("kubectl is not installed")
+
+    async def run(*arguments: str, stdin: str = "", check: bool = True) -> str:
+        process = await asyncio.create_subprocess_exec(
+            "kubectl",
+            f"--cache-dir={tmp_path / 'cache'}",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(60):
+            output, errors = await process.communicate(stdin.encode())
+        if check and process.returncode:
+            pytest.fail(f"kubectl {' '.join(arguments)} exited with {process.returncode}: {errors.decode()}")
+        return output.decode()
+
+    return run
+
+
+def gang_pod(name: str, gang: str = "gang", minimum: int | str = 3, **spec: Any) -> dict[str, Any]:
+    """A bare pod of a label-pair gang with 1 cpu; ``namespace``, ``requests``, ``owner`` and ``annotations`` are understood."""
+    namespace, requests = spec.pop("namespace", "default"), spec.pop("requests", {"cpu": "1"})
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace,
+        "labels": {
+            "pod-group.scheduling.sigs.k8s.io/name": gang,
+            "pod-group.scheduling.sigs.k8s.io/min-available": str(minimum),
+        },
+        "annotations": spec.pop("annotations", {}),
+    }
+    container = {"name": "main", "image": "pause", "resources": {"requests": requests}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"schedulerName": "allaboard", "containers": [container], **spec},
+    }

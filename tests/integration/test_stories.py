@@ -1,0 +1,84 @@
+"""The stories of the demo, with the operator started in each of the ways a user starts it."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from allaboard.cli.embedded import operator
+from allaboard.cli.stories import STORIES, Objects, Stage, Story
+from allaboard.sandbox import Sandbox
+
+from .conftest import Kubectl
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+async def test_the_story_ends_as_told(story: Story, sandbox: Sandbox, kubeconfig: Path) -> None:
+    async def apply(objects: Objects) -> None:
+        for obj in objects:
+            sandbox.apply(obj)
+
+    async with operator(kubeconfig):
+        await story.run(Stage(sandbox, apply))
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize("target", [("operator/main.py",), ("-m", "allaboard.handlers")], ids=["kopf run PATH", "kopf run -m"])
+async def test_the_stories_end_as_told_with_kopf_run_in_one_terminal_and_kubectl_in_another(
+    target: tuple[str, ...], sandbox: Sandbox, kubeconfig: Path, kubectl: Kubectl
+) -> None:
+    async def apply(objects: Objects) -> None:
+        await kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+    stage = Stage(sandbox, apply)
+    async with kopf_run(*target):
+        for story in STORIES:
+            await story.run(stage)
+            await stage.clear()
+
+
+@asynccontextmanager
+async def kopf_run(*target: str) -> AsyncIterator[None]:
+    """``kopf run`` in a process of its own, which must end well when it is told to."""
+    environment = {**os.environ, "ALLABOARD_METRICS_PORT": "0", "PYTHONWARNINGS": "error"}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kopf", "run", *target, "-A"),
+        cwd=ROOT,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    log: list[str] = []
+    started = asyncio.Event()
+
+    async def read() -> None:
+        async for line in process.stdout:  # type: ignore[union-attr]
+            log.append(line.decode())
+            if "scheduling begins" in log[-1]:
+                started.set()
+        started.set()
+
+    reader = asyncio.create_task(read())
+    try:
+        async with asyncio.timeout(60):
+            await started.wait()
+        assert process.returncode is None, "".join(log)
+        yield
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(30):
+            assert await process.wait() == 0, "".join(log)
+        assert not any("Traceback" in line for line in log), "".join(log)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await reader
