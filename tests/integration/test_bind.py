@@ -1,0 +1,177 @@
+"""Every reply to a bind is understood, a lost one too."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from allaboard.cluster.bind import STAMP, Binder, Result
+from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.model.pod import Pod, pod_from
+from allaboard.sandbox import Fault, Sandbox
+
+from .conftest import gang_pod
+
+
+@pytest.fixture
+async def server(kubeconfig: object) -> AsyncIterator[ApiServer]:
+    async with ApiServer.connect() as connected:
+        yield connected
+
+
+@pytest.fixture
+def pauses() -> list[float]:
+    """What the binder would have slept."""
+    return []
+
+
+@pytest.fixture
+def binder(server: ApiServer, pauses: list[float]) -> Binder:
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    return Binder(server, sleep=sleep)
+
+
+@pytest.fixture
+def pod(sandbox: Sandbox) -> Pod:
+    sandbox.add_node("node-1")
+    sandbox.add_node("node-2")
+    return pod_from(sandbox.create(gang_pod("a")))
+
+
+def node_of(sandbox: Sandbox, name: str = "a") -> str:
+    found = sandbox.get("pods", name)
+    assert found is not None
+    return str(found["spec"].get("nodeName") or "")
+
+
+def bind_elsewhere(sandbox: Sandbox, server: ApiServer, pod: Pod, node: str) -> Any:
+    body = {"metadata": {"name": pod.name}, "target": {"name": node}}
+    return server.post(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/binding", body)
+
+
+async def test_a_bind_sets_the_node_and_the_stamp_in_one_write(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+    reply = await binder.bind(pod, "node-1", "t1/3")
+    assert reply.is_bound
+    bound = sandbox.get("pods", "a")
+    assert bound is not None
+    assert bound["spec"]["nodeName"] == "node-1"
+    assert bound["metadata"]["annotations"][STAMP] == "t1/3"
+
+
+async def test_a_dry_run_changes_nothing(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+    assert (await binder.bind(pod, "node-1", "t1/3", dry_run=True)).is_bound
+    assert node_of(sandbox) == ""
+
+
+async def test_a_recreated_pod_of_the_same_name_is_not_bound_by_the_plan_for_the_old_one(
+    sandbox: Sandbox, binder: Binder, pod: Pod
+) -> None:
+    sandbox.delete("pods", "a")
+    sandbox.create(gang_pod("a"))
+    assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.GONE
+    assert node_of(sandbox) == ""
+
+
+async def test_a_pod_that_was_touched_is_looked_at_again_and_bound(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+    sandbox.patch("pods", "a", {"metadata": {"annotations": {"touched": "yes"}}})
+    assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
+    assert node_of(sandbox) == "node-1"
+
+
+async def test_a_pod_that_somebody_else_has_bound_is_elsewhere(sandbox: Sandbox, server: ApiServer, binder: Binder, pod: Pod) -> None:
+    await bind_elsewhere(sandbox, server, pod, "node-2")
+    reply = await binder.bind(pod, "node-1", "t1/3")
+    assert reply.result is Result.ELSEWHERE
+
+
+async def test_the_planned_node_without_our_stamp_is_not_our_doing(sandbox: Sandbox, server: ApiServer, binder: Binder, pod: Pod) -> None:
+    await bind_elsewhere(sandbox, server, pod, "node-1")
+    assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.ELSEWHERE
+
+
+async def test_a_deleted_pod_is_gone(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+    sandbox.delete("pods", "a")
+    assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.GONE
+
+
+async def test_a_gated_pod_is_told_as_such(sandbox: Sandbox, binder: Binder) -> None:
+    sandbox.add_node("node-1")
+    gated = pod_from(sandbox.create(gang_pod("g", schedulingGates=[{"name": "wait"}])))
+    assert (await binder.bind(gated, "node-1", "t1/3")).result is Result.GATED
+
+
+async def test_a_forbidden_bind_is_refused_with_the_servers_words(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+    sandbox.faults.add(Fault("bind", "pods", status=403, message='pods "a" is forbidden: no'))
+    reply = await binder.bind(pod, "node-1", "t1/3")
+    assert reply.result is Result.REFUSED
+    assert "forbidden" in reply.message
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 504])
+async def test_transient_errors_are_tried_again(status: int, sandbox: Sandbox, binder: Binder, pod: Pod, pauses: list[float]) -> None:
+    sandbox.faults.add(Fault("bind", "pods", times=2, status=status))
+    assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
+    assert len(pauses) == 2
+
+
+async def test_the_pause_is_what_the_server_asks_for(sandbox: Sandbox, binder: Binder, pod: Pod, pauses: list[float]) -> None:
+    sandbox.faults.add(Fault("bind", "pods", status=429, retry_after=7))
+    assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
+    assert pauses == [7.0]
+
+
+@pytest.mark.parametrize("times", [1, 4])
+async def test_a_bind_whose_reply_was_lost_is_a_success(times: int, sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+    sandbox.faults.add(Fault("bind", "pods", times=times, drop=True, after=True))
+    assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
+    assert node_of(sandbox) == "node-1"
+
+
+async def test_a_server_that_never_answers_leaves_the_pod_unanswered(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+    sandbox.faults.add(Fault("bind", "pods", times=100, status=503))
+    assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.UNANSWERED
+    assert node_of(sandbox) == ""
+
+
+async def test_release_deletes_a_pod_that_has_not_started(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+    assert await binder.release(pod)
+    assert sandbox.get("pods", "a") is None
+
+
+async def test_release_spares_a_pod_that_has_started(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+    await binder.bind(pod, "node-1", "t1/3")
+    await sandbox.wait_for(lambda s: (s.get("pods", "a") or {})["status"]["phase"] == "Running")
+    assert not await binder.release(pod)
+    assert sandbox.get("pods", "a") is not None
+
+
+async def test_release_never_deletes_a_new_pod_of_the_old_name(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+    sandbox.delete("pods", "a")
+    sandbox.create(gang_pod("a"))
+    assert await binder.release(pod)
+    assert sandbox.get("pods", "a") is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [(502, "<html>Bad Gateway</html>", "Bad Gateway"), (403, "", "HTTP 403"), (200, "not json", "not JSON"), (500, "[1]", "[1]")],
+)
+async def test_an_answer_that_is_not_json_is_an_error_in_words(status: int, body: str, words: str, server: ApiServer) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, text=body)
+
+    proxy = web.Application()
+    proxy.router.add_get("/", answer)
+    runner = web.AppRunner(proxy)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.configuration.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        with pytest.raises(ApiError, match=words.replace("[", r"\[")):
+            await server.get("/")
+    finally:
+        await runner.cleanup()

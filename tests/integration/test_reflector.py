@@ -1,0 +1,106 @@
+"""The view equals the cluster, whatever happens to the watches."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from allaboard.cluster.client import ApiServer
+from allaboard.cluster.reflector import Reflector
+from allaboard.cluster.view import ClusterView, PodStore
+from allaboard.model.pod import pod_from
+from allaboard.sandbox import Fault, Sandbox
+
+from .conftest import gang_pod
+
+
+class Mirror:
+    """A view that follows the sandbox's pods."""
+
+    def __init__(self, server: ApiServer) -> None:
+        async def no_pause(seconds: float) -> None:
+            self.pauses += 1
+            await asyncio.sleep(0)
+
+        self.pauses = 0
+        self.view = ClusterView()
+        self.changed = asyncio.Event()
+        self.view.listen(on_pod=lambda old, new: self.changed.set())
+        self.reflector = Reflector(server, "/api/v1/pods", pod_from, PodStore(self.view), sleep=no_pause)
+        self.task = asyncio.create_task(self.reflector.run())
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not is_so():
+                self.changed.clear()
+                await self.changed.wait()
+
+    def names(self) -> set[str]:
+        return {pod.name for pod in self.view.pods()}
+
+
+@pytest.fixture
+async def mirror(kubeconfig: object) -> AsyncIterator[Mirror]:
+    async with ApiServer.connect() as server:
+        mirror = Mirror(server)
+        yield mirror
+        mirror.task.cancel()
+        await asyncio.gather(mirror.task, return_exceptions=True)
+
+
+async def test_a_list_of_several_pages_is_taken_whole(sandbox: Sandbox, mirror: Mirror) -> None:
+    for number in range(600):
+        sandbox.create(gang_pod(f"p{number}"))
+    await mirror.until(lambda: len(mirror.names()) == 600)
+
+
+async def test_changes_are_followed(sandbox: Sandbox, mirror: Mirror) -> None:
+    await mirror.reflector.synced.wait()
+    sandbox.create(gang_pod("a"))
+    await mirror.until(lambda: mirror.names() == {"a"})
+    sandbox.delete("pods", "a")
+    await mirror.until(lambda: mirror.names() == set())
+
+
+async def test_a_deletion_while_the_watch_was_down_is_noticed(sandbox: Sandbox, mirror: Mirror) -> None:
+    """Kopf loses these: list [a, b], watch 410, list [a]; b stays known for ever."""
+    sandbox.create(gang_pod("a"))
+    sandbox.create(gang_pod("b"))
+    await mirror.until(lambda: mirror.names() == {"a", "b"})
+    sandbox.faults.add(Fault("watch", "pods", status=503))
+    sandbox.drop_watches("pods")
+    sandbox.delete("pods", "b")
+    sandbox.compact()
+    await mirror.until(lambda: mirror.names() == {"a"})
+    assert mirror.reflector.relists == 2
+
+
+async def test_the_watch_goes_on_where_it_was_dropped(sandbox: Sandbox, mirror: Mirror) -> None:
+    sandbox.create(gang_pod("a"))
+    await mirror.until(lambda: mirror.names() == {"a"})
+    for number in range(3):
+        sandbox.drop_watches("pods")
+        sandbox.create(gang_pod(f"b{number}"))
+        await mirror.until(lambda number=number: f"b{number}" in mirror.names())  # type: ignore[misc]
+    assert mirror.reflector.relists == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500])
+async def test_a_failing_api_server_is_asked_again(status: int, sandbox: Sandbox, mirror: Mirror) -> None:
+    sandbox.faults.add(Fault("list", "pods", status=status, times=3))
+    sandbox.create(gang_pod("a"))
+    await mirror.until(lambda: mirror.names() == {"a"})
+
+
+async def test_a_pod_that_cannot_be_understood_is_kept_as_malformed(sandbox: Sandbox, mirror: Mirror) -> None:
+    await mirror.reflector.synced.wait()
+    raw = gang_pod("odd")
+    raw["spec"]["tolerations"] = "everything"
+    sandbox.load([{**raw, "metadata": {**raw["metadata"], "uid": "odd", "resourceVersion": "1"}, "status": {"phase": "Pending"}}])
+    sandbox.create(gang_pod("a"))
+    sandbox.drop_watches("pods")
+    sandbox.compact()
+    await mirror.until(lambda: "a" in mirror.names() and "odd" in mirror.names())
+    odd = mirror.view.pod("default/odd")
+    assert odd is not None
+    assert "spec.tolerations" in odd.malformed
