@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from allaboard.cluster.bind import Binder
@@ -188,8 +188,10 @@ class Scheduler:
                 return
             self.announcer.bound(gang, outcome.bound, outcome.missing, plan.search, seconds, outcome.message)
             if outcome.missing:
-                # Finish forward: the missing members are placed around the bound ones, before anybody else.
                 self.metrics.transactions.labels("open").inc()
+                if outcome.is_final and await self._undo(gang, [*gang.bound, *(seat.pod for seat in outcome.bound)], outcome.message):
+                    return
+                # Finish forward: the missing members are placed around the bound ones, before anybody else.
                 self._opened.setdefault(gang.key, self.clock() + _FORWARD_SECONDS)
                 self.queue.retry(gang.key, _RETRY_SECONDS)
                 return
@@ -218,7 +220,7 @@ class Scheduler:
             self.announcer.unchanged(gang)
         else:
             message = words.refusal(gang, plan)
-            if gang.key in self._opened and await self._undo(gang, message):
+            if gang.key in self._opened and await self._undo(gang, gang.bound, message):
                 return
             self.announcer.refused(gang, words.pod_refusals(gang, plan), message, plan.search, seconds)
         self.queue.fail(gang.key, Lacks.of(plan.explanation), seen=attempt.changes, retry_by=self._deadline(gang))
@@ -236,13 +238,13 @@ class Scheduler:
         deadline = self._opened.get(gang.key)
         if deadline is None or self.clock() < deadline or not gang.is_open:
             return False
-        return await self._undo(gang, f"{gang.missing} missing members could not be bound within {_FORWARD_SECONDS:g} s")
+        return await self._undo(gang, gang.bound, f"{gang.missing} missing members could not be bound within {_FORWARD_SECONDS:g} s")
 
-    async def _undo(self, gang: Gang, message: str) -> bool:
-        """Release the bound members that may be released; returns whether any was."""
+    async def _undo(self, gang: Gang, pods: Sequence[Pod], message: str) -> bool:
+        """Release the bound ``pods`` that may be released; returns whether any was."""
         self._opened.pop(gang.key, None)
         self._undone.add(gang.key)
-        released = await undo(gang, self.binder)
+        released = await undo(pods, self.binder)
         if released:
             self.metrics.transactions.labels("undone").inc()
             self.announcer.undone(gang, released, message)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from uuid import uuid4
 
-from allaboard.cluster.bind import Binder, BindReply
+from allaboard.cluster.bind import Binder, BindReply, Result
 from allaboard.cluster.client import ApiError
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang
@@ -44,6 +44,11 @@ class Committed:
     missing: int = 0
 
     @property
+    def is_final(self) -> bool:
+        """Whether a member was refused in a way that trying again won't change."""
+        return any(reply.result in (Result.REFUSED, Result.GATED) for _, reply in self.failed)
+
+    @property
     def message(self) -> str:
         """Why the members that failed did."""
         return "; ".join(f"pod {seat.pod.name}: {reply.message or reply.result}" for seat, reply in self.failed[:3])
@@ -69,13 +74,15 @@ class Transaction:
         """Try, bind, decide. Never raises for an answer of the API server; seats that weren't taken are given back."""
         untaken = {seat.pod.uid: seat for seat in self.seats}
         try:
-            # 3. Ask the API server without effect: admission and RBAC refuse kinds of pods.
+            # 3. Ask the API server without effect: admission and RBAC refuse kinds of pods. Spare members may step in for them.
             rehearsal = await self._bind(self._rehearsed(), dry_run=True)
-            for seat, reply in rehearsal:
-                if not reply.is_bound:
-                    return Refused(f"pod {seat.pod.name} can't be bound to {seat.node_name}: {reply.message or reply.result}")
+            refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]
+            seats = self._without([seat for seat, _ in refusals])
+            if refusals and len(seats) < max(1, self.gang.missing):
+                seat, reply = refusals[0]
+                return Refused(f"pod {seat.pod.name} can't be bound to {seat.node_name}: {reply.message or reply.result}")
             # 4. Bind everybody at once, each bind stamped.
-            replies = await self._bind(self.seats)
+            replies = await self._bind(seats)
             bound = tuple(seat for seat, reply in replies if reply.is_bound)
             for seat in bound:
                 del untaken[seat.pod.uid]
@@ -93,6 +100,14 @@ class Transaction:
         if self.dry_run == "all":
             return self.seats
         return list({seat.pod.spec: seat for seat in self.seats}.values())
+
+    def _without(self, refused: Sequence[Seat]) -> Sequence[Seat]:
+        """The seats that are left when some were refused, each for itself or for all of its kind."""
+        if self.dry_run == "all":
+            gone = {seat.pod.uid for seat in refused}
+            return [seat for seat in self.seats if seat.pod.uid not in gone]
+        kinds = {seat.pod.spec for seat in refused}
+        return [seat for seat in self.seats if seat.pod.spec not in kinds]
 
     async def _bind(self, seats: Sequence[Seat], *, dry_run: bool = False) -> list[tuple[Seat, BindReply]]:
         replies = await asyncio.gather(*(self.binder.bind(seat.pod, seat.node_name, self.stamp, dry_run=dry_run) for seat in seats))
@@ -130,14 +145,14 @@ def is_releasable(pod: Pod) -> bool:
     return pod.owner is not None and not (pod.owner.kind == "Job" and pod.owner.api_version.startswith("batch/"))
 
 
-async def undo(gang: Gang, binder: Binder) -> tuple[Pod, ...]:
-    """Release the bound members of an open gang that have not started; returns those released.
+async def undo(pods: Sequence[Pod], binder: Binder) -> tuple[Pod, ...]:
+    """Release the bound ``pods`` of an open gang that have not started; returns those released.
 
-    Nobody is released once any member runs: the gang would stay open all the same, with less.
+    Nobody is released once any of them runs: the gang would stay open all the same, with less.
     """
-    if any(pod.phase == "Running" for pod in gang.bound):
+    if any(pod.phase == "Running" for pod in pods):
         return ()
-    releasable = [pod for pod in gang.bound if is_releasable(pod)]
+    releasable = [pod for pod in pods if is_releasable(pod)]
     released = await asyncio.gather(*(binder.release(pod) for pod in releasable), return_exceptions=True)
     for outcome in released:
         if isinstance(outcome, BaseException) and not isinstance(outcome, ApiError):
