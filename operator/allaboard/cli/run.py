@@ -33,7 +33,11 @@ class _JsonLines(logging.Formatter):
 @click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Cluster to schedule, instead of what KUBECONFIG names.")
 @click.option("--scheduler-name", "scheduler_names", multiple=True, help="Pods with this schedulerName are ours (repeatable) [allaboard].")
 @click.option("-n", "--namespace", "namespaces", multiple=True, help="Schedule pods of this namespace only (repeatable) [all].")
-@click.option("--objective", type=click.Choice([objective.value for objective in Objective]), help="What placements aim at unless a gang says otherwise [binpack].")
+@click.option(
+    "--objective",
+    type=click.Choice([objective.value for objective in Objective]),
+    help="What placements aim at unless a gang says otherwise [binpack].",
+)
 @click.option("--workers", type=int, help="Processes that search [1].")
 @click.option("--metrics-port", type=int, help="Port of /metrics; 0 for none [8080].")
 @click.option("--health-port", type=int, help="Port of /healthz; 0 for none [8081].")

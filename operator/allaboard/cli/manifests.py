@@ -1,0 +1,195 @@
+"""What a user hands to ``allaboard plan``: manifests of gangs to place, and files that hold a cluster.
+
+Manifests become the raw pods and PodGroups that an API server would hold after ``kubectl apply``, in the order of the files.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from allaboard.cli.documents import Document, ManifestError, Origin, read_documents
+from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, expander, made_up_uid
+from allaboard.model.errors import MalformedError, shown
+from allaboard.model.fields import mapping, text
+from allaboard.model.node import Node, node_from
+from allaboard.model.pod import Interner, Pod, pod_from
+from allaboard.model.requests import RawObject, default_requests
+
+__all__ = ["Cluster", "Expanded", "ManifestError", "Manifests", "Origin", "read_cluster", "read_manifests"]
+
+_POD = ("", "Pod")
+_POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """A raw object and where it comes from; the origin of a workload's pod leads to the pod template."""
+
+    raw: dict[str, Any]
+    origin: Origin
+
+
+@dataclass(slots=True)
+class Manifests:
+    """Everything read. ``notes`` are sentences about what was left out or assumed, for people."""
+
+    pods: list[Expanded] = field(default_factory=list)
+    pod_groups: list[Expanded] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A cluster as a file holds it."""
+
+    nodes: list[Node] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+    pod_groups: list[Expanded] = field(default_factory=list)
+
+
+def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifests:
+    """The pods and PodGroups that the files would bring about; ``namespace`` is for objects that name none.
+
+    Raises ``ManifestError``, also for what only a scheduler reads, such as quantities and affinities.
+    """
+    found = Manifests()
+    known: dict[tuple[str, str, str], Origin] = {}
+    for position, document in enumerate(read_documents(paths)):
+        try:
+            for expanded in _objects(document, namespace, position, found.notes):
+                _claim_name(expanded, document.origin, known)
+                kept = found.pods if expanded.raw["kind"] == "Pod" else found.pod_groups
+                kept.append(expanded)
+                if len(found.pods) > MAX_PODS:
+                    raise document.origin.error("", f"brings the plan to more than {MAX_PODS} pods")
+                metadata = expanded.raw["metadata"]
+                if not metadata.get("creationTimestamp"):
+                    metadata["creationTimestamp"] = _time(len(known))
+        except MalformedError as error:
+            raise document.origin.blame(error) from error
+    return found
+
+
+def read_cluster(paths: Iterable[str]) -> Cluster:
+    """The nodes, pods and PodGroups in files such as ``kubectl get nodes,pods -A -o json`` writes. Raises ``ManifestError``."""
+    found = Cluster()
+    intern = Interner()
+    for document in read_documents(paths):
+        raw = dict(document.raw)
+        try:
+            if document.kind == "Node":
+                found.nodes.append(node_from(raw))
+            elif document.kind == "Pod":
+                found.pods.append(pod_record({**raw, "spec": default_requests(mapping(raw, "spec"))}, document.origin, intern))
+            elif (document.group, document.kind) == _POD_GROUP:
+                found.pod_groups.append(Expanded(_pod_group(document, *_identity(document, "default")), document.origin))
+        except MalformedError as error:
+            raise document.origin.blame(error) from error
+    return found
+
+
+def pod_record(raw: RawObject, origin: Origin, intern: Interner | None = None) -> Pod:
+    """The record of a raw pod. Raises ``ManifestError`` when the scheduler could not use it."""
+    try:
+        pod = pod_from(raw, intern)
+    except MalformedError as error:
+        raise origin.blame(error) from error
+    if pod.malformed:
+        where, _, problem = pod.malformed.partition(": ")
+        raise origin.error(where, problem)
+    return pod
+
+
+def _objects(document: Document, namespace: str, position: int, notes: list[str]) -> Iterator[Expanded]:
+    """The pods and PodGroups of one document. Raises ``ManifestError``, and ``MalformedError`` with paths within the document."""
+    if not document.api_version:
+        raise MalformedError("apiVersion", "is missing")
+    namespace, name = _identity(document, namespace, position)
+    title = f"{document.kind} {namespace}/{name}"
+    kind = (document.group, document.kind)
+    expand = expander(document)
+    if kind not in (_POD, _POD_GROUP) and expand is None:
+        notes.append(f"skipped {title}: objects of this kind are not expanded into pods")
+        return
+    _check_name("metadata.name", name, 253)
+    _check_name("metadata.namespace", namespace, 63)
+    if kind == _POD_GROUP:
+        yield Expanded(_pod_group(document, namespace, name), document.origin)
+        return
+    if expand:
+        expanded = [pod for pod_set in expand(document, namespace, name) for pod in _pods(pod_set, namespace, document.origin)]
+    else:
+        expanded = [Expanded(_pod(document, namespace, name), document.origin)]
+    if not expanded:
+        notes.append(f"{title} has no pods: it is suspended or scaled to zero")
+    notes += [f"{title}: the priority of class {priority_class!r} is not known here, 0 is assumed" for priority_class in _classes(expanded)]
+    yield from expanded
+
+
+def _classes(expanded: Iterable[Expanded]) -> list[str]:
+    """Priority classes that stand for a priority: admission control would look them up."""
+    specs = {id(pod.raw["spec"]): pod.raw["spec"] for pod in expanded}.values()
+    return sorted({text(spec, "priorityClassName", path="spec.") for spec in specs if spec.get("priority") is None} - {""})
+
+
+def _pods(pod_set: PodSet, namespace: str, workload: Origin) -> Iterator[Expanded]:
+    """The pods of a set; the first is checked for all, since only names and labels of ours differ."""
+    origin = workload.inside(pod_set.path)
+    try:
+        for index, pod in enumerate(pod_set.pods(namespace)):
+            if index == 0:
+                pod_record(pod, origin)
+            yield Expanded(pod, origin)
+    except MalformedError as error:
+        raise origin.blame(error) from error
+
+
+def _pod(document: Document, namespace: str, name: str) -> RawPod:
+    """A pod as the API server would hold it. One that comes from a cluster keeps its UID, its owners, its node and its status."""
+    pod_set = PodSet("", document.raw, 1, None, lambda index: name, lambda index: {})
+    [pod] = pod_set.pods(namespace)
+    stated = {key: value for key, value in document.raw["metadata"].items() if value is not None}
+    raw = {**pod, "metadata": {**pod["metadata"], **stated, "name": name, "namespace": namespace}}
+    if mapping(document.raw, "status"):
+        raw["status"] = document.raw["status"]
+    pod_record(raw, document.origin)
+    return raw
+
+
+def _pod_group(document: Document, namespace: str, name: str) -> dict[str, Any]:
+    metadata = document.raw["metadata"]
+    uid = text(metadata, "uid", path="metadata.") or made_up_uid(namespace, name, "PodGroup")
+    return {**document.raw, "metadata": {**metadata, "namespace": namespace, "name": name, "uid": uid}}
+
+
+def _identity(document: Document, namespace: str, position: int = 0) -> tuple[str, str]:
+    """Namespace and name; ``position`` stands for the random end of a generated name. Raises ``MalformedError``."""
+    metadata = mapping(document.raw, "metadata")
+    name = text(metadata, "name", path="metadata.")
+    if not name and (prefix := text(metadata, "generateName", path="metadata.")):
+        name = f"{prefix}{position}"
+    if not name:
+        raise MalformedError("metadata.name", "is missing")
+    return text(metadata, "namespace", path="metadata.") or namespace, name
+
+
+def _check_name(field_path: str, name: str, limit: int) -> None:
+    if len(name) > limit or not _NAME.fullmatch(name):
+        raise MalformedError(field_path, f"{shown(name)} is no valid name: at most {limit} of a-z, 0-9, '-' and '.'")
+
+
+def _claim_name(expanded: Expanded, document: Origin, known: dict[tuple[str, str, str], Origin]) -> None:
+    kind, metadata = expanded.raw["kind"], expanded.raw["metadata"]
+    identity = (kind, metadata["namespace"], metadata["name"])
+    if earlier := known.get(identity):
+        problem = f"{kind} {identity[1]}/{identity[2]} is stated twice; first in {earlier.file}, document {earlier.document}"
+        raise document.error("metadata.name", problem)
+    known[identity] = document
+
+
+def _time(position: int) -> str:
+    """A creation time that keeps objects in the order of the files."""
+    return datetime.fromtimestamp(position, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,214 @@
+"""``allaboard plan``: where gangs would go, and why not; nothing is bound.
+
+Only the answer goes to stdout, everything else to stderr, so that scripts can read it.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from allaboard.cli.documents import ManifestError
+from allaboard.cli.manifests import Cluster, read_cluster, read_manifests
+from allaboard.cli.planning import PlannedGang, plan_gangs
+from allaboard.model.gang import Objective
+from allaboard.settings import SettingsError, load_settings
+
+SOME_DO_NOT_FIT = 1
+BAD_INPUT = 2
+_WIDE_ENOUGH = 10_000
+
+
+class _BadInputError(click.ClickException):
+    exit_code = BAD_INPUT
+
+
+class _ManyValues(click.Command):
+    """Lets an option take all values up to the next option, as in ``-f examples/*.yaml``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(_spread(args, ("-f", "--filename", "--cluster"))))
+
+
+@click.command(cls=_ManyValues, epilog="Exit code: 0 when every gang fits, 1 when some don't, 2 for bad input.")
+@click.option(
+    "-f", "--filename", "files", multiple=True, required=True, metavar="MANIFEST...", help="YAML or JSON, a folder of it, or '-'."
+)
+@click.option(
+    "--cluster",
+    "snapshots",
+    multiple=True,
+    metavar="SNAPSHOT...",
+    help="Files from `kubectl get nodes,pods -A -o json`, instead of the live cluster.",
+)
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that state none.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml"]), default="table", help="A table unless said otherwise."
+)
+@click.option(
+    "--objective",
+    type=click.Choice([objective.value for objective in Objective]),
+    help="What placements aim at unless a gang says otherwise.",
+)
+@click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Cluster to look at, instead of what KUBECONFIG names.")
+def plan(
+    files: tuple[str, ...], snapshots: tuple[str, ...], namespace: str, output: str, objective: str | None, kubeconfig: str | None
+) -> None:
+    """Place gangs without binding anything, on the live cluster or on a snapshot of one.
+
+    Workloads are expanded into the pods that their controllers would make: Pod, PodGroup, Deployment, ReplicaSet, StatefulSet, Job,
+    TFJob, PyTorchJob and MPIJob. Gangs are placed in queue order, each around those before it. A gang is placed whole or not at all:
+    when its minimum doesn't fit, none of its pods is assigned.
+    """
+    started = time.monotonic()
+    notes: list[str] = []
+    try:
+        settings = load_settings({"objective": objective} if objective else None)
+        manifests = read_manifests(files, namespace)
+        cluster = read_cluster(snapshots) if snapshots else _live_cluster(kubeconfig, notes)
+        notes += manifests.notes
+        gangs = plan_gangs(manifests, cluster, settings, notes)
+    except (ManifestError, SettingsError) as error:
+        raise _BadInputError(str(error)) from error
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+    if not gangs:
+        click.echo("note: no pods to place", err=True)
+    _PRINTERS[output](gangs, time.monotonic() - started)
+    if not all(gang.feasible for gang in gangs):
+        sys.exit(SOME_DO_NOT_FIT)
+
+
+def as_json(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> dict[str, Any]:
+    """The answer as a document."""
+    return {
+        "gangs": [
+            {
+                "namespace": gang.namespace,
+                "name": gang.name,
+                "minMember": gang.min_member,
+                "feasible": gang.feasible,
+                "assignments": [{"pod": pod, "node": node} for pod, node in gang.assignments],
+                "unplaced": list(gang.unplaced),
+                "message": gang.message,
+                "proof": gang.proof,
+                "search": {
+                    "seedScore": gang.search.seed_score,
+                    "score": gang.search.score,
+                    "generations": gang.search.generations,
+                    "stoppedBy": gang.search.stopped_by,
+                },
+            }
+            for gang in gangs
+        ],
+        "elapsedSeconds": round(elapsed_seconds, 3),
+    }
+
+
+def _print_json(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
+    click.echo(json.dumps(as_json(gangs, elapsed_seconds), indent=2))
+
+
+def _print_yaml(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
+    click.echo(yaml.safe_dump(as_json(gangs, elapsed_seconds), sort_keys=False, width=_WIDE_ENOUGH), nl=False)
+
+
+def _print_table(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
+    if not gangs:
+        return
+    table = _table("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "NODES", "MESSAGE")
+    for gang in gangs:
+        table.add_row(gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), _nodes(gang), gang.message)
+    _console().print(table)
+
+
+def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
+    """Also how each answer was found, and a line for each pod."""
+    if not gangs:
+        return
+    table = _table("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "PROOF", "SEED", "SCORE", "GENERATIONS", "STOPPED-BY", "NODES", "MESSAGE")
+    pods = _table("NAMESPACE", "POD", "GANG", "NODE")
+    for gang in gangs:
+        found = gang.search
+        scores = [f"{score:.2f}" if score is not None else "<none>" for score in (found.seed_score, found.score)]
+        how = (gang.proof, *scores, str(found.generations), found.stopped_by)
+        table.add_row(gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), *how, _nodes(gang), gang.message)
+        for pod, node in (*gang.assignments, *((pod, "<none>") for pod in gang.unplaced)):
+            pods.add_row(gang.namespace, pod, gang.name, node)
+    console = _console()
+    console.print(table)
+    console.print()
+    console.print(pods)
+
+
+_PRINTERS: dict[str, Callable[[Sequence[PlannedGang], float], None]] = {
+    "table": _print_table,
+    "wide": _print_wide,
+    "json": _print_json,
+    "yaml": _print_yaml,
+}
+
+
+def _live_cluster(kubeconfig: str | None, notes: list[str]) -> Cluster:
+    # Only here: with a snapshot nothing of the client is needed, and importing it takes longer than most plans.
+    from allaboard.cli.live import read_live_cluster
+    from allaboard.cluster.client import ApiError, CredentialsError
+
+    if kubeconfig:
+        os.environ["KUBECONFIG"] = kubeconfig
+    try:
+        return asyncio.run(read_live_cluster(notes))
+    except (ApiError, CredentialsError) as error:
+        raise _BadInputError(f"the cluster can't be read: {error}") from error
+
+
+def _spread(args: Sequence[str], options: Sequence[str]) -> Iterator[str]:
+    """``-f a b`` as ``-f a -f b``; a lone ``-`` is a value, standard input."""
+    option = ""
+    has_value = False
+    for position, argument in enumerate(args):
+        if argument == "--":
+            yield from args[position:]
+            return
+        if argument.startswith("-") and argument != "-":
+            option = argument if argument in options else ""
+            has_value = False
+        elif option:
+            if has_value:
+                yield option
+            has_value = True
+        yield argument
+
+
+def _console() -> Console:
+    """Lines are wrapped for people only; a pipe gets one line a row."""
+    return Console(width=None if sys.stdout.isatty() else _WIDE_ENOUGH, markup=False, highlight=False, emoji=False)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="")
+    for column in columns:
+        table.add_column(column, no_wrap=column != "MESSAGE", overflow="fold")
+    return table
+
+
+def _pods(gang: PlannedGang) -> str:
+    return f"{len(gang.assignments)}/{len(gang.assignments) + len(gang.unplaced)}"
+
+
+def _fits(gang: PlannedGang) -> str:
+    return {True: "yes", False: "no", None: "not found"}[gang.feasible]
+
+
+def _nodes(gang: PlannedGang) -> str:
+    counts = Counter(node for _, node in gang.assignments)
+    return ", ".join(f"{node} ({count})" for node, count in sorted(counts.items())) or "<none>"

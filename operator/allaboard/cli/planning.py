@@ -1,0 +1,220 @@
+"""Places the gangs of manifests on a cluster, one after another in queue order, as the scheduler would; binds nothing.
+
+The same registry, search and words as the operator's, so that a plan says what the operator would do and why.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from allaboard.cli.documents import ManifestError, Origin
+from allaboard.cli.manifests import Cluster, Expanded, Manifests
+from allaboard.cluster.view import ClusterView
+from allaboard.gangs.podgroup import PodGroup, pod_group_from
+from allaboard.gangs.registry import GangDefaults, GangRegistry
+from allaboard.model.errors import MalformedError
+from allaboard.model.gang import Gang, GangKey, Hold
+from allaboard.model.pod import OPTION_PREFIX, Pod, pod_from
+from allaboard.placement import NodeFilters, Plan, SearchSettings, build_problem, search
+from allaboard.report import words
+from allaboard.scheduling.queue import order_of
+from allaboard.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFigures:
+    """How a gang's search went; scores are 0..100, ``None`` when there was none."""
+
+    seed_score: float | None
+    score: float | None
+    generations: int
+    stopped_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGang:
+    """The answer for one gang. Pods are named within its namespace.
+
+    ``feasible``: True when the minimum is placed, False when it is known that it can't be, None when no placement was found. Unless
+    it is True, only those are assigned who have a node already. ``proof`` is the search's, or ``members`` when too few pods exist,
+    or ``held`` when the gang must not be scheduled as it is.
+    """
+
+    namespace: str
+    name: str
+    min_member: int
+    feasible: bool | None
+    assignments: tuple[tuple[str, str], ...]
+    unplaced: tuple[str, ...]
+    message: str
+    proof: str
+    search: SearchFigures
+
+
+def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings, notes: list[str]) -> list[PlannedGang]:
+    """The gangs of ``manifests`` on ``cluster``, in the order in which they are scheduled; what is said to people goes to ``notes``.
+
+    Raises ``ManifestError`` for a gang that its manifests declare wrongly.
+    """
+    # 1. The cluster as it is, and the pods as they would be created.
+    view = ClusterView()
+    for node in cluster.nodes:
+        view.upsert_node(node)
+    for pod in cluster.pods:
+        view.upsert_pod(pod)
+    registry = GangRegistry(settings.scheduler_names, defaults=GangDefaults(settings.objective, settings.schedule_timeout_seconds))
+    pods = _adopted(manifests.pods, view, settings, notes)
+    for pod in pods:
+        view.upsert_pod(pod)
+        registry.observe_pod(None, pod)
+    # 2. Their gangs.
+    groups = list(_pod_groups(manifests, cluster, {key for pod in pods if (key := registry.key_of(pod))}))
+    for group, _ in groups:
+        registry.observe_group(group)
+    origins = _Origins(
+        pods={pod.key: expanded.origin for pod, expanded in zip(pods, manifests.pods, strict=True)},
+        groups={group.key: (group, origin) for group, origin in groups},
+    )
+    gangs = sorted(filter(None, map(registry.gang, registry.keys())), key=order_of)
+    for gang in gangs:
+        if gang.hold and (error := origins.bad_input(gang, gang.hold)):
+            raise error
+    # 3. One after another, each around the seats promised before it.
+    filters = NodeFilters()
+    return [_planned(gang, view, settings, filters) for gang in gangs]
+
+
+def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFilters) -> PlannedGang:
+    if gang.hold:
+        # Whether it would fit if we understood what it asks for isn't known.
+        return _answer(gang, None if gang.hold.reason == "Unsupported" else False, gang.hold.message, "held")
+    if not gang.candidates and gang.is_whole:
+        return _answer(gang, True, "all members have a node already", "greedy")
+    for pod in gang.candidates:
+        if pod.spec.claims:
+            claim = f"PersistentVolumeClaim {gang.key.namespace}/{pod.spec.claims[0]}"
+            return _answer(gang, None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", "held")
+    if len(gang.candidates) < gang.missing:
+        return _answer(gang, False, words.members_missing(gang), "members")
+    problem = build_problem(gang.candidates, max(1, gang.missing), view.snapshot(), objective=gang.objective, filters=filters)
+    plan = search(problem, SearchSettings(**settings.search.model_dump()), zlib.crc32(f"{gang.key}/0".encode()))
+    if not plan.feasible:
+        return _answer(gang, plan.feasible, words.refusal(gang, plan), plan.proof, plan)
+    members = {pod.uid: pod for pod in gang.members}
+    for uid, node_name in plan.assignments:
+        view.assume(members[uid], node_name)
+    return _answer(gang, True, _success(gang, plan), plan.proof, plan)
+
+
+def _answer(gang: Gang, feasible: bool | None, message: str, proof: str, plan: Plan | None = None) -> PlannedGang:
+    seats = {pod.uid: pod.node_name for pod in gang.bound}
+    if feasible and plan:
+        seats |= dict(plan.assignments)
+    report = plan.search if plan else None
+    return PlannedGang(
+        namespace=gang.key.namespace,
+        name=gang.key.name,
+        min_member=gang.min_member,
+        feasible=feasible,
+        assignments=tuple((pod.name, seats[pod.uid]) for pod in gang.members if pod.uid in seats),
+        unplaced=tuple(pod.name for pod in gang.alive if pod.uid not in seats),
+        message=message,
+        proof=proof,
+        search=SearchFigures(
+            seed_score=round(report.seed_score, 4) if report else None,
+            score=round(report.score, 4) if report else None,
+            generations=report.generations if report else 0,
+            stopped_by=report.stopped_by if report else proof,
+        ),
+    )
+
+
+def _success(gang: Gang, plan: Plan) -> str:
+    total = len(gang.alive)
+    head = f"{len(gang.bound) + len(plan.assignments)} of {total} pods placed"
+    left_out = words.surplus_refusals(plan)
+    if not left_out:
+        return head
+    names = {pod.uid: pod.name for pod in gang.members}
+    uid, reason = next(iter(left_out.items()))
+    return f"{head}, {gang.min_member} needed; pod {names[uid]}: {reason}"
+
+
+def _adopted(expanded: Iterable[Expanded], view: ClusterView, settings: Settings, notes: list[str]) -> list[Pod]:
+    """The pods as ours. One of a name that is bound in the cluster is that pod, where it is."""
+    adopted: list[Pod] = []
+    foreign: set[str] = set()
+    for found in expanded:
+        pod = pod_from(found.raw)
+        known = view.pod(pod.key)
+        if known is not None and known.is_bound:
+            notes.append(f"pod {known.key} is in the cluster already, on node {known.node_name}")
+            pod = replace(known, created=pod.created)
+        if pod.scheduler_name not in settings.scheduler_names:
+            foreign.add(pod.scheduler_name)
+            pod = replace(pod, scheduler_name=settings.scheduler_names[0])
+        adopted.append(pod)
+    notes += [
+        f"some pods say schedulerName {name!r}; they are planned all the same, but {settings.scheduler_names[0]} would leave them alone"
+        for name in sorted(foreign)
+    ]
+    return adopted
+
+
+def _pod_groups(manifests: Manifests, cluster: Cluster, named: set[GangKey]) -> Iterator[tuple[PodGroup, Origin]]:
+    """The manifests' PodGroups, and those of the cluster that only its pods name."""
+    stated: set[GangKey] = set()
+    for found in manifests.pod_groups:
+        group = _pod_group(found)
+        stated.add(group.key)
+        yield group, found.origin
+    for found in cluster.pod_groups:
+        group = _pod_group(found)
+        if group.key in named - stated:
+            yield group, found.origin
+
+
+def _pod_group(found: Expanded) -> PodGroup:
+    try:
+        return pod_group_from(found.raw)
+    except MalformedError as error:
+        raise found.origin.blame(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Origins:
+    """Where pods (by ``namespace/name``) and PodGroups come from."""
+
+    pods: dict[str, Origin]
+    groups: dict[GangKey, tuple[PodGroup, Origin]]
+
+    def bad_input(self, gang: Gang, hold: Hold) -> ManifestError | None:
+        """The error to mend, when ``hold`` is for what a manifest says rather than for what is missing around it."""
+        if hold.reason in ("PodGroupNotFound", "Unsupported"):
+            return None
+        if hold.pod is not None:
+            return self.pods[hold.pod.key].error(_field_of_pod(hold, hold.pod), hold.message)
+        group, origin = self.groups[gang.key]
+        if group.malformed:
+            field, _, problem = group.malformed.partition(": ")
+            return origin.error(field, problem)
+        return origin.error(_field_of_annotation(hold, group.options) or "spec", hold.message)
+
+
+def _field_of_pod(hold: Hold, pod: Pod) -> str:
+    """The field of the pod that ``hold`` is about: its message names the label or the annotation."""
+    if hold.reason == "PriorityMismatch":
+        return "spec.priority"
+    if field := _field_of_annotation(hold, dict(pod.options)):
+        return field
+    is_about_minimum = hold.reason == "MinAvailableMismatch"
+    keys = [key for key, _ in pod.labels if (key.endswith("/min-available") if is_about_minimum else key in hold.message)]
+    # One of these labels is the beginning of others.
+    if keys:
+        return f"metadata.labels[{max(keys, key=len)}]"
+    return "spec.schedulingGroup.podGroupName" if pod.group_name else "spec"
+
+
+def _field_of_annotation(hold: Hold, options: Iterable[str]) -> str:
+    keys = [f"{OPTION_PREFIX}{option}" for option in options]
+    return next((f"metadata.annotations[{key}]" for key in keys if key in hold.message), "")

@@ -1,0 +1,161 @@
+"""Which nodes a spec may use at all, whatever is free: the filters that depend on the node object alone.
+
+Thousands of nodes have a handful of distinct taints and label values, so each rule is decided once per distinct value and spread
+by array indexing. The outcome is kept while the snapshot carries the very same tuple of nodes.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import eq
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allaboard.model.constraints import NodeSelectorTerm, SchedulingSpec, Toleration
+from allaboard.model.node import Node, Taint
+from allaboard.placement.matching import (
+    UNSCHEDULABLE_TAINT,
+    label_matches,
+    name_matches,
+    readiness_is_tainted,
+    tolerates,
+    untolerated_taint,
+)
+
+Mask = NDArray[np.bool_]
+_Value = TypeVar("_Value", bound=Hashable)
+
+# kube-scheduler's words (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports; 1.33 to 1.37).
+UNSCHEDULABLE = "node(s) were unschedulable"
+NOT_READY = "node(s) were not ready"
+AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+VOLUMES = "node(s) didn't match PersistentVolume's node affinity"
+PORTS = "node(s) didn't have free ports for the requested pod ports"
+TOO_MANY_PODS = "Too many pods"
+
+
+_MOST_COLUMNS = 128
+
+
+def taint_reason(taint: Taint) -> str:
+    """kube-scheduler's words for an untolerated taint."""
+    return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+
+
+def insufficient(resource: str) -> str:
+    """kube-scheduler's words for too little of a resource."""
+    return TOO_MANY_PODS if resource == "pods" else f"Insufficient {resource}"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """``admitted``: bool[nodes]; ``reasons``: how many of the other nodes were refused by each filter, the first that fails counting."""
+
+    admitted: Mask
+    reasons: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column(Generic[_Value]):
+    """One property of every node: ``values`` are the distinct ones, ``codes`` int64[nodes] points into them."""
+
+    values: tuple[_Value, ...]
+    codes: NDArray[np.int64]
+
+    def where(self, holds: Callable[[_Value], bool]) -> Mask:
+        return np.array([holds(value) for value in self.values], dtype=np.bool_)[self.codes]
+
+
+class NodeFilters:
+    """Admission by spec, remembered for one tuple of nodes. Bounded, since tenants choose the specs."""
+
+    def __init__(self, limit: int = 512) -> None:
+        self._limit = limit
+        self._start(())
+
+    def admission(self, spec: SchedulingSpec, nodes: tuple[Node, ...]) -> Admission:
+        """Which of ``nodes`` admit pods of ``spec``."""
+        if nodes is not self._nodes:
+            self._start(nodes)
+        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= self._limit:
+                self._known.clear()
+            known = self._known[key] = self._decide(spec)
+        return known
+
+    def _start(self, nodes: tuple[Node, ...]) -> None:
+        self._nodes = nodes
+        self._known: dict[Hashable, Admission] = {}
+        self._columns: dict[str, _Column[str | None]] = {}
+        self._states = _column((node.is_unschedulable, node.is_ready, node.taints) for node in nodes)
+
+    def _decide(self, spec: SchedulingSpec) -> Admission:
+        refusals = [refusal_of_state(*state, spec.tolerations) for state in self._states.values]
+        reasons: Counter[str] = Counter()
+        for refusal, count in zip(refusals, np.bincount(self._states.codes, minlength=len(refusals)).tolist(), strict=True):
+            if refusal:
+                reasons[refusal] += count
+        admitted = np.array([not refusal for refusal in refusals], dtype=np.bool_)[self._states.codes]
+        for reason, rule in ((AFFINITY, self._affinity(spec)), (VOLUMES, self._volumes(spec))):
+            refused = int(np.count_nonzero(admitted & ~rule))
+            if refused:
+                reasons[reason] += refused
+            admitted = admitted & rule
+        admitted.flags.writeable = False
+        return Admission(admitted, tuple(sorted(reasons.items())))
+
+    def _affinity(self, spec: SchedulingSpec) -> Mask:
+        mask = np.ones(len(self._nodes), dtype=np.bool_)
+        for key, wanted in spec.node_selector:
+            mask &= self._label(key).where(partial(eq, wanted))
+        return mask if spec.affinity is None else mask & self._any_term(spec.affinity)
+
+    def _volumes(self, spec: SchedulingSpec) -> Mask:
+        mask = np.ones(len(self._nodes), dtype=np.bool_)
+        for terms in spec.volumes:
+            mask &= self._any_term(terms)
+        return mask
+
+    def _any_term(self, terms: Sequence[NodeSelectorTerm]) -> Mask:
+        mask = np.zeros(len(self._nodes), dtype=np.bool_)
+        for term in terms:
+            if not (term.expressions or term.fields):
+                continue
+            matches = np.ones(len(self._nodes), dtype=np.bool_)
+            for expression in term.expressions:
+                matches &= self._label(expression.key).where(partial(label_matches, expression))
+            for requirement in term.fields:
+                matches &= np.fromiter(
+                    (name_matches(requirement, node.name) for node in self._nodes), dtype=np.bool_, count=len(self._nodes)
+                )
+            mask |= matches
+        return mask
+
+    def _label(self, key: str) -> _Column[str | None]:
+        column = self._columns.get(key)
+        if column is None:
+            if len(self._columns) >= _MOST_COLUMNS:
+                self._columns.clear()
+            column = self._columns[key] = _column(node.labels.get(key) for node in self._nodes)
+        return column
+
+
+def _column(values: Iterable[_Value]) -> _Column[_Value]:
+    distinct: dict[_Value, int] = {}
+    codes = [distinct.setdefault(value, len(distinct)) for value in values]
+    return _Column(tuple(distinct), np.array(codes, dtype=np.int64))
+
+
+def refusal_of_state(is_unschedulable: bool, is_ready: bool, taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> str:
+    """Why a node in this state refuses a pod with these tolerations; empty when it doesn't."""
+    if is_unschedulable and not tolerates(tolerations, UNSCHEDULABLE_TAINT):
+        return UNSCHEDULABLE
+    if not is_ready and not readiness_is_tainted(taints):
+        return NOT_READY
+    taint = untolerated_taint(taints, tolerations)
+    return taint_reason(taint) if taint else ""

@@ -1,0 +1,170 @@
+"""One-role-at-a-time placements, as today's schedulers make them: the seeds of the search, and the measure of its gain.
+
+Each is exactly what placing the pods of a role one by one would give, without the loop over pods: a rule that prefers a node the
+more the fuller it gets fills it up, so sorting the nodes once is enough (*fill*); a rule whose preference falls linearly with every
+pod takes the best seats of all nodes, which a bisection on the preference finds (*level*). Ties go to the fuller node, then by name.
+
+Rules: MostAllocated and LeastAllocated are kube-scheduler's scores; dot-product is Panigrahy et al., Heuristics for Vector Bin
+Packing, 2011; best-fit takes the node with the least left over; first-fit the first by name.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from allaboard.placement.objectives import Floats, fullness_with_one
+from allaboard.placement.problem import Integers, Problem, seats_for
+
+Seed = tuple[str, Integers]
+
+_BISECTIONS = 48
+_EQUAL = 1e-9
+# With many roles the variants cost more than they find.
+_MANY_ROLES = 24
+
+
+@dataclass(slots=True)
+class _Cluster:
+    """What is left while a seed is built. ``free``: int64[columns, nodes]; ``used``: float64[scored resources, nodes]."""
+
+    free: Integers
+    used: Floats
+    scale: Floats
+
+
+Rule = Callable[[Problem, int, _Cluster, Integers, int], Integers]
+
+
+def greedy_seeds(problem: Problem) -> list[Seed]:
+    """Placements by name (``binpack/large-first``), each int64[roles, nodes] and as many pods as its rule seats."""
+    orders = _role_orders(problem)
+    rules = dict(_RULES) if len(problem.roles) <= _MANY_ROLES else {name: _RULES[name] for name in ("binpack", "spread")}
+    return [(f"{rule}/{name}", _place(problem, order, rules[rule])) for rule in rules for name, order in orders.items()]
+
+
+def fill(room: Integers, wanted: int, order: Integers) -> Integers:
+    """Take ``wanted`` pods from ``room``: int64[nodes], along ``order``, each node to the full."""
+    along = room[order]
+    before = np.cumsum(along) - along
+    taken = np.zeros_like(room)
+    taken[order] = np.clip(wanted - before, 0, along)
+    return taken
+
+
+def _role_orders(problem: Problem) -> dict[str, tuple[int, ...]]:
+    """Distinct orders of the roles. Few seats for its pods make a role scarce, be it by size or by constraint."""
+    given = tuple(range(len(problem.roles)))
+    seats = problem.seats.sum(axis=1)
+    size = _relative_size(problem)
+    large = tuple(sorted(given, key=lambda role: (int(seats[role]), -float(size[role]))))
+    orders = {"given": given, "large-first": large, "small-first": large[::-1], "reversed": given[::-1]}
+    distinct: dict[tuple[int, ...], str] = {}
+    for name, order in orders.items():
+        distinct.setdefault(order, name)
+    return {name: order for order, name in distinct.items()}
+
+
+def _relative_size(problem: Problem) -> Floats:
+    free = np.maximum(problem.free.sum(axis=1, dtype=np.float64), 1.0)
+    shares: Floats = (problem.demand / free).max(axis=1, initial=0.0)
+    return shares
+
+
+def _place(problem: Problem, order: tuple[int, ...], rule: Rule) -> Integers:
+    nodes = len(problem.nodes)
+    counts = np.zeros((len(problem.roles), nodes), dtype=np.int64)
+    scale = 1.0 / np.maximum(problem.free.max(axis=1, initial=0), 1)
+    cluster = _Cluster(problem.free.copy(), problem.scoring.used.copy(), scale)
+    for role in order:
+        wanted = int(problem.count[role])
+        demand = problem.demand[role]
+        room = np.minimum(seats_for(demand, cluster.free, problem.admits[role]), wanted)
+        taken = rule(problem, role, cluster, room, wanted)
+        counts[role] = taken
+        cluster.free -= demand[:, None] * taken
+        cluster.used += problem.scoring.step[role] * taken
+    return counts
+
+
+def _binpack(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
+    return _fill_best(room, wanted, fullness_with_one(problem.scoring, role, cluster.used), cluster)
+
+
+def _spread(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
+    growth = 100.0 * np.einsum("sn,sn->n", problem.scoring.weight[role], problem.scoring.step[role])
+    return _level(room, wanted, -fullness_with_one(problem.scoring, role, cluster.used), growth, cluster)
+
+
+def _dot_product(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
+    demand = problem.demand[role] * cluster.scale
+    alignment = np.einsum("c,cn->n", demand * cluster.scale, cluster.free)
+    return _level(room, wanted, alignment, np.full(len(room), float((demand * demand).sum())), cluster)
+
+
+def _best_fit(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
+    return _fill_best(room, wanted, -np.einsum("c,cn->n", cluster.scale, cluster.free), cluster)
+
+
+def _first_fit(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
+    return fill(room, wanted, np.arange(len(room)))
+
+
+_RULES: dict[str, Rule] = {
+    "binpack": _binpack,
+    "spread": _spread,
+    "dot-product": _dot_product,
+    "best-fit": _best_fit,
+    "first-fit": _first_fit,
+}
+
+
+def _fill_best(room: Integers, wanted: int, score: Floats, cluster: _Cluster) -> Integers:
+    """Fill by falling score, the fuller node first among equals, then by name."""
+    if wanted == 1:
+        return _one_seat(room, score, cluster.used)
+    return fill(room, wanted, best_first(score, cluster.used))
+
+
+def best_first(score: Floats, used: Floats) -> Integers:
+    """Positions by falling score, the fuller node first among equals, then by name. Scores that differ by rounding only are equal.
+
+    ``used``: float64[scored resources, nodes].
+    """
+    return np.lexsort((-used.sum(axis=0).round(9), -score.round(9)))
+
+
+def _one_seat(room: Integers, score: Floats, used: Floats) -> Integers:
+    """What filling by ``best_first`` gives a single pod, without the sort."""
+    taken = np.zeros_like(room)
+    rows = np.flatnonzero(room)
+    if len(rows):
+        near = rows[score[rows] >= score[rows].max() - _EQUAL]
+        taken[near[np.argmax(used[:, near].sum(axis=0).round(9))]] = 1
+    return taken
+
+
+def _level(room: Integers, wanted: int, first: Floats, loss: Floats, cluster: _Cluster) -> Integers:
+    """The ``wanted`` best seats, where a node's j-th seat (from 0) is worth ``first - j * loss``; worth never rises, so none is skipped."""
+    if wanted >= int(room.sum()):
+        return room
+    if wanted == 1:
+        return _one_seat(room, first, cluster.used)
+    has_room = room > 0
+    step = np.maximum(loss, 1e-12)
+    deepest = first - step * (room - 1)
+    low, high = float(deepest[has_room].min()) - 1e-9, float(first[has_room].max()) + 1e-9
+
+    def seats_worth(value: float) -> Integers:
+        seats: Floats = np.clip(np.floor((first - value) / step) + 1, 0, room)
+        return seats.astype(np.int64)
+
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if int(seats_worth(middle).sum()) >= wanted:
+            low = middle
+        else:
+            high = middle
+    certain = seats_worth(high)
+    spare = np.maximum(seats_worth(low) - certain, 0)
+    return certain + fill(spare, wanted - int(certain.sum()), np.arange(len(room)))

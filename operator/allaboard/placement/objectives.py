@@ -1,0 +1,125 @@
+"""How good a placement is: kube-scheduler's RequestedToCapacityRatio, for a whole gang at once.
+
+``binpack`` scores a member by how full its node is once everybody sits, ``spread`` by how empty; a plan's score is the mean over
+its members. The formula is that of noderesources/requested_to_capacity_ratio.go (1.37) with the shape (0,0)-(100,10), but in
+floating point: upstream truncates to whole points, and a search needs to see that a plan is better by less than one.
+Weights are cpu 1, memory 1 and 5 for each kind of GPU the member asks for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Objective
+from allaboard.model.snapshot import Snapshot
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_GPU_WEIGHT = 5.0
+# kube-scheduler scores a container without a request as if it had these (pkg/scheduler/util/pod_resources.go).
+_ASSUMED_REQUESTS = {"cpu": 100, "memory": 200 * 1024 * 1024}
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether ``resource`` is a GPU or a part of one, whole devices and MIG-like partitions of every vendor alike."""
+    domain, _, name = resource.partition("/")
+    if domain == "nvidia.com":
+        return name in ("gpu", "gpu.shared") or name.startswith("mig-")
+    if domain == "amd.com":
+        return name == "gpu" or "_" in name
+    return resource in ("gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
+
+
+def requested_to_capacity_ratio(utilization: Floats, weights: Floats) -> Floats:
+    """Score 0..100 of each node for one pod: float64[nodes], from the share in use once it sits, and weights: float64[resources, nodes].
+
+    A resource a node doesn't have must have no weight there. One that scores nothing is left out of the mean: that is upstream's rule.
+    """
+    counted = weights * (utilization > 0)
+    total = counted.sum(axis=0)
+    weighed = (counted * np.minimum(utilization, 1.0)).sum(axis=0)
+    mean: Floats = np.divide(weighed, total, out=np.zeros_like(total), where=total > 0)
+    return mean * 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """What scores need to know of the gang and the nodes; resources are those that are scored.
+
+    ``used``: float64[resources, nodes], the share of a node that is taken already. ``step``: float64[roles, resources, nodes], the share
+    that one pod of a role adds. ``weight``: float64[roles, resources, nodes], of each resource in a member's mean: they sum to 1 over
+    the resources unless the node has none of them.
+    """
+
+    used: Floats
+    step: Floats
+    weight: Floats
+
+    def restricted_to(self, rows: Integers) -> "Scoring":
+        """The same on some of the nodes."""
+        return replace(self, used=self.used[:, rows], step=self.step[:, :, rows], weight=self.weight[:, :, rows])
+
+
+def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers) -> Scoring:
+    """The scoring of a gang on the nodes ``rows``.
+
+    A pod without cpu or memory request counts with the assumed amounts, so that it weighs at all; upstream does so for each container
+    and for the node's pods too, of which a snapshot has the true sums only.
+    """
+    requests = [dict(spec.requests) for spec in specs]
+    gpus = sorted({name for amounts in requests for name in amounts if is_gpu(name)})
+    names = ["cpu", "memory", *gpus]
+    position = {resource: column for column, resource in enumerate(snapshot.resources)}
+    allocatable = np.zeros((len(names), len(rows)), dtype=np.float64)
+    taken = np.zeros_like(allocatable)
+    for row, name in enumerate(names):
+        if name in position:
+            allocatable[row] = snapshot.allocatable[rows, position[name]]
+            taken[row] = snapshot.used[rows, position[name]]
+    has = allocatable > 0
+    per_unit = np.divide(1.0, allocatable, out=np.zeros_like(allocatable), where=has)
+    demand = np.array([[float(amounts.get(name) or _ASSUMED_REQUESTS.get(name, 0)) for name in names] for amounts in requests])
+    demand = demand.reshape(len(specs), len(names))
+    asked = np.array([[_GPU_WEIGHT * (name in amounts) if is_gpu(name) else 1.0 for name in names] for amounts in requests])
+    weight = asked.reshape(len(specs), len(names))[:, :, None] * has
+    total = weight.sum(axis=1, keepdims=True)
+    return Scoring(
+        used=taken * per_unit,
+        step=demand[:, :, None] * per_unit,
+        weight=np.divide(weight, total, out=np.zeros_like(weight), where=total > 0),
+    )
+
+
+def fullness_with_one(scoring: Scoring, role: int, used: Floats) -> Floats:
+    """How full each node is for one more pod of ``role``, 0..100: float64[nodes]; ``used``: float64[resources, nodes] so far."""
+    return requested_to_capacity_ratio(used + scoring.step[role], scoring.weight[role])
+
+
+def fullness(scoring: Scoring, counts: Integers) -> Floats:
+    """Mean over members of how full their nodes are, 0..100: float64[plans] for ``counts``: int64[plans, roles, nodes].
+
+    No resource of a member scores zero here, since it adds to each: upstream's rule for zeros needs no place.
+    """
+    seated = counts.astype(np.float64)
+    members = seated.sum(axis=(1, 2))
+    total = np.zeros(len(counts))
+    for resource in range(len(scoring.used)):
+        utilization = np.einsum("prn,rn->pn", seated, scoring.step[:, resource])
+        utilization += scoring.used[resource]
+        np.minimum(utilization, 1.0, out=utilization)
+        weight = np.einsum("prn,rn->pn", seated, scoring.weight[:, resource])
+        total += np.einsum("pn,pn->p", utilization, weight)
+    mean: Floats = np.divide(total * 100.0, members, out=np.zeros_like(total), where=members > 0)
+    return mean
+
+
+def score(scoring: Scoring, objective: Objective, counts: Integers) -> Floats:
+    """The soft score of plans, 0..100, higher is better; shapes as for ``fullness``. A plan that seats nobody scores 0."""
+    full = fullness(scoring, counts)
+    if objective is Objective.BINPACK:
+        return full
+    return np.where(counts.any(axis=(1, 2)), 100.0 - full, 0.0)

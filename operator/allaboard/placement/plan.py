@@ -1,0 +1,73 @@
+"""What a search answers: where every pod goes, or why that can't be, and how the answer was found.
+
+Plain records of names and numbers: they cross process borders, and only ``report/`` turns them into sentences.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """One resource of which the nodes that could serve have less than the minimum takes, in the units of ``model.requests``."""
+
+    resource: str
+    requested: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoleExplanation:
+    """How one role fared.
+
+    ``most`` bounds from above how many of its pods the cluster could take if they were alone. ``reasons`` counts nodes by
+    kube-scheduler's words for why they can't take one more, after the plan's own pods; empty when nobody is left out.
+    """
+
+    pods: tuple[str, ...]
+    unplaced: int
+    most: int
+    reasons: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``placeable`` is how many members the plan seats, of which ``minimum`` are needed."""
+
+    total_nodes: int
+    minimum: int
+    placeable: int
+    roles: tuple[RoleExplanation, ...]
+    shortage: Shortage | None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReport:
+    """How the search went.
+
+    Scores are 0..100, higher is better. ``stopped_by`` is one of optimal, patience, generations, bound, no-nodes, greedy-only.
+    ``history`` has, for each generation, the members placed and the score of the best plan so far.
+    """
+
+    seed_score: float
+    score: float
+    generations: int
+    stopped_by: str
+    history: tuple[tuple[int, float], ...]
+    best_seed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where the pods go, as (pod uid, node name).
+
+    ``feasible``: True when the minimum is placed, False when that is proved impossible, None when it was not found.
+    ``proof``: who settled it: greedy, genetic (no greedy seed could), bound, or none. Unless feasible, ``assignments`` are the best
+    partial placement, for diagnosis only.
+    """
+
+    feasible: bool | None
+    proof: str
+    assignments: tuple[tuple[str, str], ...]
+    unplaced: tuple[str, ...]
+    explanation: Explanation
+    search: SearchReport

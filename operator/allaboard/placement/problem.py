@@ -1,0 +1,208 @@
+"""A gang and a cluster as integers: the only thing a search sees, and what travels to the worker that runs it.
+
+Built on the scheduler's own process, so it is arithmetic on whole arrays; nodes that no role can use are counted for the
+explanation and left behind. Arrays have their nodes last, so that every operation of the search runs along contiguous memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.gang import Objective
+from allaboard.model.pod import Pod
+from allaboard.model.requests import Requests
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement.filters import PORTS, Mask, NodeFilters, insufficient
+from allaboard.placement.matching import EVERY_ADDRESS, ports_conflict
+from allaboard.placement.objectives import Scoring, scoring_of
+
+Integers = NDArray[np.int64]
+# Nobody can ask for more than this and be placed; it keeps products of demands and counts inside 64 bits.
+_LARGEST_DEMAND = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Interchangeable pods, in the order given. ``refusals`` are (reason, nodes) of the nodes that aren't in the problem."""
+
+    pods: tuple[str, ...]
+    requests: Requests
+    refusals: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What must be placed, and where it could go.
+
+    ``columns`` names what is counted: ``resources`` resources first, then the host ports, of which each node has one.
+    ``count``: int64[roles], pods of each. ``demand``: int64[roles, columns], of one pod. ``free``: int64[columns, nodes], never
+    negative. ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of
+    one role that a node could take alone.
+    """
+
+    minimum: int
+    objective: Objective
+    roles: tuple[Role, ...]
+    nodes: tuple[str, ...]
+    total_nodes: int
+    columns: tuple[str, ...]
+    resources: int
+    count: Integers
+    demand: Integers
+    free: Integers
+    admits: Mask
+    seats: Integers
+    scoring: Scoring
+
+    @property
+    def total(self) -> int:
+        """Pods in all."""
+        return int(self.count.sum())
+
+    def restricted_to(self, rows: Integers) -> "Problem":
+        """The same gang on some of the nodes, given by ascending position."""
+        return replace(
+            self,
+            nodes=tuple(self.nodes[row] for row in rows.tolist()),
+            free=np.ascontiguousarray(self.free[:, rows]),
+            admits=np.ascontiguousarray(self.admits[:, rows]),
+            seats=np.ascontiguousarray(self.seats[:, rows]),
+            scoring=self.scoring.restricted_to(rows),
+        )
+
+
+def build_problem(
+    pods: Sequence[Pod], minimum: int, snapshot: Snapshot, *, objective: Objective, filters: NodeFilters | None = None
+) -> Problem:
+    """The placement of ``pods`` on the nodes of ``snapshot``, at least ``minimum`` of them.
+
+    ``filters`` remembers what each spec may use between calls with the same nodes.
+    """
+    filters = filters or NodeFilters()
+    members = _by_spec(pods)
+    specs = tuple(members)
+    names = tuple(sorted({resource for spec in specs for resource, amount in spec.requests if amount > 0}))
+    free = _free(snapshot, names)
+    largest = free.max(axis=1, initial=0).tolist()
+    amounts = [[dict(spec.requests).get(name, 0) for name in names] for spec in specs]
+    demand = np.array([[min(amount, most + 1) for amount, most in zip(row, largest, strict=True)] for row in amounts], dtype=np.int64)
+    demand = demand.reshape(len(specs), len(names))
+    port_columns = _port_columns(specs)
+    if port_columns:
+        free = np.concatenate([free, _free_ports(port_columns, snapshot)])
+        demand = np.concatenate([demand, _port_demand(port_columns, specs)], axis=1)
+    admissions = [filters.admission(spec, snapshot.nodes) for spec in specs]
+    admits = np.array([admission.admitted for admission in admissions], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
+    seats = np.stack([seats_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
+    is_kept = seats.any(axis=0)
+    rows = np.flatnonzero(is_kept)
+    columns = (*names, *(f"port {column.protocol}/{column.port}" for column in port_columns))
+    return Problem(
+        minimum=max(0, minimum),
+        objective=objective,
+        roles=tuple(
+            Role(
+                pods=tuple(members[spec]),
+                requests=spec.requests,
+                refusals=_merged(
+                    admission.reasons, capacity_refusals(columns, len(names), demand[role], free, admission.admitted & ~is_kept)
+                ),
+            )
+            for role, (spec, admission) in enumerate(zip(specs, admissions, strict=True))
+        ),
+        nodes=tuple(snapshot.nodes[row].name for row in rows.tolist()),
+        total_nodes=len(snapshot.nodes),
+        columns=columns,
+        resources=len(names),
+        count=np.array([len(members[spec]) for spec in specs], dtype=np.int64),
+        demand=demand,
+        free=np.ascontiguousarray(free[:, rows]),
+        admits=np.ascontiguousarray(admits[:, rows]),
+        seats=np.ascontiguousarray(seats[:, rows]),
+        scoring=scoring_of(specs, snapshot, rows),
+    )
+
+
+def seats_for(demand: Integers, free: Integers, admits: Mask) -> Integers:
+    """How many pods of one ``demand``, int64[columns], each node takes: int64[..., nodes] of ``free``, int64[columns, ..., nodes]."""
+    seats = np.where(admits, np.int64(_LARGEST_DEMAND), np.int64(0))
+    is_unlimited = True
+    for column in np.flatnonzero(demand).tolist():
+        is_unlimited = False
+        # A scalar divisor: numpy then divides with SIMD multiplications.
+        seats = np.minimum(seats, free[column] // int(demand[column]))
+    # Every pod takes one of a node's pods, so this is for made-up specs only.
+    return np.minimum(seats, 1) if is_unlimited else seats
+
+
+def capacity_refusals(
+    columns: tuple[str, ...], resources: int, demand: Integers, free: Integers, where: Mask
+) -> tuple[tuple[str, int], ...]:
+    """Reasons why nodes ``where``: bool[nodes] can't take one more pod of ``demand``: taken ports, else each resource that lacks."""
+    lacks = demand[:, None] > free
+    ports = lacks[resources:].any(axis=0) & where
+    others = where & ~ports
+    found = [(insufficient(columns[column]), int(np.count_nonzero(lacks[column] & others))) for column in range(resources)]
+    return tuple((reason, nodes) for reason, nodes in [(PORTS, int(np.count_nonzero(ports))), *found] if nodes)
+
+
+def _by_spec(pods: Sequence[Pod]) -> dict[SchedulingSpec, list[str]]:
+    """Uids by spec. Equal specs are mostly one object, and hashing a spec is slow beside looking at who it is."""
+    members: dict[SchedulingSpec, list[str]] = {}
+    seen: dict[int, list[str]] = {}
+    for pod in pods:
+        uids = seen.get(id(pod.spec))
+        if uids is None:
+            uids = seen[id(pod.spec)] = members.setdefault(pod.spec, [])
+        uids.append(pod.uid)
+    return members
+
+
+def _merged(*reasons: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(pair for part in reasons for pair in part))
+
+
+def _free(snapshot: Snapshot, names: tuple[str, ...]) -> Integers:
+    """int64[resources, nodes]; a resource no node has is free nowhere, and an over-committed node has nothing free."""
+    free = np.zeros((len(names), len(snapshot.nodes)), dtype=np.int64)
+    position = {resource: column for column, resource in enumerate(snapshot.resources)}
+    for row, name in enumerate(names):
+        column = position.get(name)
+        if column is not None:
+            np.subtract(snapshot.allocatable[:, column], snapshot.used[:, column], out=free[row])
+    return np.minimum(np.maximum(free, 0, out=free), _LARGEST_DEMAND - 1, out=free)
+
+
+def _port_columns(specs: Sequence[SchedulingSpec]) -> tuple[HostPort, ...]:
+    """Each address of a port that the gang asks for is one unit of capacity.
+
+    A pod takes the units of its own addresses, one on every address takes all of that port's. That is kube-scheduler's conflict rule
+    in linear form: two pods share a unit exactly when they conflict.
+    """
+    return tuple(sorted({_canonical(port) for spec in specs for port in spec.host_ports}))
+
+
+def _port_demand(columns: tuple[HostPort, ...], specs: Sequence[SchedulingSpec]) -> Integers:
+    wanted = [tuple(_canonical(port) for port in spec.host_ports) for spec in specs]
+    return np.array([[int(any(_covers(port, column) for port in ports)) for column in columns] for ports in wanted], dtype=np.int64)
+
+
+def _free_ports(columns: tuple[HostPort, ...], snapshot: Snapshot) -> Integers:
+    free = np.ones((len(columns), len(snapshot.nodes)), dtype=np.int64)
+    numbers = {column.port for column in columns}
+    for row, taken in snapshot.host_ports.items():
+        for port in taken:
+            if port.port in numbers:
+                free[[ports_conflict(_canonical(port), column) for column in columns], row] = 0
+    return free
+
+
+def _covers(port: HostPort, column: HostPort) -> bool:
+    return port == column or (port.ip == EVERY_ADDRESS and (port.protocol, port.port) == (column.protocol, column.port))
+
+
+def _canonical(port: HostPort) -> HostPort:
+    return HostPort(port.ip or EVERY_ADDRESS, port.protocol or "TCP", port.port)

@@ -1,0 +1,142 @@
+"""One search, from a problem to a plan: prove, be greedy, then let the genetic search do better.
+
+Pure and deterministic: the same problem, settings and seed give the same plan, bit by bit, so it can run in any worker process.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allaboard.model.gang import Objective
+from allaboard.placement.bounds import bounds_of, score_bound
+from allaboard.placement.candidates import candidate_rows
+from allaboard.placement.explain import explain
+from allaboard.placement.genetic import Evolution, SearchSettings, Target, evolve
+from allaboard.placement.greedy import Seed, best_first, greedy_seeds
+from allaboard.placement.objectives import fullness_with_one, score
+from allaboard.placement.plan import Plan, SearchReport
+from allaboard.placement.problem import Integers, Problem
+
+_EPSILON = 1e-9
+# A gang has a few roles. One with hundreds would keep a worker busy for minutes, and greedy has all the variety it needs.
+_MOST_ROLES = 256
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Worth:
+    """How good a placement is, compared field by field: members that lack, surplus left out, and the score, negated."""
+
+    missing: int
+    surplus: int
+    cost: float
+
+    @property
+    def score(self) -> float:
+        return -self.cost
+
+
+def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic: bool = True) -> Plan:
+    """The best placement found for ``problem``; without ``use_genetic`` the best greedy one."""
+    # 1. Rule out what can't be.
+    bounds = bounds_of(problem)
+    is_impossible = bounds.placeable < problem.minimum
+    # 2. Do what a scheduler does that places one role after another.
+    seeds = _ranked(problem, _only_pod(problem) if problem.total == 1 else greedy_seeds(problem))
+    name, counts, greedy = seeds[0]
+    target = Target(bounds.placeable, score_bound(problem))
+    # 3. Search, unless there is nothing to find or to gain.
+    if is_impossible:
+        evolution = Evolution(counts, 0, "bound" if problem.total_nodes else "no-nodes", ())
+    elif problem.total <= 1 or not problem.nodes or _is_optimal(problem, greedy, target):
+        evolution = Evolution(counts, 0, "optimal", ())
+    elif not use_genetic or len(problem.roles) > _MOST_ROLES:
+        evolution = Evolution(counts, 0, "greedy-only", ())
+    else:
+        evolution = _evolved(problem, seeds, settings, seed, target)
+    # 4. Hand out nothing that is worse than greedy or doesn't hold.
+    worth = _worth(problem, evolution.counts)
+    if worth > greedy or not holds(problem, evolution.counts):
+        worth, counts = greedy, counts
+    else:
+        counts = evolution.counts
+    # 5. Tell.
+    feasible = None if worth.missing else True
+    proof = "none" if worth.missing else "genetic" if greedy.missing else "greedy"
+    if is_impossible:
+        feasible, proof = False, "bound"
+    assignments, unplaced = _by_pod(problem, counts)
+    return Plan(
+        feasible=feasible,
+        proof=proof,
+        assignments=assignments,
+        unplaced=unplaced,
+        explanation=explain(problem, counts, bounds),
+        search=SearchReport(
+            seed_score=greedy.score,
+            score=worth.score,
+            generations=evolution.generations,
+            stopped_by=evolution.stopped_by,
+            history=evolution.history,
+            best_seed=name,
+        ),
+    )
+
+
+def holds(problem: Problem, counts: Integers) -> bool:
+    """Whether ``counts``: int64[roles, nodes] takes no more than there is, of nodes and of pods, and only where it may."""
+    load = np.einsum("rc,rn->cn", problem.demand, counts)
+    return bool(
+        (counts >= 0).all()
+        and (load <= problem.free).all()
+        and not counts[~problem.admits].any()
+        and (counts.sum(axis=1) <= problem.count).all()
+    )
+
+
+def _worth(problem: Problem, counts: Integers) -> _Worth:
+    placed = int(counts.sum())
+    missing = max(0, problem.minimum - placed)
+    return _Worth(missing, problem.total - placed - missing, -float(score(problem.scoring, problem.objective, counts[None])[0]))
+
+
+def _ranked(problem: Problem, seeds: list[Seed]) -> list[tuple[str, Integers, _Worth]]:
+    """Best first; among equals the one that comes first in the list."""
+    return sorted(((name, counts, _worth(problem, counts)) for name, counts in seeds), key=lambda seed: seed[2])
+
+
+def _only_pod(problem: Problem) -> list[Seed]:
+    """One pod: look at every node. Ties go to the fuller node, then by name."""
+    counts = np.zeros((1, len(problem.nodes)), dtype=np.int64)
+    if len(problem.nodes):
+        used = problem.scoring.used
+        full = fullness_with_one(problem.scoring, 0, used)
+        counts[0, best_first(full if problem.objective is Objective.BINPACK else -full, used)[0]] = 1
+    return [("exact", counts)]
+
+
+def _is_optimal(problem: Problem, worth: _Worth, target: Target) -> bool:
+    """Everybody sits, and there is no other way or no better one."""
+    return worth.missing == 0 and worth.surplus == 0 and (len(problem.nodes) == 1 or worth.score >= target.score - _EPSILON)
+
+
+def _evolved(problem: Problem, seeds: list[tuple[str, Integers, _Worth]], settings: SearchSettings, seed: int, target: Target) -> Evolution:
+    """The genetic search on the nodes that matter, its answer spread over all nodes again."""
+    best = seeds[0][1]
+    rows = candidate_rows(problem, best, [counts for _, counts, _ in seeds[1:]], np.random.default_rng(seed))
+    smaller = problem.restricted_to(rows)
+    inside = [counts[:, rows] for _, counts, _ in seeds if counts[:, rows].sum() == counts.sum()]
+    evolution = evolve(smaller, inside, settings, seed, target)
+    counts = np.zeros_like(best)
+    counts[:, rows] = evolution.counts
+    return Evolution(counts, evolution.generations, evolution.stopped_by, evolution.history)
+
+
+def _by_pod(problem: Problem, counts: Integers) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Pods of a role take its seats in the order given, nodes by name."""
+    assignments: list[tuple[str, str]] = []
+    unplaced: list[str] = []
+    for role, seats in zip(problem.roles, counts, strict=True):
+        rows = np.repeat(np.arange(len(problem.nodes)), seats).tolist()
+        assignments += [(uid, problem.nodes[row]) for uid, row in zip(role.pods, rows, strict=False)]
+        unplaced += role.pods[len(rows) :]
+    return tuple(assignments), tuple(unplaced)

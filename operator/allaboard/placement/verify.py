@@ -1,0 +1,78 @@
+"""Checks a plan once more before anybody is bound, against the cluster as it is *now* and without the search's arrays.
+
+The search may have a bug and the snapshot it worked on is old: this counts in plain integers, node by node, and asks every filter again.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.node import Node
+from allaboard.model.pod import Pod
+from allaboard.model.quantities import format_amount
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement.filters import AFFINITY, VOLUMES, refusal_of_state
+from allaboard.placement.matching import affinity_matches, ports_conflict, volumes_match
+
+
+def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapshot) -> tuple[str, ...]:
+    """What is wrong with binding pods (by uid) to nodes (by name), in words; nothing when all is well.
+
+    ``pods`` are the gang's, of which the unassigned are ignored; none of them may be counted in ``snapshot`` yet.
+    """
+    by_uid = {pod.uid: pod for pod in pods}
+    rows = _rows(snapshot, set(assignments.values()))
+    violations: list[str] = []
+    seated: dict[str, list[Pod]] = {}
+    for uid, node_name in assignments.items():
+        pod = by_uid.get(uid)
+        if pod is None:
+            violations.append(f"pod {uid} is not of this gang")
+        elif node_name not in rows:
+            violations.append(f"{pod.key}: node {node_name} does not exist")
+        else:
+            seated.setdefault(node_name, []).append(pod)
+    for node_name, members in seated.items():
+        row = rows[node_name]
+        node = snapshot.nodes[row]
+        refusals: dict[SchedulingSpec, str] = {pod.spec: _refusal(pod.spec, node) for pod in members}
+        violations.extend(f"{pod.key} on {node_name}: {refusals[pod.spec]}" for pod in members if refusals[pod.spec])
+        violations.extend(_port_violations(node_name, members, snapshot.host_ports.get(row, frozenset())))
+        violations.extend(_overloads(node_name, members, row, snapshot))
+    return tuple(violations)
+
+
+def _rows(snapshot: Snapshot, names: set[str]) -> dict[str, int]:
+    return {node.name: row for row, node in enumerate(snapshot.nodes) if node.name in names}
+
+
+def _refusal(spec: SchedulingSpec, node: Node) -> str:
+    refusal = refusal_of_state(node.is_unschedulable, node.is_ready, node.taints, spec.tolerations)
+    if refusal:
+        return refusal
+    if not affinity_matches(spec, node):
+        return AFFINITY
+    return "" if volumes_match(spec, node) else VOLUMES
+
+
+def _port_violations(node_name: str, members: Sequence[Pod], taken: frozenset[HostPort]) -> Iterator[str]:
+    held = list(taken)
+    for pod in members:
+        clash = next((port for port in pod.spec.host_ports if any(ports_conflict(port, other) for other in held)), None)
+        if clash:
+            yield f"{pod.key} on {node_name}: host port {clash.ip}:{clash.port}/{clash.protocol} is taken"
+        held.extend(pod.spec.host_ports)
+
+
+def _overloads(node_name: str, members: Sequence[Pod], row: int, snapshot: Snapshot) -> Iterator[str]:
+    requested: Counter[str] = Counter()
+    for pod in members:
+        requested.update(dict(pod.spec.requests))
+    for resource, amount in sorted(requested.items()):
+        column = snapshot.column_of(resource)
+        free = 0 if column is None else int(snapshot.allocatable[row, column]) - int(snapshot.used[row, column])
+        if amount > max(free, 0):
+            yield (
+                f"{node_name}: {len(members)} members ask for {format_amount(resource, amount)} {resource}, "
+                f"{format_amount(resource, max(free, 0))} free"
+            )

@@ -1,0 +1,56 @@
+"""A plan on a live cluster starts from the nodes, pods and PodGroups that its API server lists."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allaboard.cli.bundled import crds
+from allaboard.cli.live import read_live_cluster
+from allaboard.cluster.client import ApiError, CredentialsError
+from allaboard.sandbox import Sandbox
+
+GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
+
+
+def pod(name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "m", "image": "i"}], **spec}}
+
+
+def point_at(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+
+
+async def test_nodes_pods_and_pod_groups_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Sandbox() as sandbox:
+        for manifest in (*crds(), pod("a", nodeName="n1"), pod("b", schedulerName="allaboard"), GROUP):
+            sandbox.apply(manifest)
+        sandbox.add_node("n1", cpu="4")
+        point_at(sandbox, tmp_path, monkeypatch)
+        notes: list[str] = []
+        found = await read_live_cluster(notes)
+    assert [node.name for node in found.nodes] == ["n1"]
+    assert sorted((pod.key, pod.node_name) for pod in found.pods) == [("default/a", "n1"), ("default/b", "")]
+    assert [group.raw["metadata"]["name"] for group in found.pod_groups] == ["g"]
+    assert notes == []
+
+
+async def test_a_cluster_without_the_crd_has_no_pod_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Sandbox() as sandbox:
+        point_at(sandbox, tmp_path, monkeypatch)
+        found = await read_live_cluster([])
+    assert found.pod_groups == []
+
+
+async def test_an_api_server_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Sandbox() as sandbox:
+        point_at(sandbox, tmp_path, monkeypatch)
+    with pytest.raises(ApiError, match="can't be reached"):
+        await read_live_cluster([])
+
+
+async def test_without_a_kubeconfig_there_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    with pytest.raises(CredentialsError, match="no cluster to connect to"):
+        await read_live_cluster([])

@@ -1,0 +1,384 @@
+"""``allaboard plan``: the answer on stdout, everything else on stderr, and an exit code that tells which it was."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from allaboard.cli.bundled import example
+from allaboard.cli.main import cli
+from allaboard.cli.manifests import Cluster
+from allaboard.cluster.client import ApiError, CredentialsError
+
+PAIR = "pod-group.scheduling.sigs.k8s.io"
+
+
+def node(name: str, **allocatable: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "uid": name},
+        "status": {"allocatable": {"pods": "110", **allocatable}, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def gpu_node(name: str, gpus: int = 4) -> dict[str, Any]:
+    return node(name, cpu="8", memory="16Gi", **{"nvidia.com/gpu": gpus})
+
+
+def pod(
+    name: str, *, cpu: Any = "1", labels: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {}, **(metadata or {})},
+        "spec": {"schedulerName": "allaboard", "containers": [{"name": "main", "resources": {"limits": {"cpu": cpu}}}], **spec},
+    }
+
+
+def member(name: str, minimum: Any = "2", gang: str = "g", **more: Any) -> dict[str, Any]:
+    return pod(name, labels={f"{PAIR}/name": gang, f"{PAIR}/min-available": minimum}, **more)
+
+
+class Plan:
+    """Runs the command in a folder of its own; ``cluster`` and ``manifest`` write its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def cluster(self, *items: Any) -> "Plan":
+        self._write("cluster.json", {"apiVersion": "v1", "kind": "List", "items": items})
+        return self
+
+    def manifest(self, *objects: Any) -> "Plan":
+        (self.folder / "gangs.yaml").write_text("\n---\n".join(json.dumps(value) for value in objects))
+        return self
+
+    def example(self, name: str) -> "Plan":
+        shutil.copy(example(name), self.folder / "gangs.yaml")
+        return self
+
+    def run(self, *options: str, files: tuple[str, ...] = ("gangs.yaml",), stdin: str | None = None) -> Result:
+        paths = [name if name == "-" else str(self.folder / name) for name in files]
+        return CliRunner().invoke(cli, ["plan", "--cluster", str(self.folder / "cluster.json"), "-f", *paths, *options], input=stdin)
+
+    def gangs(self, *options: str, exit_code: int = 0, **more: Any) -> list[dict[str, Any]]:
+        result = self.run("-o", "json", *options, **more)
+        assert result.exit_code == exit_code, result.output
+        found: list[dict[str, Any]] = json.loads(result.stdout)["gangs"]
+        return found
+
+    def _write(self, name: str, value: Any) -> None:
+        (self.folder / name).write_text(json.dumps(value))
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan(tmp_path)
+
+
+def nodes_of(gang: dict[str, Any]) -> list[str]:
+    return [seat["node"] for seat in gang["assignments"]]
+
+
+# What is answered
+
+
+def test_a_gang_that_fits_is_answered_with_the_node_of_every_pod(plan: Plan) -> None:
+    result = plan.cluster(gpu_node("n1"), gpu_node("n2")).example("tfjob-smoke-gpu").run("-o", "json")
+
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    answer = json.loads(result.stdout)
+    assert set(answer) == {"gangs", "elapsedSeconds"}
+    [gang] = answer["gangs"]
+    assert gang.pop("search").keys() == {"seedScore", "score", "generations", "stoppedBy"}
+    assert gang.pop("proof") in ("greedy", "genetic")
+    pods = ["ps-0", "worker-0", "worker-1", "worker-2", "worker-3"]
+    assert gang == {
+        "namespace": "default",
+        "name": "tf-smoke-gpu",
+        "minMember": 5,
+        "feasible": True,
+        "assignments": [{"pod": f"tf-smoke-gpu-{pod}", "node": "n1"} for pod in pods],
+        "unplaced": [],
+        "message": "5 of 5 pods placed",
+    }
+
+
+def test_the_objective_can_be_chosen(plan: Plan) -> None:
+    [gang] = plan.cluster(gpu_node("n1"), gpu_node("n2")).example("tfjob-smoke-gpu").gangs("--objective", "spread")
+    assert set(nodes_of(gang)) == {"n1", "n2"}
+
+
+def test_a_gang_that_can_not_fit_has_nobody_placed_and_says_why(plan: Plan) -> None:
+    [gang] = plan.cluster(gpu_node("n1"), gpu_node("n2")).example("impossible-gang").gangs(exit_code=1)
+    assert (gang["feasible"], gang["assignments"], len(gang["unplaced"]), gang["proof"]) == (False, [], 3, "bound")
+    assert "2 Insufficient nvidia.com/gpu" in gang["message"]
+
+
+def test_gangs_take_their_seats_one_after_another(plan: Plan) -> None:
+    first, second = plan.cluster(gpu_node("n1")).example("two-jobs").gangs(exit_code=1)
+    assert (first["name"], first["feasible"], len(first["assignments"])) == ("tf-first", True, 5)
+    assert (second["name"], second["feasible"], second["assignments"]) == ("tf-second", False, [])
+
+
+def test_a_gang_of_higher_priority_goes_first(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="1")).manifest(pod("low", priority=1), pod("high", priority=2))
+    assert [(gang["name"], gang["feasible"]) for gang in plan.gangs(exit_code=1)] == [("high", True), ("low", False)]
+
+
+@pytest.mark.parametrize(("minimum", "placed", "exit_code"), [(3, 3, 0), (4, 0, 1)])
+def test_pods_beyond_the_minimum_need_not_fit(plan: Plan, minimum: int, placed: int, exit_code: int) -> None:
+    plan.cluster(*(node(f"n{index}", cpu="4", memory="8Gi") for index in range(3))).example(f"nginx-min-{minimum}")
+    [gang] = plan.gangs(exit_code=exit_code)
+    assert (len(gang["assignments"]), len(gang["unplaced"])) == (placed, 6 - placed)
+    assert "3 Insufficient cpu" in gang["message"]
+
+
+def test_bound_pods_of_the_cluster_take_room_and_pending_and_finished_ones_do_not(plan: Plan) -> None:
+    bound = pod("a", cpu="3", nodeName="n1", schedulerName="default-scheduler")
+    finished = pod("b", cpu="4", nodeName="n1") | {"status": {"phase": "Succeeded"}}
+    pending = pod("c", cpu="4")
+    plan.cluster(node("n1", cpu="4"), bound, finished, pending)
+    assert plan.manifest(pod("new", cpu="1")).gangs()[0]["feasible"] is True
+    assert plan.manifest(pod("new", cpu="2")).gangs(exit_code=1)[0]["feasible"] is False
+
+
+def test_a_pod_that_is_bound_in_the_cluster_stays_where_it_is(plan: Plan) -> None:
+    there = member("a", nodeName="n2", metadata={"uid": "u1", "namespace": "default"})
+    plan.cluster(node("n1", cpu="4"), node("n2", cpu="1"), there).manifest(member("a"), member("b"))
+    [gang] = plan.gangs()
+    assert gang["assignments"] == [{"pod": "a", "node": "n2"}, {"pod": "b", "node": "n1"}]
+    assert "note: pod default/a is in the cluster already, on node n2" in plan.run().stderr
+
+
+def test_without_nodes_nothing_fits(plan: Plan) -> None:
+    [gang] = plan.cluster().manifest(pod("a")).gangs(exit_code=1)
+    assert (gang["feasible"], gang["message"]) == (False, "no nodes available to schedule pods")
+
+
+def test_a_gang_with_too_few_pods_waits_for_them(plan: Plan) -> None:
+    [gang] = plan.cluster(node("n1", cpu="8")).manifest(member("a", "3"), member("b", "3")).gangs(exit_code=1)
+    assert (gang["feasible"], gang["proof"], gang["unplaced"]) == (False, "members", ["a", "b"])
+    assert gang["message"] == "podgroup default/g: waiting for members: 2 of 3 exist"
+
+
+def test_pods_of_a_pod_group_are_its_gang(plan: Plan) -> None:
+    [gang] = plan.cluster(node("n1", cpu="8", memory="16Gi")).example("podgroup").gangs()
+    assert (gang["name"], gang["minMember"], len(gang["assignments"])) == ("trio", 3, 3)
+
+
+def test_a_pod_group_may_be_in_the_cluster(plan: Plan) -> None:
+    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
+    other = group | {"metadata": {"name": "nobody-here"}}
+    labelled = [pod(name, labels={"scheduling.x-k8s.io/pod-group": "g"}) for name in "ab"]
+    [gang] = plan.cluster(node("n1", cpu="8"), group, other).manifest(*labelled).gangs()
+    assert (gang["name"], gang["minMember"]) == ("g", 2)
+
+
+def test_a_pod_group_that_is_nowhere_holds_its_pods(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8")).manifest(pod("a", labels={"scheduling.x-k8s.io/pod-group": "g"}))
+    [gang] = plan.gangs(exit_code=1)
+    assert (gang["feasible"], gang["proof"]) == (False, "held")
+    assert "PodGroup not found" in gang["message"]
+    assert gang["search"] == {"seedScore": None, "score": None, "generations": 0, "stoppedBy": "held"}
+
+
+def test_what_is_not_understood_is_refused_without_a_claim(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8")).manifest(pod("a", resourceClaims=[{"name": "gpu"}]))
+    [gang] = plan.gangs(exit_code=1)
+    assert (gang["feasible"], gang["proof"]) == (None, "held")
+    assert "resource claims (DRA) are not supported" in gang["message"]
+
+
+def test_a_pod_with_a_volume_claim_is_refused_since_its_node_is_not_known(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8")).manifest(pod("a", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]))
+    [gang] = plan.gangs(exit_code=1)
+    assert (gang["feasible"], gang["assignments"]) == (None, [])
+    assert gang["message"] == "pod a: a plan can't know which nodes PersistentVolumeClaim default/data allows"
+
+
+def test_pods_of_another_scheduler_are_planned_with_a_note(plan: Plan) -> None:
+    result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", schedulerName=None)).run("-o", "json")
+    assert json.loads(result.stdout)["gangs"][0]["feasible"] is True
+    assert result.stderr.startswith("note: some pods say schedulerName 'default-scheduler'")
+
+
+def test_the_same_question_has_the_same_answer(plan: Plan) -> None:
+    plan.cluster(*(node(f"n{index}", cpu="8", memory="16Gi") for index in range(3))).example("demo-twenty-pods")
+    assert plan.gangs() == plan.gangs()
+
+
+def test_the_search_finds_what_greedy_does_not(plan: Plan) -> None:
+    shapes = (("memory", "16", "96Gi"), ("cpu", "32", "64Gi"), ("even", "24", "64Gi"))
+    plan.cluster(*(node(f"{kind}-{index}", cpu=cpu, memory=memory) for kind, cpu, memory in shapes for index in range(3)))
+    [gang] = plan.example("tight-gang").gangs()
+    assert (gang["feasible"], gang["proof"], len(gang["assignments"])) == (True, "genetic", 48)
+    assert gang["search"]["generations"] >= 1
+
+
+# How it is asked and shown
+
+
+def test_manifests_may_come_from_standard_input_and_in_a_list(plan: Plan) -> None:
+    several = json.dumps({"apiVersion": "v1", "kind": "List", "items": [member("a"), member("b")]})
+    [gang] = plan.cluster(node("n1", cpu="8")).gangs(files=("-",), stdin=several)
+    assert [seat["pod"] for seat in gang["assignments"]] == ["a", "b"]
+
+
+def test_one_option_takes_many_files(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8"))
+    for name in ("a", "b", "c"):
+        (plan.folder / f"{name}.yaml").write_text(yaml.safe_dump(pod(name)))
+    assert [gang["name"] for gang in plan.gangs("-f", str(plan.folder / "c.yaml"), files=("a.yaml", "b.yaml"))] == ["a", "b", "c"]
+
+
+def test_the_namespace_is_for_objects_without_one(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8")).manifest(pod("a"), pod("b", metadata={"namespace": "prod"}))
+    assert [(gang["namespace"], gang["name"]) for gang in plan.gangs("-n", "ml")] == [("ml", "a"), ("prod", "b")]
+
+
+def test_yaml_says_the_same_as_json(plan: Plan) -> None:
+    plan.cluster(gpu_node("n1")).example("tfjob-smoke-gpu")
+    assert yaml.safe_load(plan.run("-o", "yaml").stdout)["gangs"] == plan.gangs()
+
+
+def test_a_table_has_one_line_a_gang(plan: Plan) -> None:
+    result = plan.cluster(gpu_node("n1")).example("two-jobs").run()
+    assert result.exit_code == 1
+    header, first, second = (line.split() for line in result.stdout.splitlines())
+    assert header == ["NAMESPACE", "NAME", "MIN", "PODS", "FITS", "NODES", "MESSAGE"]
+    assert first[:7] == ["default", "tf-first", "5", "5/5", "yes", "n1", "(5)"]
+    assert second[:6] == ["default", "tf-second", "5", "0/5", "no", "<none>"]
+
+
+def test_a_wide_table_shows_the_search_and_every_pod(plan: Plan) -> None:
+    result = plan.cluster(gpu_node("n1")).example("two-jobs").run("-o", "wide")
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert {"PROOF", "SEED", "SCORE", "GENERATIONS", "STOPPED-BY"} <= set(lines[0])
+    assert ["default", "tf-first-worker-3", "tf-first", "n1"] in lines
+    assert ["default", "tf-second-ps-0", "tf-second", "<none>"] in lines
+
+
+def test_nothing_to_place_is_no_failure(plan: Plan) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    result = plan.cluster(node("n1", cpu="8")).manifest(service).run("-o", "json")
+    assert (result.exit_code, json.loads(result.stdout)["gangs"]) == (0, [])
+    assert result.stderr == "note: skipped Service default/s: objects of this kind are not expanded into pods\nnote: no pods to place\n"
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("objects", "field", "problem"),
+    [
+        ([member("a", "0")], f"metadata.labels[{PAIR}/min-available]", "'0' is not a whole number of at least 1"),
+        ([member("a", "five")], f"metadata.labels[{PAIR}/min-available]", "'five' is not a whole number of at least 1"),
+        ([member("a", 2)], f"metadata.labels[{PAIR}/min-available]", "2 is not a string"),
+        ([pod("a", labels={f"{PAIR}/name": "g"})], f"metadata.labels[{PAIR}/name]", "min-available is missing"),
+        ([pod("a", labels={"scheduling.x-k8s.io/pod-group": ""})], "metadata.labels[scheduling.x-k8s.io/pod-group]", "is empty"),
+        ([pod("a", schedulingGroup={"podGroupName": "g"})], "spec.schedulingGroup.podGroupName", "is not supported yet"),
+        ([member("a", "1"), member("b", "2")], f"metadata.labels[{PAIR}/min-available]", "PodGroupMinAvailables do not match"),
+        ([member("a"), member("b", priority=5)], "spec.priority", "Priorities do not match"),
+        (
+            [pod("a", metadata={"annotations": {"allaboard.dev/objective": "fast"}})],
+            "metadata.annotations[allaboard.dev/objective]",
+            "'fast' is not one of binpack, spread",
+        ),
+        ([pod("a", cpu="much")], "spec.containers[0].resources.requests[cpu]", "'much' is not a quantity"),
+        ([pod("a") | {"kind": ""}], "kind", "is missing"),
+    ],
+)
+def test_a_bad_field_of_a_pod_is_named_with_its_file(plan: Plan, objects: list[Any], field: str, problem: str) -> None:
+    result = plan.cluster(node("n1", cpu="8")).manifest(*objects).run()
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"Error: {plan.folder}/gangs.yaml: document {len(objects)}: {field}: ")
+    assert problem in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "field"),
+    [
+        ({"minMember": -1}, None, "spec.minMember"),
+        ({"minMember": "3"}, None, "spec.minMember"),
+        ({"minMember": 1, "scheduleTimeoutSeconds": -5}, None, "spec.scheduleTimeoutSeconds"),
+        ({"minMember": 1}, {"allaboard.dev/objective": "fast"}, "metadata.annotations[allaboard.dev/objective]"),
+        ([], None, "spec"),
+    ],
+)
+def test_a_bad_field_of_a_pod_group_is_named_with_its_file(plan: Plan, spec: Any, annotations: Any, field: str) -> None:
+    metadata = {"name": "g", "annotations": annotations}
+    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", labels={"scheduling.x-k8s.io/pod-group": "g"}), group).run()
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"Error: {plan.folder}/gangs.yaml: document 2: {field}: ")
+
+
+def test_a_bad_label_of_a_workload_is_named_within_its_template(plan: Plan) -> None:
+    plan.cluster(gpu_node("n1")).example("tfjob-smoke-gpu")
+    text = (plan.folder / "gangs.yaml").read_text().replace('min-available: "5"', 'min-available: "0"')
+    (plan.folder / "gangs.yaml").write_text(text)
+    result = plan.run("-o", "json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"document 1: spec.tfReplicaSpecs.PS.template.metadata.labels[{PAIR}/min-available]: " in result.stderr
+
+
+def test_a_bad_cluster_file_is_named_with_the_field(plan: Plan) -> None:
+    result = plan.cluster(node("n1", cpu="8"), node("n2", cpu="eight")).manifest(pod("a")).run()
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"Error: {plan.folder}/cluster.json: document 1: items[1].status.allocatable[cpu]: 'eight'")
+
+
+def test_a_missing_file_is_named(plan: Plan) -> None:
+    result = plan.cluster().run(files=("nowhere.yaml",))
+    assert result.exit_code == 2
+    assert "nowhere.yaml: can't be read: No such file or directory" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["-f", "x.yaml", "-o", "xml"], ["-f", "x.yaml", "--objective", "fast"]])
+def test_a_wrong_command_line_is_bad_input(arguments: list[str]) -> None:
+    result = CliRunner().invoke(cli, ["plan", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_a_wrong_setting_is_bad_input(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLABOARD_SEARCH__GENERATIONS", "many")
+    result = plan.cluster(node("n1", cpu="8")).manifest(pod("a")).run()
+    assert result.exit_code == 2
+    assert "search.generations" in result.stderr
+
+
+# The live cluster
+
+
+def test_without_a_snapshot_the_live_cluster_is_read(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read(notes: list[str]) -> Cluster:
+        notes.append("left out a pod of the cluster")
+        return Cluster()
+
+    monkeypatch.setattr("allaboard.cli.live.read_live_cluster", read)
+    plan.manifest(pod("a"))
+    result = CliRunner().invoke(cli, ["plan", "-f", str(plan.folder / "gangs.yaml")])
+    assert result.exit_code == 1
+    assert "no nodes available to schedule pods" in result.stdout
+    assert result.stderr == "note: left out a pod of the cluster\n"
+
+
+@pytest.mark.parametrize("error", [CredentialsError("no cluster to connect to"), ApiError(403, "Forbidden", "nodes is forbidden")])
+def test_a_cluster_that_can_not_be_read_is_no_verdict(plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    async def read(notes: list[str]) -> Cluster:
+        raise error
+
+    monkeypatch.setattr("allaboard.cli.live.read_live_cluster", read)
+    plan.manifest(pod("a"))
+    result = CliRunner().invoke(cli, ["plan", "-f", str(plan.folder / "gangs.yaml")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"Error: the cluster can't be read: {error}\n"

@@ -1,0 +1,225 @@
+"""Raw pods become records, whatever is wrong with them."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allaboard.model.errors import MalformedError
+from allaboard.model.pod import Interner, Owner, Pod, parse_time, pod_from
+
+
+def raw_pod(
+    *, metadata: dict[str, Any] | None = None, spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "worker-0", "namespace": "ml", "uid": "u1", "resourceVersion": "7", **(metadata or {})},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": 1}}}], **(spec or {})},
+        "status": status or {},
+    }
+
+
+def read(**parts: Any) -> Pod:
+    return pod_from(raw_pod(**parts))
+
+
+def test_a_pod_knows_who_it_is() -> None:
+    pod = read(metadata={"creationTimestamp": "2026-01-02T03:04:05Z", "labels": {"b": "2", "a": "1"}}, spec={"priority": 10})
+    assert (pod.key, pod.uid, pod.resource_version, pod.priority) == ("ml/worker-0", "u1", "7", 10)
+    assert pod.created == 1767323045
+    assert pod.labels == (("a", "1"), ("b", "2"))
+    assert (pod.label("a"), pod.label("c")) == ("1", None)
+
+
+def test_what_the_api_server_would_default_is_defaulted() -> None:
+    pod = pod_from({"metadata": {"name": "x"}})
+    assert (pod.namespace, pod.scheduler_name, pod.phase, pod.node_name, pod.created) == ("default", "default-scheduler", "Pending", "", 0)
+    assert pod.is_candidate
+
+
+def test_only_annotations_under_our_prefix_are_kept_and_without_it() -> None:
+    pod = read(metadata={"annotations": {"allaboard.dev/objective": "spread", "huge": "x" * 1000}})
+    assert pod.options == (("objective", "spread"),)
+    assert (pod.option("objective"), pod.option("huge")) == ("spread", None)
+
+
+def test_the_owner_is_the_controller_among_the_owner_references() -> None:
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u2"}
+    controller = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "t", "uid": "u3", "controller": True}
+    assert read(metadata={"ownerReferences": [other, controller]}).owner == Owner("kubeflow.org/v1", "TFJob", "t", "u3")
+    assert read(metadata={"ownerReferences": [other]}).owner is None
+
+
+def test_a_native_scheduling_group_is_read() -> None:
+    assert read(spec={"schedulingGroup": {"podGroupName": "g"}}).group_name == "g"
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_candidate", "is_bound"),
+    [
+        ({}, True, False),
+        ({"spec": {"nodeName": "n1"}}, False, True),
+        ({"spec": {"nodeName": "n1"}, "status": {"phase": "Pending"}}, False, True),
+        ({"spec": {"nodeName": "n1"}, "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False, True),
+        ({"spec": {"nodeName": "n1"}, "status": {"phase": "Succeeded"}}, False, False),
+        ({"spec": {"nodeName": "n1"}, "status": {"phase": "Failed"}}, False, False),
+        ({"spec": {"schedulingGates": [{"name": "quota"}]}}, False, False),
+        ({"spec": {"schedulingGates": []}}, True, False),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False, False),
+        ({"status": {"phase": "Failed"}}, False, False),
+    ],
+)
+def test_who_may_be_bound_and_who_holds_a_node(parts: dict[str, Any], is_candidate: bool, is_bound: bool) -> None:
+    pod = read(**parts)
+    assert (pod.is_candidate, pod.is_bound) == (is_candidate, is_bound)
+
+
+@pytest.mark.parametrize(
+    ("parts", "field"),
+    [
+        ({"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}}, "spec.containers[0].resources.requests[cpu]"),
+        ({"spec": {"priority": "high"}}, "spec.priority"),
+        ({"spec": {"tolerations": {}, "nodeSelector": 1}}, "spec.nodeSelector"),
+        ({"metadata": {"labels": {"a": 1}}}, "metadata.labels[a]"),
+        ({"metadata": {"annotations": {"allaboard.dev/objective": 1}}}, "metadata.annotations[allaboard.dev/objective]"),
+    ],
+)
+def test_a_malformed_pod_is_kept_as_what_it_is_and_says_what_is_wrong(parts: dict[str, Any], field: str) -> None:
+    parts = {**parts, "spec": {"schedulerName": "allaboard", "nodeName": "n1", **parts.get("spec", {})}}
+    pod = read(**parts)
+    assert pod.malformed.startswith(f"{field}: ")
+    assert (pod.key, pod.uid, pod.scheduler_name, pod.node_name) == ("ml/worker-0", "u1", "allaboard", "n1")
+    assert pod.spec.requests == (("pods", 1),)
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        ({}, "metadata.name"),
+        ({"metadata": {"name": ""}}, "metadata.name"),
+        ({"metadata": {"name": 5}}, "metadata.name"),
+        ({"metadata": []}, "metadata"),
+        ({"metadata": {"name": "x", "ownerReferences": {}}}, "metadata.ownerReferences"),
+        ({"metadata": {"name": "x"}, "spec": 1}, "spec"),
+    ],
+)
+def test_a_pod_that_can_not_be_told_apart_is_refused(raw: dict[str, Any], field: str) -> None:
+    with pytest.raises(MalformedError) as caught:
+        pod_from(raw)
+    assert caught.value.field == field
+
+
+def test_pods_read_with_one_interner_share_their_specs() -> None:
+    intern = Interner()
+    one, other = pod_from(raw_pod(), intern), pod_from(raw_pod(metadata={"name": "worker-1"}), intern)
+    assert one.spec is other.spec
+    assert one.labels is other.labels
+
+
+def test_an_interner_forgets_rather_than_grow_without_bound() -> None:
+    intern = Interner(limit=2)
+    kept = intern(("a", "1"))
+    intern(("b", "2"))
+    assert intern(("a", "".join(["1"]))) is kept
+    intern(("c", "3"))
+    assert intern(("a", "".join(["1"]))) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T00:00:10Z", 10.0),
+        ("1970-01-01T01:00:00+01:00", 0.0),
+        ("1970-01-01T00:00:00.250000Z", 0.25),
+        ("", 0.0),
+        ("soon", 0.0),
+    ],
+)
+def test_a_time_that_can_not_be_read_sorts_as_the_oldest(text: str, seconds: float) -> None:
+    assert parse_time(text) == seconds
+
+
+def test_a_time_before_all_clocks_does_no_harm() -> None:
+    assert parse_time("0001-01-01T00:00:00") <= 0.0
+
+
+FIELDS = [
+    "metadata",
+    "spec",
+    "status",
+    "name",
+    "namespace",
+    "uid",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "creationTimestamp",
+    "controller",
+    "containers",
+    "initContainers",
+    "resources",
+    "requests",
+    "limits",
+    "cpu",
+    "memory",
+    "overhead",
+    "affinity",
+    "nodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "nodeSelectorTerms",
+    "matchExpressions",
+    "matchFields",
+    "key",
+    "operator",
+    "values",
+    "tolerations",
+    "effect",
+    "nodeSelector",
+    "volumes",
+    "persistentVolumeClaim",
+    "claimName",
+    "ephemeral",
+    "topologySpreadConstraints",
+    "whenUnsatisfiable",
+    "ports",
+    "hostPort",
+    "containerPort",
+    "hostNetwork",
+    "priority",
+    "schedulerName",
+    "nodeName",
+    "phase",
+    "conditions",
+    "schedulingGates",
+    "schedulingGroup",
+    "podGroupName",
+    "containerStatuses",
+    "allocatedResources",
+    "restartPolicy",
+    "hugepages-2Mi",
+]
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["Always", "In", "1Gi", "1e3"])
+junk = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=3) | st.integers(), inner, max_size=6)
+    ),
+    max_leaves=30,
+)
+objects = st.dictionaries(st.sampled_from(FIELDS), junk, max_size=6)
+
+
+@given(st.fixed_dictionaries({"metadata": objects.map(lambda found: {"name": "x", **found}), "spec": objects, "status": objects}))
+def test_junk_in_a_pod_raises_nothing_but_malformed_error(raw: dict[str, Any]) -> None:
+    try:
+        hash(pod_from(raw))
+    except MalformedError as error:
+        assert error.field
+
+
+@given(junk)
+def test_junk_as_a_spec_is_noted_or_refused(spec: Any) -> None:
+    with suppress(MalformedError):
+        assert pod_from({"metadata": {"name": "x"}, "spec": spec}).name == "x"

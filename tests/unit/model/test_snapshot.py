@@ -1,0 +1,25 @@
+"""A snapshot answers by name as well as by row and column."""
+
+import numpy as np
+
+from allaboard.model.node import Node
+from allaboard.model.snapshot import Snapshot
+
+
+def snapshot() -> Snapshot:
+    return Snapshot(
+        nodes=(Node("a", "ua", (("cpu", 4000),)), Node("b", "ub", (("cpu", 2000), ("nvidia.com/gpu", 4)))),
+        resources=("cpu", "nvidia.com/gpu"),
+        allocatable=np.array([[4000, 0], [2000, 4]], dtype=np.int64),
+        used=np.array([[1000, 0], [3000, 1]], dtype=np.int64),
+    )
+
+
+def test_free_is_what_is_left_and_negative_where_a_node_is_over_committed() -> None:
+    assert snapshot().free.tolist() == [[3000, 0], [-1000, 3]]
+
+
+def test_rows_and_columns_are_found_by_name() -> None:
+    found = snapshot()
+    assert (found.row_of("b"), found.row_of("c")) == (1, None)
+    assert (found.column_of("nvidia.com/gpu"), found.column_of("memory")) == (1, None)
