@@ -1,6 +1,7 @@
 """Wires the rooms together, starts them in order and stops them in reverse."""
 
 import asyncio
+import gc
 import logging
 import socket
 from contextlib import AsyncExitStack
@@ -12,6 +13,7 @@ from allaboard.cluster.bind import Binder
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
+from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.gang import GangKey
 from allaboard.model.node import node_from
@@ -49,7 +51,6 @@ class App:
         self._podgroups_listed = asyncio.Event()
         self._reflectors: dict[str, Reflector] = {}
         self._keeper: PodGroupKeeper | None = None
-        self._scheduler: Scheduler | None = None
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -65,8 +66,10 @@ class App:
         self._keeper = keeper = PodGroupKeeper(server, self.registry, writer)
         binder = Binder(server, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts)
         announcer = Announcer(server, events, keeper, writer, self.metrics, time)
-        self._scheduler = scheduler = Scheduler(
+        volumes = VolumeView()
+        scheduler = Scheduler(
             view=self.view,
+            volumes=volumes,
             registry=self.registry,
             queue=self.queue,
             searcher=searcher,
@@ -78,11 +81,14 @@ class App:
         )
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(scheduler.observe_pod, scheduler.observe_node)
+        volumes.listen(scheduler.observe_volumes)
         self.registry.listen(self.queue.mark)
         intern = Interner()
         self._reflectors = {
             "nodes": Reflector(server, "/api/v1/nodes", node_from, NodeStore(self.view)),
             "pods": Reflector(server, "/api/v1/pods", lambda raw: pod_from(raw, intern), PodStore(self.view)),
+            "persistentvolumes": Reflector(server, "/api/v1/persistentvolumes", volume_terms_from, volumes.volumes),
+            "persistentvolumeclaims": Reflector(server, "/api/v1/persistentvolumeclaims", claim_from, volumes.claims),
         }
         self._measure(writer)
         for name, reflector in self._reflectors.items():
@@ -137,6 +143,7 @@ class App:
         for reflector in self._reflectors.values():
             await reflector.synced.wait()
         await self._podgroups_listed.wait()
+        _spare_the_collector()
         logger.info("synced: %(nodes)d nodes, %(pods)d pods; scheduling begins", self.view.counts)
         self.scheduling.set()
         await scheduler.run()
@@ -180,6 +187,13 @@ class App:
 def _searcher(settings: Settings) -> Searcher:
     options = SearchSettings(**settings.search.model_dump())
     return Searcher(options, workers=settings.workers, timeout_seconds=settings.search_timeout_seconds)
+
+
+def _spare_the_collector() -> None:
+    """Keep the garbage collector from walking every known pod again and again: they aren't garbage, and it stops the event loop."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _silence(reflector: Reflector) -> float:

@@ -267,6 +267,28 @@ class TestBadInput:
         assert bound(sandbox) == []
 
 
+async def test_a_pod_with_an_unbound_claim_is_refused_until_it_is_bound_and_then_follows_its_volume(sandbox: Sandbox, app: App) -> None:
+    sandbox.add_node("node-1")
+    sandbox.add_node("node-2", labels={"disk": "here"})
+    claim: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    sandbox.create(claim)
+    sandbox.create(gang_pod("a", minimum=1, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]))
+    await sandbox.wait_for(lambda s: "unbound PersistentVolumeClaims" in pod_condition(s, "a").get("message", ""))
+    expression = {"key": "disk", "operator": "In", "values": ["here"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    spec = {"accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}, "nodeAffinity": affinity}
+    sandbox.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec})
+    sandbox.patch("persistentvolumeclaims", "data", {"spec": {"volumeName": "pv"}})
+    sandbox.patch("persistentvolumeclaims", "data", {"status": {"phase": "Bound"}}, subresource="status")
+    await sandbox.wait_for(lambda s: bound(s) == ["a"])
+    assert (sandbox.get("pods", "a") or {})["spec"]["nodeName"] == "node-2"
+
+
 class TestEarlierBugs:
     """Bugs of an earlier scheduler (its published listing)."""
 

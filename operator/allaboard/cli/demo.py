@@ -5,6 +5,7 @@ import logging
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from allaboard.sandbox import Sandbox
 
 _FRAME_SECONDS = 0.1
 _BARS = "▁▂▃▄▅▆▇█"
+_SPARKS = 24
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
 
@@ -35,6 +37,7 @@ class _Scene:
     mark: str = "[dim]·"
     seconds: float | None = None
     caption: str = ""
+    note: str = ""
 
 
 @dataclass(slots=True)
@@ -56,7 +59,8 @@ class _Theatre:
         for column in ("", "STORY", "WHAT COMES OF IT", "SECONDS"):
             table.add_column(column)
         for scene in self.scenes:
-            told = scene.story.told if not scene.caption else f"{scene.story.told}\n[dim]waiting until {scene.caption}"
+            aside = f"waiting until {scene.caption}" if scene.caption else scene.note
+            told = f"{scene.story.told}\n[dim]{aside}" if aside else scene.story.told
             table.add_row(scene.mark, scene.story.name, told, "" if scene.seconds is None else f"{scene.seconds:.1f}")
         return table
 
@@ -86,11 +90,11 @@ class _Theatre:
                 lines.append(
                     f": {facts['generations']} generations, score {facts['seedScore']} -> {facts['score']}, stopped by {facts['stoppedBy']}"
                 )
-            lines.append(f" in {facts['durationMs']} ms\n")
-            lines.append(str(facts.get("reason", "")), style="yellow")
+            lines.append(f" in {facts['durationMs']} ms")
+            if facts.get("reason"):
+                lines.append(f"\n{facts['reason']}", style="yellow")
             if self.history:
-                placed = [count for count, _ in self.history]
-                lines.append(f"members placed by the best so far: {placed[0]} -> {placed[-1]}   its score: {_sparkline(self.history)}")
+                lines.append(f"\nbest so far, by generation: {_progress(self.history)} {_sparkline(self.history)}")
         return Panel(lines, title="the last decision", title_align="left", border_style="dim", height=5)
 
 
@@ -183,6 +187,8 @@ async def _play(console: Console, theatre: _Theatre, pace: float) -> list[str]:
                 failures.append(f"{scene.story.name}: {error}")
             scene.seconds = time.monotonic() - started
             stage.caption = lambda text: None
+            if theatre.history and len({placed for placed, _ in theatre.history}) > 1:
+                scene.note = f"{len(theatre.history) - 1} generations: {_progress(theatre.history)} {_sparkline(theatre.history)}"
             scene.caption = ""
             live.update(theatre.render(), refresh=True)
             await asyncio.sleep(pace)
@@ -217,12 +223,23 @@ def _gang_name(pod: dict[str, Any]) -> str:
 
 
 def _names(pods: Objects, gangs: Sequence[str]) -> Text:
+    """The pods of a node, alike ones together: ``worker ×4 ps``."""
+    kinds = Counter((_kind_name(pod), _gang_name(pod), pod["status"].get("phase") == "Running") for pod in pods)
     text = Text()
-    for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
-        colour = _COLOURS[gangs.index(_gang_name(pod)) % len(_COLOURS)]
-        style = colour if pod["status"].get("phase") == "Running" else f"dim {colour}"
-        text.append(("" if not text else " ") + pod["metadata"]["name"], style=style)
+    for (kind, gang, is_running), count in sorted(kinds.items()):
+        colour = _COLOURS[gangs.index(gang) % len(_COLOURS)]
+        label = kind if count == 1 else f"{kind} ×{count}"
+        text.append((" " if text else "") + label, style=colour if is_running else f"dim {colour}")
     return text
+
+
+def _kind_name(pod: dict[str, Any]) -> str:
+    """A pod's name without what its controller has added to tell it from its siblings."""
+    metadata = pod["metadata"]
+    name = str(metadata["name"])
+    if not metadata.get("ownerReferences"):
+        return name
+    return name.rpartition("-")[0].removesuffix(f"-{(metadata.get('labels') or {}).get('pod-template-hash', '')}")
 
 
 def _gauge(pods: Objects, capacity: dict[str, str], resource: str) -> str:
@@ -240,8 +257,17 @@ def _amount(container: dict[str, Any], resource: str) -> float:
     return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
 
 
+def _progress(history: Sequence[tuple[int, float]]) -> str:
+    """What the search gained, from its first generation to its last."""
+    (first_placed, first_score), (placed, score) = history[0], history[-1]
+    if placed != first_placed:
+        return f"{first_placed} -> {placed} members placed"
+    return f"{placed} members placed, score {first_score:.1f} -> {score:.1f}"
+
+
 def _sparkline(history: Sequence[tuple[int, float]]) -> str:
-    scores = [score for _, score in history]
-    low, high = min(scores), max(scores)
-    step = (high - low) / (len(_BARS) - 1) or 1.0
-    return "".join(_BARS[round((score - low) / step)] for score in scores[:60])
+    """The best so far as a row of bars: members placed, then score."""
+    steps = sorted(set(history))
+    rank = {step: round(index * (len(_BARS) - 1) / max(1, len(steps) - 1)) for index, step in enumerate(steps)}
+    sampled = [history[round(index * (len(history) - 1) / _SPARKS)] for index in range(_SPARKS + 1)]
+    return "".join(_BARS[rank[step]] for step in sampled)

@@ -14,7 +14,7 @@ from allaboard.gangs.podgroup import PodGroup, pod_group_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey, Hold
-from allaboard.model.pod import OPTION_PREFIX, Pod, pod_from
+from allaboard.model.pod import Pod, pod_from
 from allaboard.placement import NodeFilters, Plan, SearchSettings, build_problem, search
 from allaboard.report import words
 from allaboard.scheduling.queue import order_of
@@ -73,9 +73,9 @@ def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings, notes
         registry.observe_group(group)
     origins = _Origins(
         pods={pod.key: expanded.origin for pod, expanded in zip(pods, manifests.pods, strict=True)},
-        groups={group.key: (group, origin) for group, origin in groups},
+        groups={group.key: origin for group, origin in groups},
     )
-    gangs = sorted(filter(None, map(registry.gang, registry.keys())), key=order_of)
+    gangs = sorted(registry.gangs(), key=order_of)
     for gang in gangs:
         if gang.hold and (error := origins.bad_input(gang, gang.hold)):
             raise error
@@ -186,35 +186,11 @@ class _Origins:
     """Where pods (by ``namespace/name``) and PodGroups come from."""
 
     pods: dict[str, Origin]
-    groups: dict[GangKey, tuple[PodGroup, Origin]]
+    groups: dict[GangKey, Origin]
 
     def bad_input(self, gang: Gang, hold: Hold) -> ManifestError | None:
         """The error to mend, when ``hold`` is for what a manifest says rather than for what is missing around it."""
         if hold.reason in ("PodGroupNotFound", "Unsupported"):
             return None
-        if hold.pod is not None:
-            return self.pods[hold.pod.key].error(_field_of_pod(hold, hold.pod), hold.message)
-        group, origin = self.groups[gang.key]
-        if group.malformed:
-            field, _, problem = group.malformed.partition(": ")
-            return origin.error(field, problem)
-        return origin.error(_field_of_annotation(hold, group.options) or "spec", hold.message)
-
-
-def _field_of_pod(hold: Hold, pod: Pod) -> str:
-    """The field of the pod that ``hold`` is about: its message names the label or the annotation."""
-    if hold.reason == "PriorityMismatch":
-        return "spec.priority"
-    if field := _field_of_annotation(hold, dict(pod.options)):
-        return field
-    is_about_minimum = hold.reason == "MinAvailableMismatch"
-    keys = [key for key, _ in pod.labels if (key.endswith("/min-available") if is_about_minimum else key in hold.message)]
-    # One of these labels is the beginning of others.
-    if keys:
-        return f"metadata.labels[{max(keys, key=len)}]"
-    return "spec.schedulingGroup.podGroupName" if pod.group_name else "spec"
-
-
-def _field_of_annotation(hold: Hold, options: Iterable[str]) -> str:
-    keys = [f"{OPTION_PREFIX}{option}" for option in options]
-    return next((f"metadata.annotations[{key}]" for key in keys if key in hold.message), "")
+        origin = self.pods[hold.pod.key] if hold.pod else self.groups[gang.key]
+        return origin.error(hold.field or "spec", hold.message)

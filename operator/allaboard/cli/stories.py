@@ -247,6 +247,13 @@ async def _twenty(stage: Stage) -> None:
     await stage.expect("the pod of nine cpu is told", lambda: "3 Insufficient cpu" in stage.refusal_of("pod1"))
 
 
+async def _tight(stage: Stage) -> None:
+    await stage.apply(manifest("tight-gang.yaml"))
+    await stage.expect("all 48 members run: the search found the one way they fit", lambda: len(stage.running()) == 48)
+
+
+_TIGHT_NODES = (NodeShape("16", "96Gi"),) * 3 + (NodeShape("32", "64Gi"),) * 3 + (NodeShape("24", "64Gi"),) * 3
+
 STORIES: tuple[Story, ...] = (
     Story("pack", "A job of five pods starts whole, on one node", (NodeShape("8", gpus=4),) * 2, _pack),
     Story("spread", "The same job, asked to spread, uses both nodes", (NodeShape("8", gpus=4),) * 2, _spread),
@@ -260,5 +267,6 @@ STORIES: tuple[Story, ...] = (
     Story(
         "order-trap", "Two pods that fit in one order only, in both orders", (NodeShape("53", "476G"), NodeShape("31", "96G")), _order_trap
     ),
+    Story("tight", "A gang that no greedy rule seats, and the genetic search does", _TIGHT_NODES, _tight),
     Story("twenty", "Twenty pods, sixteen fit, sixteen must: sixteen run", (NodeShape("8", "16Gi"),) * 3, _twenty),
 )

@@ -24,12 +24,13 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 class Membership:
     """The gang a pod names. ``min_member`` is set when the pod itself states it: then no PodGroup object needs to exist.
 
-    ``error`` says what is wrong with the pod's labels; the gang is then held.
+    ``error`` says what is wrong with ``field`` of the pod; the gang is then held.
     """
 
     key: GangKey
     min_member: int | None = None
     error: str = ""
+    field: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def object_name(value: str) -> str:
 
 def min_available(value: str) -> int:
     """The number of members a ``min-available`` label states. Raises ``ValueError`` with the problem in words."""
-    if not re.fullmatch(r"\+?\d{1,10}", value) or not 1 <= int(value) <= _MAX_MIN_AVAILABLE:
+    if not re.fullmatch(r"\+?[0-9]{1,10}", value) or not 1 <= int(value) <= _MAX_MIN_AVAILABLE:
         raise ValueError(f"{value!r} is not a whole number of at least 1")
     return int(value)
 
@@ -73,7 +74,7 @@ def _native(pod: Pod) -> Membership | None:
     if not pod.group_name:
         return None
     error = f"spec.schedulingGroup names the scheduling.k8s.io PodGroup {pod.group_name!r}, which is not supported yet"
-    return Membership(single(pod), error=error)
+    return Membership(single(pod), error=error, field="spec.schedulingGroup.podGroupName")
 
 
 def _by_label(label: str) -> Callable[[Pod], Membership | None]:
@@ -82,7 +83,7 @@ def _by_label(label: str) -> Callable[[Pod], Membership | None]:
         if name is None:
             return None
         if not name:
-            return Membership(single(pod), error=f"label {label} is empty; it must name a PodGroup")
+            return Membership(single(pod), error=f"label {label} is empty; it must name a PodGroup", field=_label_field(label))
         return Membership(GangKey(pod.namespace, object_name(name)))
 
     return read
@@ -97,15 +98,19 @@ def _by_pair(prefix: str) -> Callable[[Pod], Membership | None]:
             return None
         key = GangKey(pod.namespace, object_name(name)) if name else single(pod)
         if not name or minimum is None:
-            return Membership(
-                key, error=f"labels {name_label} and {min_label} go together; {name_label if not name else min_label} is missing"
-            )
+            missing = min_label if name else name_label
+            error = f"labels {name_label} and {min_label} go together; {missing} is missing"
+            return Membership(key, error=error, field=_label_field(missing))
         try:
             return Membership(key, min_member=min_available(minimum))
-        except ValueError as error:
-            return Membership(key, error=f"label {min_label}: {error}")
+        except ValueError as problem:
+            return Membership(key, error=f"label {min_label}: {problem}", field=_label_field(min_label))
 
     return read
+
+
+def _label_field(label: str) -> str:
+    return f"metadata.labels[{label}]"
 
 
 DIALECTS: tuple[Dialect, ...] = (

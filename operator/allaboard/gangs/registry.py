@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from allaboard.gangs.dialects import Membership, membership_of
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang, GangKey, Hold, Objective
-from allaboard.model.pod import Pod
+from allaboard.model.pod import OPTION_PREFIX, Pod
+
+_OBJECTIVE = f"metadata.annotations[{OPTION_PREFIX}objective]"
 
 DirtyListener = Callable[[GangKey], None]
 
@@ -88,9 +90,9 @@ class GangRegistry:
         """The keys of all PodGroup objects, also those no pod names."""
         return self._groups.keys()
 
-    def keys(self) -> Iterator[GangKey]:
-        """All gangs with members or a PodGroup."""
-        return iter(self._members.keys() | self._groups.keys())
+    def gangs(self) -> Iterator[Gang]:
+        """All gangs with members or a PodGroup, as they stand."""
+        return filter(None, map(self.gang, self._members.keys() | self._groups.keys()))
 
     def key_of(self, pod: Pod) -> GangKey | None:
         """The gang of a pod of ours."""
@@ -135,23 +137,24 @@ class GangRegistry:
         """The first reason why the gang must not be scheduled."""
         alive = [pod for pod in members if not (pod.is_terminal or pod.is_terminating)]
         for pod in alive:
-            if error := self._memberships[pod.uid].error:
-                return Hold("InvalidLabel", f"pod {pod.name}: {error}", pod)
+            membership = self._memberships[pod.uid]
+            if membership.error:
+                return Hold("InvalidLabel", f"pod {pod.name}: {membership.error}", pod, membership.field)
             if pod.malformed:
-                return Hold("InvalidPod", f"pod {pod.name}: {pod.malformed}", pod)
+                return Hold("InvalidPod", f"pod {pod.name}: {pod.malformed}", pod, pod.malformed.partition(": ")[0])
         if group is not None and group.malformed:
-            return Hold("InvalidPodGroup", f"podgroup {key}: {group.malformed}")
+            return Hold("InvalidPodGroup", f"podgroup {key}: {group.malformed}", field=group.malformed.partition(": ")[0])
         for pod in alive:
             stated = self._memberships[pod.uid].min_member
             if stated is None and group is None:
                 return Hold("PodGroupNotFound", f"PodGroup not found: pod {pod.name} names podgroup {key}", pod)
             if stated is not None and stated != minimum:
                 text = f"PodGroupMinAvailables do not match: pod {pod.name} says {stated}, podgroup {key} has {minimum}"
-                return Hold("MinAvailableMismatch", text, pod)
+                return Hold("MinAvailableMismatch", text, pod, "metadata.labels[pod-group.scheduling.sigs.k8s.io/min-available]")
         for pod in alive:
             if pod.priority != alive[0].priority:
                 text = f"Priorities do not match: pod {pod.name} has {pod.priority}, pod {alive[0].name} has {alive[0].priority}"
-                return Hold("PriorityMismatch", text, pod)
+                return Hold("PriorityMismatch", text, pod, "spec.priority")
         for pod in alive:
             if pod.spec.unsupported and not pod.node_name:
                 return Hold("Unsupported", f"pod {pod.name}: {'; '.join(pod.spec.unsupported)}", pod)
@@ -162,14 +165,14 @@ class GangRegistry:
         stated = [(pod, value) for pod in members if not pod.is_terminal and (value := pod.option("objective")) is not None]
         for pod, value in stated:
             if value not in set(Objective):
-                return self._defaults.objective, Hold("InvalidAnnotation", f"pod {pod.name}: {_bad_objective(value)}", pod)
+                return self._defaults.objective, Hold("InvalidAnnotation", f"pod {pod.name}: {_bad_objective(value)}", pod, _OBJECTIVE)
         if stated:
             return Objective(stated[0][1]), None
         value = group.options.get("objective") if group else None
         if group is None or value is None:
             return self._defaults.objective, None
         if value not in set(Objective):
-            return self._defaults.objective, Hold("InvalidAnnotation", f"podgroup {group.key}: {_bad_objective(value)}")
+            return self._defaults.objective, Hold("InvalidAnnotation", f"podgroup {group.key}: {_bad_objective(value)}", field=_OBJECTIVE)
         return Objective(value), None
 
     def _notify(self, key: GangKey) -> None:

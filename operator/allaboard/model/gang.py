@@ -33,12 +33,14 @@ class GangKey:
 class Hold:
     """Why a gang must not be scheduled until somebody mends an object.
 
-    ``reason`` is a CamelCase word for events; ``pod`` is the pod to mend, ``None`` when it is the PodGroup or the gang as a whole.
+    ``reason`` is a CamelCase word for events; ``pod`` is the pod to mend, ``None`` when it is the PodGroup or the gang as a whole;
+    ``field`` is the path of what to mend in it, empty when nothing in it is wrong by itself.
     """
 
     reason: str
     message: str
     pod: Pod | None = None
+    field: str = ""
 
 
 @dataclass(frozen=True, slots=True)

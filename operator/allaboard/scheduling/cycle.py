@@ -9,10 +9,11 @@ import logging
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from allaboard.cluster.bind import Binder
 from allaboard.cluster.view import ClusterView
+from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.node import Node
@@ -46,6 +47,7 @@ class Scheduler:
     """Takes due gangs from the queue and brings each to a decision. Belongs to the event loop."""
 
     view: ClusterView
+    volumes: VolumeView
     registry: GangRegistry
     queue: GangQueue
     searcher: Searcher
@@ -72,6 +74,10 @@ class Scheduler:
         """A node has come, gone or changed."""
         if new is not None:
             self.queue.wake()
+
+    def observe_volumes(self) -> None:
+        """A claim or a volume has changed."""
+        self.queue.wake()
 
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
@@ -107,7 +113,7 @@ class Scheduler:
     async def attempt(self, key: GangKey) -> None:
         """One gang, from what is known of it to a decision."""
         # 1. Who is it, and may it be scheduled at all?
-        gang = self.registry.gang(key)
+        gang = self._gang(key)
         if gang is None:
             self._forget(key)
             return
@@ -138,7 +144,7 @@ class Scheduler:
             await self._refuse(attempt, plan)
             return
         # 5. Promise the seats, unless the world has moved on meanwhile.
-        fresh = self.registry.gang(key)
+        fresh = self._gang(key)
         if fresh is None or fresh.hold:
             self.queue.mark(key)
             return
@@ -152,6 +158,19 @@ class Scheduler:
             return
         # 6. Bind all or none, beside the next search.
         self._committing[key] = asyncio.create_task(self._commit(attempt, plan, transaction), name=f"commit {key}")
+
+    def _gang(self, key: GangKey) -> Gang | None:
+        """The gang as it stands, its members with what their volumes ask of nodes."""
+        gang = self.registry.gang(key)
+        if gang is None or not any(pod.spec.claims for pod in gang.candidates):
+            return gang
+        members = []
+        for pod in gang.members:
+            try:
+                members.append(self.volumes.resolve(pod) if pod.is_candidate else pod)
+            except UnboundClaimError as error:
+                return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {pod.name}: {error}", pod, "spec.volumes"))
+        return replace(gang, members=tuple(members))
 
     async def _search(self, gang: Gang) -> Plan:
         """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one."""

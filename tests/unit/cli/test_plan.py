@@ -282,7 +282,7 @@ def test_nothing_to_place_is_no_failure(plan: Plan) -> None:
         ([member("a", "0")], f"metadata.labels[{PAIR}/min-available]", "'0' is not a whole number of at least 1"),
         ([member("a", "five")], f"metadata.labels[{PAIR}/min-available]", "'five' is not a whole number of at least 1"),
         ([member("a", 2)], f"metadata.labels[{PAIR}/min-available]", "2 is not a string"),
-        ([pod("a", labels={f"{PAIR}/name": "g"})], f"metadata.labels[{PAIR}/name]", "min-available is missing"),
+        ([pod("a", labels={f"{PAIR}/name": "g"})], f"metadata.labels[{PAIR}/min-available]", "min-available is missing"),
         ([pod("a", labels={"scheduling.x-k8s.io/pod-group": ""})], "metadata.labels[scheduling.x-k8s.io/pod-group]", "is empty"),
         ([pod("a", schedulingGroup={"podGroupName": "g"})], "spec.schedulingGroup.podGroupName", "is not supported yet"),
         ([member("a", "1"), member("b", "2")], f"metadata.labels[{PAIR}/min-available]", "PodGroupMinAvailables do not match"),

@@ -48,7 +48,7 @@ def test_pods_of_other_schedulers_and_namespaces_are_not_ours() -> None:
     registry = GangRegistry(["allaboard"], namespaces=["team"])
     registry.observe_pod(None, a_pod("a", scheduler_name="default-scheduler", namespace="team"))
     registry.observe_pod(None, a_pod("b"))
-    assert list(registry.keys()) == []
+    assert list(registry.gangs()) == []
 
 
 def test_a_change_that_nobody_schedules_by_does_not_ring() -> None:
