@@ -1,1 +1,10 @@
-"""An in-process Kubernetes API with fake kubelets, for the demo, the tests and a first try with kubectl."""
+"""An in-process Kubernetes API with fake kubelets, for the demo, the tests and a first try with kubectl.
+
+Where it differs from a real cluster, the sandbox is wrong: the integration tests run on both.
+"""
+
+from allaboard.sandbox.errors import ApiError
+from allaboard.sandbox.faults import Fault
+from allaboard.sandbox.sandbox import NodeShape, Sandbox, node_object
+
+__all__ = ["ApiError", "Fault", "NodeShape", "Sandbox", "node_object"]

@@ -1,0 +1,67 @@
+"""``allaboard sandbox``: a cluster to try things on, with nothing to install.
+
+Standard output carries one line and no more, for scripts and for copying into another terminal; hints go to stderr.
+"""
+
+import asyncio
+import contextlib
+import signal
+import tempfile
+from pathlib import Path
+
+import click
+
+from allaboard.cli import bundled
+from allaboard.sandbox import ApiError, Sandbox
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(min=0), default=4, show_default=True, metavar="N", help="Nodes, named node-1 and so on.")
+@click.option("--gpus", type=click.IntRange(min=0), default=4, show_default=True, metavar="N", help="GPUs of each node.")
+@click.option("--cpu", default="16", show_default=True, help="CPUs of each node.")
+@click.option("--memory", default="64Gi", show_default=True, help="Memory of each node.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="P", help="Port of the API server [any free one].")
+@click.option("--kubeconfig-out", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the kubeconfig [a temporary file].")
+@click.option(
+    "--gang-scheduler-name", default="", metavar="NAME", help="Make PodGroups for TFJobs, as training-operator does with this flag."
+)
+def sandbox(nodes: int, gpus: int, cpu: str, memory: str, port: int, kubeconfig_out: Path | None, gang_scheduler_name: str) -> None:
+    """Serve a sandbox cluster for kubectl until interrupted.
+
+    It is an API server with fake kubelets in one process: pods are admitted, run and end, but contain nothing.
+    """
+    cluster = Sandbox(port=port, gang_scheduler_name=gang_scheduler_name)
+    try:
+        for crd in bundled.crds():
+            cluster.apply(crd)
+        for number in range(1, nodes + 1):
+            cluster.add_node(f"node-{number}", cpu=cpu, memory=memory, gpus=gpus)
+    except bundled.NotBundledError as error:
+        raise click.ClickException(str(error)) from error
+    except ApiError as error:
+        raise click.UsageError(error.message) from error
+    asyncio.run(_serve(cluster, kubeconfig_out))
+
+
+async def _serve(cluster: Sandbox, kubeconfig_out: Path | None) -> None:
+    interrupted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupted.set)
+    with contextlib.ExitStack() as stack:
+        if kubeconfig_out is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="allaboard-sandbox-"))
+            kubeconfig_out = Path(folder, "kubeconfig")
+        try:
+            await cluster.start()
+            cluster.write_kubeconfig(kubeconfig_out)
+        except OSError as error:
+            await cluster.stop()
+            raise click.ClickException(f"can't start: {error}") from error
+        try:
+            click.echo(f"export KUBECONFIG={kubeconfig_out.resolve()}")
+            click.echo(f"Serving on {cluster.url}. In another terminal, run the line above; then: kubectl get nodes", err=True)
+            click.echo("Interrupt with Ctrl-C.", err=True)
+            await interrupted.wait()
+        finally:
+            await cluster.stop()

@@ -1,0 +1,148 @@
+"""Reads an HTTP request as the API means it: which verb, on which resource, which object, with which options."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from allaboard.sandbox import errors
+from allaboard.sandbox.api import DeleteOptions, WriteOptions
+from allaboard.sandbox.kinds import Registry, Resource
+from allaboard.sandbox.lists import Paging, Selection
+from allaboard.sandbox.watch import DEFAULT_TIMEOUT_SECONDS, WatchOptions
+
+Query = Mapping[str, str]
+
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+TRUE = ("true", "1", "True", "t")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path points at."""
+
+    resource: Resource
+    namespace: str | None
+    name: str
+    subresource: str
+
+    def verb(self, method: str, query: Query) -> str:
+        """Return the verb as RBAC, audit logs and fault injection call it."""
+        if self.subresource in ("binding", "eviction") and method == "POST":
+            return {"binding": "bind", "eviction": "evict"}[self.subresource]
+        if method in ("GET", "HEAD"):
+            if query.get("watch") in TRUE:
+                return "watch"
+            return "get" if self.name else "list"
+        if method == "DELETE":
+            return "delete" if self.name else "deletecollection"
+        return VERBS.get(method, method.lower())
+
+
+def target_of(path: str, registry: Registry) -> Target | None:
+    """Return what a path points at, or None when nothing is served there."""
+    parts = path.strip("/").split("/")
+    namespace: str | None = None
+    match parts:
+        case ["api", "v1", *rest]:
+            group, version = "", "v1"
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            return None
+    match rest:
+        case ["namespaces", str(within), plural, *rest] if plural not in ("status", "finalize"):
+            namespace = within
+        case [plural, *rest]:
+            pass
+        case _:
+            return None
+    if plural == "bindings" and not group and namespace:
+        # The legacy way to bind: the pod is named in the body only.
+        plural, rest = "pods", ["", "binding"]
+    resource = registry.get(group, version, plural)
+    if resource is None or len(rest) > 2 or (resource.namespaced and rest and namespace is None):
+        return None
+    name, subresource = (*rest, "", "")[:2]
+    if subresource and not has_subresource(resource, subresource):
+        return None
+    return Target(resource, namespace if resource.namespaced else None, name, subresource)
+
+
+def has_subresource(resource: Resource, subresource: str) -> bool:
+    match subresource:
+        case "status":
+            return resource.status
+        case "scale":
+            return resource.scale is not None
+        case "binding" | "eviction":
+            return resource.table == "pods"
+        case "finalize":
+            return resource.table == "namespaces"
+        case _:
+            return False
+
+
+def selection_of(target: Target, query: Query) -> Selection:
+    fields = [query["fieldSelector"]] if query.get("fieldSelector") else []
+    if target.name:
+        # GET on one object with ?watch=true watches just that object.
+        fields.append(f"metadata.name={target.name}")
+    return Selection(target.namespace, query.get("labelSelector", ""), ",".join(fields))
+
+
+def paging_of(query: Query) -> Paging:
+    limit = query.get("limit") or "0"
+    return Paging(int(limit), query.get("continue", ""), query.get("resourceVersion", ""), query.get("resourceVersionMatch", ""))
+
+
+def watch_options_of(query: Query) -> WatchOptions:
+    initial = query.get("sendInitialEvents")
+    timeout = query.get("timeoutSeconds")
+    return WatchOptions(
+        revision=query.get("resourceVersion", ""),
+        match=query.get("resourceVersionMatch", ""),
+        bookmarks=query.get("allowWatchBookmarks") in TRUE,
+        initial_events=None if initial is None else initial in TRUE,
+        timeout_seconds=float(timeout) if timeout else DEFAULT_TIMEOUT_SECONDS,
+    )
+
+
+def write_options_of(query: Query) -> WriteOptions:
+    return WriteOptions(dry_run=_is_dry_run(query), strict=query.get("fieldValidation") == "Strict")
+
+
+def delete_options_of(query: Query, body: Mapping[str, Any]) -> DeleteOptions:
+    grace = query.get("gracePeriodSeconds") or body.get("gracePeriodSeconds")
+    propagation = query.get("propagationPolicy") or body.get("propagationPolicy")
+    preconditions = body.get("preconditions") or {}
+    return DeleteOptions(
+        dry_run=_is_dry_run(query) or "All" in (body.get("dryRun") or ()),
+        grace_seconds=None if grace is None else int(grace),
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+        orphan_dependents=propagation == "Orphan" or query.get("orphanDependents") in TRUE or body.get("orphanDependents") is True,
+    )
+
+
+def decode(content_type: str, payload: bytes) -> Any:
+    """Return a request body as plain values; raise what the API server answers to one it can't read."""
+    media_type = content_type.partition(";")[0].strip()
+    if not payload.strip():
+        return {}
+    if "protobuf" in media_type:
+        raise errors.unsupported_media_type(["application/json", "application/yaml"])
+    try:
+        return yaml.safe_load(payload) if media_type.endswith("yaml") else json.loads(payload)
+    except (ValueError, yaml.YAMLError) as error:
+        raise errors.bad_request(f"the object provided is unrecognized (must be of type Object): {error}") from error
+
+
+def _is_dry_run(query: Query) -> bool:
+    value = query.get("dryRun")
+    if value not in (None, "", "All"):
+        message = f'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: "{value}": supported values: "All"'
+        raise errors.ApiError(422, "Invalid", message)
+    return value == "All"

@@ -1,0 +1,313 @@
+"""The real kubectl on the sandbox: what people do by hand must work, tables, watches and waits included."""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from allaboard.sandbox import Sandbox
+
+pytestmark = pytest.mark.kubectl
+
+Body = dict[str, Any]
+CRDS = Path(__file__).parents[2] / "crds"
+SECONDS = 20.0
+
+
+class Kubectl:
+    """Runs kubectl in a subprocess; the sandbox answers it from this event loop."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        self._binary = binary
+        self._folder = folder
+        self.kubeconfig = folder / "kubeconfig"
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        """Start kubectl and leave it running, as for ``get --watch``."""
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self._folder / "cache")}
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(self._binary, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+
+    async def attempt(self, *arguments: str, manifest: Body | None = None) -> tuple[int, str, str]:
+        """Run kubectl and return its exit code, output and errors."""
+        process = await self.start(*arguments)
+        async with asyncio.timeout(SECONDS):
+            out, err = await process.communicate(json.dumps(manifest).encode() if manifest else None)
+        return process.returncode or 0, out.decode(), err.decode()
+
+    async def __call__(self, *arguments: str, manifest: Body | None = None) -> str:
+        """Run kubectl, which must succeed, and return its output."""
+        code, out, err = await self.attempt(*arguments, manifest=manifest)
+        assert code == 0, f"kubectl {' '.join(arguments)}: {err}"
+        return out
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Sandbox]:
+    async with Sandbox(startup_delay=0, gang_scheduler_name="allaboard") as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def kubectl(cluster: Sandbox, tmp_path: Path) -> Kubectl:
+    binary = shutil.which("kubectl")
+    if binary is None:
+        message = "kubectl is not installed"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    runner = Kubectl(binary, tmp_path)
+    cluster.write_kubeconfig(runner.kubeconfig)
+    return runner
+
+
+def pod(name: str = "p", labels: Body | None = None, **spec: Any) -> Body:
+    containers = [{"name": "main", "image": "busybox:1", "resources": {"limits": {"cpu": "1"}}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"containers": containers, **spec},
+    }
+
+
+def deployment(replicas: int, image: str = "web:1") -> Body:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+
+
+def tfjob(workers: int = 2) -> Body:
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "tf:1"}]}}
+    spec = {"tfReplicaSpecs": {"Worker": {"replicas": workers, "template": template}}}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "mnist"}, "spec": spec}
+
+
+def pod_group(minimum: Any = 2) -> Body:
+    group_version = "scheduling.x-k8s.io/v1alpha1"
+    return {"apiVersion": group_version, "kind": "PodGroup", "metadata": {"name": "gang"}, "spec": {"minMember": minimum}}
+
+
+def rows(output: str) -> list[list[str]]:
+    """Return a printed table as lists of words; columns of several words fall apart."""
+    return [line.split() for line in output.splitlines()]
+
+
+async def test_nodes_are_listed_narrow_and_wide(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.add_node("node-1", gpus=4)
+    cluster.add_node("node-2", ready=False)
+    header, first, second = rows(await kubectl("get", "nodes"))
+    assert header == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
+    assert (first[:2], second[:2]) == (["node-1", "Ready"], ["node-2", "NotReady"])
+    assert "CONTAINER-RUNTIME" in await kubectl("get", "nodes", "-o", "wide")
+
+
+async def test_pods_are_listed_as_by_a_real_cluster(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.add_node("node-1")
+    cluster.create(pod("running", {"app": "x"}, nodeName="node-1"))
+    cluster.create(pod("waiting", {"app": "y"}))
+    await cluster.wait_for(lambda sandbox: sandbox.get("pods", "running")["status"]["phase"] == "Running")  # type: ignore[index]
+    header, running, waiting = rows(await kubectl("get", "pods"))
+    assert header == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+    assert running[:4] == ["running", "1/1", "Running", "0"]
+    assert waiting[:4] == ["waiting", "0/1", "Pending", "0"]
+    wide = rows(await kubectl("get", "pods", "-o", "wide", "--no-headers"))
+    assert [row[6] for row in wide] == ["node-1", "<none>"]
+    assert await kubectl("get", "pods", "-l", "app=x", "-o", "name") == "pod/running\n"
+    assert await kubectl("get", "pods", "--field-selector", "spec.nodeName=", "-o", "name") == "pod/waiting\n"
+    assert rows(await kubectl("get", "pods", "-A", "--no-headers"))[0][:2] == ["default", "running"]
+
+
+async def test_objects_are_printed_as_json_and_yaml(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.create(pod())
+    single = json.loads(await kubectl("get", "pod", "p", "-o", "json"))
+    assert (single["kind"], single["apiVersion"], single["spec"]["schedulerName"]) == ("Pod", "v1", "default-scheduler")
+    listed = yaml.safe_load(await kubectl("get", "pods", "-o", "yaml"))
+    assert [(item["kind"], item["metadata"]["name"]) for item in listed["items"]] == [("Pod", "p")]
+
+
+async def test_a_missing_object_is_named_in_the_error(kubectl: Kubectl) -> None:
+    code, _, err = await kubectl.attempt("get", "pod", "nope")
+    assert (code, err) == (1, 'Error from server (NotFound): pods "nope" not found\n')
+
+
+async def test_many_objects_are_listed_over_pages(cluster: Sandbox, kubectl: Kubectl) -> None:
+    for number in range(7):
+        cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}})
+    out = await kubectl("get", "configmaps", "--chunk-size=3", "-o", "name")
+    assert out.split() == [f"configmap/c{number}" for number in range(7)]
+
+
+async def test_a_definition_applied_is_served(cluster: Sandbox, kubectl: Kubectl) -> None:
+    assert "podgroups.scheduling.x-k8s.io created" in await kubectl("apply", "-f", str(CRDS))
+    await kubectl("wait", "--for=condition=Established", "crd/podgroups.scheduling.x-k8s.io")
+    assert "podgroup.scheduling.x-k8s.io/gang created" in await kubectl("apply", "-f", "-", manifest=pod_group())
+    cluster.patch("podgroups", "gang", {"status": {"phase": "Pending", "scheduled": 0, "message": "waits"}}, subresource="status")
+    header, row = rows(await kubectl("get", "pg"))
+    assert header == ["NAME", "PHASE", "MIN", "SCHEDULED", "RUNNING", "MESSAGE", "AGE"]
+    assert row[:5] == ["gang", "Pending", "2", "0", "waits"]
+    described = await kubectl("describe", "podgroup", "gang")
+    assert "Min Member:  2" in described
+
+
+async def test_an_invalid_pod_group_is_refused_with_the_field(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.apply(yaml.safe_load((CRDS / "podgroups.scheduling.x-k8s.io.yaml").read_text()))
+    code, _, err = await kubectl.attempt("apply", "-f", "-", manifest=pod_group(0))
+    assert code == 1
+    assert "spec.minMember: Invalid value: 0: spec.minMember in body should be greater than or equal to 1" in err
+    unknown = pod_group()
+    unknown["spec"]["bogus"] = 1
+    code, _, err = await kubectl.attempt("create", "-f", "-", manifest=unknown)
+    assert code == 1
+    assert 'strict decoding error: unknown field "spec.bogus"' in err
+
+
+async def test_applying_creates_then_changes_nothing_then_configures(cluster: Sandbox, kubectl: Kubectl) -> None:
+    assert await kubectl("apply", "-f", "-", manifest=deployment(2)) == "deployment.apps/web created\n"
+    assert await kubectl("apply", "-f", "-", manifest=deployment(2)) == "deployment.apps/web unchanged\n"
+    assert await kubectl("apply", "-f", "-", manifest=deployment(3, "web:2")) == "deployment.apps/web configured\n"
+    changed = cluster.get("deployments", "web")
+    assert changed is not None
+    assert (changed["spec"]["replicas"], changed["spec"]["template"]["spec"]["containers"][0]["image"]) == (3, "web:2")
+    assert "web configured (server dry run)" in await kubectl("apply", "--dry-run=server", "-f", "-", manifest=deployment(5))
+    assert cluster.get("deployments", "web")["spec"]["replicas"] == 3  # type: ignore[index]
+
+
+async def test_pods_can_be_applied_and_a_change_of_the_spec_is_refused(kubectl: Kubectl) -> None:
+    assert await kubectl("apply", "-f", "-", manifest=pod()) == "pod/p created\n"
+    assert await kubectl("apply", "-f", "-", manifest=pod(labels={"a": "b"})) == "pod/p configured\n"
+    code, _, err = await kubectl.attempt("apply", "-f", "-", manifest=pod(priorityClassName="system-node-critical"))
+    assert code == 1
+    assert "pod updates may not change fields other than" in err
+
+
+async def test_server_side_apply_works(kubectl: Kubectl) -> None:
+    assert await kubectl("apply", "--server-side", "-f", "-", manifest=deployment(1)) == "deployment.apps/web serverside-applied\n"
+
+
+async def test_a_tfjob_brings_pods_services_and_a_pod_group(cluster: Sandbox, kubectl: Kubectl) -> None:
+    await kubectl("apply", "-f", str(CRDS))
+    assert await kubectl("apply", "-f", "-", manifest=tfjob()) == "tfjob.kubeflow.org/mnist created\n"
+    assert rows(await kubectl("get", "tfjobs", "--no-headers"))[0][:2] == ["mnist", "Created"]
+    out = await kubectl("get", "pods,services,podgroups", "-o", "name")
+    assert set(out.split()) >= {"pod/mnist-worker-0", "pod/mnist-worker-1", "service/mnist-worker-0", "podgroup.scheduling.x-k8s.io/mnist"}
+    described = await kubectl("describe", "tfjob", "mnist")
+    assert "Created pod: mnist-worker-0" in described
+    assert "tfjob.kubeflow.org/mnist unchanged" in await kubectl("apply", "-f", "-", manifest=tfjob())
+    await kubectl("delete", "tfjob", "mnist")
+    await cluster.wait_for(lambda sandbox: not sandbox.list("pods") and not sandbox.list("podgroups"))
+
+
+async def test_a_pod_is_described_with_its_events(cluster: Sandbox, kubectl: Kubectl) -> None:
+    created = cluster.create(pod())
+    involved = {"kind": "Pod", "name": "p", "namespace": "default", "uid": created["metadata"]["uid"]}
+    cluster.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "p.1"},
+            "involvedObject": involved,
+            "type": "Warning",
+            "reason": "FailedScheduling",
+            "message": "0/1 nodes are available",
+            "source": {"component": "allaboard"},
+            "lastTimestamp": created["metadata"]["creationTimestamp"],
+        }
+    )
+    described = await kubectl("describe", "pod", "p")
+    assert "Status:           Pending" in described
+    assert "FailedScheduling" in described
+    header, row = rows(await kubectl("get", "events"))
+    assert header == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    assert row[1:4] == ["Warning", "FailedScheduling", "pod/p"]
+
+
+async def test_a_node_is_described_with_what_its_pods_take(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.add_node("node-1", gpus=4)
+    cluster.create(pod(nodeName="node-1"))
+    described = await kubectl("describe", "node", "node-1")
+    assert "nvidia.com/gpu:     4" in described
+    assert "Non-terminated Pods:          (1 in total)" in described
+    assert "cpu                1 (6%)" in described
+
+
+async def test_objects_are_labelled_annotated_and_patched(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.create(pod())
+    await kubectl("label", "pod", "p", "a=b")
+    await kubectl("annotate", "pod", "p", "c=d")
+    await kubectl("patch", "pod", "p", "-p", '{"metadata":{"labels":{"e":"f"}}}')
+    await kubectl("patch", "pod", "p", "--type=json", "-p", '[{"op":"remove","path":"/metadata/labels/a"}]')
+    metadata = cluster.get("pods", "p")["metadata"]  # type: ignore[index]
+    assert (metadata["labels"], metadata["annotations"]) == ({"e": "f"}, {"c": "d"})
+
+
+async def test_nodes_are_cordoned_and_uncordoned(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.add_node("node-1")
+    assert await kubectl("cordon", "node-1") == "node/node-1 cordoned\n"
+    assert "Ready,SchedulingDisabled" in await kubectl("get", "node", "node-1")
+    assert await kubectl("uncordon", "node-1") == "node/node-1 uncordoned\n"
+    assert "unschedulable" not in cluster.get("nodes", "node-1")["spec"]  # type: ignore[index]
+
+
+async def test_a_drained_node_is_empty(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.add_node("node-1")
+    cluster.create(pod(nodeName="node-1"))
+    await cluster.wait_for(lambda sandbox: sandbox.get("pods", "p")["status"]["phase"] == "Running")  # type: ignore[index]
+    assert "node/node-1 drained" in await kubectl("drain", "node-1", "--force")
+    assert cluster.list("pods") == []
+
+
+async def test_a_deployment_is_scaled(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.create(deployment(1))
+    assert await kubectl("scale", "deployment", "web", "--replicas=3") == "deployment.apps/web scaled\n"
+    await cluster.wait_for(lambda sandbox: len(sandbox.list("pods")) == 3)
+
+
+async def test_deleting_waits_until_the_object_is_gone(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.add_node("node-1")
+    cluster.create(pod(nodeName="node-1"))
+    cluster.create(deployment(1))
+    await cluster.wait_for(lambda sandbox: sandbox.get("pods", "p")["status"]["phase"] == "Running")  # type: ignore[index]
+    assert await kubectl("delete", "pod", "p") == 'pod "p" deleted\n'
+    assert cluster.get("pods", "p") is None
+    assert await kubectl("delete", "-f", "-", manifest=deployment(1)) == 'deployment.apps "web" deleted\n'
+    await cluster.wait_for(lambda sandbox: not sandbox.list("replicasets") and not sandbox.list("pods"))
+
+
+async def test_a_watch_prints_each_change(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.add_node("node-1")
+    cluster.create(pod("first"))
+    process = await kubectl.start("get", "pods", "--watch")
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(SECONDS):
+            assert (await process.stdout.readline()).split()[0] == b"NAME"
+            assert (await process.stdout.readline()).split()[:3] == [b"first", b"0/1", b"Pending"]
+            cluster.create(pod("second", nodeName="node-1"))
+            states = [(await process.stdout.readline()).split()[:3] for _ in range(2)]
+        assert states == [[b"second", b"0/1", b"Pending"], [b"second", b"1/1", b"Running"]]
+    finally:
+        process.terminate()
+        await process.communicate()
+
+
+async def test_waiting_for_a_condition_ends_when_it_holds(cluster: Sandbox, kubectl: Kubectl) -> None:
+    cluster.create(pod())
+    process = await kubectl.start("wait", "--for=condition=PodScheduled", "pod/p", "--timeout=15s")
+    condition = {"type": "PodScheduled", "status": "True"}
+    cluster.patch("pods", "p", {"status": {"conditions": [condition]}}, subresource="status")
+    out, err = await process.communicate()
+    assert (process.returncode, out, err) == (0, b"pod/p condition met\n", b"")
+
+
+async def test_the_resources_served_are_listed(kubectl: Kubectl) -> None:
+    out = await kubectl("api-resources", "--no-headers")
+    kinds = {line.split()[-1] for line in out.splitlines()}
+    assert kinds >= {"Pod", "Node", "Event", "Deployment", "Job", "PodDisruptionBudget", "PriorityClass", "Lease", "TFJob"}
+    assert "Server Version: v1.37.0+sandbox" in await kubectl("version")

@@ -1,0 +1,74 @@
+"""``allaboard sandbox``, as a process of its own."""
+
+import asyncio
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+SECONDS = 30.0
+
+
+async def start(*arguments: str) -> asyncio.subprocess.Process:
+    program = "from allaboard.cli.main import main; main()"
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", program, "sandbox", *arguments, stdout=PIPE, stderr=PIPE)
+
+
+def server_in(kubeconfig: Path) -> str:
+    return str(yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
+
+
+def is_there(path: Path) -> bool:
+    return path.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_it_prints_where_its_kubeconfig_is_and_cleans_up_when_interrupted(number: signal.Signals) -> None:
+    process = await start("--nodes", "2", "--gpus", "3")
+    assert process.stdout is not None
+    async with asyncio.timeout(SECONDS):
+        line = (await process.stdout.readline()).decode()
+        kubeconfig = Path(line.removeprefix("export KUBECONFIG=").strip())
+        url = server_in(kubeconfig)
+        async with aiohttp.ClientSession(url) as session:
+            async with session.get("/api/v1/nodes") as response:
+                nodes = (await response.json())["items"]
+            async with session.get("/apis/scheduling.x-k8s.io/v1alpha1/podgroups") as response:
+                assert response.status == 200
+        process.send_signal(number)
+        rest, _ = await process.communicate()
+    assert line.startswith("export KUBECONFIG=/")
+    assert [(node["metadata"]["name"], node["status"]["allocatable"]["nvidia.com/gpu"]) for node in nodes] == [
+        ("node-1", "3"),
+        ("node-2", "3"),
+    ]
+    assert (process.returncode, rest) == (0, b"")
+    assert not is_there(kubeconfig)
+
+
+async def test_the_kubeconfig_is_written_where_asked_and_stays(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    process = await start("--nodes", "0", "--kubeconfig-out", str(kubeconfig))
+    assert process.stdout is not None
+    async with asyncio.timeout(SECONDS):
+        assert await process.stdout.readline() == f"export KUBECONFIG={kubeconfig}\n".encode()
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+    assert process.returncode == 0
+    assert is_there(kubeconfig)
+
+
+async def test_a_taken_port_is_an_error_in_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        process = await start("--port", str(taken.getsockname()[1]))
+        async with asyncio.timeout(SECONDS):
+            out, err = await process.communicate()
+    assert (process.returncode, out) == (1, b"")
+    assert err.startswith(b"Error: can't start: ")
