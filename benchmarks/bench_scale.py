@@ -6,12 +6,8 @@ and measures from the start of the process to "scheduling begins". Bars: under 3
 
 import argparse
 import asyncio
-import os
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -19,8 +15,7 @@ from rich.table import Table
 
 from allaboard.cli import bundled
 from allaboard.sandbox import NodeShape, Sandbox, node_object
-
-ROOT = Path(__file__).parents[1]
+from operator_process import children, memory_mib, operator_process
 
 
 def a_pod(number: int, nodes: int) -> dict[str, Any]:
@@ -59,7 +54,8 @@ def a_pod(number: int, nodes: int) -> dict[str, Any]:
         "status": {
             "phase": "Running",
             "conditions": [
-                {"type": kind, "status": "True", "lastTransitionTime": when} for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+                {"type": kind, "status": "True", "lastTransitionTime": when}
+                for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
             ],
             "containerStatuses": [{"name": "main", "ready": True, "restartCount": 0, "state": {"running": {"startedAt": when}}}],
         },
@@ -74,45 +70,18 @@ def cluster(nodes: int, pods: int) -> Iterator[dict[str, Any]]:
         yield a_pod(number, nodes)
 
 
-def memory_mib(pid: int) -> tuple[float, float]:
-    """Resident memory of a process now and at its highest, MiB."""
-    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    return tuple(int(lines[key].split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))  # type: ignore[return-value]
-
-
-def children(pid: int) -> list[int]:
-    """Processes that ``pid`` has started, its search workers among them."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 async def measure(nodes: int, pods: int) -> tuple[float, float, float, float]:
     """Seconds to the sync; the operator's memory then and at its highest, and its workers' memory, MiB."""
     async with Sandbox(controllers=False) as sandbox:
         for crd in bundled.crds():
             sandbox.apply(crd)
         sandbox.load(cluster(nodes, pods))
-        with tempfile.TemporaryDirectory() as folder:
-            kubeconfig = Path(folder, "kubeconfig")
-            sandbox.write_kubeconfig(kubeconfig)
-            started = time.monotonic()
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "kopf", "run", "operator/main.py", "-A"),
-                cwd=ROOT,
-                env={**os.environ, "KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0"},
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
-            assert process.stdout is not None
-            async for line in process.stdout:
-                if b"scheduling begins" in line:
-                    break
+        started = time.monotonic()
+        async with operator_process(sandbox) as process:
             seconds = time.monotonic() - started
             await asyncio.sleep(5)  # let what was garbage be collected
             now, highest = memory_mib(process.pid)
-            workers = sum(memory_mib(child)[0] for child in children(process.pid))
-            process.terminate()
-            await process.communicate()
-            return seconds, now, highest, workers
+            return seconds, now, highest, sum(memory_mib(child)[0] for child in children(process.pid))
 
 
 def main() -> None:

@@ -16,12 +16,28 @@ from allaboard.settings import SettingsError, load_settings
 PODGROUPS = ("scheduling.x-k8s.io", "v1alpha1", "podgroups")
 
 
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """Nothing is compared with what it was: Kopf would copy each object several times over for handlers that we don't have."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence({})
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        pass
+
+
 @kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
     """Start the scheduler; with settings or credentials that can't be used the operator ends and says why."""
     settings.posting.enabled = False
-    # Pods are selected on the server: Kopf would otherwise receive every pod of the cluster to drop most of them.
+    # Selected on the server: Kopf would otherwise receive every change of every pod of the cluster, to drop most of them.
     settings.watching.label_selectors["pods"] = MIN_AVAILABLE_LABEL
+    settings.watching.field_selectors["pods"] = "spec.nodeName="
+    settings.persistence.diffbase_storage = _NoDiffBase()
+    settings.persistence.progress_storage = kopf.MultiProgressStorage([])
     settings.queueing.idle_timeout = 1.0
     try:
         app = App(load_settings())

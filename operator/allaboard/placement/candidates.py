@@ -17,11 +17,12 @@ _PER_POD = 3
 def candidate_rows(problem: Problem, best: Integers, others: list[Integers], rng: np.random.Generator) -> Integers:
     """Ascending positions of the nodes to search, those of ``best``: int64[roles, nodes] among them."""
     nodes = len(problem.nodes)
-    limit = _limit(problem, int(best.sum()))
-    if nodes <= limit:
-        return np.arange(nodes)
     chosen = np.zeros(nodes, dtype=np.bool_)
     chosen[best.any(axis=0)] = True
+    # However many nodes the seed takes, there must be others to move to.
+    limit = max(_limit(problem, int(best.sum())), int(np.count_nonzero(chosen)) * 3 // 2)
+    if nodes <= limit:
+        return np.arange(nodes)
     orders = _orders(problem, others)
     depth = 0
     while depth < nodes and np.count_nonzero(chosen) < limit * 7 // 8:

@@ -50,7 +50,7 @@ def insufficient(resource: str) -> str:
     return TOO_MANY_PODS if resource == "pods" else f"Insufficient {resource}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Admission:
     """``admitted``: bool[nodes]; ``reasons``: how many of the other nodes were refused by each filter, the first that fails counting."""
 

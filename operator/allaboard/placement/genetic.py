@@ -57,7 +57,7 @@ class Target:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Evolution:
     """The best placement, int64[roles, nodes], and how it came about; ``history`` is (placed, best score) by generation."""
 
@@ -141,9 +141,10 @@ class _Search:
 
     def _survivors(self, individuals: Sequence[Individual]) -> list[Individual]:
         """The best of parents and children, one of each worth: (mu + lambda) truncation that stays diverse."""
-        distinct: dict[tuple[float, ...], Individual] = {}
+        distinct: dict[tuple[float, float, float], Individual] = {}
         for individual in individuals:
-            distinct.setdefault(tuple(round(value, 9) for value in individual.fitness.wvalues), individual)
+            missing, surplus, value = individual.fitness.values
+            distinct.setdefault((missing, surplus, round(value, 9)), individual)
         survivors: list[Individual] = self._toolbox.survive(list(distinct.values()), self._settings.population_size)
         return survivors
 
@@ -198,7 +199,7 @@ class _Search:
         for role in np.flatnonzero((lacking < 0).any(axis=0)).tolist():
             plans[:, role] = _fill(plans[:, role], np.full(len(plans), problem.count[role]), orders[:, role])
         np.maximum(lacking, 0, out=lacking)
-        left = problem.free[:, None, :] - np.einsum("rc,prn->cpn", problem.demand, plans)
+        left = self._left(plans)
         helpings = self._rng.uniform(*_FIRST_HELPING, size=(len(plans),))
         helpings[self._rng.random(size=(len(plans),)) < _MIXING] = 1.0
         for share in (helpings, np.ones(len(plans))):
@@ -212,6 +213,14 @@ class _Search:
                         left[column, who] -= problem.demand[role, column] * taken
         return plans
 
+    def _left(self, plans: Integers) -> Integers:
+        """What ``plans`` leave free: int64[columns, plans, nodes]."""
+        problem = self._problem
+        left = np.repeat(problem.free[:, None, :], len(plans), axis=1)
+        for role, column in np.argwhere(problem.demand).tolist():
+            left[column] -= plans[:, role] * problem.demand[role, column]
+        return left
+
     def _seats(self, left: Integers, wanted: Integers, orders: Integers, role: int, share: Floats) -> Integers:
         """Seats for ``wanted`` pods of ``role``, of each node at most ``share`` of its room, and at least one seat of that."""
         room = seats_for(self._problem.demand[role], left, self._problem.admits[role])
@@ -223,10 +232,11 @@ class _Search:
 
 def _fill(room: Integers, wanted: Integers, orders: Integers) -> Integers:
     """Take ``wanted``: int64[plans] from ``room``: int64[plans, nodes] along ``orders``: int64[plans, nodes]."""
-    along = np.take_along_axis(room, orders, axis=1)
+    plans, nodes = room.shape
+    places = orders + np.arange(0, plans * nodes, nodes)[:, None]
+    along = room.ravel().take(places)
     before = np.cumsum(along, axis=1)
     before -= along
-    taken = np.clip(wanted[:, None] - before, 0, along)
-    filled = np.empty_like(room)
-    np.put_along_axis(filled, orders, taken, axis=1)
-    return filled
+    filled = np.empty(plans * nodes, dtype=np.int64)
+    filled[places] = np.minimum(np.maximum(wanted[:, None] - before, 0), along)
+    return filled.reshape(room.shape)

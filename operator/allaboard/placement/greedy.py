@@ -167,4 +167,4 @@ def _level(room: Integers, wanted: int, first: Floats, loss: Floats, cluster: _C
             high = middle
     certain = seats_worth(high)
     spare = np.maximum(seats_worth(low) - certain, 0)
-    return certain + fill(spare, wanted - int(certain.sum()), np.arange(len(room)))
+    return certain + fill(spare, wanted - int(certain.sum()), best_first(np.zeros(len(room)), cluster.used))

@@ -46,7 +46,7 @@ def requested_to_capacity_ratio(utilization: Floats, weights: Floats) -> Floats:
     return mean * 100.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Scoring:
     """What scores need to know of the gang and the nodes; resources are those that are scored.
 
@@ -61,7 +61,7 @@ class Scoring:
 
     def restricted_to(self, rows: Integers) -> "Scoring":
         """The same on some of the nodes."""
-        return replace(self, used=self.used[:, rows], step=self.step[:, :, rows], weight=self.weight[:, :, rows])
+        return replace(self, **{name: getattr(self, name).take(rows, axis=-1) for name in ("used", "step", "weight")})
 
 
 def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers) -> Scoring:

@@ -12,7 +12,8 @@ from allaboard.placement.problem import Integers, Problem
 FEW_ROLES = 16
 """Up to this many roles each is given orders of its own."""
 
-_NOISE = (0.0, 0.05, 0.3)
+# Never none at all: it breaks ties, and does so alike whatever way a processor sorts.
+_NOISE = (1e-6, 0.05, 0.3)
 
 
 class NodeOrders:
@@ -42,7 +43,7 @@ class NodeOrders:
         for position, key in enumerate([*self._keys, own]):
             span = float(key.max(initial=0) - key.min(initial=0))
             noise = self._rng.choice(_NOISE) * span if span else 1.0
-            drawn[position] = np.argsort(key + noise * self._rng.random(self._shape[1]), axis=1, kind="stable")
+            drawn[position] = np.argsort(key + noise * self._rng.random(self._shape[1]), axis=1)
         return drawn
 
     def by_load(self, plans: Integers) -> Integers:
@@ -51,7 +52,7 @@ class NodeOrders:
         load = scoring.used.mean(axis=0) + np.einsum("prn,rn->pn", plans, scoring.step.mean(axis=1))
         key = -load if self._problem.objective is Objective.BINPACK else load
         key += self._rng.choice(_NOISE) * self._rng.random(size=load.shape)
-        return np.argsort(key, axis=1, kind="stable")[:, None, :]
+        return np.argsort(key, axis=1)[:, None, :]
 
 
 def _likeness(problem: Problem) -> Floats:

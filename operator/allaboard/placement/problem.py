@@ -22,6 +22,8 @@ from allaboard.placement.objectives import Scoring, scoring_of
 Integers = NDArray[np.int64]
 # Nobody can ask for more than this and be placed; it keeps products of demands and counts inside 64 bits.
 _LARGEST_DEMAND = 2**62
+# Nor does a node ever take more; the sum over all nodes stays small.
+_MOST_SEATS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Role:
     refusals: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """What must be placed, and where it could go.
 
@@ -67,9 +69,9 @@ class Problem:
         return replace(
             self,
             nodes=tuple(self.nodes[row] for row in rows.tolist()),
-            free=np.ascontiguousarray(self.free[:, rows]),
-            admits=np.ascontiguousarray(self.admits[:, rows]),
-            seats=np.ascontiguousarray(self.seats[:, rows]),
+            free=self.free.take(rows, axis=1),
+            admits=self.admits.take(rows, axis=1),
+            seats=self.seats.take(rows, axis=1),
             scoring=self.scoring.restricted_to(rows),
         )
 
@@ -119,16 +121,16 @@ def build_problem(
         resources=len(names),
         count=np.array([len(members[spec]) for spec in specs], dtype=np.int64),
         demand=demand,
-        free=np.ascontiguousarray(free[:, rows]),
-        admits=np.ascontiguousarray(admits[:, rows]),
-        seats=np.ascontiguousarray(seats[:, rows]),
+        free=free.take(rows, axis=1),
+        admits=admits.take(rows, axis=1),
+        seats=seats.take(rows, axis=1),
         scoring=scoring_of(specs, snapshot, rows),
     )
 
 
 def seats_for(demand: Integers, free: Integers, admits: Mask) -> Integers:
     """How many pods of one ``demand``, int64[columns], each node takes: int64[..., nodes] of ``free``, int64[columns, ..., nodes]."""
-    seats = np.where(admits, np.int64(_LARGEST_DEMAND), np.int64(0))
+    seats = np.where(admits, np.int64(_MOST_SEATS), np.int64(0))
     is_unlimited = True
     for column in np.flatnonzero(demand).tolist():
         is_unlimited = False

@@ -19,7 +19,7 @@ from allaboard.placement.problem import Integers, Problem
 
 _EPSILON = 1e-9
 # A gang has a few roles. One with hundreds would keep a worker busy for minutes, and greedy has all the variety it needs.
-_MOST_ROLES = 256
+_MOST_ROLES = 128
 
 
 @dataclass(frozen=True, slots=True, order=True)

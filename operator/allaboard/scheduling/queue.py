@@ -88,15 +88,18 @@ class GangQueue:
 
     def mark(self, key: GangKey) -> None:
         """Something about the gang itself has changed: it is due, at once or when its pause ends."""
+        if key in self._is_due:
+            return  # a thousand members that come one by one make one entry
         self._parked.pop(key, None)
-        if self._order(key) is None:
+        order = self._order(key)
+        if order is None:
             # The gang is gone; one that comes by its name begins anew.
             self.settle(key)
         not_before = self._not_before.get(key, 0.0)
         if not_before > self._clock():
             self._set_timer(key, not_before)
         else:
-            self._make_due(key)
+            self._make_due(key, order)
 
     def wake(self, freed: Iterable[str] | None = None) -> None:
         """Capacity has changed: gangs that lacked any of ``freed`` are due; ``None`` means all, as after a change of a node."""
@@ -153,11 +156,9 @@ class GangQueue:
             except TimeoutError:
                 continue
 
-    def _make_due(self, key: GangKey) -> None:
+    def _make_due(self, key: GangKey, order: Order | None) -> None:
         self._timer_of.pop(key, None)
-        order = self._order(key) or (False, 0, 0.0, key)
-        # An entry already in the heap may have an outdated order; the better of both counts.
-        heapq.heappush(self._due, (order, key))
+        heapq.heappush(self._due, (order or (False, 0, 0.0, key), key))
         self._is_due.add(key)
         self._changed.set()
 
@@ -174,4 +175,4 @@ class GangQueue:
             when, key = heapq.heappop(self._timers)
             if self._timer_of.get(key) == when:
                 self._parked.pop(key, None)
-                self._make_due(key)
+                self._make_due(key, self._order(key))

@@ -89,6 +89,15 @@ def test_fragments_that_no_pod_fits_do_not_count_as_free(minimum: int) -> None:
     assert (plan.feasible, plan.proof, len(plan.assignments)) == (False, "bound", 2)
 
 
+def test_what_no_node_can_combine_is_proved_impossible_though_the_total_would_do() -> None:
+    cluster = snapshot([node(name, {GPU: 4}) for name in ("a", "b")])
+    gang = [*pods("three", 2, {GPU: 3}), *pods("two", 1, {GPU: 2})]
+
+    bounds = bounds_of(build_problem(gang, 3, cluster, objective=Objective.BINPACK))
+
+    assert (bounds.most, bounds.placeable, bounds.shortage) == ((2, 1), 2, None)
+
+
 def test_there_is_no_shortage_where_constraints_are_what_excludes() -> None:
     cluster = snapshot([node("a", {"cpu": 4000}, labels={"zone": "a"})])
     gang = pods("worker", 2, {"cpu": 1000}, node_selector=(("zone", "b"),))

@@ -1,6 +1,9 @@
 """The seeds are what placing pods one by one would give."""
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from allaboard.model.gang import Objective
@@ -23,8 +26,27 @@ def test_every_seed_holds_and_leaves_no_seat_that_its_last_role_could_take(case:
             assert not fits.any()
 
 
-def one_by_one(problem: Problem, *, sign: float) -> np.ndarray:
-    """Pods in the order of their roles, each on the node that is fullest (sign 1) or emptiest (-1) with it."""
+Preference = Callable[[Problem, int, np.ndarray, np.ndarray], np.ndarray]
+
+
+def fullest(problem: Problem, role: int, free: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """MostAllocated."""
+    return fullness_with_one(problem.scoring, role, used)
+
+
+def emptiest(problem: Problem, role: int, free: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """LeastAllocated."""
+    return -fullness_with_one(problem.scoring, role, used)
+
+
+def most_aligned(problem: Problem, role: int, free: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """The dot product of what is asked and what is free, each as a share of the largest node's."""
+    largest = problem.free.max(axis=1)[:, None]
+    return (problem.demand[role][:, None] / largest * free / largest).sum(axis=0)
+
+
+def one_by_one(problem: Problem, prefer: Preference) -> np.ndarray:
+    """Pods in the order of their roles, each on the node preferred at that moment."""
     counts = np.zeros_like(problem.seats)
     free, used = problem.free.copy(), problem.scoring.used.copy()
     for role, count in enumerate(problem.count.tolist()):
@@ -32,7 +54,7 @@ def one_by_one(problem: Problem, *, sign: float) -> np.ndarray:
             fits = problem.admits[role] & (problem.demand[role][:, None] <= free).all(axis=0)
             if not fits.any():
                 break
-            value = np.where(fits, (sign * fullness_with_one(problem.scoring, role, used)).round(9), -np.inf)
+            value = np.where(fits, prefer(problem, role, free, used).round(9), -np.inf)
             best = max(np.flatnonzero(fits), key=lambda row: (value[row], used[:, row].sum().round(9), -row))
             counts[role, best] += 1
             free[:, best] -= problem.demand[role]
@@ -51,10 +73,11 @@ def quality(problem: Problem, counts: np.ndarray) -> list[tuple[float, int]]:
 def test_filling_nodes_equals_choosing_the_fullest_node_for_each_pod(case: Case) -> None:
     problem = case.problem()
 
-    assert dict(greedy_seeds(problem))["binpack/given"].tolist() == one_by_one(problem, sign=1.0).tolist()
+    assert dict(greedy_seeds(problem))["binpack/given"].tolist() == one_by_one(problem, fullest).tolist()
 
 
-def test_levelling_equals_choosing_the_emptiest_node_for_each_pod() -> None:
+@pytest.mark.parametrize(("rule", "prefer"), [("spread", emptiest), ("dot-product", most_aligned)])
+def test_levelling_nodes_equals_choosing_the_best_node_for_each_pod(rule: str, prefer: Preference) -> None:
     rng = np.random.default_rng(5)
     for _ in range(50):
         cluster = snapshot(
@@ -64,9 +87,9 @@ def test_levelling_equals_choosing_the_emptiest_node_for_each_pod() -> None:
         gang = pods("worker", int(rng.integers(2, 25)), {"cpu": 1000, "memory": GI, GPU: 1})
         problem = build_problem(gang, 1, cluster, objective=Objective.SPREAD)
 
-        seed = dict(greedy_seeds(problem))["spread/given"]
+        seed = dict(greedy_seeds(problem))[f"{rule}/given"]
 
-        assert quality(problem, seed) == quality(problem, one_by_one(problem, sign=-1.0))
+        assert quality(problem, seed) == quality(problem, one_by_one(problem, prefer))
 
 
 def test_seeds_come_in_every_distinct_order_of_the_roles() -> None:

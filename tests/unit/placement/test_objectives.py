@@ -44,6 +44,13 @@ def test_the_score_of_a_plan_is_the_mean_of_what_the_formula_gives_each_member(c
     assert score(scoring, Objective.SPREAD, counts[None])[0] == pytest.approx(100 - expected if members else 0.0)
 
 
+def test_an_over_committed_node_counts_as_full_and_no_more() -> None:
+    cluster = snapshot([node("n", {"cpu": 1000, "memory": 10 * GI})], {"n": {"cpu": 5000}})
+    problem = build_problem(pods("w", 1, {"memory": 5 * GI}), 1, cluster, objective=Objective.BINPACK)
+
+    assert score(problem.scoring, Objective.BINPACK, np.ones((1, 1, 1), dtype=np.int64))[0] == pytest.approx((100 + 50) / 2)
+
+
 def test_a_gpu_weighs_five_times_as_much_as_cpu_and_memory() -> None:
     gang = pods("worker", 1, {"cpu": 4000, GPU: 1})
     problem = build_problem(gang, 1, snapshot([node("n", {"cpu": 8000, "memory": 10 * GI, GPU: 4})]), objective=Objective.BINPACK)

@@ -116,6 +116,20 @@ def test_a_wildcard_port_conflicts_with_addresses_that_the_gang_does_not_ask_for
     assert seats(HostPort("10.0.0.1", "TCP", 80), HostPort(ANY, "UDP", 80)) == [[1]]
 
 
+def test_a_wildcard_port_excludes_every_address_of_it_within_the_gang() -> None:
+    everywhere, here, there = (HostPort(ip, "TCP", 80) for ip in (ANY, "10.0.0.1", "10.0.0.2"))
+    gang = [pod for port in (everywhere, here, there) for pod in pods(port.ip, 1, {}, host_ports=(port,))]
+
+    problem = build_problem(gang, 1, snapshot([node("n", {"cpu": 1000})]), objective=BINPACK)
+
+    def fit(*roles: int) -> bool:
+        return bool((problem.demand[list(roles)].sum(axis=0) <= problem.free[:, 0]).all())
+
+    assert fit(1, 2)
+    assert not fit(0, 1)
+    assert not fit(0, 2)
+
+
 def test_filters_are_kept_while_the_nodes_are_the_same_object_and_dropped_with_them() -> None:
     filters = NodeFilters()
     spec = SchedulingSpec(requests=(), node_selector=(("zone", "a"),))

@@ -337,16 +337,18 @@ def test_the_global_randomness_is_left_as_it_was() -> None:
     assert random.random() == expected
 
 
-def test_a_search_that_breaks_a_rule_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("factor", [50, 0], ids=["too many", "nobody"])
+def test_a_search_that_breaks_a_rule_or_is_worse_than_greedy_is_not_believed(monkeypatch: pytest.MonkeyPatch, factor: int) -> None:
     module = import_module("allaboard.placement.search")
     honest = module.evolve
-    monkeypatch.setattr(module, "evolve", lambda problem, *rest: replace(honest(problem, *rest), counts=problem.seats * 50))
+    monkeypatch.setattr(module, "evolve", lambda problem, *rest: replace(honest(problem, *rest), counts=problem.seats * factor))
     gang, cluster = tight_problem()
 
     plan = place(gang, cluster, settings=QUICK)
 
     assert verify(dict(plan.assignments), gang, cluster) == ()
     assert plan.search.score == plan.search.seed_score
+    assert plan.feasible
 
 
 def test_of_thousands_of_nodes_the_ones_that_matter_are_searched() -> None:
