@@ -1,0 +1,33 @@
+"""The repository is what its documents say it is."""
+
+import operator
+import re
+import sys
+from pathlib import Path
+
+from allaboard.settings import SearchOptions, Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_source_root_does_not_hide_pythons_operator_module() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    assert not (ROOT / "operator.py").exists()
+    assert Path(operator.__file__ or "").parent == Path(sys.modules["os"].__file__ or "").parent
+
+
+def test_every_setting_is_documented_and_nothing_else_is() -> None:
+    documented = set(re.findall(r"^\| `([a-z_.]+)` \|", (ROOT / "docs" / "settings.md").read_text(encoding="utf-8"), re.MULTILINE))
+    options = {*Settings.model_fields, *(f"search.{name}" for name in SearchOptions.model_fields)} - {"search"}
+    assert documented == options
+
+
+def test_every_file_that_the_readme_links_to_exists() -> None:
+    for page in (ROOT / "README.md", ROOT / "examples" / "README.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_no_module_is_longer_than_five_hundred_lines() -> None:
+    long = {path.name: count for path in (ROOT / "operator").rglob("*.py") if (count := len(path.read_text().splitlines())) > 500}
+    assert not long

@@ -1,0 +1,72 @@
+"""Settings come from flags, environment and file, and a mistake is named."""
+
+from pathlib import Path
+
+import pytest
+
+from allaboard.model.gang import Objective
+from allaboard.settings import SettingsError, load_settings
+
+
+def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("objective: spread\nworkers: 3\nbind_concurrency: 7\n")
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    monkeypatch.setenv("ALLABOARD_WORKERS", "4")
+    monkeypatch.setenv("ALLABOARD_BIND_CONCURRENCY", "8")
+    settings = load_settings({"bind_concurrency": 9})
+    assert (settings.objective, settings.workers, settings.bind_concurrency) == (Objective.SPREAD, 4, 9)
+
+
+def test_lists_are_separated_by_commas_in_the_environment_and_are_lists_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALLABOARD_SCHEDULER_NAMES", "allaboard, scheduler-plugins-scheduler")
+    assert load_settings().scheduler_names == ("allaboard", "scheduler-plugins-scheduler")
+    path = tmp_path / "settings.yaml"
+    path.write_text("namespaces: [a, b]\n")
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    assert load_settings().namespaces == ("a", "b")
+
+
+def test_nested_options_have_two_underscores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLABOARD_SEARCH__GENERATIONS", "99")
+    assert load_settings().search.generations == 99
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("ALLABOARD_OBJECTIVE", "tetris", "objective"),
+        ("ALLABOARD_WORKERS", "0", "workers"),
+        ("ALLABOARD_WORKERS", "many", "workers"),
+        ("ALLABOARD_METRICS_PORT", "70000", "metrics_port"),
+        ("ALLABOARD_SEARCH__MUTATION_RATE", "1.5", "search.mutation_rate"),
+        ("ALLABOARD_SCHEDULER_NAMES", "", "scheduler_names"),
+        ("ALLABOARD_OBJEKTIVE", "spread", "ALLABOARD_OBJEKTIVE: no such option"),
+    ],
+)
+def test_a_mistake_in_the_environment_is_named(name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=words):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("objektive: spread\n", "objektive"), ("- a\n", "mapping"), ("a: [\n", "is not YAML"), (None, "can't be read")],
+)
+def test_a_mistake_in_the_file_is_named(content: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.yaml"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    with pytest.raises(SettingsError, match=words):
+        load_settings()
+
+
+def test_an_empty_file_sets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("")
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    assert load_settings() == load_settings()
