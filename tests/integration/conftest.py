@@ -81,8 +81,8 @@ def kubectl(kubeconfig: Path, tmp_path: Path) -> Kubectl:
     async def run(*arguments: str, stdin: str = "", check: bool = True) -> str:
         process = await asyncio.create_subprocess_exec(
             "kubectl",
-            f"--cache-dir={tmp_path / 'cache'}",
             *arguments,
+            env={**os.environ, "KUBECACHEDIR": str(tmp_path / "cache")},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

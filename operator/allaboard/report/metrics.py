@@ -75,7 +75,11 @@ def _serving(metrics: Metrics, port: int) -> Iterator[None]:
         yield
         return
     server: WSGIServer
-    server, thread = start_http_server(port, registry=metrics.registry)
+    try:
+        server, thread = start_http_server(port, registry=metrics.registry)
+    except OSError as error:
+        text = f"metrics can't be served on port {port}: {error.strerror}; choose another with ALLABOARD_METRICS_PORT, or 0 for none"
+        raise OSError(error.errno, text) from error
     try:
         yield
     finally:

@@ -1,0 +1,199 @@
+"""The whole operator, Kopf included, on a cluster that isn't always tidy."""
+
+import copy
+import json
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from allaboard.cli import bundled
+from allaboard.cli.embedded import OperatorEndedError, operator
+from allaboard.cli.run import _JsonLines
+from allaboard.cli.stories import manifest
+from allaboard.sandbox import Sandbox
+
+from .conftest import Kubectl, gang_pod
+
+UPSTREAM_STATUS = ("phase", "occupiedBy", "running", "succeeded", "failed", "scheduleStartTime")
+
+
+def upstream_crd() -> dict[str, Any]:
+    """The CRD as scheduler-plugins ships it, as far as behaviour goes: without our additions to the status."""
+    crd = copy.deepcopy(bundled.crds()[0])
+    status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    for field in set(status) - set(UPSTREAM_STATUS):
+        del status[field]
+    return crd
+
+
+def running(sandbox: Sandbox, prefix: str = "") -> int:
+    return sum(1 for pod in sandbox.list("pods") if pod["status"]["phase"] == "Running" and pod["metadata"]["name"].startswith(prefix))
+
+
+def gpu_nodes(sandbox: Sandbox) -> None:
+    for number in (1, 2):
+        sandbox.add_node(f"node-{number}", cpu="8", gpus=4)
+
+
+def without_labels(job: dict[str, Any]) -> dict[str, Any]:
+    for replica in job["spec"]["tfReplicaSpecs"].values():
+        del replica["template"]["metadata"]["labels"]
+    return job
+
+
+async def test_a_job_whose_operator_makes_the_pod_group_is_scheduled_whole(tmp_path: Path) -> None:
+    """training-operator with --gang-scheduler-name=allaboard: no labels of the user's are needed."""
+    async with Sandbox(gang_scheduler_name="allaboard") as sandbox:
+        for crd in bundled.crds():
+            sandbox.apply(crd)
+        gpu_nodes(sandbox)
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+        async with operator(tmp_path / "kubeconfig"):
+            (job,) = manifest("tfjob-smoke-gpu.yaml")
+            sandbox.create(without_labels(job))
+            await sandbox.wait_for(lambda s: running(s) == 5)
+            await sandbox.wait_for(lambda s: ((s.get("podgroups", "tf-smoke-gpu") or {}).get("status") or {}).get("phase") == "Running")
+            nodes = {pod["spec"]["nodeName"] for pod in sandbox.list("pods")}
+            assert len(nodes) == 1
+
+
+@pytest.mark.parametrize("order", [("upstream",), ("upstream", "ours"), ("ours", "upstream")], ids="+".join)
+async def test_it_works_over_and_under_the_upstream_crd(order: tuple[str, ...], tmp_path: Path) -> None:
+    async with Sandbox() as sandbox:
+        for which in order:
+            sandbox.apply(upstream_crd() if which == "upstream" else bundled.crds()[0])
+        gpu_nodes(sandbox)
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+        async with operator(tmp_path / "kubeconfig"):
+            sandbox.create(manifest("tfjob-smoke-gpu.yaml")[0])
+            await sandbox.wait_for(lambda s: running(s) == 5)
+            await sandbox.wait_for(lambda s: ((s.get("podgroups", "tf-smoke-gpu") or {}).get("status") or {}).get("running") == 5)
+
+
+async def test_gangs_made_by_labels_need_no_crd_at_all(tmp_path: Path) -> None:
+    async with Sandbox() as sandbox:
+        gpu_nodes(sandbox)
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+        async with operator(tmp_path / "kubeconfig"):
+            sandbox.create(manifest("tfjob-smoke-gpu.yaml")[0])
+            await sandbox.wait_for(lambda s: running(s) == 5)
+
+
+async def test_a_pod_group_that_is_deleted_releases_nobody_and_holds_who_comes_later(sandbox: Sandbox, kubeconfig: Path) -> None:
+    sandbox.add_node("node-1")
+    async with operator(kubeconfig):
+        for obj in manifest("podgroup.yaml"):
+            sandbox.create(obj)
+        await sandbox.wait_for(lambda s: running(s) == 3)
+        sandbox.delete("podgroups", "trio")
+        late = gang_pod("late")
+        late["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "trio"}
+        sandbox.create(late)
+        await sandbox.wait_for(lambda s: any("PodGroup not found" in (event.get("message") or "") for event in s.list("events")))
+        assert running(sandbox) == 3
+        assert not (sandbox.get("pods", "late") or {})["spec"].get("nodeName")
+
+
+async def test_a_job_that_is_started_again_under_its_name_is_scheduled_again(sandbox: Sandbox, kubeconfig: Path) -> None:
+    gpu_nodes(sandbox)
+    async with operator(kubeconfig):
+        for _ in range(3):
+            sandbox.create(manifest("tfjob-smoke-gpu.yaml")[0])
+            await sandbox.wait_for(lambda s: running(s) == 5)
+            sandbox.delete("tfjobs", "tf-smoke-gpu")
+            await sandbox.wait_for(lambda s: not s.list("pods") and not s.list("podgroups"), message="the PodGroup goes with its owner")
+
+
+async def test_a_restarted_operator_goes_on_where_the_first_one_stopped(sandbox: Sandbox, kubeconfig: Path) -> None:
+    sandbox.add_node("node-1", cpu="3")
+    async with operator(kubeconfig):
+        for name in "abc":
+            sandbox.create(gang_pod(name))
+        await sandbox.wait_for(lambda s: running(s) == 3)
+    for name in "def":
+        sandbox.create(gang_pod(name, "later"))
+    async with operator(kubeconfig):
+        await sandbox.wait_for(lambda s: "0 of 3" in ((s.get("podgroups", "later") or {}).get("status") or {}).get("message", ""))
+        for name in "abc":
+            sandbox.delete("pods", name)
+        await sandbox.wait_for(lambda s: running(s) == 3)
+
+
+async def test_metrics_and_health_tell_what_is_going_on(sandbox: Sandbox, kubeconfig: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    sandbox.add_node("node-1")
+    async with operator(kubeconfig, metrics_port=port) as app:
+        for name in "abc":
+            sandbox.create(gang_pod(name))
+        await sandbox.wait_for(lambda s: running(s) == 3)
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
+            text = await response.text()
+        assert 'allaboard_podgroup_schedule_attempts_total{result="scheduled"} 1.0' in text
+        assert 'allaboard_binds_total{result="bound"} 3.0' in text
+        assert 'allaboard_cache_size{type="nodes"} 1.0' in text
+        assert not any("default/" in line or "gang=" in line for line in text.splitlines())
+        assert app.health()["ready"] is True
+
+
+# Kopf leaves a coroutine of its own behind when a start-up handler fails.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine .* was never awaited:RuntimeWarning")
+async def test_a_metrics_port_that_is_taken_stops_the_start_with_the_reason(
+    sandbox: Sandbox, kubeconfig: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))  # noqa: S104  # as the server binds
+        taken.listen()
+        with pytest.raises(OperatorEndedError):
+            async with operator(kubeconfig, metrics_port=taken.getsockname()[1]):
+                pass
+    assert "ALLABOARD_METRICS_PORT" in caplog.text
+
+
+async def test_every_decision_is_one_line_with_its_facts(sandbox: Sandbox, kubeconfig: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sandbox.add_node("node-1", cpu="2")
+    caplog.set_level(logging.INFO, logger="allaboard.decisions")
+    async with operator(kubeconfig):
+        for name in "abc":
+            sandbox.create(gang_pod(name))
+        await sandbox.wait_for(lambda s: "2 of 3" in ((s.get("podgroups", "gang") or {}).get("status") or {}).get("message", ""))
+    (record, *_) = [record for record in caplog.records if record.name == "allaboard.decisions"]
+    assert "outcome=refused" in record.getMessage()
+    line = json.loads(_JsonLines().format(record))
+    assert line["gang"] == "default/gang"
+    assert line["outcome"] == "refused"
+    assert {"generations", "seedScore", "score", "stoppedBy", "durationMs", "reason"} <= line.keys()
+
+
+@pytest.mark.kubectl
+async def test_kubectl_finds_the_plug_in(sandbox: Sandbox, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    gpu_nodes(sandbox)
+    printed = await kubectl("allaboard", "plan", "-f", str(bundled.example("tfjob-smoke-gpu.yaml")), "-o", "json")
+    assert json.loads(printed)["gangs"][0]["feasible"] is True
+
+
+@pytest.mark.kubectl
+async def test_every_example_is_accepted_by_kubectl(sandbox: Sandbox, kubectl: Kubectl) -> None:
+    for example in bundled.examples():
+        await kubectl("apply", "-f", str(example))
+    stated = {
+        (document["kind"], document["metadata"]["name"])
+        for example in bundled.examples()
+        for document in yaml.safe_load_all(example.read_text(encoding="utf-8"))
+        if document
+    }
+    applied = {
+        (obj["kind"], obj["metadata"]["name"])
+        for kind in ("TFJob", "Deployment", "PodGroup", "Pod")
+        for obj in ({**found, "kind": kind} for found in sandbox.list(kind))
+    }
+    assert stated <= applied
