@@ -289,6 +289,19 @@ async def test_a_pod_with_an_unbound_claim_is_refused_until_it_is_bound_and_then
     assert (sandbox.get("pods", "a") or {})["spec"]["nodeName"] == "node-2"
 
 
+async def test_the_anti_affinity_of_pods_that_others_have_bound_is_kept(sandbox: Sandbox, app: App) -> None:
+    sandbox.add_node("node-1")
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"noisy": "yes"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    sandbox.create(gang_pod("quiet", "quiet", minimum=1, schedulerName="default-scheduler", nodeName="node-1", affinity=affinity))
+    loud = gang_pod("loud", "loud", minimum=1)
+    loud["metadata"]["labels"]["noisy"] = "yes"
+    sandbox.create(loud)
+    await sandbox.wait_for(lambda s: "didn't satisfy existing pods anti-affinity rules" in pod_condition(s, "loud").get("message", ""))
+    sandbox.delete("pods", "quiet")
+    await sandbox.wait_for(lambda s: bound(s) == ["loud"])
+
+
 class TestEarlierBugs:
     """Bugs of an earlier scheduler (its published listing)."""
 

@@ -96,7 +96,8 @@ def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFil
             return _answer(gang, None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", "held")
     if len(gang.candidates) < gang.missing:
         return _answer(gang, False, words.members_missing(gang), "members")
-    problem = build_problem(gang.candidates, max(1, gang.missing), view.snapshot(), objective=gang.objective, filters=filters)
+    candidates = [replace(pod, spec=replace(pod.spec, avoided=view.avoided(pod))) for pod in gang.candidates]
+    problem = build_problem(candidates, max(1, gang.missing), view.snapshot(), objective=gang.objective, filters=filters)
     plan = search(problem, SearchSettings(**settings.search.model_dump()), zlib.crc32(f"{gang.key}/0".encode()))
     if not plan.feasible:
         return _answer(gang, plan.feasible, words.refusal(gang, plan), plan.proof, plan)

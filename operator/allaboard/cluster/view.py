@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
+from allaboard.model.podterms import PodTerm
 from allaboard.model.requests import Requests
 from allaboard.model.snapshot import Amounts, Snapshot
 
@@ -30,6 +31,7 @@ class ClusterView:
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, tuple[str, SchedulingSpec]] = {}
         self._usage = _Usage()
+        self._repelling: dict[tuple[str, PodTerm], Counter[str]] = {}
         self._ordered: tuple[Node, ...] | None = None
         self._order = np.zeros(0, dtype=np.intp)
         self._pod_listeners: list[PodListener] = []
@@ -127,6 +129,22 @@ class ClusterView:
         """Whether ``pod`` has been promised a seat it has not been seen to take."""
         return pod.uid in self._assumed
 
+    def avoided(self, pod: Pod) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
+        """What keeps ``pod`` out of the domains of bound pods whose required anti-affinity matches it, as terms on node labels."""
+        if not self._repelling:
+            return ()
+        pod_labels = dict(pod.labels)
+        domains: dict[str, set[str]] = {}
+        for (namespace, term), holders in self._repelling.items():
+            if term.matches(namespace, pod.namespace, pod_labels):
+                names = (self._nodes[name].labels.get(term.topology_key) for name in holders if name in self._nodes)
+                domains.setdefault(term.topology_key, set()).update(filter(None, names))
+        return tuple(
+            (NodeSelectorTerm(expressions=(Requirement(key, "NotIn", tuple(sorted(values))),)),)
+            for key, values in sorted(domains.items())
+            if values
+        )
+
     def snapshot(self) -> Snapshot:
         """The cluster now. ``nodes`` is the same tuple as before as long as no node has changed."""
         if self._ordered is None:
@@ -137,11 +155,20 @@ class ClusterView:
     def _charge(self, pod: Pod) -> None:
         if seat := self._seat(pod):
             self._usage.add(*seat)
+            for term in seat[1].repels:
+                self._repelling.setdefault((pod.namespace, term), Counter())[seat[0]] += 1
 
     def _discharge(self, pod: Pod | None) -> None:
         if pod is not None and (seat := self._seat(pod)):
             node_name, spec = seat
             self._usage.subtract(node_name, spec)
+            for term in spec.repels:
+                holders = self._repelling[pod.namespace, term]
+                holders[node_name] -= 1
+                if not holders[node_name]:
+                    del holders[node_name]
+                if not holders:
+                    del self._repelling[pod.namespace, term]
             if node_name not in self._nodes:
                 self._usage.release(node_name)
 

@@ -9,6 +9,7 @@ from itertools import chain
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import boolean, integer, items, labels, mapping, sequence, text, texts
+from allaboard.model.podterms import PodTerm, repelling_terms
 from allaboard.model.requests import RawObject, Requests, pod_requests
 
 _NODE_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
@@ -56,7 +57,8 @@ class SchedulingSpec:
 
     ``affinity`` is ``None`` without required node affinity; otherwise one of the terms must match, and no terms match no node.
     ``claims`` are PersistentVolumeClaims by name; ``volumes`` holds the node affinity of each bound one, filled in when a placement
-    is prepared: every entry must have a matching term. ``unsupported`` says in words what can't be honoured yet: such pods are refused.
+    is prepared: every entry must have a matching term; likewise ``avoided``, the domains that bound pods keep this one out of. ``repels``
+    is whom this pod keeps away once it is bound. ``unsupported`` says in words what can't be honoured yet: such pods are refused.
     """
 
     requests: Requests
@@ -66,6 +68,8 @@ class SchedulingSpec:
     host_ports: tuple[HostPort, ...] = ()
     claims: tuple[str, ...] = ()
     volumes: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+    avoided: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+    repels: tuple[PodTerm, ...] = ()
     unsupported: tuple[str, ...] = ()
 
     def amount(self, resource: str) -> int:
@@ -92,6 +96,7 @@ def scheduling_spec_from(raw: RawObject) -> SchedulingSpec:
         ),
         host_ports=tuple(sorted(set(_host_ports(spec)))),
         claims=_claims(spec),
+        repels=repelling_terms(affinity),
         unsupported=tuple(_unsupported(spec, affinity)),
     )
 

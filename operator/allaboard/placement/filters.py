@@ -33,6 +33,7 @@ UNSCHEDULABLE = "node(s) were unschedulable"
 NOT_READY = "node(s) were not ready"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 VOLUMES = "node(s) didn't match PersistentVolume's node affinity"
+AVOIDED = "node(s) didn't satisfy existing pods anti-affinity rules"
 PORTS = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS = "Too many pods"
 
@@ -80,7 +81,7 @@ class NodeFilters:
         """Which of ``nodes`` admit pods of ``spec``."""
         if nodes is not self._nodes:
             self._start(nodes)
-        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes)
+        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.avoided)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= self._limit:
@@ -101,7 +102,7 @@ class NodeFilters:
             if refusal:
                 reasons[refusal] += count
         admitted = np.array([not refusal for refusal in refusals], dtype=np.bool_)[self._states.codes]
-        for reason, rule in ((AFFINITY, self._affinity(spec)), (VOLUMES, self._volumes(spec))):
+        for reason, rule in ((AFFINITY, self._affinity(spec)), (VOLUMES, self._all(spec.volumes)), (AVOIDED, self._all(spec.avoided))):
             refused = int(np.count_nonzero(admitted & ~rule))
             if refused:
                 reasons[reason] += refused
@@ -115,9 +116,9 @@ class NodeFilters:
             mask &= self._label(key).where(partial(eq, wanted))
         return mask if spec.affinity is None else mask & self._any_term(spec.affinity)
 
-    def _volumes(self, spec: SchedulingSpec) -> Mask:
+    def _all(self, rules: Iterable[Sequence[NodeSelectorTerm]]) -> Mask:
         mask = np.ones(len(self._nodes), dtype=np.bool_)
-        for terms in spec.volumes:
+        for terms in rules:
             mask &= self._any_term(terms)
         return mask
 

@@ -75,6 +75,11 @@ def volumes_match(spec: SchedulingSpec, node: Node) -> bool:
     return all(any_term_matches(terms, node) for terms in spec.volumes)
 
 
+def is_kept_away(spec: SchedulingSpec, node: Node) -> bool:
+    """Whether bound pods keep pods of this spec out of the node's domain."""
+    return not all(any_term_matches(terms, node) for terms in spec.avoided)
+
+
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
     """Whether one of the tolerations covers ``taint``. The alpha operators Lt and Gt tolerate nothing here."""
     return any(

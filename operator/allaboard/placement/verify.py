@@ -11,8 +11,8 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import format_amount
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.filters import AFFINITY, VOLUMES, refusal_of_state
-from allaboard.placement.matching import affinity_matches, ports_conflict, volumes_match
+from allaboard.placement.filters import AFFINITY, AVOIDED, VOLUMES, refusal_of_state
+from allaboard.placement.matching import affinity_matches, is_kept_away, ports_conflict, volumes_match
 
 
 def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapshot) -> tuple[str, ...]:
@@ -52,7 +52,9 @@ def _refusal(spec: SchedulingSpec, node: Node) -> str:
         return refusal
     if not affinity_matches(spec, node):
         return AFFINITY
-    return "" if volumes_match(spec, node) else VOLUMES
+    if not volumes_match(spec, node):
+        return VOLUMES
+    return AVOIDED if is_kept_away(spec, node) else ""
 
 
 def _port_violations(node_name: str, members: Sequence[Pod], taken: frozenset[HostPort]) -> Iterator[str]:

@@ -160,17 +160,22 @@ class Scheduler:
         self._committing[key] = asyncio.create_task(self._commit(attempt, plan, transaction), name=f"commit {key}")
 
     def _gang(self, key: GangKey) -> Gang | None:
-        """The gang as it stands, its members with what their volumes ask of nodes."""
+        """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
         gang = self.registry.gang(key)
-        if gang is None or not any(pod.spec.claims for pod in gang.candidates):
-            return gang
+        if gang is None:
+            return None
         members = []
         for pod in gang.members:
             try:
-                members.append(self.volumes.resolve(pod) if pod.is_candidate else pod)
+                members.append(self._in_surroundings(pod) if pod.is_candidate else pod)
             except UnboundClaimError as error:
                 return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {pod.name}: {error}", pod, "spec.volumes"))
         return replace(gang, members=tuple(members))
+
+    def _in_surroundings(self, pod: Pod) -> Pod:
+        resolved = self.volumes.resolve(pod)
+        avoided = self.view.avoided(pod)
+        return replace(resolved, spec=replace(resolved.spec, avoided=avoided)) if avoided else resolved
 
     async def _search(self, gang: Gang) -> Plan:
         """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one."""

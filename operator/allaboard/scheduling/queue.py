@@ -37,7 +37,7 @@ class Lacks:
                     resources.add(reason.removeprefix("Insufficient "))
                 elif reason == "Too many pods":
                     resources.add("pods")
-                elif "free ports" in reason:
+                elif "free ports" in reason or "anti-affinity" in reason:
                     anything = True
         return cls(frozenset(resources), anything or not resources)
 

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView
-from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
+from allaboard.model.podterms import LabelExpression, PodTerm
 
 SPECS = (
     SchedulingSpec(requests=(("cpu", 1000), ("pods", 1))),
@@ -147,6 +148,28 @@ def test_pods_of_a_node_that_comes_later_are_counted_when_it_comes() -> None:
     view.upsert_pod(a_pod("a", node="late"))
     view.upsert_node(a_node("late"))
     assert used(view, "late", "cpu") == 1000
+
+
+def keeping_away(**labels: str) -> SchedulingSpec:
+    expressions = tuple(LabelExpression(key, "In", (value,)) for key, value in labels.items())
+    return SchedulingSpec((("pods", 1),), repels=(PodTerm("zone", expressions),))
+
+
+def test_bound_pods_keep_those_away_whom_their_anti_affinity_matches_until_they_go() -> None:
+    view = ClusterView()
+    view.upsert_node(replace(a_node("n1"), labels={"zone": "a"}))
+    view.upsert_node(replace(a_node("n2"), labels={"zone": "b"}))
+    view.upsert_node(a_node("n3"))
+    holder = a_pod("db", node="n1", spec=keeping_away(app="web"))
+    view.upsert_pod(holder)
+    web = replace(a_pod("web"), labels=(("app", "web"),))
+
+    assert view.avoided(web) == ((NodeSelectorTerm((Requirement("zone", "NotIn", ("a",)),)),),)
+    assert view.avoided(a_pod("other")) == ()
+    assert view.avoided(replace(web, namespace="elsewhere")) == ()
+    view.upsert_pod(replace(holder, phase="Succeeded"))
+    assert view.avoided(web) == ()
+    assert view._repelling == {}
 
 
 def test_a_snapshot_does_not_change_when_the_view_does() -> None:

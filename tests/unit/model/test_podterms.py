@@ -1,0 +1,58 @@
+"""Whom a pod keeps away."""
+
+from typing import Any
+
+import pytest
+
+from allaboard.model.errors import MalformedError
+from allaboard.model.podterms import PodTerm, repelling_terms
+
+LABELS = {"app": "web", "tier": "front"}
+
+
+def term(**fields: Any) -> PodTerm:
+    stated = {"topologyKey": "zone", "labelSelector": {}, **fields}
+    (found,) = repelling_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ({}, True),
+        ({"matchLabels": {"app": "web"}}, True),
+        ({"matchLabels": {"app": "db"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "db"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}, False),
+        ({"matchExpressions": [{"key": "absent", "operator": "NotIn", "values": ["web"]}]}, True),
+        ({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, False),
+        ({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, False),
+    ],
+)
+def test_a_selector_matches_labels_as_kubernetes_does(selector: dict[str, Any], matches: bool) -> None:
+    assert term(labelSelector=selector).matches("ns", "ns", LABELS) is matches
+
+
+@pytest.mark.parametrize(
+    ("fields", "namespace", "matches"),
+    [
+        ({}, "ns", True),
+        ({}, "other", False),
+        ({"namespaces": ["other"]}, "other", True),
+        ({"namespaces": ["other"]}, "ns", False),
+        ({"namespaceSelector": {}}, "anywhere", True),
+    ],
+)
+def test_a_term_holds_in_the_holders_namespace_unless_it_says_otherwise(fields: dict[str, Any], namespace: str, matches: bool) -> None:
+    assert term(**fields).matches("ns", namespace, LABELS) is matches
+
+
+def test_no_selector_keeps_nobody_away() -> None:
+    stated = {"topologyKey": "zone", "labelSelector": None}
+    assert repelling_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}}) == ()
+
+
+def test_an_unknown_operator_is_named() -> None:
+    with pytest.raises(MalformedError, match=r"matchExpressions\[0\].operator"):
+        term(labelSelector={"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]})

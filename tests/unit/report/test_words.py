@@ -1,0 +1,86 @@
+"""Sentences that people grep for."""
+
+import pytest
+
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.pod import Pod
+from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Shortage
+from allaboard.report import words
+
+
+def a_pod(name: str) -> Pod:
+    return Pod("ns", name, f"uid-{name}", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpec((("pods", 1),)))
+
+
+def a_gang(*names: str, minimum: int, kind: str = "PodGroup") -> Gang:
+    return Gang(GangKey("ns", "g", kind), minimum, tuple(map(a_pod, names)), 0, 0.0, Objective.BINPACK, 60)
+
+
+def a_plan(*roles: RoleExplanation, placeable: int, minimum: int, feasible: bool | None = False, shortage: Shortage | None = None) -> Plan:
+    explanation = Explanation(3, minimum, placeable, roles, shortage)
+    unplaced = tuple(uid for role in roles if role.unplaced for uid in role.pods)
+    return Plan(feasible, "bound", (), unplaced, explanation, SearchReport(0, 0, 0, "bound", (), "x"))
+
+
+WORKERS = RoleExplanation(("uid-w0", "uid-w1"), unplaced=2, most=0, reasons=(("Insufficient nvidia.com/gpu", 3),))
+SERVER = RoleExplanation(("uid-ps",), unplaced=0, most=1, reasons=())
+
+
+def test_reasons_are_sorted_as_text_like_kube_scheduler_does() -> None:
+    reasons = {"Insufficient cpu": 2, "Too many pods": 10}
+    assert words.fit_error(12, reasons) == "0/12 nodes are available: 10 Too many pods, 2 Insufficient cpu."
+
+
+def test_a_cluster_without_nodes_is_told_as_kube_scheduler_tells_it() -> None:
+    assert words.fit_error(0, {}) == "no nodes available to schedule pods"
+
+
+def test_a_gangs_refusal_counts_members_and_names_the_pod_that_does_not_fit() -> None:
+    gang, plan = a_gang("ps", "w0", "w1", minimum=3), a_plan(SERVER, WORKERS, placeable=1, minimum=3)
+    assert words.refusal(gang, plan) == (
+        "podgroup ns/g: 1 of 3 members placeable (minMember 3); pod w0: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    )
+
+
+def test_a_member_that_would_fit_is_told_who_does_not() -> None:
+    gang, plan = a_gang("ps", "w0", "w1", minimum=3), a_plan(SERVER, WORKERS, placeable=1, minimum=3)
+    assert "pod w0:" in words.pod_refusals(gang, plan)["uid-ps"]
+    assert "Insufficient nvidia.com/gpu" in words.pod_refusals(gang, plan)["uid-w1"]
+
+
+def test_the_role_that_fits_nowhere_is_named_before_one_that_lacks_room_only() -> None:
+    crowded = RoleExplanation(("uid-a", "uid-b", "uid-c"), unplaced=1, most=2, reasons=(("Insufficient cpu", 3),))
+    gang, plan = a_gang("a", "b", "c", "w0", "w1", minimum=5), a_plan(crowded, WORKERS, placeable=2, minimum=5)
+    assert "pod w0:" in words.refusal(gang, plan)
+
+
+def test_a_gang_of_one_is_told_in_kube_schedulers_words_alone() -> None:
+    gang, plan = a_gang("w0", minimum=1, kind="Pod"), a_plan(WORKERS, placeable=0, minimum=1)
+    assert words.refusal(gang, plan) == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+
+
+def test_a_shortage_in_all_is_told_with_amounts() -> None:
+    gang = a_gang("w0", "w1", minimum=2)
+    plan = a_plan(WORKERS, placeable=0, minimum=2, shortage=Shortage("cpu", requested=9000, free=2500))
+    assert "needs 9 cpu where 2500m are free" in words.refusal(gang, plan)
+
+
+def test_not_found_is_not_sold_as_impossible() -> None:
+    gang, plan = a_gang("w0", "w1", minimum=2), a_plan(WORKERS, placeable=1, minimum=2, feasible=None)
+    assert "no placement found" in words.refusal(gang, plan)
+
+
+def test_missing_members_are_counted() -> None:
+    assert words.members_missing(a_gang("a", "b", minimum=3)) == "podgroup ns/g: waiting for members: 2 of 3 exist"
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "é" * 5000, "日本" * 2000])
+def test_a_note_is_cut_to_what_an_event_may_hold(text: str) -> None:
+    note = words.event_note(text)
+    assert len(note.encode()) <= 1024
+    assert note.endswith(" ...")
+
+
+def test_a_short_note_is_left_alone() -> None:
+    assert words.event_note("short") == "short"
