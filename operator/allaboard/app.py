@@ -4,9 +4,9 @@ import asyncio
 import gc
 import logging
 import socket
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
 from functools import partial
-from time import time
 from typing import Any
 
 from allaboard.cluster.bind import Binder
@@ -25,11 +25,13 @@ from allaboard.report.writer import Writer
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.cycle import Scheduler
 from allaboard.scheduling.podgroups import PodGroupKeeper
-from allaboard.scheduling.queue import GangQueue, Order, order_of
+from allaboard.scheduling.queue import GangQueue, Order
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import Settings
 
 logger = logging.getLogger(__name__)
+
+_LAST_WORDS_SECONDS = 2.0
 
 
 class App:
@@ -46,28 +48,43 @@ class App:
         self.registry = GangRegistry(
             settings.scheduler_names, settings.namespaces, GangDefaults(settings.objective, settings.schedule_timeout_seconds)
         )
-        self.queue = GangQueue(self._order, backoff_initial=settings.backoff_initial_seconds, backoff_max=settings.backoff_max_seconds)
+        self.queue = GangQueue(
+            self._order, self.registry.knows, backoff_initial=settings.backoff_initial_seconds, backoff_max=settings.backoff_max_seconds
+        )
         self.scheduling = asyncio.Event()
         self._podgroups_listed = asyncio.Event()
         self._reflectors: dict[str, Reflector] = {}
         self._keeper: PodGroupKeeper | None = None
+        self._scheduler: Scheduler | None = None
+        self._writer = Writer()
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
+        self._deciding: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Connect, and start every room. Raises ``CredentialsError``, or ``OSError`` when the metrics port is taken."""
+    async def start(self, on_death: Callable[[], None] = lambda: None) -> None:
+        """Connect, and start every room; ``on_death()`` is called when one of them ends by itself, which none should.
+
+        Raises ``CredentialsError``, or ``OSError`` when the metrics port is taken.
+        """
+        try:
+            await self._start(on_death)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self, on_death: Callable[[], None]) -> None:
         settings = self.settings
         self._stack.enter_context(serve(self.metrics, settings.metrics_port))
         server = await self._stack.enter_async_context(ApiServer.connect(settings.request_timeout_seconds))
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
-        writer = Writer()
+        writer = self._writer
         controller = settings.scheduler_names[0]
         events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
         self._keeper = keeper = PodGroupKeeper(server, self.registry, writer)
         binder = Binder(server, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts)
-        announcer = Announcer(server, events, keeper, writer, self.metrics, time)
+        announcer = Announcer(server, events, keeper, writer, self.metrics)
         volumes = VolumeView()
-        scheduler = Scheduler(
+        self._scheduler = scheduler = Scheduler(
             view=self.view,
             volumes=volumes,
             registry=self.registry,
@@ -92,14 +109,20 @@ class App:
         }
         self._measure(writer)
         for name, reflector in self._reflectors.items():
-            self._spawn(f"reflect {name}", reflector.run())
-        self._spawn("write", writer.run())
-        self._spawn("resync", self._resync(keeper))
-        self._spawn("schedule", self._schedule(scheduler, searcher))
+            self._spawn(f"reflect {name}", reflector.run(), on_death)
+        self._spawn("write", writer.run(), on_death)
+        self._spawn("resync", self._resync(keeper), on_death)
+        self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher), on_death)
 
     async def stop(self) -> None:
-        """Stop deciding first, then close connections and end the workers."""
-        for task in reversed(self._tasks):
+        """Stop deciding first, say what is left to say, then close connections and end the workers."""
+        if self._deciding is not None:
+            self._deciding.cancel()
+            await asyncio.gather(self._deciding, return_exceptions=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                    await self._writer.drain()
+        for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
@@ -110,7 +133,7 @@ class App:
         if self._keeper is None:
             return
         if event == "DELETED":
-            self._keeper.forget(GangKey(raw["metadata"].get("namespace", "default"), raw["metadata"]["name"]))
+            self._keeper.forget(raw)
         else:
             self._keeper.observe(raw)
 
@@ -133,9 +156,10 @@ class App:
 
     @property
     def is_ready(self) -> bool:
-        """Whether everything has been listed and every watch is alive."""
+        """Whether everything has been listed, and every watch and every other part is alive."""
         stale = self.settings.stale_seconds
-        return self.scheduling.is_set() and all(reflector.silence_seconds < stale for reflector in self._reflectors.values())
+        is_alive = bool(self._tasks) and not any(task.done() for task in self._tasks)
+        return is_alive and self.scheduling.is_set() and all(reflector.silence_seconds < stale for reflector in self._reflectors.values())
 
     async def _schedule(self, scheduler: Scheduler, searcher: Searcher) -> None:
         """Decide nothing before everything is known."""
@@ -155,13 +179,9 @@ class App:
                 await keeper.resync()
                 self._podgroups_listed.set()
                 await asyncio.sleep(self.settings.resync_seconds)
-            except ApiError as error:
-                logger.warning("PodGroups can't be listed: %s; trying again", error)
+            except Exception as error:
+                logger.warning("PodGroups can't be listed: %s; trying again", error, exc_info=not isinstance(error, ApiError))
                 await asyncio.sleep(min(5.0, self.settings.resync_seconds))
-
-    def _order(self, key: GangKey) -> Order | None:
-        gang = self.registry.gang(key)
-        return order_of(gang) if gang else None
 
     def _measure(self, writer: Writer) -> None:
         sizes, counts, gauges = self.queue.sizes, self.view.counts, self.metrics.gauges
@@ -178,10 +198,19 @@ class App:
     def _known(self, name: str) -> float:
         return self.view.counts[name]
 
-    def _spawn(self, name: str, work: Any) -> None:
+    def _order(self, key: GangKey) -> Order:
+        return self._scheduler.order(key) if self._scheduler else (False, 0, 0.0, key)
+
+    def _spawn(self, name: str, work: Coroutine[None, None, None], on_death: Callable[[], None]) -> asyncio.Task[None]:
+        def report_end(task: asyncio.Task[None]) -> None:
+            if not task.cancelled():
+                logger.critical("%s has ended: the operator can't go on", name, exc_info=task.exception())
+                on_death()
+
         task = asyncio.create_task(work, name=name)
-        task.add_done_callback(_report_end)
+        task.add_done_callback(report_end)
         self._tasks.append(task)
+        return task
 
 
 def _searcher(settings: Settings) -> Searcher:
@@ -198,8 +227,3 @@ def _spare_the_collector() -> None:
 
 def _silence(reflector: Reflector) -> float:
     return reflector.silence_seconds
-
-
-def _report_end(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()):
-        logger.critical("%s has ended: the operator can't go on", task.get_name(), exc_info=error)

@@ -4,6 +4,8 @@ Only handlers that write nothing: job operators overwrite the objects they own, 
 fight. Handlers return nothing, since Kopf would write that to the object's status.
 """
 
+import os
+import signal
 from typing import Any
 
 import kopf
@@ -41,7 +43,8 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     settings.queueing.idle_timeout = 1.0
     try:
         app = App(load_settings())
-        await app.start()
+        # Whoever runs the operator starts it again; half of one would look alive and decide nothing.
+        await app.start(on_death=lambda: os.kill(os.getpid(), signal.SIGTERM))
     except (SettingsError, CredentialsError, OSError) as error:
         raise kopf.PermanentError(str(error)) from error
     memo.app = app

@@ -4,6 +4,7 @@ An unknown or invalid option stops the start with the option named: a scheduler 
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +16,8 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from allaboard.model.gang import Objective
 
 CONFIG_VARIABLE = "ALLABOARD_CONFIG"
+
+_SERVICE_LINK = re.compile(r"ALLABOARD(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)")
 
 _Names = Annotated[tuple[str, ...], NoDecode]
 _Port = Annotated[int, Field(ge=0, le=65535)]
@@ -112,11 +115,13 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
 
     Raises ``SettingsError`` that names each offending option.
     """
+    # Kubernetes sets variables for each Service, so that one named "allaboard" must not look like a mistake.
     unknown = sorted(
         name
         for name in os.environ
         if name.startswith("ALLABOARD_")
         and name != CONFIG_VARIABLE
+        and not _SERVICE_LINK.fullmatch(name)
         and name.removeprefix("ALLABOARD_").split("__")[0].lower() not in Settings.model_fields
     )
     if unknown:

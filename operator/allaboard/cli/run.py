@@ -1,5 +1,6 @@
 """``allaboard run``: the operator, configured by flags instead of Kopf's command line."""
 
+import asyncio
 import json
 import logging
 import os
@@ -8,6 +9,7 @@ from typing import Any
 
 import click
 
+from allaboard.cluster.client import CredentialsError, load_credentials
 from allaboard.model.gang import Objective
 from allaboard.settings import CONFIG_VARIABLE, SettingsError, load_settings
 
@@ -60,6 +62,11 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
     try:
         settings = load_settings()
     except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+
+    try:
+        asyncio.run(load_credentials())
+    except CredentialsError as error:
         raise click.UsageError(str(error)) from error
 
     import kopf

@@ -14,7 +14,7 @@ from typing import Any
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.model.pod import OPTION_PREFIX, Pod
+from allaboard.model.pod import OPTION_PREFIX, Pod, pod_from
 
 STAMP = f"{OPTION_PREFIX}transaction"
 """Annotation that names the transaction a pod was bound by: ``<id>/<minMember at that commit>``."""
@@ -136,6 +136,8 @@ class Binder:
             return BindReply(Result.GONE, conflict.message), ""
         if current["spec"].get("nodeName"):
             return _bound_reply(current, node_name, stamp, conflict.message), ""
+        if not _is_as_planned(pod, pod_from(current)):
+            return BindReply(Result.GONE, f"pod {pod.key} has changed since it was planned"), ""
         return None, str(current["metadata"]["resourceVersion"])
 
     async def _after_silence(self, pod: Pod, node_name: str, stamp: str, error: ApiError) -> BindReply:
@@ -186,8 +188,16 @@ def _bound_reply(current: dict[str, Any], node_name: str, stamp: str, message: s
     return BindReply(Result.ELSEWHERE, message)
 
 
+def _is_as_planned(planned: Pod, now: Pod) -> bool:
+    """Whether a pod that was touched is still what the plan was made for."""
+    fields = ("labels", "scheduler_name", "phase", "is_gated", "malformed")
+    return all(getattr(planned, field) == getattr(now, field) for field in fields) and planned.spec.requests == now.spec.requests
+
+
 def _classified(error: ApiError) -> BindReply:
-    return BindReply(Result.GONE if error.status == 404 else Result.REFUSED, error.message)
+    if error.status in (400, 403, 422):
+        return BindReply(Result.REFUSED, error.message)
+    return BindReply(Result.GONE if error.status == 404 else Result.UNANSWERED, error.message)
 
 
 def _path(pod: Pod) -> str:

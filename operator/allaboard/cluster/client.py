@@ -42,8 +42,8 @@ class ApiError(Exception):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same request may succeed later, or may even have succeeded: no answer, 429 or a server error."""
-        return self.status in (0, 429) or self.status >= 500
+        """Whether the same request may succeed later, or may even have succeeded: no answer, an expired token, 429, a server error."""
+        return self.status in (0, 401, 429) or self.status >= 500
 
 
 async def load_credentials() -> Configuration:
@@ -53,14 +53,14 @@ async def load_credentials() -> Configuration:
         kube_config.load_incluster_config(client_configuration=configuration)
         return configuration
     except kube_config.ConfigException as in_cluster:
+        path = os.environ.get("KUBECONFIG") or "~/.kube/config"
         try:
             # Read anew, since the client remembers the variable as it was when it was imported.
-            await kube_config.load_kube_config(
-                config_file=os.environ.get("KUBECONFIG") or "~/.kube/config", client_configuration=configuration, persist_config=False
-            )
-        except (kube_config.ConfigException, OSError) as local:
+            await kube_config.load_kube_config(config_file=path, client_configuration=configuration, persist_config=False)
+        except Exception as local:  # whatever a malformed file, or a credential plug-in, makes the loader raise
+            problem = " ".join(str(local).split())
             raise CredentialsError(
-                f"no cluster to connect to: not in a pod ({in_cluster}), and the kubeconfig can't be used ({local}); "
+                f"no cluster to connect to: not in a pod ({in_cluster}), and kubeconfig {path} can't be used ({problem}); "
                 "set KUBECONFIG, or start `allaboard sandbox` and use the line it prints"
             ) from local
     return configuration
@@ -124,6 +124,7 @@ class ApiServer:
                 params=query,
                 data=None if body is None else json.dumps(body, separators=(",", ":")),
                 headers=await self._headers(content_type),
+                proxy=self.configuration.proxy,
                 timeout=self._timeout,
             ) as response:
                 payload = await response.read()
@@ -139,7 +140,11 @@ class ApiServer:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.total, sock_read=silence_seconds)
         try:
             async with self._session().get(
-                self._url(path), params=query, headers=await self._headers("application/json"), timeout=timeout
+                self._url(path),
+                params=query,
+                headers=await self._headers("application/json"),
+                proxy=self.configuration.proxy,
+                timeout=timeout,
             ) as response:
                 if response.status >= 400:
                     raise _api_error(response, await response.read())
@@ -160,7 +165,12 @@ class ApiServer:
     async def _headers(self, content_type: str) -> dict[str, str]:
         headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": "allaboard"}
         # auth_settings() also refreshes a token that is about to expire.
-        for setting in (await self.configuration.auth_settings()).values():
+        try:
+            settings = await self.configuration.auth_settings()
+        except Exception as error:
+            # Whatever a credential plug-in raises: an empty token file, a failed exec, an identity provider that is down.
+            raise ApiError(0, "Unauthenticated", f"no credentials for the API server: {error}") from error
+        for setting in settings.values():
             if setting["value"]:
                 headers[setting["key"]] = setting["value"]
         return headers

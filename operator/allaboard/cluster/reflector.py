@@ -23,6 +23,7 @@ Projected = TypeVar("Projected", contravariant=True)
 _PAGE_SIZE = 250
 _WATCH_SECONDS = (240, 360)  # spread, so that watches don't all end together
 _SILENCE_SECONDS = 90.0  # bookmarks come once a minute: a longer silence is a dead connection
+_SHORT_SECONDS = 1.0  # a watch that ends sooner, with nothing said, was turned away
 _BACKOFF_SECONDS = (0.5, 30.0)
 _SLICE_SECONDS = 0.02  # work at a stretch before the event loop gets its turn
 _GONE = 410
@@ -68,6 +69,7 @@ class Reflector:
         self._sleep = sleep
         self._heard = clock()
         self._failures = 0
+        self._version: str | None = None
 
     @property
     def silence_seconds(self) -> float:
@@ -76,24 +78,25 @@ class Reflector:
 
     async def run(self) -> None:
         """List and watch until cancelled. Every failure is logged and answered by trying again, more slowly each time."""
-        version: str | None = None
         while True:
             try:
-                if version is None:
-                    version = await self._list()
-                version = await self._watch(version)
+                if self._version is None:
+                    self._version = await self._list()
+                if not await self._watch(self._version):
+                    await self._back_off("the watch ended before it had begun")
             except ExpiredError:
                 logger.info("%s: the watch has expired, listing anew", self.path)
-                version = None
+                self._version = None
             except ApiError as error:
+                # A watch that breaks off goes on from the last event taken: replaying older ones would turn the clock back.
                 if error.status == _GONE:
-                    version = None
-                await self._back_off(error)
+                    self._version = None
+                await self._back_off(str(error))
             except Exception as error:
                 # A bug or an answer nobody has thought of must not end the watch: the truth is listed again.
                 logger.exception("%s: the watch failed, listing anew", self.path)
-                version = None
-                await self._back_off(error)
+                self._version = None
+                await self._back_off(str(error))
 
     async def _list(self) -> str:
         seen: set[str] = set()
@@ -120,8 +123,8 @@ class Reflector:
                 await asyncio.sleep(0)
                 started = self._clock()
 
-    async def _watch(self, version: str) -> str:
-        """Follow changes from ``version`` until the server ends the watch; returns the version to go on from."""
+    async def _watch(self, version: str) -> bool:
+        """Follow changes from ``version`` until the server ends the watch; returns whether it was worth opening."""
         query = {
             "watch": "1",
             "resourceVersion": version,
@@ -129,15 +132,17 @@ class Reflector:
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # jitter
         }
         async with self._server.stream(self.path, query, _SILENCE_SECONDS) as lines:
-            started = self._clock()
+            began = started = self._clock()
+            heard = 0
             async for line in lines:
-                version = self._apply(json.loads(line)) or version
+                self._version = self._apply(json.loads(line)) or self._version
+                heard += 1
                 now = self._heard = self._clock()
                 self._failures = 0
                 if now - started > _SLICE_SECONDS:
                     await asyncio.sleep(0)
                     started = self._clock()
-        return version
+        return heard > 0 or self._clock() - began > _SHORT_SECONDS
 
     def _apply(self, event: dict[str, Any]) -> str:
         """Take one watch event and return the version it brings the store to."""
@@ -161,11 +166,11 @@ class Reflector:
             return
         self._store.upsert(key, record)
 
-    async def _back_off(self, error: Exception) -> None:
+    async def _back_off(self, problem: str) -> None:
         first, longest = _BACKOFF_SECONDS
         pause = min(longest, first * 2**self._failures) * random.uniform(0.5, 1.0)  # jitter
         self._failures += 1
-        logger.warning("%s: %s; trying again in %.1f s", self.path, error, pause)
+        logger.warning("%s: %s; trying again in %.1f s", self.path, problem, pause)
         await self._sleep(pause)
 
 

@@ -5,7 +5,7 @@ there are. A pod is charged once, to the node it is bound to or, before that is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ class ClusterView:
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, tuple[str, SchedulingSpec]] = {}
         self._usage = _Usage()
-        self._repelling: dict[tuple[str, PodTerm], Counter[str]] = {}
+        # By a label that pods must have to be kept away (None where a term names none), so that few terms are tried on each pod.
+        self._repelling: dict[tuple[str, str] | None, dict[tuple[str, PodTerm], Counter[str]]] = {}
         self._ordered: tuple[Node, ...] | None = None
         self._order = np.zeros(0, dtype=np.intp)
         self._pod_listeners: list[PodListener] = []
@@ -67,7 +68,8 @@ class ClusterView:
         if old == node:
             return
         self._nodes[node.name] = node
-        self._usage.offer(node.name, node.allocatable)
+        if self._usage.offer(node.name, node.allocatable):
+            self._usage.recount(filter(None, map(self._seat, self._pods.values())))
         self._ordered = None
         for listener in self._node_listeners:
             listener(old, node)
@@ -135,10 +137,11 @@ class ClusterView:
             return ()
         pod_labels = dict(pod.labels)
         domains: dict[str, set[str]] = {}
-        for (namespace, term), holders in self._repelling.items():
-            if term.matches(namespace, pod.namespace, pod_labels):
-                names = (self._nodes[name].labels.get(term.topology_key) for name in holders if name in self._nodes)
-                domains.setdefault(term.topology_key, set()).update(filter(None, names))
+        for anchor in (None, *pod.labels):
+            for (namespace, term), holders in self._repelling.get(anchor, {}).items():
+                if term.matches(namespace, pod.namespace, pod_labels):
+                    names = (self._nodes[name].labels.get(term.topology_key) for name in holders if name in self._nodes)
+                    domains.setdefault(term.topology_key, set()).update(filter(None, names))
         return tuple(
             (NodeSelectorTerm(expressions=(Requirement(key, "NotIn", tuple(sorted(values))),)),)
             for key, values in sorted(domains.items())
@@ -156,19 +159,22 @@ class ClusterView:
         if seat := self._seat(pod):
             self._usage.add(*seat)
             for term in seat[1].repels:
-                self._repelling.setdefault((pod.namespace, term), Counter())[seat[0]] += 1
+                self._repelling.setdefault(term.anchor, {}).setdefault((pod.namespace, term), Counter())[seat[0]] += 1
 
     def _discharge(self, pod: Pod | None) -> None:
         if pod is not None and (seat := self._seat(pod)):
             node_name, spec = seat
             self._usage.subtract(node_name, spec)
             for term in spec.repels:
-                holders = self._repelling[pod.namespace, term]
+                anchored = self._repelling[term.anchor]
+                holders = anchored[pod.namespace, term]
                 holders[node_name] -= 1
                 if not holders[node_name]:
                     del holders[node_name]
                 if not holders:
-                    del self._repelling[pod.namespace, term]
+                    del anchored[pod.namespace, term]
+                if not anchored:
+                    del self._repelling[term.anchor]
             if node_name not in self._nodes:
                 self._usage.release(node_name)
 
@@ -177,7 +183,10 @@ class ClusterView:
 
 
 class _Usage:
-    """Allocatable and used amounts of all nodes: one row a node, one column a resource, both added as they appear."""
+    """Allocatable and used amounts of all nodes: one row a node, one column a resource that a node has offered.
+
+    What pods use of a resource that no node offers isn't counted: any tenant can make up names, and there is none of it anyway.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
@@ -204,10 +213,19 @@ class _Usage:
             self._ports.pop(row, None)
             self._vacant.append(row)
 
-    def offer(self, node_name: str, allocatable: Requests) -> None:
-        row, columns = self.row(node_name), self._columns_of(allocatable)
+    def offer(self, node_name: str, allocatable: Requests) -> bool:
+        """Set what a node has; returns whether a resource has appeared that nobody had offered, so that its use must be counted."""
+        row, known = self.row(node_name), len(self._columns)
+        columns = [self._column(resource) for resource, _ in allocatable]
         self._allocatable[row] = 0
         self._allocatable[row, columns] = [amount for _, amount in allocatable]
+        return len(self._columns) > known
+
+    def recount(self, seats: Iterable[tuple[str, SchedulingSpec]]) -> None:
+        """Count the use of every resource anew."""
+        self._used[:] = 0
+        for node_name, spec in seats:
+            self._change(node_name, spec, +1)
 
     def add(self, node_name: str, spec: SchedulingSpec) -> None:
         row = self._change(node_name, spec, +1)
@@ -222,10 +240,10 @@ class _Usage:
             self._ports[row] = +ports
 
     def _change(self, node_name: str, spec: SchedulingSpec, sign: int) -> int:
-        # Finding the columns may replace the arrays, so it comes first.
-        row, columns = self.row(node_name), self._columns_of(spec.requests)
-        for column, (_, amount) in zip(columns, spec.requests, strict=True):
-            self._used[row, column] += sign * amount
+        row = self.row(node_name)
+        for resource, amount in spec.requests:
+            if (column := self._columns.get(resource)) is not None:
+                self._used[row, column] += sign * amount
         return row
 
     def snapshot(self, nodes: tuple[Node, ...], order: NDArray[np.intp]) -> Snapshot:
@@ -240,9 +258,6 @@ class _Usage:
             used=used,
             host_ports={positions[row]: frozenset(ports) for row, ports in self._ports.items() if ports and row in positions},
         )
-
-    def _columns_of(self, requests: Requests) -> list[int]:
-        return [self._column(resource) for resource, _ in requests]
 
     def _column(self, resource: str) -> int:
         column = self._columns.setdefault(resource, len(self._columns))

@@ -17,7 +17,7 @@ PAIR_PREFIXES = ("pod-group.scheduling.sigs.k8s.io", "pod-group.scheduling.x-k8s
 MIN_AVAILABLE_LABEL = f"{PAIR_PREFIXES[0]}/min-available"
 
 _MAX_MIN_AVAILABLE = 2**31 - 1
-_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # RFC 1123 subdomain
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def object_name(value: str) -> str:
     """``value`` as the name of an object: itself if it is one, else lower-cased and cleaned, with a hash so that none collide."""
     if _OBJECT_NAME.fullmatch(value):
         return value
-    cleaned = re.sub(r"[^a-z0-9.]+", "-", value.lower()).strip("-.")
+    cleaned = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")
     digest = hashlib.sha256(value.encode()).hexdigest()[:6]
     return f"{cleaned}-{digest}" if cleaned else f"gang-{digest}"
 

@@ -21,7 +21,8 @@ class Phase(StrEnum):
 def phase_of(gang: Gang) -> Phase:
     """How far the gang has come."""
     running = sum(1 for pod in gang.members if pod.phase == "Running" and not pod.is_terminating)
-    succeeded = sum(1 for pod in gang.members if pod.phase == "Succeeded")
+    # While anybody lives, those who ended in an earlier run of the job don't count.
+    succeeded = gang.succeeded if gang.alive else sum(1 for pod in gang.members if pod.phase == "Succeeded")
     failed = sum(1 for pod in gang.members if pod.phase == "Failed")
     if succeeded >= gang.min_member:
         return Phase.FINISHED

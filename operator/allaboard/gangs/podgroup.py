@@ -20,12 +20,14 @@ OURS = "allaboard"
 class PodGroup:
     """One PodGroup. ``min_member`` is at least 1; ``timeout_seconds`` is 0 when the default applies.
 
+    ``version`` orders what is heard of it by several ways (watch, lists, replies): resourceVersions grow, also over a deletion.
     ``is_ours`` tells the objects we made from labels: there the labels are right and the object follows. ``malformed`` is set when
     a field can't be used; the gang is then held.
     """
 
     key: GangKey
     uid: str
+    version: int
     min_member: int
     timeout_seconds: int
     created: float
@@ -61,6 +63,7 @@ def pod_group_from(raw: RawObject) -> PodGroup:
     return PodGroup(
         key=key,
         uid=text(metadata, "uid", path="metadata."),
+        version=version_of(raw),
         min_member=minimum,
         timeout_seconds=timeout,
         created=parse_time(text(metadata, "creationTimestamp", path="metadata.")),
@@ -70,6 +73,12 @@ def pod_group_from(raw: RawObject) -> PodGroup:
         status=mapping(raw, "status"),
         malformed=malformed,
     )
+
+
+def version_of(raw: RawObject) -> int:
+    """The resourceVersion of an object or a list as a number; 0 when it is none."""
+    version = mapping(raw, "metadata").get("resourceVersion")
+    return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
 def owner_references(members: Sequence[Pod]) -> list[dict[str, object]]:

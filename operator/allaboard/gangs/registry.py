@@ -43,7 +43,7 @@ class GangRegistry:
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether we are the scheduler of ``pod``."""
-        return pod.scheduler_name in self._scheduler_names and (not self._namespaces or pod.namespace in self._namespaces)
+        return pod.scheduler_name in self._scheduler_names and self._covers(pod.namespace)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Take a change of a pod; ``None`` stands for absence."""
@@ -65,8 +65,10 @@ class GangRegistry:
             self._notify(membership.key)
 
     def observe_group(self, group: PodGroup) -> None:
-        """Take the newest state of a PodGroup."""
+        """Take a state of a PodGroup, unless a newer one is known."""
         old = self._groups.get(group.key)
+        if (old and group.version < old.version) or not self._covers(group.key.namespace):
+            return
         self._groups[group.key] = group
         if old is None or (old.uid, old.min_member, old.timeout_seconds, old.options, old.malformed) != (
             group.uid,
@@ -77,9 +79,11 @@ class GangRegistry:
         ):
             self._notify(group.key)
 
-    def forget_group(self, key: GangKey) -> None:
-        """Take the deletion of a PodGroup."""
-        if self._groups.pop(key, None) is not None:
+    def forget_group(self, key: GangKey, version: int) -> None:
+        """Take that a PodGroup wasn't there any more at ``version``; one that is newer has been made since."""
+        group = self._groups.get(key)
+        if group is not None and group.version <= version:
+            del self._groups[key]
             self._notify(key)
 
     def group(self, key: GangKey) -> PodGroup | None:
@@ -93,6 +97,10 @@ class GangRegistry:
     def gangs(self) -> Iterator[Gang]:
         """All gangs with members or a PodGroup, as they stand."""
         return filter(None, map(self.gang, self._members.keys() | self._groups.keys()))
+
+    def knows(self, key: GangKey) -> bool:
+        """Whether anything names the gang."""
+        return key in self._members or key in self._groups
 
     def key_of(self, pod: Pod) -> GangKey | None:
         """The gang of a pod of ours."""
@@ -162,7 +170,11 @@ class GangRegistry:
 
     def _objective(self, group: PodGroup | None, members: list[Pod]) -> tuple[Objective, Hold | None]:
         """What the pods' templates ask for, else the PodGroup, else the default."""
-        stated = [(pod, value) for pod in members if not pod.is_terminal and (value := pod.option("objective")) is not None]
+        stated = [
+            (pod, value)
+            for pod in members
+            if not (pod.is_terminal or pod.is_terminating) and (value := pod.option("objective")) is not None
+        ]
         for pod, value in stated:
             if value not in set(Objective):
                 return self._defaults.objective, Hold("InvalidAnnotation", f"pod {pod.name}: {_bad_objective(value)}", pod, _OBJECTIVE)
@@ -174,6 +186,9 @@ class GangRegistry:
         if value not in set(Objective):
             return self._defaults.objective, Hold("InvalidAnnotation", f"podgroup {group.key}: {_bad_objective(value)}", field=_OBJECTIVE)
         return Objective(value), None
+
+    def _covers(self, namespace: str) -> bool:
+        return not self._namespaces or namespace in self._namespaces
 
     def _notify(self, key: GangKey) -> None:
         for listener in self._listeners:

@@ -78,9 +78,9 @@ class Gang:
 
     @property
     def succeeded(self) -> int:
-        """Members that have succeeded in the run that is going on: those that share a controller with a living member."""
-        runs = {pod.owner.uid for pod in self.alive if pod.owner}
-        return sum(1 for pod in self.members if pod.phase == "Succeeded" and pod.owner and pod.owner.uid in runs)
+        """Members that have succeeded in the run that is going on: those that share a controller, or the lack of one, with a living one."""
+        runs = {_run_of(pod) for pod in self.alive}
+        return sum(1 for pod in self.members if pod.phase == "Succeeded" and _run_of(pod) in runs)
 
     @property
     def quorum(self) -> int:
@@ -106,3 +106,7 @@ class Gang:
     def is_open(self) -> bool:
         """Whether some members are bound and others, that it needs, are not."""
         return bool(self.bound) and self.missing > 0
+
+
+def _run_of(pod: Pod) -> str:
+    return pod.owner.uid if pod.owner else ""

@@ -44,6 +44,14 @@ class PodTerm:
     namespaces: tuple[str, ...] = ()
     in_any_namespace: bool = False
 
+    @property
+    def anchor(self) -> tuple[str, str] | None:
+        """A label that every pod it matches must have, ``None`` when it requires no single one."""
+        for expression in self.expressions:
+            if expression.operator == "In" and len(expression.values) == 1:
+                return expression.key, expression.values[0]
+        return None
+
     def matches(self, holder_namespace: str, namespace: str, pod_labels: Mapping[str, str]) -> bool:
         """Whether a pod of ``namespace`` with ``pod_labels`` is kept away by a holder in ``holder_namespace``."""
         if not self.in_any_namespace and namespace not in (self.namespaces or (holder_namespace,)):

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from functools import partial
 from uuid import uuid4
 
-from allaboard.cluster.client import ApiServer
+from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.model.pod import Pod
 from allaboard.report.words import event_note
 from allaboard.report.writer import Writer
+
+_Key = tuple[str, str, str]
 
 _REMEMBERED = 10_000
 _REPEAT_SECONDS = 60.0
@@ -59,7 +61,7 @@ class EventRecorder:
         self._instance = instance
         self._clock = clock
         self._now = now
-        self._series: OrderedDict[tuple[str, str, str], _Series] = OrderedDict()
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
 
     def normal(self, about: ObjectReference, reason: str, action: str, note: str) -> None:
         """Something went as it should."""
@@ -82,9 +84,9 @@ class EventRecorder:
                 return
             series.posted = self._clock()
             body: dict[str, object] = {"series": {"count": series.count, "lastObservedTime": stamp}}
-            self._writer.put(f"event {series.name}", partial(self._server.patch, f"{path}/{series.name}", body))
+            self._writer.put(f"event {series.name} again", partial(self._repeat, key, f"{path}/{series.name}", body))
             return
-        name = f"{about.name[:230]}.{uuid4().hex[:16]}"
+        name = f"{about.name[:230].rstrip('.-')}.{uuid4().hex[:16]}"
         self._series[key] = _Series(name, 1, self._clock())
         if len(self._series) > _REMEMBERED:
             self._series.popitem(last=False)
@@ -107,4 +109,21 @@ class EventRecorder:
                 "uid": about.uid,
             },
         }
-        self._writer.put(f"event {name}", partial(self._server.post, path, event))
+        self._writer.put(f"event {name}", partial(self._create, key, path, event))
+
+    async def _create(self, key: _Key, path: str, event: dict[str, object]) -> None:
+        try:
+            await self._server.post(path, event)
+        except ApiError as error:
+            if not error.is_transient:
+                self._series.pop(key, None)
+            raise
+
+    async def _repeat(self, key: _Key, path: str, body: dict[str, object]) -> None:
+        """Count a repeat; when the event isn't there (never created, or expired), the next repeat makes a new one."""
+        try:
+            await self._server.patch(path, body)
+        except ApiError as error:
+            if error.status == 404:
+                self._series.pop(key, None)
+            raise

@@ -1,6 +1,8 @@
 """Tells everybody what came of an attempt: pods by events and conditions, the PodGroup by its status, operators by log and metrics."""
 
+import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +18,7 @@ from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
 from allaboard.report.writer import Writer
 from allaboard.scheduling.podgroups import PodGroupKeeper, utc_now
-from allaboard.scheduling.transaction import Seat
+from allaboard.scheduling.transaction import Committed
 
 decisions = logging.getLogger("allaboard.decisions")
 
@@ -31,25 +33,28 @@ class Announcer:
         keeper: PodGroupKeeper,
         writer: Writer,
         metrics: Metrics,
-        now: Callable[[], float],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._server = server
         self._events = events
         self._keeper = keeper
         self._writer = writer
         self._metrics = metrics
+        self._clock = clock
         self._now = now
         self._unscheduled: dict[str, str] = {}
-        self._quorum_since: dict[GangKey, float] = {}
+        self._quorum_since: dict[GangKey, tuple[float, float]] = {}  # on the clock, and as a time
         self._timed_out: set[GangKey] = set()
 
     def waiting_since(self, gang: Gang) -> float:
-        """When the gang's quorum was first there, seconds since the epoch; now, if that is news."""
-        return self._quorum_since.setdefault(gang.key, self._now())
+        """When the gang's present wait for seats began, on the clock; now, if that is news."""
+        return self._quorum_since.setdefault(gang.key, (self._clock(), self._now()))[0]
 
     def seconds_left(self, gang: Gang) -> float:
         """How long the gang may still wait for its seats; 0 or less once it has timed out."""
-        return self.waiting_since(gang) + gang.timeout_seconds - self._now()
+        return self.waiting_since(gang) + gang.timeout_seconds - self._clock()
 
     def has_timed_out(self, gang: Gang) -> bool:
         """Whether the gang has waited longer for its seats than it asked to."""
@@ -57,7 +62,7 @@ class Announcer:
 
     def members_missing(self, gang: Gang, message: str) -> None:
         """The gang waits for pods that don't exist yet."""
-        self._quorum_since.pop(gang.key, None)
+        self._end_wait(gang)
         self._say(gang, Verdict.WAITING, message)
 
     def held(self, gang: Gang, reason: str, message: str, offender: Pod | None) -> None:
@@ -92,28 +97,31 @@ class Announcer:
         """The attempt itself failed: a worker died, the API server refused a bind."""
         for pod in gang.candidates:
             self._unschedulable(pod, message, "SchedulerError")
-        self._time_out_if_due(gang, message)
-        self._say(gang, Verdict.PARTIAL if gang.is_open else Verdict.ERROR, message)
+        if gang.missing:
+            self._time_out_if_due(gang, message)
+            self._say(gang, Verdict.PARTIAL if gang.is_open else Verdict.ERROR, message)
         self._count("error", len(gang.candidates), seconds)
         self._log(gang, "failed", None, seconds, message)
 
-    def bound(self, gang: Gang, seats: Iterable[Seat], missing: int, report: SearchReport, seconds: float, message: str) -> None:
-        """Members were bound; the gang is whole unless some are still ``missing``."""
-        seated = list(seats)
-        for seat in seated:
+    def bound(self, gang: Gang, outcome: Committed, report: SearchReport, seconds: float) -> None:
+        """Members were bound; the gang is whole unless some are still missing."""
+        for seat in outcome.bound:
             note = f"Successfully assigned {seat.pod.key} to {seat.node_name}"
             self._events.normal(ObjectReference.of_pod(seat.pod), "Scheduled", "Binding", note)
             self._unscheduled.pop(seat.pod.uid, None)
-        self._count("error" if missing else "scheduled", len(seated), seconds)
-        total = len(gang.bound) + len(seated)
-        if missing:
-            text = f"{total} of {gang.quorum} members bound, {missing} missing: {message}"
+        for seat, reply in (*outcome.failed, *outcome.dropped):
+            self._unschedulable(seat.pod, f"can't be bound to {seat.node_name}: {reply.message or reply.result}", "SchedulerError")
+        self._count("error" if outcome.missing else "scheduled", len(outcome.bound), seconds)
+        total = len(gang.bound) + len(outcome.bound)
+        if outcome.missing:
+            text = f"{total} of {gang.quorum} members bound, {outcome.missing} missing: {outcome.message}"
             self._say(gang, Verdict.PARTIAL, text)
             self._log(gang, "open", report, seconds, text)
             return
-        self._metrics.gang_latency.observe(self._now() - self.waiting_since(gang))
+        if gang.missing:
+            self._metrics.gang_latency.observe(self._clock() - self.waiting_since(gang))
         self._say(gang, Verdict.SCHEDULED, f"{total} members bound")
-        self._timed_out.discard(gang.key)
+        self._end_wait(gang)
         self._log(gang, "bound", report, seconds, "")
 
     def undone(self, gang: Gang, released: Iterable[Pod], message: str) -> None:
@@ -128,11 +136,18 @@ class Announcer:
         self._log(gang, "undone", None, 0.0, text)
 
     def unchanged(self, gang: Gang) -> None:
-        """Nothing to decide; the PodGroup's counts may have changed."""
-        if gang.bound and gang.is_whole and self._keeper.opinion(gang.key) is None:
-            self._say(gang, Verdict.SCHEDULED, f"{len(gang.bound)} members bound")
-        else:
-            self._keeper.tell(gang)
+        """Nothing to decide; the PodGroup's counts, or what was last said, may not be so any more."""
+        before = self._keeper.opinion(gang.key)
+        if gang.is_whole and gang.bound:
+            message = f"{len(gang.bound)} members bound"
+            if before is None or before.verdict is not Verdict.SCHEDULED or before.message != message:
+                self._say(gang, Verdict.SCHEDULED, message)
+                self._end_wait(gang)
+                return
+        elif before is None and gang.members:
+            self._say(gang, Verdict.SCHEDULED, "all members have ended")
+            return
+        self._keeper.tell(gang)
 
     def forget_gang(self, key: GangKey) -> None:
         """The gang is gone."""
@@ -144,8 +159,13 @@ class Announcer:
         """The pod is gone."""
         self._unscheduled.pop(pod.uid, None)
 
+    def _end_wait(self, gang: Gang) -> None:
+        """The gang is whole, or lacks members: a later wait for seats is counted from its own beginning."""
+        self._quorum_since.pop(gang.key, None)
+        self._timed_out.discard(gang.key)
+
     def _say(self, gang: Gang, verdict: Verdict, message: str) -> None:
-        started = self._quorum_since.get(gang.key)
+        _, started = self._quorum_since.get(gang.key, (0.0, None))
         opinion = Opinion(
             verdict,
             message,
@@ -221,5 +241,6 @@ def _rfc3339(seconds: float) -> str:
 
 
 def _quoted(value: object) -> str:
+    """``value`` on one line, in quotes when it isn't one word: parts of it may be a tenant's or a webhook's."""
     text = str(value)
-    return f'"{text}"' if " " in text else text
+    return text if text.isprintable() and not set(text) & {" ", '"'} else json.dumps(text, ensure_ascii=False)

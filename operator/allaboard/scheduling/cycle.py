@@ -8,7 +8,8 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from allaboard.cluster.bind import Binder
@@ -22,15 +23,16 @@ from allaboard.placement import NodeFilters, Plan, build_problem
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
-from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks
-from allaboard.scheduling.transaction import DryRun, Refused, Transaction, begin, undo
+from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of
+from allaboard.scheduling.transaction import Committed, DryRun, Refused, Transaction, begin, undo
 from allaboard.scheduling.workers import Searcher, SearchError
 
 logger = logging.getLogger(__name__)
 
 _FORWARD_SECONDS = 5.0  # how long an open gang may wait for its missing members before it is undone
 _RETRY_SECONDS = 0.5
-_NOT_FOUND_GRACE_ATTEMPTS = 1  # a PodGroup is often made just after its pods
+_PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
+_STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
 
 
 @dataclass(slots=True)
@@ -58,17 +60,26 @@ class Scheduler:
     batch_window: float = 0.02
     clock: Callable[[], float] = time.monotonic
     _filters: NodeFilters = field(default_factory=NodeFilters)
-    _committing: dict[GangKey, asyncio.Task[None]] = field(default_factory=dict)
+    _under_way: dict[GangKey, asyncio.Task[None]] = field(default_factory=dict)
     _missed: set[GangKey] = field(default_factory=set)
-    _opened: dict[GangKey, float] = field(default_factory=dict)
+    _opened: dict[GangKey, float] = field(default_factory=dict)  # left half bound by us, and until when they may be finished
+    _kept_open: set[GangKey] = field(default_factory=set)  # half bound, and nothing of them may be released
     _undone: set[GangKey] = field(default_factory=set)
+    _without_group: set[GangKey] = field(default_factory=set)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod has changed: seats it no longer takes may be what others wait for."""
-        if old is not None and new is None:
+        if old is None:
+            return
+        if new is None:
             self.announcer.forget_pod(old)
-        if old is not None and old.is_bound and (new is None or not new.is_bound or new.uid != old.uid):
+        if not old.is_bound:
+            return
+        if new is None or not new.is_bound or new.uid != old.uid:
             self.queue.wake(resource for resource, _ in old.spec.requests)
+        elif new.spec.requests != old.spec.requests:
+            keeps = dict(new.spec.requests)
+            self.queue.wake(resource for resource, amount in old.spec.requests if keeps.get(resource, 0) < amount)
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
         """A node has come, gone or changed."""
@@ -79,6 +90,11 @@ class Scheduler:
         """A claim or a volume has changed."""
         self.queue.wake()
 
+    def order(self, key: GangKey) -> Order:
+        """The place of a gang in the queue: those we left half bound come first."""
+        gang = self.registry.gang(key)
+        return order_of(gang, is_first=key in self._opened) if gang else (False, 0, 0.0, key)
+
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
         try:
@@ -88,62 +104,68 @@ class Scheduler:
                 await asyncio.sleep(self.batch_window)
                 await self.cycle()
         finally:
-            for task in self._committing.values():
+            # Cut off in the middle, a transaction would leave its gang half bound.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self.settled()
+            for task in self._under_way.values():
                 task.cancel()
-            await asyncio.gather(*self._committing.values(), return_exceptions=True)
 
     async def cycle(self) -> None:
         """Bring every gang that is due to a decision, the first in queue order first."""
         while (key := self.queue.pop()) is not None:
-            if key in self._committing:
+            if key in self._under_way:
                 self._missed.add(key)  # looked at again when its transaction ends
                 continue
             try:
                 await self.attempt(key)
             except Exception:
-                logger.exception("gang %s: the attempt failed by a defect; other gangs go on", key)
-                self.queue.fail(key, ANYTHING, seen=self.queue.changes)
+                self._survive(key)
             await asyncio.sleep(0)
 
     async def settled(self) -> None:
         """Wait until no transaction is under way."""
-        while self._committing:
-            await asyncio.gather(*self._committing.values(), return_exceptions=True)
+        while self._under_way:
+            await asyncio.wait(self._under_way.values())
 
     async def attempt(self, key: GangKey) -> None:
         """One gang, from what is known of it to a decision."""
-        # 1. Who is it, and may it be scheduled at all?
+        # 1. Who is it?
         gang = self._gang(key)
         if gang is None:
             self._forget(key)
             return
-        attempt = _Attempt(gang, self.clock(), self.queue.changes)
-        if gang.hold:
-            self._hold(attempt, gang.hold)
-            return
-        # 2. Is there anything to do?
         if any(self.view.is_assumed(pod) for pod in gang.candidates):
             return  # just bound; the watch is about to say so, and rings again
-        if not gang.candidates and gang.is_whole:
+        attempt = _Attempt(gang, self.clock(), self.queue.changes)
+        # 2. What we have left half bound, and could not finish, is undone before anything else.
+        if self._is_overdue(gang):
+            text = f"{gang.missing} missing members could not be bound within {_FORWARD_SECONDS:g} s"
+            self._beside(key, self._undo(gang, gang.bound, text))
+            return
+        # 3. May it be scheduled, and is there anything to do?
+        if gang.hold and (gang.candidates or gang.is_open):
+            self._hold(attempt, gang.hold)
+            return
+        if not gang.candidates and (gang.is_whole or not gang.alive):
             self._rest(gang)
             return
-        if await self._undo_if_due(gang):
-            return
         if len(gang.candidates) < gang.missing:
-            self._await_members(attempt)
+            self._await_members(gang)
             return
-        # 3. Where could everybody go?
-        self.announcer.waiting_since(gang)
+        # 4. Where could everybody go?
+        if gang.missing:
+            self.announcer.waiting_since(gang)
         try:
             plan = await self._search(gang)
         except SearchError as error:
             self._fail(attempt, str(error))
             return
-        # 4. Nowhere: say why, and wait for what was lacking.
+        # 5. Nowhere: say why, and wait for what was lacking.
         if not plan.feasible:
-            await self._refuse(attempt, plan)
+            self._refuse(attempt, plan)
             return
-        # 5. Promise the seats, unless the world has moved on meanwhile.
+        # 6. Promise the seats, unless the world has moved on meanwhile.
         fresh = self._gang(key)
         if fresh is None or fresh.hold:
             self.queue.mark(key)
@@ -154,10 +176,10 @@ class Scheduler:
         transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, dry_run)
         if isinstance(transaction, Refused):
             logger.info("gang %s: %s; looking again", key, transaction.message)
-            self.queue.mark(key)
+            self.queue.retry(key, self.batch_window)
             return
-        # 6. Bind all or none, beside the next search.
-        self._committing[key] = asyncio.create_task(self._commit(attempt, plan, transaction), name=f"commit {key}")
+        # 7. Bind all or none, beside the next search.
+        self._beside(key, self._commit(attempt, plan, transaction))
 
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
@@ -193,50 +215,76 @@ class Scheduler:
 
     async def _commit(self, attempt: _Attempt, plan: Plan, transaction: Transaction) -> None:
         gang = attempt.gang
-        try:
-            outcome = await transaction.commit()
-            seconds = self.clock() - attempt.started
-            if isinstance(outcome, Refused):
-                self.metrics.transactions.labels("refused").inc()
-                self.queue.wake()  # the seats that were promised are free again
-                self._fail(attempt, outcome.message)
-                return
-            for _, reply in outcome.failed:
-                self.metrics.binds.labels(reply.result).inc()
-            self.metrics.binds.labels("bound").inc(len(outcome.bound))
-            if outcome.failed:
-                self.queue.wake()
-            if outcome.missing and not outcome.bound and not gang.bound:
-                self.metrics.transactions.labels("refused").inc()
-                self._fail(attempt, outcome.message)
-                return
-            self.announcer.bound(gang, outcome.bound, outcome.missing, plan.search, seconds, outcome.message)
-            if outcome.missing:
-                self.metrics.transactions.labels("open").inc()
-                if outcome.is_final and await self._undo(gang, [*gang.bound, *(seat.pod for seat in outcome.bound)], outcome.message):
-                    return
-                # Finish forward: the missing members are placed around the bound ones, before anybody else.
-                self._opened.setdefault(gang.key, self.clock() + _FORWARD_SECONDS)
-                self.queue.retry(gang.key, _RETRY_SECONDS)
-                return
-            self.metrics.transactions.labels("whole").inc()
-            self._opened.pop(gang.key, None)
-            self._undone.discard(gang.key)
-            self.queue.settle(gang.key)
-            unplaced = words.surplus_refusals(plan)
-            if unplaced:
-                self.announcer.surplus_refused(gang, unplaced)
-                self.queue.fail(gang.key, Lacks.of(plan.explanation), seen=attempt.changes)
-        except Exception:
-            logger.exception("gang %s: the transaction failed by a defect; other gangs go on", gang.key)
-            self.queue.fail(gang.key, ANYTHING, seen=attempt.changes)
-        finally:
-            del self._committing[gang.key]
-            if gang.key in self._missed:
-                self._missed.discard(gang.key)
-                self.queue.mark(gang.key)
+        outcome = await transaction.commit()
+        if isinstance(outcome, Refused):
+            self.metrics.transactions.labels("refused").inc()
+            self.queue.wake()  # the seats that were promised are free again
+            self._fail(attempt, outcome.message)
+            return
+        for _, reply in outcome.failed:
+            self.metrics.binds.labels(reply.result).inc()
+        self.metrics.binds.labels("bound").inc(len(outcome.bound))
+        if outcome.failed or outcome.dropped:
+            self.queue.wake()
+        if outcome.missing and not outcome.bound and not gang.bound:
+            self.metrics.transactions.labels("refused").inc()
+            self._fail(attempt, outcome.message)
+            return
+        self.announcer.bound(gang, outcome, plan.search, self.clock() - attempt.started)
+        if outcome.missing:
+            self.metrics.transactions.labels("open").inc()
+            await self._finish_forward(attempt, outcome)
+            return
+        self.metrics.transactions.labels("whole").inc()
+        self._close(gang.key)
+        self.queue.settle(gang.key)
+        surplus = words.surplus_refusals(plan)
+        if surplus:
+            self.announcer.surplus_refused(gang, surplus)
+        if outcome.failed or outcome.dropped:
+            self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
+        elif surplus:
+            self.queue.fail(gang.key, Lacks.of(plan.explanation, gang.candidates), seen=attempt.changes)
 
-    async def _refuse(self, attempt: _Attempt, plan: Plan) -> None:
+    async def _finish_forward(self, attempt: _Attempt, outcome: Committed) -> None:
+        """Some are bound, some aren't: place the missing around the bound ones, before anybody else, for a while; then undo."""
+        key = attempt.gang.key
+        if key in self._kept_open:
+            self.queue.fail(key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
+            return
+        self._opened.setdefault(key, self.clock() + _FORWARD_SECONDS)
+        if outcome.is_final:
+            await self._undo(attempt.gang, [*attempt.gang.bound, *(seat.pod for seat in outcome.bound)], outcome.message)
+        else:
+            self.queue.retry(key, _RETRY_SECONDS)
+
+    def _is_overdue(self, gang: Gang) -> bool:
+        """Whether we left the gang half bound and it is so still, although finishing it has had its time."""
+        deadline = self._opened.get(gang.key)
+        if deadline is None:
+            return False
+        if not gang.is_open:
+            self._close(gang.key)
+            return False
+        return self.clock() >= deadline
+
+    async def _undo(self, gang: Gang, pods: Sequence[Pod], message: str) -> None:
+        """Release the bound ``pods`` that may be released. What the API server doesn't let us release is tried again."""
+        undone = await undo(pods, self.binder)
+        if undone.released:
+            self._undone.add(gang.key)
+            self.metrics.transactions.labels("undone").inc()
+            self.announcer.undone(gang, undone.released, message)
+        if undone.is_unfinished:
+            self._opened[gang.key] = self.clock()
+            self.queue.retry(gang.key, _RETRY_SECONDS)
+            return
+        self._opened.pop(gang.key, None)
+        if len(undone.released) < len(pods):
+            self._kept_open.add(gang.key)
+        self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
+
+    def _refuse(self, attempt: _Attempt, plan: Plan) -> None:
         gang = attempt.gang
         seconds = self.clock() - attempt.started
         if gang.is_whole:
@@ -244,47 +292,34 @@ class Scheduler:
             self.announcer.unchanged(gang)
         else:
             message = words.refusal(gang, plan)
-            if gang.key in self._opened and await self._undo(gang, gang.bound, message):
+            if gang.key in self._opened:
+                self._beside(gang.key, self._undo(gang, gang.bound, message))
                 return
             self.announcer.refused(gang, words.pod_refusals(gang, plan), message, plan.search, seconds)
-        self.queue.fail(gang.key, Lacks.of(plan.explanation), seen=attempt.changes, retry_by=self._deadline(gang))
+        lacks = Lacks.of(plan.explanation, gang.candidates)
+        self.queue.fail(gang.key, lacks, seen=attempt.changes, retry_by=self._deadline(gang))
 
-    def _await_members(self, attempt: _Attempt) -> None:
+    def _await_members(self, gang: Gang) -> None:
         """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller."""
-        gang = attempt.gang
-        message = words.members_missing(gang)
-        if gang.is_open and gang.key in self._opened:
-            self.queue.retry(gang.key, max(0.1, self._opened[gang.key] - self.clock()))
-        self.announcer.members_missing(gang, message)
-
-    async def _undo_if_due(self, gang: Gang) -> bool:
-        """Undo a gang that a transaction of ours left open, once finishing it has had its time."""
-        deadline = self._opened.get(gang.key)
-        if deadline is None or self.clock() < deadline or not gang.is_open:
-            return False
-        return await self._undo(gang, gang.bound, f"{gang.missing} missing members could not be bound within {_FORWARD_SECONDS:g} s")
-
-    async def _undo(self, gang: Gang, pods: Sequence[Pod], message: str) -> bool:
-        """Release the bound ``pods`` that may be released; returns whether any was."""
-        self._opened.pop(gang.key, None)
-        self._undone.add(gang.key)
-        released = await undo(pods, self.binder)
-        if released:
-            self.metrics.transactions.labels("undone").inc()
-            self.announcer.undone(gang, released, message)
-            self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes)
-        return bool(released)
+        self._retry_when_overdue(gang.key)
+        self.announcer.members_missing(gang, words.members_missing(gang))
 
     def _hold(self, attempt: _Attempt, hold: Hold) -> None:
-        gang = attempt.gang
-        if hold.reason == "PodGroupNotFound" and self.queue.attempts(gang.key) < _NOT_FOUND_GRACE_ATTEMPTS:
-            self.queue.fail(gang.key, Lacks(), seen=attempt.changes, retry_by=self.clock())
+        key = attempt.gang.key
+        if hold.reason == "PodGroupNotFound" and key not in self._without_group:
+            self._without_group.add(key)
+            self.queue.retry(key, _PODGROUP_GRACE_SECONDS)
             return
-        self.announcer.held(gang, hold.reason, hold.message, hold.pod)
-        self.queue.fail(gang.key, Lacks(), seen=attempt.changes)
+        self.announcer.held(attempt.gang, hold.reason, hold.message, hold.pod)
+        self.queue.park(key, Lacks(), seen=attempt.changes)
+        self._retry_when_overdue(key)
+
+    def _retry_when_overdue(self, key: GangKey) -> None:
+        if key in self._opened:
+            self.queue.retry(key, max(0.0, self._opened[key] - self.clock()))
 
     def _rest(self, gang: Gang) -> None:
-        self._opened.pop(gang.key, None)
+        self._close(gang.key)
         self.queue.settle(gang.key)
         self.announcer.unchanged(gang)
 
@@ -293,14 +328,45 @@ class Scheduler:
         self.announcer.failed(attempt.gang, message, self.clock() - attempt.started)
         self.queue.fail(attempt.gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
 
+    def _survive(self, key: GangKey) -> None:
+        """A defect of ours met one gang: it is told and tried again, and the others go on."""
+        logger.exception("gang %s: the attempt failed by a defect; other gangs go on", key)
+        gang = self.registry.gang(key)
+        if gang is not None:
+            self.announcer.failed(gang, "the scheduler failed on this gang; its log says how", 0.0)
+            if gang.is_open:
+                self._opened.setdefault(key, self.clock() + _FORWARD_SECONDS)
+        self.queue.fail(key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
+
+    def _beside(self, key: GangKey, work: Coroutine[None, None, None]) -> None:
+        """Do something of one gang beside the cycle. Events of the gang are passed over meanwhile, and looked at afterwards."""
+        self._under_way[key] = asyncio.create_task(self._guarded(key, work), name=f"transaction of {key}")
+
+    async def _guarded(self, key: GangKey, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except Exception:
+            self._survive(key)
+        finally:
+            del self._under_way[key]
+            if key in self._missed:
+                self._missed.discard(key)
+                self.queue.mark(key)
+
     def _deadline(self, gang: Gang) -> float | None:
-        """When the gang's time-out is to be told, on our clock; ``None`` once it has been."""
-        if self.announcer.has_timed_out(gang):
+        """When the gang's time-out is to be told, on our clock; ``None`` once it has been, or for a gang that is whole."""
+        if gang.is_whole or self.announcer.has_timed_out(gang):
             return None
         return self.clock() + self.announcer.seconds_left(gang)
 
-    def _forget(self, key: GangKey) -> None:
+    def _close(self, key: GangKey) -> None:
+        """The gang is whole or absent: what it took to get there is forgotten."""
         self._opened.pop(key, None)
+        self._kept_open.discard(key)
+        self._without_group.discard(key)
+
+    def _forget(self, key: GangKey) -> None:
+        self._close(key)
         self._undone.discard(key)
         self.queue.settle(key)
         self.announcer.forget_gang(key)

@@ -12,7 +12,7 @@ from typing import Any
 
 from allaboard.cluster.client import ApiError, ApiServer, pages
 from allaboard.gangs.phases import phase_of
-from allaboard.gangs.podgroup import API_VERSION, PLURAL, PodGroup, implicit_pod_group, owner_references, pod_group_from
+from allaboard.gangs.podgroup import API_VERSION, PLURAL, PodGroup, implicit_pod_group, owner_references, pod_group_from, version_of
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey
@@ -47,30 +47,33 @@ class PodGroupKeeper:
         except MalformedError as error:
             logger.warning("a PodGroup can't be understood and is left out: %s", error)
 
-    def forget(self, key: GangKey) -> None:
-        """Take the deletion of a PodGroup."""
-        self._registry.forget_group(key)
-        self._written.pop(key, None)
+    def forget(self, raw: dict[str, Any]) -> None:
+        """Take the deletion of a PodGroup, as the API server had it last."""
+        key = GangKey(raw["metadata"].get("namespace", "default"), raw["metadata"]["name"])
+        self._registry.forget_group(key, version_of(raw))
 
     async def resync(self) -> None:
         """List all PodGroups, so that one whose deletion nobody told us of is forgotten. Raises ``ApiError``."""
-        known, found = set(self._registry.groups()), set()
+        found, version = set(), 0
         try:
             async for page in pages(self._server, LIST_PATH):
+                version = version_of(page)
                 for raw in page.get("items") or []:
                     self.observe(raw)
                     found.add(GangKey(raw["metadata"].get("namespace", "default"), raw["metadata"]["name"]))
         except ApiError as error:
             if error.status != 404:
                 raise
+            # One 404 may be a hiccup of the API server's discovery; nothing is forgotten for it.
             logger.warning("PodGroups aren't served by this cluster; install them with: kubectl apply -f crds/")
-        for key in known - found:
-            self.forget(key)
+            return
+        for key in set(self._registry.groups()) - found:
+            self._registry.forget_group(key, version)
 
     def tell(self, gang: Gang, opinion: Opinion | None = None) -> None:
         """Have the PodGroup of ``gang`` show how it stands; without an ``opinion`` the last one still holds."""
-        if gang.is_single:
-            return
+        if gang.is_single or not (gang.members or gang.key in self._opinions):
+            return  # a PodGroup that no pod of ours has named is another scheduler's business
         if opinion is not None:
             self._opinions[gang.key] = opinion
         if gang.key in self._opinions:

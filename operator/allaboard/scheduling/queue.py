@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Pod
 from allaboard.placement import Explanation
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
@@ -26,9 +27,16 @@ class Lacks:
     anything: bool = False
 
     @classmethod
-    def of(cls, explanation: Explanation) -> "Lacks":
-        """What the unplaced roles lacked."""
-        resources, anything = set(), False
+    def of(cls, explanation: Explanation, candidates: Iterable[Pod]) -> "Lacks":
+        """What the unplaced roles lacked.
+
+        With several roles, room for one may let another move: then any resource that a candidate asks for may help.
+        """
+        resources: set[str] = set()
+        anything = False
+        if len(explanation.roles) > 1:
+            specs = {pod.spec for pod in candidates}
+            resources.update(resource for spec in specs for resource, _ in spec.requests if resource != "pods")
         if explanation.shortage:
             resources.add(explanation.shortage.resource)
         for role in explanation.roles:
@@ -45,26 +53,31 @@ class Lacks:
 ANYTHING = Lacks(anything=True)
 
 
-def order_of(gang: Gang) -> Order:
-    """Queue order: half-bound gangs first, then priority, age and name."""
-    return (not gang.is_open, -gang.priority, gang.created, gang.key)
+def order_of(gang: Gang, *, is_first: bool = False) -> Order:
+    """Queue order: priority, age and name. ``is_first`` is for gangs that a transaction of ours left half bound.
+
+    Being half bound alone is no ticket to the front: a tenant could raise the minimum of a bound gang to pass a higher priority.
+    """
+    return (not is_first, -gang.priority, gang.created, gang.key)
 
 
 class GangQueue:
     """Gangs that are due, that pause after a failure, and that wait for something to change.
 
-    ``order`` tells a gang's place, ``None`` when there is no such gang any more; it is then due once more, to be forgotten.
+    ``order`` tells a gang's place, ``exists`` whether there is such a gang still; one that is gone is due once more, to be forgotten.
     """
 
     def __init__(
         self,
-        order: Callable[[GangKey], Order | None],
+        order: Callable[[GangKey], Order],
+        exists: Callable[[GangKey], bool] = lambda key: True,
         *,
         backoff_initial: float = 1.0,
         backoff_max: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._order = order
+        self._exists = exists
         self._backoff = (backoff_initial, backoff_max)
         self._clock = clock
         self._due: list[tuple[Order, GangKey]] = []
@@ -91,15 +104,14 @@ class GangQueue:
         if key in self._is_due:
             return  # a thousand members that come one by one make one entry
         self._parked.pop(key, None)
-        order = self._order(key)
-        if order is None:
-            # The gang is gone; one that comes by its name begins anew.
+        if not self._exists(key):
+            # One that comes by its name begins anew.
             self.settle(key)
         not_before = self._not_before.get(key, 0.0)
         if not_before > self._clock():
             self._set_timer(key, not_before)
         else:
-            self._make_due(key, order)
+            self._make_due(key)
 
     def wake(self, freed: Iterable[str] | None = None) -> None:
         """Capacity has changed: gangs that lacked any of ``freed`` are due; ``None`` means all, as after a change of a node."""
@@ -113,15 +125,18 @@ class GangQueue:
         """The gang was refused, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest."""
         attempts = self._attempts[key] = self.attempts(key) + 1
         first, longest = self._backoff
-        now = self._clock()
-        self._not_before[key] = now + min(longest, first * 2 ** min(attempts - 1, 30))
+        self._not_before[key] = self._clock() + min(longest, first * 2 ** min(attempts - 1, 30))
+        self.park(key, lacks, seen=seen, retry_by=retry_by)
+
+    def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
+        """Let the gang wait for what it lacks, without counting a failure. Otherwise as ``fail``."""
         if self.changes != seen:
             # Something came free while the attempt was going on; it must not be slept over.
             self.mark(key)
             return
         self._parked[key] = lacks
-        flush = now + _FLUSH_SECONDS
-        self._set_timer(key, max(self._not_before[key], flush if retry_by is None else min(flush, retry_by)))
+        flush = self._clock() + _FLUSH_SECONDS
+        self._set_timer(key, max(self._not_before.get(key, 0.0), flush if retry_by is None else min(flush, retry_by)))
 
     def retry(self, key: GangKey, seconds: float) -> None:
         """Look at the gang again in ``seconds``, without counting a failure."""
@@ -156,14 +171,14 @@ class GangQueue:
             except TimeoutError:
                 continue
 
-    def _make_due(self, key: GangKey, order: Order | None) -> None:
+    def _make_due(self, key: GangKey) -> None:
         self._timer_of.pop(key, None)
-        heapq.heappush(self._due, (order or (False, 0, 0.0, key), key))
+        heapq.heappush(self._due, (self._order(key) if self._exists(key) else (False, 0, 0.0, key), key))
         self._is_due.add(key)
         self._changed.set()
 
     def _set_timer(self, key: GangKey, when: float) -> None:
-        if key in self._is_due:
+        if key in self._is_due or self._timer_of.get(key) == when:
             return
         self._timer_of[key] = when
         heapq.heappush(self._timers, (when, key))
@@ -175,4 +190,4 @@ class GangQueue:
             when, key = heapq.heappop(self._timers)
             if self._timer_of.get(key) == when:
                 self._parked.pop(key, None)
-                self._make_due(key, self._order(key))
+                self._make_due(key)

@@ -5,17 +5,19 @@ first, and every bind carries a stamp: whoever looks at the pods sees which tran
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 from uuid import uuid4
 
 from allaboard.cluster.bind import Binder, BindReply, Result
-from allaboard.cluster.client import ApiError
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
 from allaboard.placement import verify
+
+logger = logging.getLogger(__name__)
 
 DryRun = Literal["role", "all", "none"]
 
@@ -37,10 +39,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What was bound and what was not. ``missing`` is what the quorum still lacks: 0 means the gang is whole."""
+    """What was bound and what was not. ``missing`` is what the quorum still lacks: 0 means the gang is whole.
+
+    ``dropped`` are members beyond the quorum that the rehearsal refused, so that they weren't tried.
+    """
 
     bound: tuple[Seat, ...]
     failed: tuple[tuple[Seat, BindReply], ...] = ()
+    dropped: tuple[tuple[Seat, BindReply], ...] = ()
     missing: int = 0
 
     @property
@@ -88,7 +94,7 @@ class Transaction:
                 del untaken[seat.pod.uid]
             # 5. Decide: members beyond the quorum are welcome, not needed.
             failed = tuple((seat, reply) for seat, reply in replies if not reply.is_bound)
-            return Committed(bound, failed, missing=max(0, self.gang.missing - len(bound)))
+            return Committed(bound, failed, tuple(refusals), missing=max(0, self.gang.missing - len(bound)))
         finally:
             for seat in untaken.values():
                 self.view.forget(seat.pod)
@@ -110,8 +116,10 @@ class Transaction:
         return [seat for seat in self.seats if seat.pod.spec not in kinds]
 
     async def _bind(self, seats: Sequence[Seat], *, dry_run: bool = False) -> list[tuple[Seat, BindReply]]:
-        replies = await asyncio.gather(*(self.binder.bind(seat.pod, seat.node_name, self.stamp, dry_run=dry_run) for seat in seats))
-        return list(zip(seats, replies, strict=True))
+        binds = (self.binder.bind(seat.pod, seat.node_name, self.stamp, dry_run=dry_run) for seat in seats)
+        # Whatever one bind raises, the others go on and must be counted.
+        replies = await asyncio.gather(*binds, return_exceptions=True)
+        return [(seat, _reply(reply)) for seat, reply in zip(seats, replies, strict=True)]
 
 
 def begin(gang: Gang, assignments: Mapping[str, str], view: ClusterView, binder: Binder, dry_run: DryRun = "role") -> Transaction | Refused:
@@ -145,16 +153,33 @@ def is_releasable(pod: Pod) -> bool:
     return pod.owner is not None and not (pod.owner.kind == "Job" and pod.owner.api_version.startswith("batch/"))
 
 
-async def undo(pods: Sequence[Pod], binder: Binder) -> tuple[Pod, ...]:
-    """Release the bound ``pods`` of an open gang that have not started; returns those released.
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """``released`` are gone; ``is_unfinished`` when some should be, and the API server didn't let us."""
+
+    released: tuple[Pod, ...] = ()
+    is_unfinished: bool = False
+
+
+async def undo(pods: Sequence[Pod], binder: Binder) -> Undone:
+    """Release the bound ``pods`` of an open gang that have not started.
 
     Nobody is released once any of them runs: the gang would stay open all the same, with less.
     """
     if any(pod.phase == "Running" for pod in pods):
-        return ()
+        return Undone()
     releasable = [pod for pod in pods if is_releasable(pod)]
-    released = await asyncio.gather(*(binder.release(pod) for pod in releasable), return_exceptions=True)
-    for outcome in released:
-        if isinstance(outcome, BaseException) and not isinstance(outcome, ApiError):
-            raise outcome
-    return tuple(pod for pod, is_gone in zip(releasable, released, strict=True) if is_gone is True)
+    outcomes = await asyncio.gather(*(binder.release(pod) for pod in releasable), return_exceptions=True)
+    return Undone(
+        released=tuple(pod for pod, outcome in zip(releasable, outcomes, strict=True) if outcome is True),
+        is_unfinished=any(isinstance(outcome, Exception) for outcome in outcomes),
+    )
+
+
+def _reply(outcome: BindReply | BaseException) -> BindReply:
+    if isinstance(outcome, BindReply):
+        return outcome
+    if not isinstance(outcome, Exception):
+        raise outcome
+    logger.error("a bind failed by a defect", exc_info=outcome)
+    return BindReply(Result.UNANSWERED, str(outcome) or type(outcome).__name__)

@@ -67,8 +67,8 @@ def test_succeeded_members_of_an_earlier_run_do_not_count() -> None:
     assert (found.succeeded, found.quorum, found.missing) == (0, 2, 2)
 
 
-def test_succeeded_pods_without_a_controller_do_not_count() -> None:
-    assert gang(2, member("a", phase="Succeeded", run=""), member("b", run="")).quorum == 2
+def test_succeeded_bare_pods_count_while_other_bare_members_live() -> None:
+    assert gang(2, member("a", phase="Succeeded", run=""), member("b", run="")).quorum == 1
 
 
 def test_a_terminating_member_does_not_keep_its_run_alive() -> None:
