@@ -46,7 +46,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
         # Whoever runs the operator starts it again; half of one would look alive and decide nothing.
         await app.start(on_death=lambda: os.kill(os.getpid(), signal.SIGTERM))
     except (SettingsError, CredentialsError, OSError) as error:
-        raise kopf.PermanentError(str(error)) from error
+        raise kopf.PermanentError(str(error)) from None
     memo.app = app
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from allaboard.model.gang import Objective
@@ -129,5 +130,11 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
     try:
         return Settings(**dict(flags or {}))  # type: ignore[arg-type]  # pydantic checks the types
     except ValidationError as error:
-        problems = (f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}" for found in error.errors())
-        raise SettingsError("; ".join(problems)) from error
+        raise SettingsError("; ".join(map(_in_words, error.errors()))) from error
+
+
+def _in_words(problem: ErrorDetails) -> str:
+    option = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"{option}: no such option"
+    return f"{option}: {problem['msg']}, not {problem['input']!r:.80}"

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allaboard.cli import bundled
-from allaboard.cli.embedded import operator
+from allaboard.cli.embedded import OperatorEndedError, operator
 from allaboard.cli.stories import STORIES, Objects, Stage, Story, StoryError
 from allaboard.sandbox import Sandbox
 
@@ -87,9 +88,8 @@ class _Theatre:
         if facts:
             lines.append(f"{facts['gang']} {facts['outcome']}", style="bold")
             if "generations" in facts:
-                lines.append(
-                    f": {facts['generations']} generations, score {facts['seedScore']} -> {facts['score']}, stopped by {facts['stoppedBy']}"
-                )
+                generations = _count(facts["generations"], "generation")
+                lines.append(f": {generations}, score {facts['seedScore']} -> {facts['score']}, stopped by {facts['stoppedBy']}")
             lines.append(f" in {facts['durationMs']} ms")
             if facts.get("reason"):
                 lines.append(f"\n{facts['reason']}", style="yellow")
@@ -128,7 +128,8 @@ def demo(keep: bool, names: tuple[str, ...], pace: float | None) -> None:
         pace = 1.0 if console.is_terminal else 0.0
     try:
         failed = asyncio.run(_perform(console, stories, keep, pace))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OperatorEndedError):
+        console.print("interrupted")
         sys.exit(130)
     sys.exit(1 if failed else 0)
 
@@ -157,7 +158,8 @@ async def _perform(console: Console, stories: Sequence[Story], keep: bool, pace:
                     for failure in failures:
                         console.print(f"[red]✗[/] {failure}", soft_wrap=True)
                     if keep:
-                        await _keep(console, sandbox, kubeconfig)
+                        with suppress(OperatorEndedError):
+                            await _keep(console, sandbox, kubeconfig)
             finally:
                 decisions.removeHandler(listener)
     return len(failures)
@@ -188,7 +190,7 @@ async def _play(console: Console, theatre: _Theatre, pace: float) -> list[str]:
             scene.seconds = time.monotonic() - started
             stage.caption = lambda text: None
             if theatre.history and len({placed for placed, _ in theatre.history}) > 1:
-                scene.note = f"{len(theatre.history) - 1} generations: {_progress(theatre.history)} {_sparkline(theatre.history)}"
+                scene.note = f"{_count(len(theatre.history) - 1, 'generation')}: {_progress(theatre.history)} {_sparkline(theatre.history)}"
             scene.caption = ""
             live.update(theatre.render(), refresh=True)
             await asyncio.sleep(pace)
@@ -255,6 +257,10 @@ def _gauge(pods: Objects, capacity: dict[str, str], resource: str) -> str:
 def _amount(container: dict[str, Any], resource: str) -> float:
     quantity = str(((container.get("resources") or {}).get("requests") or {}).get(resource, "0"))
     return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _progress(history: Sequence[tuple[int, float]]) -> str:

@@ -20,7 +20,8 @@ class OperatorEndedError(RuntimeError):
 async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: object) -> AsyncIterator[App]:
     """Run the operator on the cluster of ``kubeconfig`` until the context ends; yields once it makes decisions.
 
-    ``settings`` are options of ``allaboard.settings.Settings``. Raises ``OperatorEndedError`` when it can't start.
+    ``settings`` are options of ``allaboard.settings.Settings``. Raises ``OperatorEndedError`` when it can't start, and inside the
+    context when it ends by itself: Kopf takes the signals of the process, so that is how an interrupt arrives.
     """
     environment = {"KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0"}
     environment |= {f"ALLABOARD_{name.upper()}": str(value) for name, value in settings.items()}
@@ -28,8 +29,21 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
     os.environ.update(environment)
     stop, memo = asyncio.Event(), kopf.Memo()
     running = asyncio.create_task(kopf.operator(clusterwide=True, standalone=True, stop_flag=stop, memo=memo), name="operator")
+    inside = asyncio.current_task()
+
+    def interrupt(_: "asyncio.Task[None]") -> None:
+        if inside is not None and not stop.is_set():
+            inside.cancel()
+
     try:
-        yield await _ready(running, memo, ready_seconds)
+        app = await _ready(running, memo, ready_seconds)
+        running.add_done_callback(interrupt)
+        yield app
+    except asyncio.CancelledError:
+        if running.done() and not stop.is_set() and inside is not None:
+            inside.uncancel()
+            raise OperatorEndedError("the operator was stopped") from None
+        raise
     finally:
         stop.set()
         await asyncio.gather(running, return_exceptions=True)

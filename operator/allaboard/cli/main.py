@@ -4,6 +4,7 @@ Commands are imported when they are called, so that ``--help`` and ``plan`` don'
 """
 
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import click
 
 from allaboard import __version__
 
+_DEFECT = 70  # EX_SOFTWARE of sysexits.h
 _COMMANDS = {
     "run": ("allaboard.cli.run", "Run the scheduler on the cluster that KUBECONFIG or the pod's service account names."),
     "plan": ("allaboard.cli.plan", "Place gangs without binding anything, on a cluster or on a snapshot of one."),
@@ -49,4 +51,9 @@ def cli() -> None:
 def main() -> None:
     """Entry point of both commands; kubectl finds a plug-in by its name ``kubectl-allaboard``."""
     name = "kubectl allaboard" if Path(sys.argv[0]).name.startswith("kubectl-") else "allaboard"
-    cli(prog_name=name)
+    try:
+        cli(prog_name=name)
+    except Exception:
+        # Not 1, which says that some gang doesn't fit, nor 2, which says that the input is bad.
+        traceback.print_exc()
+        sys.exit(_DEFECT)

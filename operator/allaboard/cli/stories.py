@@ -139,7 +139,7 @@ async def _spread(stage: Stage) -> None:
 
 
 async def _two_jobs(stage: Stage) -> None:
-    await stage.apply(manifest("two-jobs.yaml"))
+    await stage.apply(manifest("two-jobs.yaml", ('duration: "20s"', 'duration: "2s"')))
     await stage.expect(
         "one job runs whole, the other waits whole and says why",
         lambda: (

@@ -29,7 +29,7 @@ class ClusterView:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
-        self._assumed: dict[str, tuple[str, SchedulingSpec]] = {}
+        self._assumed: dict[str, str] = {}  # node by pod UID
         self._usage = _Usage()
         # By a label that pods must have to be kept away (None where a term names none), so that few terms are tried on each pod.
         self._repelling: dict[tuple[str, str] | None, dict[tuple[str, PodTerm], Counter[str]]] = {}
@@ -114,7 +114,7 @@ class ClusterView:
         if current is None or current.uid != pod.uid or current.node_name:
             return
         self._discharge(current)
-        self._assumed[pod.uid] = (node_name, current.spec)
+        self._assumed[pod.uid] = node_name
         self._charge(current)
 
     def forget(self, pod: Pod) -> None:
@@ -179,7 +179,8 @@ class ClusterView:
                 self._usage.release(node_name)
 
     def _seat(self, pod: Pod) -> tuple[str, SchedulingSpec] | None:
-        return (pod.node_name, pod.spec) if pod.is_bound else self._assumed.get(pod.uid)
+        node_name = pod.node_name if pod.is_bound else self._assumed.get(pod.uid)
+        return (node_name, pod.spec) if node_name else None
 
 
 class _Usage:

@@ -116,13 +116,13 @@ class Announcer:
         if outcome.missing:
             text = f"{total} of {gang.quorum} members bound, {outcome.missing} missing: {outcome.message}"
             self._say(gang, Verdict.PARTIAL, text)
-            self._log(gang, "open", report, seconds, text)
+            self._log(gang, "open", report, seconds, text, outcome.missing)
             return
         if gang.missing:
             self._metrics.gang_latency.observe(self._clock() - self.waiting_since(gang))
         self._say(gang, Verdict.SCHEDULED, f"{total} members bound")
         self._end_wait(gang)
-        self._log(gang, "bound", report, seconds, "")
+        self._log(gang, "bound", report, seconds, "", missing=0)
 
     def undone(self, gang: Gang, released: Iterable[Pod], message: str) -> None:
         """Bound members were released because the rest could not be seated."""
@@ -144,8 +144,9 @@ class Announcer:
                 self._say(gang, Verdict.SCHEDULED, message)
                 self._end_wait(gang)
                 return
-        elif before is None and gang.members:
-            self._say(gang, Verdict.SCHEDULED, "all members have ended")
+        elif gang.members and not gang.alive:
+            succeeded, failed = (sum(1 for pod in gang.members if pod.phase == phase) for phase in ("Succeeded", "Failed"))
+            self._say(gang, Verdict.SCHEDULED, f"ended: {succeeded} members succeeded, {failed} failed")
             return
         self._keeper.tell(gang)
 
@@ -212,14 +213,14 @@ class Announcer:
         self._metrics.pods_scheduled.labels(result).inc(pods)
         self._metrics.attempt_seconds.labels(result).observe(seconds)
 
-    def _log(self, gang: Gang, outcome: str, report: SearchReport | None, seconds: float, reason: str) -> None:
+    def _log(self, gang: Gang, outcome: str, report: SearchReport | None, seconds: float, reason: str, missing: int | None = None) -> None:
         """The one line per gang and attempt."""
         facts: dict[str, object] = {
             "gang": str(gang.key),
             "outcome": outcome,
             "members": len(gang.alive),
             "minMember": gang.min_member,
-            "missing": gang.missing,
+            "missing": gang.missing if missing is None else missing,
         }
         if report is not None:
             facts |= {

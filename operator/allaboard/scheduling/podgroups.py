@@ -69,6 +69,10 @@ class PodGroupKeeper:
             return
         for key in set(self._registry.groups()) - found:
             self._registry.forget_group(key, version)
+        for key in self._opinions:
+            # The CRD may have been installed, or a PodGroup of ours deleted, since its gang was last spoken of.
+            if self._registry.needs_group(key):
+                self._writer.put(f"podgroup {key}", partial(self._bring_up_to_date, key))
 
     def tell(self, gang: Gang, opinion: Opinion | None = None) -> None:
         """Have the PodGroup of ``gang`` show how it stands; without an ``opinion`` the last one still holds."""

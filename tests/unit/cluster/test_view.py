@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView
@@ -60,6 +60,7 @@ events = st.one_of(
 )  # fmt: skip
 
 
+@settings(max_examples=300)
 @given(st.lists(events, max_size=40))
 def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[object, ...]]) -> None:
     view = ClusterView()
@@ -79,7 +80,7 @@ def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[ob
                 view.forget(pod)
 
     rebuilt = ClusterView()
-    assumed = {pod.uid: view._assumed[pod.uid][0] for pod in view.pods() if view.is_assumed(pod)}
+    assumed = {pod.uid: view._assumed[pod.uid] for pod in view.pods() if view.is_assumed(pod)}
     for node in view.snapshot().nodes:
         rebuilt.upsert_node(node)
     for pod in view.pods():
