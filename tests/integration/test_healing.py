@@ -13,7 +13,7 @@ from allaboard.cli import bundled
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.reflector import Reflector
 from allaboard.sandbox import Fault, Sandbox
-from allaboard.scheduling import cycle
+from allaboard.scheduling import opengangs
 
 from .conftest import StartApp, gang_pod
 from .test_all_or_none import bound, message, pod_condition, replica_set, warnings
@@ -33,8 +33,8 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds that a user has, tests haven't."""
-    monkeypatch.setattr(cycle, "_FORWARD_SECONDS", 0.3)
-    monkeypatch.setattr(cycle, "_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(opengangs, "FORWARD_SECONDS", 0.3)
+    monkeypatch.setattr(opengangs, "_RETRY_SECONDS", 0.05)
 
 
 def pod_group(name: str, minimum: int) -> dict[str, Any]:

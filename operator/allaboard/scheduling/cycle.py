@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -23,14 +23,13 @@ from allaboard.placement import NodeFilters, Plan, build_problem
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of
-from allaboard.scheduling.transaction import Committed, DryRun, Refused, Transaction, begin, undo
+from allaboard.scheduling.transaction import DryRun, Refused, Transaction, begin
 from allaboard.scheduling.workers import Searcher, SearchError
 
 logger = logging.getLogger(__name__)
 
-_FORWARD_SECONDS = 5.0  # how long an open gang may wait for its missing members before it is undone
-_RETRY_SECONDS = 0.5
 _PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
 _STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
 
@@ -62,10 +61,11 @@ class Scheduler:
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _under_way: dict[GangKey, asyncio.Task[None]] = field(default_factory=dict)
     _missed: set[GangKey] = field(default_factory=set)
-    _opened: dict[GangKey, float] = field(default_factory=dict)  # left half bound by us, and until when they may be finished
-    _kept_open: set[GangKey] = field(default_factory=set)  # half bound, and nothing of them may be released
-    _undone: set[GangKey] = field(default_factory=set)
     _without_group: set[GangKey] = field(default_factory=set)
+    _open: OpenGangs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._open = OpenGangs(self.queue, self.binder, self.announcer, self.metrics, self.clock)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod has changed: seats it no longer takes may be what others wait for."""
@@ -93,7 +93,7 @@ class Scheduler:
     def order(self, key: GangKey) -> Order:
         """The place of a gang in the queue: those we left half bound come first."""
         gang = self.registry.gang(key)
-        return order_of(gang, is_first=key in self._opened) if gang else (False, 0, 0.0, key)
+        return order_of(gang, is_first=key in self._open) if gang else (False, 0, 0.0, key)
 
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
@@ -139,9 +139,8 @@ class Scheduler:
             return  # just bound; the watch is about to say so, and rings again
         attempt = _Attempt(gang, self.clock(), self.queue.changes)
         # 2. What we have left half bound, and could not finish, is undone before anything else.
-        if self._is_overdue(gang):
-            text = f"{gang.missing} missing members could not be bound within {_FORWARD_SECONDS:g} s"
-            self._beside(key, self._undo(gang, gang.bound, text))
+        if self._open.is_overdue(gang):
+            self._beside(key, self._open.undo_overdue(gang))
             return
         # 3. May it be scheduled, and is there anything to do?
         if gang.hold and (gang.candidates or gang.is_open):
@@ -172,7 +171,7 @@ class Scheduler:
             return
         attempt.gang = fresh
         # After an undo every member is tried beforehand: one pod that is refused would undo the gang for ever.
-        dry_run: DryRun = "all" if key in self._undone else self.dry_run
+        dry_run: DryRun = "all" if self._open.was_undone(key) else self.dry_run
         transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, dry_run)
         if isinstance(transaction, Refused):
             logger.info("gang %s: %s; looking again", key, transaction.message)
@@ -233,7 +232,7 @@ class Scheduler:
         self.announcer.bound(gang, outcome, plan.search, self.clock() - attempt.started)
         if outcome.missing:
             self.metrics.transactions.labels("open").inc()
-            await self._finish_forward(attempt, outcome)
+            await self._open.finish_forward(gang, outcome, attempt.changes)
             return
         self.metrics.transactions.labels("whole").inc()
         self._close(gang.key)
@@ -246,44 +245,6 @@ class Scheduler:
         elif surplus:
             self.queue.fail(gang.key, Lacks.of(plan.explanation, gang.candidates), seen=attempt.changes)
 
-    async def _finish_forward(self, attempt: _Attempt, outcome: Committed) -> None:
-        """Some are bound, some aren't: place the missing around the bound ones, before anybody else, for a while; then undo."""
-        key = attempt.gang.key
-        if key in self._kept_open:
-            self.queue.fail(key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
-            return
-        self._opened.setdefault(key, self.clock() + _FORWARD_SECONDS)
-        if outcome.is_final:
-            await self._undo(attempt.gang, [*attempt.gang.bound, *(seat.pod for seat in outcome.bound)], outcome.message)
-        else:
-            self.queue.retry(key, _RETRY_SECONDS)
-
-    def _is_overdue(self, gang: Gang) -> bool:
-        """Whether we left the gang half bound and it is so still, although finishing it has had its time."""
-        deadline = self._opened.get(gang.key)
-        if deadline is None:
-            return False
-        if not gang.is_open:
-            self._close(gang.key)
-            return False
-        return self.clock() >= deadline
-
-    async def _undo(self, gang: Gang, pods: Sequence[Pod], message: str) -> None:
-        """Release the bound ``pods`` that may be released. What the API server doesn't let us release is tried again."""
-        undone = await undo(pods, self.binder)
-        if undone.released:
-            self._undone.add(gang.key)
-            self.metrics.transactions.labels("undone").inc()
-            self.announcer.undone(gang, undone.released, message)
-        if undone.is_unfinished:
-            self._opened[gang.key] = self.clock()
-            self.queue.retry(gang.key, _RETRY_SECONDS)
-            return
-        self._opened.pop(gang.key, None)
-        if len(undone.released) < len(pods):
-            self._kept_open.add(gang.key)
-        self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
-
     def _refuse(self, attempt: _Attempt, plan: Plan) -> None:
         gang = attempt.gang
         seconds = self.clock() - attempt.started
@@ -292,8 +253,8 @@ class Scheduler:
             self.announcer.unchanged(gang)
         else:
             message = words.refusal(gang, plan)
-            if gang.key in self._opened:
-                self._beside(gang.key, self._undo(gang, gang.bound, message))
+            if gang.key in self._open:
+                self._beside(gang.key, self._open.undo(gang, gang.bound, message))
                 return
             self.announcer.refused(gang, words.pod_refusals(gang, plan), message, plan.search, seconds)
         lacks = Lacks.of(plan.explanation, gang.candidates)
@@ -301,7 +262,7 @@ class Scheduler:
 
     def _await_members(self, gang: Gang) -> None:
         """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller."""
-        self._retry_when_overdue(gang.key)
+        self._open.retry_when_overdue(gang.key)
         self.announcer.members_missing(gang, words.members_missing(gang))
 
     def _hold(self, attempt: _Attempt, hold: Hold) -> None:
@@ -312,11 +273,7 @@ class Scheduler:
             return
         self.announcer.held(attempt.gang, hold.reason, hold.message, hold.pod)
         self.queue.park(key, Lacks(), seen=attempt.changes)
-        self._retry_when_overdue(key)
-
-    def _retry_when_overdue(self, key: GangKey) -> None:
-        if key in self._opened:
-            self.queue.retry(key, max(0.0, self._opened[key] - self.clock()))
+        self._open.retry_when_overdue(key)
 
     def _rest(self, gang: Gang) -> None:
         self._close(gang.key)
@@ -335,7 +292,7 @@ class Scheduler:
         if gang is not None:
             self.announcer.failed(gang, "the scheduler failed on this gang; its log says how", 0.0)
             if gang.is_open:
-                self._opened.setdefault(key, self.clock() + _FORWARD_SECONDS)
+                self._open.add(key)
         self.queue.fail(key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
 
     def _beside(self, key: GangKey, work: Coroutine[None, None, None]) -> None:
@@ -361,12 +318,11 @@ class Scheduler:
 
     def _close(self, key: GangKey) -> None:
         """The gang is whole or absent: what it took to get there is forgotten."""
-        self._opened.pop(key, None)
-        self._kept_open.discard(key)
+        self._open.close(key)
         self._without_group.discard(key)
 
     def _forget(self, key: GangKey) -> None:
         self._close(key)
-        self._undone.discard(key)
+        self._open.forget(key)
         self.queue.settle(key)
         self.announcer.forget_gang(key)
