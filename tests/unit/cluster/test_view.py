@@ -67,7 +67,7 @@ def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[ob
     for event in history:
         match event:
             case ("pod", str(name), str(node), str(uid), str(phase), SchedulingSpec() as spec):
-                view.upsert_pod(a_pod(name, node=node, uid=uid, phase=phase, spec=spec))
+                view.upsert_pod(a_pod(name, node=node, uid=f"{name}-{uid}", phase=phase, spec=spec))
             case ("pod gone", str(name)):
                 view.remove_pod(f"default/{name}")
             case ("node", str(name), int(cpu)):
