@@ -83,7 +83,7 @@ async def test_a_gang_that_can_t_be_finished_is_undone_and_its_pods_are_made_ane
     await sandbox.wait_for(lambda s: "undone" in message(s), timeout=15, message="the undo is told")
     await sandbox.wait_for(lambda s: not bound(s) and len(s.list("pods")) == 3, message="the members are back, unbound")
     assert not first & {pod["metadata"]["name"] for pod in sandbox.list("pods")}
-    assert warnings(sandbox, "GangUndone")
+    await sandbox.wait_for(lambda s: bool(warnings(s, "GangUndone")))
 
 
 async def test_bare_pods_are_never_deleted_and_the_open_gang_says_so(sandbox: Sandbox, start_app: StartApp) -> None:
