@@ -353,8 +353,8 @@ class TestEarlierBugs:
         assert pod_condition(sandbox, "theirs") == {}
 
 
-async def test_twenty_single_pods_are_placed_as_far_as_they_fit(sandbox: Sandbox, app: App) -> None:
-    """The demo of an earlier scheduler without a group: sixteen of twenty is all that fits together; nobody waits for the others."""
+async def test_single_pods_that_come_together_are_placed_as_far_as_they_fit(sandbox: Sandbox, app: App) -> None:
+    """The first eight pods of an earlier scheduler's demo, without a group: nobody waits for the one that fits nowhere."""
     for number in (1, 2, 3):
         sandbox.add_node(f"node-{number}", cpu="8", memory="16Gi")
     for number, cpu in enumerate(("9", "2", "0.5", "1.5", "3", "1", "2.5", "0.7"), start=1):

@@ -12,6 +12,7 @@ from allaboard.cli.manifests import Cluster, Expanded, Manifests
 from allaboard.cluster.view import ClusterView
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
+from allaboard.model.constraints import NodeSelectorTerm, Requirement
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Pod, pod_from
@@ -151,6 +152,8 @@ def _adopted(expanded: Iterable[Expanded], view: ClusterView, settings: Settings
         if known is not None and known.is_bound:
             notes.append(f"pod {known.key} is in the cluster already, on node {known.node_name}")
             pod = replace(known, created=pod.created)
+        elif pod.node_name:
+            pod = _pinned(pod)
         if pod.scheduler_name not in settings.scheduler_names:
             foreign.add(pod.scheduler_name)
             pod = replace(pod, scheduler_name=settings.scheduler_names[0])
@@ -160,6 +163,15 @@ def _adopted(expanded: Iterable[Expanded], view: ClusterView, settings: Settings
         for name in sorted(foreign)
     ]
     return adopted
+
+
+def _pinned(pod: Pod) -> Pod:
+    """A pod whose manifest names its node: whether it would fit there is what is asked."""
+    name = Requirement("metadata.name", "In", (pod.node_name,))
+    stated = [term for term in pod.spec.affinity or () if term.expressions or term.fields]  # an empty one matches no node
+    terms = [NodeSelectorTerm()] if pod.spec.affinity is None else stated
+    pinned = tuple(replace(term, fields=(*term.fields, name)) for term in terms)
+    return replace(pod, node_name="", spec=replace(pod.spec, affinity=pinned))
 
 
 def _pod_groups(manifests: Manifests, cluster: Cluster, named: set[GangKey]) -> Iterator[tuple[PodGroup, Origin]]:

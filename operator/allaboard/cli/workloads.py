@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 from allaboard.cli.documents import Document
-from allaboard.model.errors import MalformedError
+from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import boolean, integer, items, labels, mapping, sequence, text
+from allaboard.model.quantities import parse_quantity
 from allaboard.model.requests import default_requests
 
 MAX_PODS = 100_000
@@ -38,6 +39,7 @@ class PodSet:
         spec = default_requests(mapping(self.template, "spec"))
         if not sequence(spec, "containers", "spec."):
             raise MalformedError("spec.containers", "is missing; a pod needs at least one container")
+        _check_resources(spec)
         metadata = mapping(self.template, "metadata")
         template_labels = labels(metadata, "labels", "metadata.")
         annotations = labels(metadata, "annotations", "metadata.")
@@ -63,6 +65,23 @@ class PodSet:
             return spec
         volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{pod_name}"}} for claim in self.claims]
         return {**spec, "volumes": [*sequence(spec, "volumes", "spec."), *volumes]}
+
+
+def _check_resources(spec: Mapping[str, object]) -> None:
+    """What the API server refuses of containers' resources, beyond their form. Raises ``MalformedError``."""
+    for key in ("containers", "initContainers"):
+        for path, container in items(spec, key, "spec."):
+            resources, inside = mapping(container, "resources", path), f"{path}resources."
+            limits = mapping(resources, "limits", inside)
+            for resource, value in mapping(resources, "requests", inside).items():
+                field = f"{inside}requests[{resource}]"
+                requested = parse_quantity(value, field)
+                # Names with a domain are extended resources: whole pieces, and never more than one may use.
+                if "/" in resource and requested.denominator != 1:
+                    raise MalformedError(field, f"{shown(value)} is not a whole number; an extended resource comes in whole pieces")
+                limit = limits.get(resource)
+                if limit is not None and requested > parse_quantity(limit, f"{inside}limits[{resource}]"):
+                    raise MalformedError(field, f"{shown(value)} is more than the limit of {shown(limit)}")
 
 
 def made_up_uid(namespace: str, name: str, kind: str = "") -> str:

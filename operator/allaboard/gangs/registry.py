@@ -4,15 +4,14 @@ A gang is put together when somebody asks for it; until then an event costs a fe
 back (a bad label, members that disagree) are found here, so that nothing downstream meets a gang it can't trust.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from allaboard.gangs.dialects import Membership, membership_of
+from allaboard.gangs.options import objective_of, unknown_option
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang, GangKey, Hold, Objective
-from allaboard.model.pod import OPTION_PREFIX, Pod
-
-_OBJECTIVE = f"metadata.annotations[{OPTION_PREFIX}objective]"
+from allaboard.model.pod import Pod
 
 DirtyListener = Callable[[GangKey], None]
 
@@ -119,9 +118,10 @@ class GangRegistry:
         members = sorted(self._members.get(key, {}).values(), key=lambda pod: (pod.created, pod.name))
         if group is None and not members:
             return None
-        first = next((pod for pod in members if not (pod.is_terminal or pod.is_terminating)), members[0] if members else None)
+        alive = [pod for pod in members if not (pod.is_terminal or pod.is_terminating)]
+        first = alive[0] if alive else (members[0] if members else None)
         minimum = self._min_member(group, first)
-        objective, objective_hold = self._objective(group, members)
+        objective, objective_hold = objective_of(group, alive, self._defaults.objective)
         return Gang(
             key=key,
             min_member=minimum,
@@ -131,7 +131,7 @@ class GangRegistry:
             objective=objective,
             timeout_seconds=(group.timeout_seconds if group else 0) or self._defaults.timeout_seconds,
             uid=group.uid if group else (first.uid if first and key.kind == "Pod" else ""),
-            hold=self._hold(key, group, members, minimum) or objective_hold,
+            hold=self._hold(key, group, alive, minimum) or objective_hold or unknown_option(group, alive),
         )
 
     def _min_member(self, group: PodGroup | None, first: Pod | None) -> int:
@@ -141,9 +141,8 @@ class GangRegistry:
             return stated
         return group.min_member if group else 1
 
-    def _hold(self, key: GangKey, group: PodGroup | None, members: list[Pod], minimum: int) -> Hold | None:
-        """The first reason why the gang must not be scheduled."""
-        alive = [pod for pod in members if not (pod.is_terminal or pod.is_terminating)]
+    def _hold(self, key: GangKey, group: PodGroup | None, alive: Sequence[Pod], minimum: int) -> Hold | None:
+        """The first reason in what the members are why the gang must not be scheduled."""
         for pod in alive:
             membership = self._memberships[pod.uid]
             if membership.error:
@@ -168,32 +167,9 @@ class GangRegistry:
                 return Hold("Unsupported", f"pod {pod.name}: {'; '.join(pod.spec.unsupported)}", pod)
         return None
 
-    def _objective(self, group: PodGroup | None, members: list[Pod]) -> tuple[Objective, Hold | None]:
-        """What the pods' templates ask for, else the PodGroup, else the default."""
-        stated = [
-            (pod, value)
-            for pod in members
-            if not (pod.is_terminal or pod.is_terminating) and (value := pod.option("objective")) is not None
-        ]
-        for pod, value in stated:
-            if value not in set(Objective):
-                return self._defaults.objective, Hold("InvalidAnnotation", f"pod {pod.name}: {_bad_objective(value)}", pod, _OBJECTIVE)
-        if stated:
-            return Objective(stated[0][1]), None
-        value = group.options.get("objective") if group else None
-        if group is None or value is None:
-            return self._defaults.objective, None
-        if value not in set(Objective):
-            return self._defaults.objective, Hold("InvalidAnnotation", f"podgroup {group.key}: {_bad_objective(value)}", field=_OBJECTIVE)
-        return Objective(value), None
-
     def _covers(self, namespace: str) -> bool:
         return not self._namespaces or namespace in self._namespaces
 
     def _notify(self, key: GangKey) -> None:
         for listener in self._listeners:
             listener(key)
-
-
-def _bad_objective(value: str) -> str:
-    return f"annotation allaboard.dev/objective: {value[:64]!r} is not one of {', '.join(Objective)}"

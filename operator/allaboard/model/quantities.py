@@ -86,7 +86,7 @@ def _checked(value: object, field: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise MalformedError(field, f"{shown(value)} is not a quantity such as 500m, 2 or 16Gi")
     try:
-        text = str(value).strip()
+        text = str(value)
         parsed = _parse(text)
     except ValueError:
         raise MalformedError(field, f"{shown(value)} is not a quantity such as 500m, 2 or 16Gi") from None

@@ -76,8 +76,8 @@ class PodGroupKeeper:
 
     def tell(self, gang: Gang, opinion: Opinion | None = None) -> None:
         """Have the PodGroup of ``gang`` show how it stands; without an ``opinion`` the last one still holds."""
-        if gang.is_single or not (gang.members or gang.key in self._opinions):
-            return  # a PodGroup that no pod of ours has named is another scheduler's business
+        if gang.is_single or self._is_foreign(gang):
+            return
         if opinion is not None:
             self._opinions[gang.key] = opinion
         if gang.key in self._opinions:
@@ -91,6 +91,11 @@ class PodGroupKeeper:
         """The gang is gone."""
         self._opinions.pop(key, None)
         self._written.pop(key, None)
+
+    def _is_foreign(self, gang: Gang) -> bool:
+        """Whether the PodGroup is another scheduler's business: no pod of ours has ever named it, and somebody has spoken of it."""
+        group = self._registry.group(gang.key)
+        return not gang.members and gang.key not in self._opinions and group is not None and bool(group.status)
 
     async def _bring_up_to_date(self, key: GangKey) -> None:
         gang, opinion = self._registry.gang(key), self._opinions.get(key)
@@ -110,7 +115,7 @@ class PodGroupKeeper:
         """The PodGroup of a gang, made or mended when it is ours to make; ``None`` when there is none."""
         group = self._registry.group(gang.key)
         if group is None:
-            if not self._registry.needs_group(gang.key) or not gang.alive or gang.hold:
+            if not self._registry.needs_group(gang.key) or not gang.alive:
                 return None
             await self._create(gang)
             return self._registry.group(gang.key)

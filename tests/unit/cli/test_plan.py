@@ -158,6 +158,30 @@ def test_a_pod_that_is_bound_in_the_cluster_stays_where_it_is(plan: Plan) -> Non
     assert "note: pod default/a is in the cluster already, on node n2" in plan.run().stderr
 
 
+def test_a_pod_whose_manifest_names_its_node_is_planned_there_or_not_at_all(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="4"), node("n2", cpu="8"))
+    [gang] = plan.manifest(pod("a", cpu="3", nodeName="n1")).gangs()
+    assert gang["assignments"] == [{"pod": "a", "node": "n1"}]
+    assert plan.manifest(pod("a", cpu="5", nodeName="n1")).gangs(exit_code=1)[0]["feasible"] is False
+    assert plan.manifest(pod("a", nodeName="missing")).gangs(exit_code=1)[0]["feasible"] is False
+
+
+@pytest.mark.parametrize(
+    ("resources", "field"),
+    [
+        ({"limits": {"nvidia.com/gpu": "0.5"}}, "spec.containers[0].resources.requests[nvidia.com/gpu]"),
+        ({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}, "spec.containers[0].resources.requests[cpu]"),
+        ({"requests": {"cpu": "1 "}}, "spec.containers[0].resources.requests[cpu]"),
+    ],
+)
+def test_resources_that_the_api_server_refuses_are_bad_input(plan: Plan, resources: dict[str, Any], field: str) -> None:
+    broken = pod("a")
+    broken["spec"]["containers"][0]["resources"] = resources
+    result = plan.cluster(node("n1", cpu="4")).manifest(broken).run()
+    assert result.exit_code == 2
+    assert field in result.stderr
+
+
 def test_without_nodes_nothing_fits(plan: Plan) -> None:
     [gang] = plan.cluster().manifest(pod("a")).gangs(exit_code=1)
     assert (gang["feasible"], gang["message"]) == (False, "no nodes available to schedule pods")

@@ -96,6 +96,7 @@ def test_a_users_own_pod_group_that_disagrees_with_the_labels_holds_the_gang() -
         (a_pod("b", malformed="spec.containers: 7 is not a list"), "InvalidPod"),
         (a_pod("b", spec=SchedulingSpec((("pods", 1),), unsupported=("resource claims (DRA) are not supported",))), "Unsupported"),
         (a_pod("b", options=(("objective", "quick"),)), "InvalidAnnotation"),
+        (a_pod("b", options=(("objectve", "spread"),)), "InvalidAnnotation"),
     ],
 )
 def test_a_member_that_cannot_be_trusted_holds_the_gang_and_is_named(odd_one: Pod, reason: str) -> None:
@@ -153,3 +154,24 @@ def test_the_objective_of_the_pod_group_wins_over_the_default() -> None:
     gang = registry.gang(KEY)
     assert gang is not None
     assert gang.objective is Objective.SPREAD
+
+
+def test_members_that_want_different_objectives_hold_the_gang() -> None:
+    pods = (a_pod("a", options=(("objective", "binpack"),)), a_pod("b", options=(("objective", "spread"),)))
+    gang = a_registry(*pods).gang(KEY)
+    assert gang is not None and gang.hold is not None
+    assert gang.hold.reason == "ObjectiveMismatch"
+
+
+def test_the_stamp_of_an_earlier_bind_is_no_mistake() -> None:
+    gang = a_registry(a_pod("a", options=(("transaction", "t1/3"),))).gang(KEY)
+    assert gang is not None
+    assert gang.hold is None
+
+
+def test_an_unknown_option_of_the_pod_group_holds_the_gang() -> None:
+    registry = a_registry(a_pod("a"))
+    registry.observe_group(a_group(annotations={"allaboard.dev/speed": "high"}))
+    gang = registry.gang(KEY)
+    assert gang is not None and gang.hold is not None
+    assert gang.hold.field == "metadata.annotations[allaboard.dev/speed]"

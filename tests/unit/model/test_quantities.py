@@ -40,7 +40,6 @@ WELL_FORMED = {
     "1Ti": Fraction(2**40),
     "1Pi": Fraction(2**50),
     "1Ei": Fraction(2**60),
-    " 2 ": Fraction(2),
 }
 
 
