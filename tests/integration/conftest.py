@@ -71,16 +71,23 @@ async def app(start_app: StartApp) -> App:
 
 
 @pytest.fixture
-def kubectl(kubeconfig: Path, tmp_path: Path) -> Kubectl:
-    """Runs kubectl against the sandbox and returns what it prints. Without kubectl the test is skipped, under CI it fails."""
-    if shutil.which("kubectl") is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI must have kubectl: nothing else proves that users' commands work")
-        pytest.skip("kubectl is not installed")
+def kubectl_binary() -> str:
+    """The real kubectl. Without it the test is skipped, under CI it fails."""
+    binary = shutil.which("kubectl")
+    if binary is not None:
+        return binary
+    if os.environ.get("CI"):
+        pytest.fail("CI must have kubectl: nothing else proves that users' commands work")
+    pytest.skip("kubectl is not installed")
+
+
+@pytest.fixture
+def kubectl(kubectl_binary: str, kubeconfig: Path, tmp_path: Path) -> Kubectl:
+    """Runs kubectl against the sandbox and returns what it prints."""
 
     async def run(*arguments: str, stdin: str = "", check: bool = True) -> str:
         process = await asyncio.create_subprocess_exec(
-            "kubectl",
+            kubectl_binary,
             *arguments,
             env={**os.environ, "KUBECACHEDIR": str(tmp_path / "cache")},
             stdin=asyncio.subprocess.PIPE,

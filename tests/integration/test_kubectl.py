@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -55,14 +54,8 @@ async def cluster() -> AsyncIterator[Sandbox]:
 
 
 @pytest.fixture
-def kubectl(cluster: Sandbox, tmp_path: Path) -> Kubectl:
-    binary = shutil.which("kubectl")
-    if binary is None:
-        message = "kubectl is not installed"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    runner = Kubectl(binary, tmp_path)
+def kubectl(kubectl_binary: str, cluster: Sandbox, tmp_path: Path) -> Kubectl:
+    runner = Kubectl(kubectl_binary, tmp_path)
     cluster.write_kubeconfig(runner.kubeconfig)
     return runner
 

@@ -41,7 +41,7 @@ class PodGroup:
 def pod_group_from(raw: RawObject) -> PodGroup:
     """The record of a raw PodGroup. Raises ``MalformedError`` only when it has no usable name."""
     metadata = mapping(raw, "metadata")
-    key = GangKey(text(metadata, "namespace", "default", "metadata."), text(metadata, "name", path="metadata."))
+    key = key_of(raw)
     minimum, timeout, malformed = 1, 0, ""
     options: dict[str, str] = {}
     is_ours = False
@@ -73,6 +73,12 @@ def pod_group_from(raw: RawObject) -> PodGroup:
         status=mapping(raw, "status"),
         malformed=malformed,
     )
+
+
+def key_of(raw: RawObject) -> GangKey:
+    """The gang that a raw PodGroup is of. Raises ``MalformedError`` when its name isn't text."""
+    metadata = mapping(raw, "metadata")
+    return GangKey(text(metadata, "namespace", "default", "metadata."), text(metadata, "name", path="metadata."))
 
 
 def version_of(raw: RawObject) -> int:

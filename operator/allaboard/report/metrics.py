@@ -1,7 +1,7 @@
 """Prometheus metrics: kube-scheduler's suffixes and label values under our own prefix. No names of pods or gangs in labels."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
@@ -64,13 +64,9 @@ class Metrics:
             gauge.labels(value).set_function(read)
 
 
-def serve(metrics: Metrics, port: int) -> AbstractContextManager[None]:
-    """Serve ``/metrics`` on ``port`` while the context lasts; 0 serves nothing. Raises ``OSError`` when the port is taken."""
-    return _serving(metrics, port)
-
-
 @contextmanager
-def _serving(metrics: Metrics, port: int) -> Iterator[None]:
+def serve(metrics: Metrics, port: int) -> Iterator[None]:
+    """Serve ``/metrics`` on ``port`` while the context lasts; 0 serves nothing. Raises ``OSError`` when the port is taken."""
     if not port:
         yield
         return

@@ -89,10 +89,6 @@ def not_allowed(field: str, detail: str) -> Cause:
     return Cause(field, "FieldValueForbidden", f"Forbidden: {detail}")
 
 
-def duplicate(field: str, value: object) -> Cause:
-    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {quoted(value)}")
-
-
 def too_long(field: str, limit: int) -> Cause:
     return Cause(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
 

@@ -4,7 +4,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from allaboard.report.conditions import Opinion, Verdict, pod_unscheduled
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
 from allaboard.report.writer import Writer
-from allaboard.scheduling.podgroups import PodGroupKeeper, utc_now
+from allaboard.scheduling.podgroups import PodGroupKeeper, api_time, utc_now
 from allaboard.scheduling.transaction import Committed
 
 decisions = logging.getLogger("allaboard.decisions")
@@ -62,7 +61,7 @@ class Announcer:
 
     def members_missing(self, gang: Gang, message: str) -> None:
         """The gang waits for pods that don't exist yet."""
-        self._end_wait(gang)
+        self._end_wait(gang.key)
         self._say(gang, Verdict.WAITING, message)
 
     def held(self, gang: Gang, reason: str, message: str, offender: Pod | None) -> None:
@@ -78,9 +77,7 @@ class Announcer:
 
     def refused(self, gang: Gang, messages: Mapping[str, str], message: str, report: SearchReport | None, seconds: float) -> None:
         """The gang fits nowhere: ``messages`` by pod UID, ``message`` for the gang."""
-        for pod in gang.candidates:
-            if pod.uid in messages:
-                self._unschedulable(pod, messages[pod.uid])
+        self._tell_each(gang, messages)
         self._time_out_if_due(gang, message)
         self._say(gang, Verdict.PARTIAL if gang.is_open else Verdict.UNSCHEDULABLE, message)
         self._count("unschedulable", len(messages), seconds)
@@ -88,9 +85,7 @@ class Announcer:
 
     def surplus_refused(self, gang: Gang, messages: Mapping[str, str]) -> None:
         """The gang is whole; members beyond its minimum found no seat."""
-        for pod in gang.candidates:
-            if pod.uid in messages:
-                self._unschedulable(pod, messages[pod.uid])
+        self._tell_each(gang, messages)
         self._metrics.pods_scheduled.labels("unschedulable").inc(len(messages))
 
     def failed(self, gang: Gang, message: str, seconds: float) -> None:
@@ -121,7 +116,7 @@ class Announcer:
         if gang.missing:
             self._metrics.gang_latency.observe(self._clock() - self.waiting_since(gang))
         self._say(gang, Verdict.SCHEDULED, f"{total} members bound")
-        self._end_wait(gang)
+        self._end_wait(gang.key)
         self._log(gang, "bound", report, seconds, "", missing=0)
 
     def undone(self, gang: Gang, released: Iterable[Pod], message: str) -> None:
@@ -142,7 +137,7 @@ class Announcer:
             message = f"{len(gang.bound)} members bound"
             if before is None or before.verdict is not Verdict.SCHEDULED or before.message != message:
                 self._say(gang, Verdict.SCHEDULED, message)
-                self._end_wait(gang)
+                self._end_wait(gang.key)
                 return
         elif gang.members and not gang.alive:
             succeeded, failed = (sum(1 for pod in gang.members if pod.phase == phase) for phase in ("Succeeded", "Failed"))
@@ -152,25 +147,24 @@ class Announcer:
 
     def forget_gang(self, key: GangKey) -> None:
         """The gang is gone."""
-        self._quorum_since.pop(key, None)
-        self._timed_out.discard(key)
+        self._end_wait(key)
         self._keeper.drop(key)
 
     def forget_pod(self, pod: Pod) -> None:
         """The pod is gone."""
         self._unscheduled.pop(pod.uid, None)
 
-    def _end_wait(self, gang: Gang) -> None:
-        """The gang is whole, or lacks members: a later wait for seats is counted from its own beginning."""
-        self._quorum_since.pop(gang.key, None)
-        self._timed_out.discard(gang.key)
+    def _end_wait(self, key: GangKey) -> None:
+        """The gang is whole, lacks members or is gone: a later wait for seats is counted from its own beginning."""
+        self._quorum_since.pop(key, None)
+        self._timed_out.discard(key)
 
     def _say(self, gang: Gang, verdict: Verdict, message: str) -> None:
         _, started = self._quorum_since.get(gang.key, (0.0, None))
         opinion = Opinion(
             verdict,
             message,
-            started=_rfc3339(started) if started is not None else "",
+            started=api_time(started) if started is not None else "",
             has_timed_out=gang.key in self._timed_out and verdict is not Verdict.SCHEDULED,
         )
         self._keeper.tell(gang, opinion)
@@ -189,6 +183,11 @@ class Announcer:
         if gang.is_single:
             return ObjectReference.of_pod(gang.members[0]) if gang.members else None
         return ObjectReference(API_VERSION, "PodGroup", gang.key.namespace, gang.key.name, gang.uid)
+
+    def _tell_each(self, gang: Gang, messages: Mapping[str, str]) -> None:
+        for pod in gang.candidates:
+            if pod.uid in messages:
+                self._unschedulable(pod, messages[pod.uid])
 
     def _unschedulable(self, pod: Pod, message: str, reason: str = "Unschedulable") -> None:
         """FailedScheduling and PodScheduled=False, which autoscalers react to. Words that haven't changed are not repeated."""
@@ -235,10 +234,6 @@ class Announcer:
             facts["reason"] = reason
         line = " ".join(f"{name}={_quoted(value)}" for name, value in facts.items())
         decisions.info("%s", line, extra={"decision": facts, "history": report.history if report else ()})
-
-
-def _rfc3339(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _quoted(value: object) -> str:

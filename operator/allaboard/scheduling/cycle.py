@@ -322,7 +322,7 @@ class Scheduler:
         self._without_group.discard(key)
 
     def _forget(self, key: GangKey) -> None:
-        self._close(key)
         self._open.forget(key)
+        self._without_group.discard(key)
         self.queue.settle(key)
         self.announcer.forget_gang(key)

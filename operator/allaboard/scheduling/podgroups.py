@@ -5,6 +5,7 @@ without any CRD gangs that are made by labels are scheduled all the same.
 """
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any
 
 from allaboard.cluster.client import ApiError, ApiServer, pages
 from allaboard.gangs.phases import phase_of
-from allaboard.gangs.podgroup import API_VERSION, PLURAL, PodGroup, implicit_pod_group, owner_references, pod_group_from, version_of
+from allaboard.gangs.podgroup import API_VERSION, PLURAL, PodGroup, implicit_pod_group, key_of, owner_references, pod_group_from, version_of
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey
@@ -24,9 +25,14 @@ logger = logging.getLogger(__name__)
 LIST_PATH = f"/apis/{API_VERSION}/{PLURAL}"
 
 
+def api_time(seconds: float) -> str:
+    """Seconds since the epoch as the Kubernetes API writes a time (RFC 3339)."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def utc_now() -> str:
     """The time as the Kubernetes API writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return api_time(time.time())
 
 
 class PodGroupKeeper:
@@ -49,8 +55,7 @@ class PodGroupKeeper:
 
     def forget(self, raw: dict[str, Any]) -> None:
         """Take the deletion of a PodGroup, as the API server had it last."""
-        key = GangKey(raw["metadata"].get("namespace", "default"), raw["metadata"]["name"])
-        self._registry.forget_group(key, version_of(raw))
+        self._registry.forget_group(key_of(raw), version_of(raw))
 
     async def resync(self) -> None:
         """List all PodGroups, so that one whose deletion nobody told us of is forgotten. Raises ``ApiError``."""
@@ -60,7 +65,7 @@ class PodGroupKeeper:
                 version = version_of(page)
                 for raw in page.get("items") or []:
                     self.observe(raw)
-                    found.add(GangKey(raw["metadata"].get("namespace", "default"), raw["metadata"]["name"]))
+                    found.add(key_of(raw))
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -72,7 +77,7 @@ class PodGroupKeeper:
         for key in self._opinions:
             # The CRD may have been installed, or a PodGroup of ours deleted, since its gang was last spoken of.
             if self._registry.needs_group(key):
-                self._writer.put(f"podgroup {key}", partial(self._bring_up_to_date, key))
+                self._write(key)
 
     def tell(self, gang: Gang, opinion: Opinion | None = None) -> None:
         """Have the PodGroup of ``gang`` show how it stands; without an ``opinion`` the last one still holds."""
@@ -81,7 +86,7 @@ class PodGroupKeeper:
         if opinion is not None:
             self._opinions[gang.key] = opinion
         if gang.key in self._opinions:
-            self._writer.put(f"podgroup {gang.key}", partial(self._bring_up_to_date, gang.key))
+            self._write(gang.key)
 
     def opinion(self, key: GangKey) -> Opinion | None:
         """What was last said of a gang."""
@@ -96,6 +101,9 @@ class PodGroupKeeper:
         """Whether the PodGroup is another scheduler's business: no pod of ours has ever named it, and somebody has spoken of it."""
         group = self._registry.group(gang.key)
         return not gang.members and gang.key not in self._opinions and group is not None and bool(group.status)
+
+    def _write(self, key: GangKey) -> None:
+        self._writer.put(f"podgroup {key}", partial(self._bring_up_to_date, key))
 
     async def _bring_up_to_date(self, key: GangKey) -> None:
         gang, opinion = self._registry.gang(key), self._opinions.get(key)

@@ -30,8 +30,8 @@ class DeploymentController:
             yield from controlled_by(change, "Deployment")
 
     def reconcile(self, key: Key) -> None:
-        record = self._api.store.table(TABLE).get(key)
-        if record is None or "deletionTimestamp" in record.body["metadata"]:
+        record = workload.living(self._api, TABLE, key)
+        if record is None:
             return
         spec = record.body["spec"]
         name = f"{key[1]}-{template_hash(spec['template'])}"

@@ -45,8 +45,8 @@ class JobController:
                 yield key
 
     def reconcile(self, key: Key) -> None:
-        record = self._api.store.table(TABLE).get(key)
-        if record is None or "deletionTimestamp" in record.body["metadata"] or _is_finished(record.body):
+        record = workload.living(self._api, TABLE, key)
+        if record is None or _is_finished(record.body):
             return
         spec = record.body["spec"]
         tally = self._tallies.setdefault(record.uid, _Tally())

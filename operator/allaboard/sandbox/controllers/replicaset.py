@@ -24,8 +24,8 @@ class ReplicaSetController:
             yield from controlled_by(change, "ReplicaSet")
 
     def reconcile(self, key: Key) -> None:
-        record = self._api.store.table(TABLE).get(key)
-        if record is None or "deletionTimestamp" in record.body["metadata"]:
+        record = workload.living(self._api, TABLE, key)
+        if record is None:
             return
         resource, spec = self._api.resource(TABLE), record.body["spec"]
         active = [pod for pod in self._ownership.owned(record, "pods") if workload.is_active(pod)]

@@ -6,7 +6,7 @@ from typing import Any
 from allaboard.sandbox.api import TERMINAL_PHASES, Api
 from allaboard.sandbox.clock import micro_stamp
 from allaboard.sandbox.kinds import Resource
-from allaboard.sandbox.store import Body, Record
+from allaboard.sandbox.store import Body, Key, Record
 
 
 def pod_from(template: Body, owner: Body, *, labels: Body | None = None, **naming: str) -> Body:
@@ -21,6 +21,12 @@ def pod_from(template: Body, owner: Body, *, labels: Body | None = None, **namin
         "metadata": {**metadata, **naming, "ownerReferences": [owner]},
         "spec": template.get("spec") or {},
     }
+
+
+def living(api: Api, table: str, key: Key) -> Record | None:
+    """Return an object that exists and isn't being deleted: there is nothing to do for others."""
+    record = api.store.table(table).get(key)
+    return None if record is None or "deletionTimestamp" in record.body["metadata"] else record
 
 
 def is_active(pod: Record) -> bool:
