@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck run sandbox clean bench
+.PHONY: help demo test lint typecheck run sandbox cluster cluster-down clean bench
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): setup.cfg constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,12 @@ run: $(READY) ## Run the operator on the cluster that KUBECONFIG names
 
 sandbox: $(READY) ## Serve a sandbox cluster for kubectl until interrupted
 	$(BIN)/allaboard sandbox
+
+cluster: $(READY) ## Boot a real control plane (etcd, kube-apiserver, controllers, fake kubelets) and print its KUBECONFIG
+	@$(BIN)/python -m tests.e2e.controlplane up
+
+cluster-down: $(READY) ## End what `make cluster` has started
+	@$(BIN)/python -m tests.e2e.controlplane down
 
 bench: $(READY) ## Run the benchmarks
 	for benchmark in benchmarks/bench_*.py; do $(BIN)/python $$benchmark || exit 1; done

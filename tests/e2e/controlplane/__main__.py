@@ -1,0 +1,101 @@
+"""``make cluster``: a real control plane on this machine for as long as you want it."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import click
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from . import binaries
+from .controlplane import NODE_ANNOTATION, ControlPlane, forget_data
+from .processes import StartError, stop_noted
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "build" / "cluster"
+CRDS = ROOT / "crds"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, fake kubelets, training-operator.
+
+    No containers and no root. Programs that are not installed are built with Go at the first start, which takes about ten minutes.
+    """
+
+
+@cli.command()
+@click.option("--folder", type=click.Path(path_type=Path), default=FOLDER, show_default=True, help="Where its files and logs are kept.")
+@click.option("--nodes", default=2, show_default=True, help="Fake nodes to begin with.")
+@click.option("--cpu", default="8", show_default=True, help="Processors of each.")
+@click.option("--gpus", default=4, show_default=True, help="GPUs of each.")
+@click.option("--scheduler/--no-scheduler", default=True, show_default=True, help="Start kube-scheduler too.")
+@click.option("--gang-scheduler-name", default="", help="training-operator's flag: makes it create a PodGroup for each job.")
+def up(folder: Path, nodes: int, cpu: str, gpus: int, scheduler: bool, gang_scheduler_name: str) -> None:
+    """Boot a cluster, leave it running, and print the line that makes kubectl use it."""
+    console = Console(stderr=True)
+    if stop_noted(folder):
+        console.print("the cluster that was running has been stopped")
+    forget_data(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    plane = ControlPlane(folder, console=console)
+    try:
+        plane.start()
+        for crd in sorted(CRDS.glob("*.yaml")):
+            plane.api.apply(yaml.safe_load(crd.read_text()))
+        if scheduler:
+            plane.start_scheduler()
+        plane.start_training_operator(gang_scheduler_name)
+        for number in range(1, nodes + 1):
+            plane.api.request("POST", "/api/v1/nodes", _node(f"node-{number}", cpu, gpus))
+    except (binaries.MissingToolError, StartError) as error:
+        plane.stop()
+        raise click.ClickException(str(error)) from None
+    console.print(f"running: {plane.describe()}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{nodes} fake nodes with {cpu} cpu and {gpus} GPUs each; `make cluster-down` ends it; logs in {folder}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    click.echo(f"export KUBECONFIG={plane.kubeconfig}")
+
+
+@cli.command()
+@click.option("--folder", type=click.Path(path_type=Path), default=FOLDER, show_default=True, help="As given to `up`.")
+def down(folder: Path) -> None:
+    """End the cluster that `up` has left running."""
+    stopped = stop_noted(folder)
+    forget_data(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    click.echo(f"stopped {', '.join(stopped)}" if stopped else "no cluster is running", err=True)
+
+
+@cli.command()
+def build() -> None:
+    """Build every program that is not installed, and say where each one is."""
+    console = Console(stderr=True)
+    try:
+        paths = binaries.ensure(binaries.PROGRAMS, console)
+    except binaries.MissingToolError as error:
+        raise click.ClickException(str(error)) from None
+    table = Table("program", "version", "where")
+    for program in binaries.PROGRAMS:
+        path = paths[program.name]
+        table.add_row(program.name, binaries.version_of(program, path), str(path))
+    Console().print(table)
+
+
+def _node(name: str, cpu: str, gpus: int) -> dict[str, object]:
+    from allaboard.sandbox import NodeShape, node_object  # the same shape as the sandbox's nodes
+
+    node = node_object(name, NodeShape(cpu, gpus=gpus))
+    node["metadata"]["annotations"] = dict([NODE_ANNOTATION])
+    return node
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(cli())

@@ -1,0 +1,176 @@
+"""Finds the programs of a control plane, or builds them with Go from the module proxy: no checkout, no containers, no root.
+
+Looked up in ``KUBEBUILDER_ASSETS``, in ``PATH``, then in the cache (``$XDG_CACHE_HOME/allaboard``), which is keyed by version. What is
+found nowhere is built into the cache; a second run finds it there.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.status import Status
+
+HERE = Path(__file__).parent
+KUBERNETES = "1.37.0"
+_VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+
+
+class MissingToolError(RuntimeError):
+    """A program is neither installed nor can it be built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program: ``package`` is built in the wrapper module ``module``, or installed as ``package@v<version>`` when there is none."""
+
+    name: str
+    version: str
+    package: str
+    module: str = ""
+    flags: tuple[str, ...] = ()
+
+
+def _kubernetes(name: str) -> Program:
+    major, minor, _ = KUBERNETES.split(".")
+    facts = {"gitVersion": f"v{KUBERNETES}", "gitMajor": major, "gitMinor": minor}
+    stamps = " ".join(f"-X {package}.{fact}={value}" for package in _VERSION_PACKAGES for fact, value in facts.items())
+    return Program(name, KUBERNETES, f"k8s.io/kubernetes/cmd/{name}", "kubernetes", ("-ldflags", f"-s -w {stamps}"))
+
+
+ETCD = Program("etcd", "3.7.1", "go.etcd.io/etcd/server/v3", "etcd", ("-ldflags", "-s -w"))
+APISERVER = _kubernetes("kube-apiserver")
+CONTROLLER_MANAGER = _kubernetes("kube-controller-manager")
+SCHEDULER = _kubernetes("kube-scheduler")
+KUBECTL = _kubernetes("kubectl")
+KWOK = Program("kwok", "0.8.0", "sigs.k8s.io/kwok/cmd/kwok")
+TRAINING_OPERATOR = Program("training-operator.v1", "1.9.4", "github.com/kubeflow/training-operator/cmd/training-operator.v1")
+PROGRAMS = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK, TRAINING_OPERATOR)
+
+TFJOB_CRD = "manifests/base/crds/kubeflow.org_tfjobs.yaml"
+"""Where training-operator's module keeps the CRD of TFJobs."""
+
+
+def locate(program: Program) -> Path | None:
+    """Where a program is, or None when it must be built."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets and os.access(Path(assets, program.name), os.X_OK):
+        return Path(assets, program.name)
+    if installed := shutil.which(program.name):
+        return Path(installed)
+    return _cached(program) if _cached(program).exists() else None
+
+
+def ensure(programs: Iterable[Program], console: Console) -> dict[str, Path]:
+    """Return where each program is, by name, after building what is missing. Raises ``MissingToolError``."""
+    paths: dict[str, Path] = {}
+    for program in programs:
+        paths[program.name] = locate(program) or _build(program, console)
+    return paths
+
+
+def module_file(program: Program, path: str) -> Path:
+    """A file that a program's module ships beside its code. Raises ``MissingToolError``."""
+    cached = _cached(program).with_name(Path(path).name)
+    if not cached.exists():
+        module = program.package.partition("/cmd/")[0]
+        command = [_go(program), "mod", "download", "-json", f"{module}@v{program.version}"]
+        done = subprocess.run(command, env=_environment(), cwd=HERE / "etcd", capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise MissingToolError(f"{module} {program.version} could not be downloaded: {done.stdout}{done.stderr}")
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(json.loads(done.stdout)["Dir"], path), cached)
+    return cached
+
+
+def version_of(program: Program, path: Path) -> str:
+    """The version a program says it is; the one it was built from when it says nothing."""
+    words = ("version", "--client") if program is KUBECTL else ("--version",)
+    done = subprocess.run([path, *words], capture_output=True, text=True, check=False)
+    said = re.search(r"v?(\d+\.\d+\.\d+\S*)", done.stdout) if done.returncode == 0 else None
+    if said:
+        return said.group(1)
+    return program.version if path == _cached(program) else "unknown"
+
+
+def _cached(program: Program) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "allaboard" / "controlplane" / f"{program.name}-{program.version}" / program.name
+
+
+def _go(program: Program) -> str:
+    if go := shutil.which("go"):
+        return go
+    raise MissingToolError(
+        f"{program.name} {program.version} is not installed and can't be built, since Go is missing: install Go 1.26 or newer "
+        f"(https://go.dev/dl), or set KUBEBUILDER_ASSETS to a folder that holds {program.name}"
+    )
+
+
+def _environment() -> Mapping[str, str]:
+    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod", "GOWORK": "off"}
+
+
+def _build(program: Program, console: Console) -> Path:
+    """Build into a folder of its own and move the result into place, so that two builds at once don't meet."""
+    target = _cached(program)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with_pid = target.parent / f"build-{os.getpid()}"
+    if program.module:
+        folder, environment = HERE / program.module, _environment()
+        command = [_go(program), "build", "-v", "-mod=readonly", *program.flags, "-o", str(with_pid / program.name), program.package]
+    else:
+        folder, environment = target.parent, {**_environment(), "GOBIN": str(with_pid)}
+        command = [_go(program), "install", "-v", f"{program.package}@v{program.version}"]
+    started = time.monotonic()
+    try:
+        _run(command, folder, environment, f"building {program.name} {program.version}", console)
+        os.replace(with_pid / program.name, target)
+    finally:
+        shutil.rmtree(with_pid, ignore_errors=True)
+    console.print(f"built {program.name} {program.version} in {time.monotonic() - started:.0f} s", highlight=False)
+    return target
+
+
+def _run(command: list[str], folder: Path, environment: Mapping[str, str], what: str, console: Console) -> None:
+    """Run a build, and show how far it is: Go names each package as it gets to it."""
+    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    last: deque[str] = deque(maxlen=20)
+    if not console.is_terminal:
+        console.print(f"{what} …", highlight=False)
+    with console.status(f"{what} …") as status, _Ticking(status, what, last):
+        for line in process.stdout:
+            last.append(line.rstrip())
+    if process.wait():
+        raise MissingToolError(f"{what} failed:\n" + "\n".join(last))
+
+
+class _Ticking:
+    """Shows the time and the latest package, also while the compiler is silent."""
+
+    def __init__(self, status: Status, what: str, last: deque[str]) -> None:
+        self._status, self._what, self._last = status, what, last
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _tick(self) -> None:
+        started = time.monotonic()
+        while not self._done.wait(0.5):
+            latest = self._last[-1][:60] if self._last else "starting"
+            self._status.update(f"{self._what} ({time.monotonic() - started:.0f} s): {latest}")

@@ -1,0 +1,30 @@
+"""What the servers and clients of a control plane prove themselves with, made anew for each one."""
+
+import secrets
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+SERVER_NAMES = ("localhost", "kubernetes.default.svc", "127.0.0.1", "10.96.0.1")
+
+
+def write_certificates(folder: Path) -> None:
+    """Write ``ca.crt``, the API server's ``server.crt`` and ``server.key``, and the key that signs service account tokens."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.crt")
+    server = authority.issue_cert(*SERVER_NAMES)
+    server.private_key_pem.write_to_path(folder / "server.key")
+    for number, pem in enumerate(server.cert_chain_pems):
+        pem.write_to_path(folder / "server.crt", append=number > 0)
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem_bytes = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+    (folder / "service-accounts.key").write_bytes(pem_bytes)
+
+
+def write_admin_token(folder: Path) -> str:
+    """Write ``tokens.csv`` with one user, who may do anything; return the token."""
+    token = secrets.token_urlsafe(24)
+    (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
+    return token

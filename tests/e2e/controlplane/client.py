@@ -1,0 +1,155 @@
+"""A small blocking client of the API server, for what sets a test's stage. The operator's own client is what is being tested."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+
+Body = dict[str, Any]
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_PAGE = 500
+
+
+class ApiError(Exception):
+    """An answer that isn't a success."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.reason, self.message = status, reason, message
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Where a kind is served."""
+
+    group_version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
+        root = f"/apis/{self.group_version}" if "/" in self.group_version else f"/api/{self.group_version}"
+        within = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return f"{root}{within}/{self.plural}" + (f"/{name}" if name else "") + (f"/{subresource}" if subresource else "")
+
+
+class Api:
+    """Requests to one API server, each with its answer in plain JSON. Raises ``ApiError``."""
+
+    def __init__(self, url: str, *, ca: str | None = None, token: str = "", certificate: tuple[str, str] | None = None) -> None:
+        self.url = url
+        certificate_file, key_file = certificate or (None, None)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._pool = urllib3.PoolManager(
+            ca_certs=ca, cert_file=certificate_file, key_file=key_file, headers=headers, maxsize=8, retries=False, timeout=30.0
+        )
+        self._resources: dict[str, Resource] = {}
+        self._lock = threading.Lock()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Body:
+        headers = {**self._pool.headers, "Content-Type": content_type, "Accept": "application/json"}
+        payload = None if body is None else json.dumps(body).encode()
+        url = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
+        response = self._pool.request(method, url, body=payload, headers=headers)
+        if response.status >= 400:
+            raise _error(response.status, response.data)
+        answer: Body = json.loads(response.data)
+        return answer
+
+    def find(self, path: str) -> Body | None:
+        """GET; None when there is none, or nobody answers yet."""
+        try:
+            return self.request("GET", path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        except urllib3.exceptions.HTTPError:
+            return None
+
+    def is_ready(self) -> bool:
+        """Whether the API server says that it is."""
+        return self.answers(f"{self.url}/readyz")
+
+    def answers(self, url: str) -> bool:
+        """Whether a probe is answered well."""
+        try:
+            return bool(self._pool.request("GET", url, timeout=2.0).status == 200)
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    def items(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Body]:
+        """All items of a list, page by page."""
+        continuation = ""
+        while True:
+            paging = {"limit": str(_PAGE)} | ({"continue": continuation} if continuation else {})
+            page = self.request("GET", path, query={**(query or {}), **paging})
+            yield from page["items"]
+            continuation = page["metadata"].get("continue") or ""
+            if not continuation:
+                return
+
+    def apply(self, obj: Body) -> Body:
+        """Create an object, or take over the fields stated (server-side apply)."""
+        resource = self.resource(str(obj["kind"]), str(obj["apiVersion"]))
+        path = resource.path(namespace_of(obj), obj["metadata"]["name"])
+        return self.request("PATCH", path, obj, {"fieldManager": "allaboard-tests", "force": "true"}, APPLY_PATCH)
+
+    def resource(self, kind: str, group_version: str = "") -> Resource:
+        """Where a kind or plural is served. Raises ``ApiError`` 404."""
+        for attempt in range(2):
+            with self._lock:
+                found = self._resources.get(f"{group_version}/{kind}" if group_version else kind)
+                if found is not None:
+                    return found
+                if attempt == 0:
+                    self._discover()
+        raise ApiError(404, "NotFound", f"no resource {kind} in {group_version or 'any version'} is served")
+
+    def write_secret(self, path: str, folder: Path) -> None:
+        """Write what a Secret holds into files."""
+        for name, value in self.request("GET", path)["data"].items():
+            (folder / name).write_bytes(base64.b64decode(value))
+
+    def _discover(self) -> None:
+        self._resources.clear()
+        for root in ("/apis", "/api"):
+            answer = json.loads(self._pool.request("GET", f"{self.url}{root}", headers={**self._pool.headers, "Accept": _DISCOVERY}).data)
+            for group in answer["items"]:
+                for version in reversed(group["versions"]):
+                    name = group["metadata"].get("name")
+                    group_version = f"{name}/{version['version']}" if name else version["version"]
+                    for each in version.get("resources", ()):
+                        kind = each.get("responseKind", {}).get("kind", "")
+                        resource = Resource(group_version, each["resource"], kind, each["scope"] == "Namespaced")
+                        for key in (kind, each["resource"]):
+                            self._resources[key] = self._resources[f"{group_version}/{key}"] = resource
+
+
+def namespace_of(obj: Body) -> str:
+    return str(obj["metadata"].get("namespace") or "default")
+
+
+def _error(status: int, payload: bytes) -> ApiError:
+    try:
+        body = json.loads(payload)
+        return ApiError(status, str(body.get("reason", "")), str(body.get("message", "")))
+    except ValueError:
+        return ApiError(status, "", payload.decode(errors="replace").strip())

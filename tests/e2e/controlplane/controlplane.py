@@ -1,0 +1,267 @@
+"""Boots a real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, fake kubelets (kwok), and on demand
+kube-scheduler and training-operator. No containers, and no root.
+
+The fake kubelets look after the nodes annotated ``kwok.x-k8s.io/node: fake``; they admit every pod, as kwok does.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from . import binaries
+from .certificates import write_admin_token, write_certificates
+from .client import Api
+from .processes import Processes, free_ports
+
+NODE_ANNOTATION = ("kwok.x-k8s.io/node", "fake")
+STAGES = Path(__file__).with_name("stages.yaml")
+ETCD_DATA = "etcd-data"
+"""A link in a control plane's folder to where etcd keeps its data: in memory, where there is such a folder."""
+_ETCD_MEMORY = Path("/dev/shm")
+_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")  # training-operator's own choice
+_BASIC = (binaries.ETCD, binaries.APISERVER, binaries.CONTROLLER_MANAGER, binaries.KWOK)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What differs from one control plane to another: feature gates for all, and further flags for the API server."""
+
+    feature_gates: tuple[str, ...] = ()
+    apiserver_flags: tuple[str, ...] = ()
+
+    @property
+    def gates(self) -> list[str]:
+        """The gates as a flag; none when there are none."""
+        return [f"--feature-gates={','.join(f'{gate}=true' for gate in self.feature_gates)}"] if self.feature_gates else []
+
+
+class ControlPlane:
+    """One control plane whose files are in ``folder``. ``start`` returns when it can be used."""
+
+    def __init__(self, folder: Path, options: Options | None = None, console: Console | None = None) -> None:
+        self.folder = folder
+        self.options = options or Options()
+        self.processes = Processes(folder)
+        self.kubeconfig = folder / "kubeconfig"
+        self._console = console or Console(stderr=True)
+
+    def __enter__(self) -> "ControlPlane":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Build what is missing, then start. Raises ``MissingToolError`` or ``StartError``; nothing is left running then."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.programs = binaries.ensure(_BASIC, self._console)
+        try:
+            self._start_api()
+            self._start_controllers()
+            self.start_kubelets()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End every process, and forget the data."""
+        self.processes.stop_all()
+        forget_data(self.folder)
+
+    def start_kubelets(self, *, start_pods: bool = True) -> None:
+        """Start the fake kubelets, again if need be; without ``start_pods`` what is bound never gets to run."""
+        self.processes.stop("kwok")
+        stages = [stage for stage in yaml.safe_load_all(STAGES.read_text()) if start_pods or stage["metadata"]["name"] != "pod-start"]
+        config = self.folder / "stages.yaml"
+        config.write_text(yaml.safe_dump_all(stages))
+        start_kwok(self.processes, self.programs["kwok"], self.kubeconfig, config)
+
+    def start_scheduler(self, configuration: Mapping[str, Any] | None = None) -> None:
+        """Start kube-scheduler, which is not needed otherwise. ``configuration`` is part of a KubeSchedulerConfiguration."""
+        self.programs |= binaries.ensure([binaries.SCHEDULER], self._console)
+        (port,) = free_ports(1)
+        body = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 1000, "burst": 2000},
+            **(configuration or {}),
+        }
+        config = self.folder / "kube-scheduler.yaml"
+        config.write_text(yaml.safe_dump(body))
+        flags = (f"--config={config}", "--bind-address=127.0.0.1", f"--secure-port={port}", *self.options.gates)
+        self.processes.start("kube-scheduler", [self.programs["kube-scheduler"], *flags])
+        self.processes.wait_until("kube-scheduler", lambda: "Serving securely" in self.processes.tail("kube-scheduler", 500))
+
+    def start_training_operator(self, gang_scheduler_name: str = "") -> None:
+        """Start training-operator for TFJobs, again if need be; with a name, it makes a PodGroup for each job."""
+        self.processes.stop("training-operator")
+        self.programs |= binaries.ensure([binaries.TRAINING_OPERATOR], self._console)
+        program = self.programs[binaries.TRAINING_OPERATOR.name]
+        start_training_operator(self.processes, program, self.api, self.kubeconfig, gang_scheduler_name)
+
+    def describe(self) -> str:
+        """What runs, in which versions."""
+        parts = (
+            f"{program.name} {binaries.version_of(program, self.programs[program.name])}"
+            for program in binaries.PROGRAMS
+            if program.name in self.programs
+        )
+        return ", ".join(parts)
+
+    @property
+    def api(self) -> Api:
+        """A client that may do anything."""
+        return Api(self.url, ca=str(self.folder / "ca.crt"), token=self.token)
+
+    def _start_api(self) -> None:
+        client, peer, secure = free_ports(3)
+        write_certificates(self.folder)
+        self.url, self.token = f"https://127.0.0.1:{secure}", write_admin_token(self.folder)
+        self.kubeconfig.write_text(yaml.safe_dump(kubeconfig(self.url, self.folder / "ca.crt", self.token), sort_keys=False))
+        in_memory = _ETCD_MEMORY if _ETCD_MEMORY.is_dir() else self.folder
+        data = Path(tempfile.mkdtemp(prefix="allaboard-etcd-", dir=in_memory))
+        (self.folder / ETCD_DATA).symlink_to(data)
+        etcd, own = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+        self.processes.start("etcd", [self.programs["etcd"], *_etcd_flags(etcd, own, data)])
+        flags = [*_apiserver_flags(self.folder, secure, etcd), *self.options.gates, *self.options.apiserver_flags]
+        self.processes.start("kube-apiserver", [self.programs["kube-apiserver"], *flags])
+        self.processes.wait_until("kube-apiserver", self.api.is_ready)
+
+    def _start_controllers(self) -> None:
+        (port,) = free_ports(1)
+        flags = (
+            f"--kubeconfig={self.kubeconfig}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            "--leader-elect=false",
+            "--use-service-account-credentials=true",
+            f"--service-account-private-key-file={self.folder / 'service-accounts.key'}",
+            f"--root-ca-file={self.folder / 'ca.crt'}",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            "--concurrent-gc-syncs=20",
+            "--terminated-pod-gc-threshold=0",
+            *self.options.gates,
+        )
+        self.processes.start("kube-controller-manager", [self.programs["kube-controller-manager"], *flags])
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        self.processes.wait_until("kube-controller-manager", lambda: self.api.find(account) is not None)
+
+
+def forget_data(folder: Path) -> None:
+    """Remove what etcd has stored."""
+    link = folder / ETCD_DATA
+    if link.is_symlink():
+        shutil.rmtree(link.resolve(), ignore_errors=True)
+        link.unlink()
+
+
+def kubeconfig(server: str, ca: Path | None, token: str) -> dict[str, Any]:
+    """A kubeconfig for one user of one cluster."""
+    cluster = {"server": server} | ({"certificate-authority": str(ca)} if ca else {})
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "controlplane",
+        "clusters": [{"name": "controlplane", "cluster": cluster}],
+        "users": [{"name": "user", "user": {"token": token} if token else {}}],
+        "contexts": [{"name": "controlplane", "context": {"cluster": "controlplane", "user": "user", "namespace": "default"}}],
+    }
+
+
+def start_kwok(processes: Processes, program: Path, kubeconfig: Path, config: Path) -> None:
+    """Start fake kubelets for the nodes that bear the annotation, on any cluster."""
+    (port,) = free_ports(1)
+    flags = (
+        f"--kubeconfig={kubeconfig}",
+        f"--config={config}",
+        f"--manage-nodes-with-annotation-selector={'='.join(NODE_ANNOTATION)}",
+        "--node-ip=127.0.0.1",
+        "--node-lease-duration-seconds=0",
+        f"--server-address=127.0.0.1:{port}",
+    )
+    processes.start("kwok", [program, *flags])
+
+
+def start_training_operator(processes: Processes, program: Path, api: Api, kubeconfig: Path, gang_scheduler_name: str) -> None:
+    """Start training-operator against any cluster, with what its webhook server insists on.
+
+    Its certificate rotator fills a Secret and waits until a kubelet has put that into the one folder it looks in.
+    Here it's filled from the Secret. Nobody calls the webhook, which listens on all interfaces: there is no flag against that.
+    """
+    api.apply(yaml.safe_load(binaries.module_file(binaries.TRAINING_OPERATOR, binaries.TFJOB_CRD).read_text()))
+    for obj in _WEBHOOK_FURNITURE:
+        api.apply(obj)
+    metrics, health = free_ports(2)
+    _CERTIFICATES.mkdir(parents=True, exist_ok=True)
+    flags = [
+        f"--kubeconfig={kubeconfig}",
+        "--enable-scheme=tfjob",
+        f"--metrics-bind-address=127.0.0.1:{metrics}",
+        f"--health-probe-bind-address=127.0.0.1:{health}",
+        "--kube-api-qps=200",
+        "--kube-api-burst=400",
+        *([f"--gang-scheduler-name={gang_scheduler_name}"] if gang_scheduler_name else []),
+    ]
+    processes.start("training-operator", [program, *flags])
+    secret = "/api/v1/namespaces/kubeflow/secrets/training-operator-webhook-cert"
+    wanted = {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    processes.wait_until("training-operator", lambda: wanted <= set((api.find(secret) or {}).get("data") or {}))
+    api.write_secret(secret, _CERTIFICATES)
+    processes.wait_until("training-operator", lambda: api.answers(f"http://127.0.0.1:{health}/readyz"))
+
+
+_WEBHOOK_FURNITURE: Sequence[dict[str, Any]] = (
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow"}},
+    {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "training-operator-webhook-cert", "namespace": "kubeflow"}},
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "validator.training-operator.kubeflow.org"},
+        "webhooks": [],
+    },
+)
+
+
+def _etcd_flags(client: str, peer: str, data: Path) -> list[str]:
+    return [
+        "--name=default",
+        f"--data-dir={data}",
+        "--unsafe-no-fsync",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--auto-compaction-retention=0",
+        "--log-level=warn",
+    ]
+
+
+def _apiserver_flags(folder: Path, port: int, etcd: str) -> list[str]:
+    return [
+        f"--etcd-servers={etcd}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--endpoint-reconciler-type=none",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        f"--tls-cert-file={folder / 'server.crt'}",
+        f"--tls-private-key-file={folder / 'server.key'}",
+        f"--client-ca-file={folder / 'ca.crt'}",
+        f"--token-auth-file={folder / 'tokens.csv'}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={folder / 'service-accounts.key'}",
+        f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
+        "--authorization-mode=Node,RBAC",
+        "--allow-privileged=true",
+        "--event-ttl=24h",
+    ]
