@@ -1,4 +1,4 @@
-"""A sandbox cluster, and schedulers that work on it."""
+"""A cluster, and schedulers that work on it."""
 
 import asyncio
 import os
@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from allaboard.app import App
-from allaboard.cli import bundled
 from allaboard.placement import SearchSettings
-from allaboard.sandbox import Sandbox
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import load_settings
+from tests.cluster import Cluster, Home
 
 StartApp = Callable[..., Awaitable[App]]
 Kubectl = Callable[..., Awaitable[str]]
@@ -29,25 +28,23 @@ def searcher() -> Iterator[Searcher]:
 
 
 @pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
+async def cluster(home: Home) -> AsyncIterator[Cluster]:
     """An empty cluster with the PodGroup CRD."""
-    async with Sandbox() as cluster:
-        for crd in bundled.crds():
-            cluster.apply(crd)
-        yield cluster
+    async with home.open() as opened:
+        yield opened
 
 
 @pytest.fixture
-def kubeconfig(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Its kubeconfig, which KUBECONFIG names."""
-    path = tmp_path / "kubeconfig"
-    sandbox.write_kubeconfig(path)
+def kubeconfig(home: Home, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The operator's kubeconfig, which KUBECONFIG names."""
+    path = tmp_path / "operator.kubeconfig"
+    home.write_operator_kubeconfig(cluster, path)
     monkeypatch.setenv("KUBECONFIG", str(path))
     return path
 
 
 @pytest.fixture
-async def start_app(sandbox: Sandbox, kubeconfig: Path, searcher: Searcher) -> AsyncIterator[StartApp]:
+async def start_app(cluster: Cluster, kubeconfig: Path, searcher: Searcher) -> AsyncIterator[StartApp]:
     """Starts a scheduler (without Kopf, which owns no decisions) and returns it when it makes decisions."""
     async with AsyncExitStack() as stack:
 
@@ -82,14 +79,16 @@ def kubectl_binary() -> str:
 
 
 @pytest.fixture
-def kubectl(kubectl_binary: str, kubeconfig: Path, tmp_path: Path) -> Kubectl:
-    """Runs kubectl against the sandbox and returns what it prints."""
+def kubectl(kubectl_binary: str, cluster: Cluster, tmp_path: Path) -> Kubectl:
+    """Runs kubectl as the cluster's administrator and returns what it prints."""
+    path = tmp_path / "admin.kubeconfig"
+    cluster.write_kubeconfig(path)
 
     async def run(*arguments: str, stdin: str = "", check: bool = True) -> str:
         process = await asyncio.create_subprocess_exec(
             kubectl_binary,
             *arguments,
-            env={**os.environ, "KUBECACHEDIR": str(tmp_path / "cache")},
+            env={**os.environ, "KUBECONFIG": str(path), "KUBECACHEDIR": str(tmp_path / "cache")},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

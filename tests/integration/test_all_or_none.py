@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from allaboard.app import App
 from allaboard.cluster.bind import STAMP
-from allaboard.sandbox import Fault, Sandbox
+from allaboard.sandbox import Fault
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import load_settings
+from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod
 
@@ -33,93 +34,91 @@ def replica_set(
     }
 
 
-def bound(sandbox: Sandbox, prefix: str = "") -> list[str]:
+def bound(cluster: Cluster, prefix: str = "") -> list[str]:
     return [
         pod["metadata"]["name"]
-        for pod in sandbox.list("pods")
+        for pod in cluster.list("pods")
         if pod["spec"].get("nodeName") and pod["metadata"]["name"].startswith(prefix) and not pod["metadata"].get("deletionTimestamp")
     ]
 
 
-def message(sandbox: Sandbox, gang: str = "gang") -> str:
-    group = sandbox.get("podgroups", gang) or {}
+def message(cluster: Cluster, gang: str = "gang") -> str:
+    group = cluster.get("podgroups", gang) or {}
     return str((group.get("status") or {}).get("message", ""))
 
 
-def pod_condition(sandbox: Sandbox, name: str) -> dict[str, Any]:
-    pod = sandbox.get("pods", name) or {}
+def pod_condition(cluster: Cluster, name: str) -> dict[str, Any]:
+    pod = cluster.get("pods", name) or {}
     conditions = (pod.get("status") or {}).get("conditions") or []
     return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
 
 
-def warnings(sandbox: Sandbox, reason: str) -> list[str]:
-    return [event.get("message") or "" for event in sandbox.list("events") if event.get("reason") == reason]
+def warnings(cluster: Cluster, reason: str) -> list[str]:
+    return [event.get("message") or "" for event in cluster.list("events") if event.get("reason") == reason]
 
 
-async def test_every_member_of_a_bound_gang_carries_one_stamp(sandbox: Sandbox, app: App) -> None:
-    sandbox.add_node("node-1")
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: len(bound(s)) == 3)
-    stamps = {pod["metadata"]["annotations"][STAMP] for pod in sandbox.list("pods")}
+async def test_every_member_of_a_bound_gang_carries_one_stamp(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1")
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
+    stamps = {pod["metadata"]["annotations"][STAMP] for pod in cluster.list("pods")}
     assert len(stamps) == 1
     assert stamps.pop().endswith("/3")
 
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
-async def test_transient_errors_of_single_binds_don_t_keep_a_gang_from_becoming_whole(status: int, sandbox: Sandbox, app: App) -> None:
-    sandbox.add_node("node-1")
-    sandbox.faults.add(Fault("bind", "pods", nth=2, status=status))
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: len(bound(s)) == 3)
+async def test_transient_errors_of_single_binds_don_t_keep_a_gang_from_becoming_whole(status: int, cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1")
+    cluster.faults.add(Fault("bind", "pods", nth=2, status=status))
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
 
 
-async def test_a_gang_that_can_t_be_finished_is_undone_and_its_pods_are_made_anew(sandbox: Sandbox, start_app: StartApp) -> None:
-    sandbox.add_node("node-1")
-    sandbox.faults.add(Fault("bind", "pods", nth=3, times=10_000, status=403, message="no more"))
+async def test_a_gang_that_can_t_be_finished_is_undone_and_its_pods_are_made_anew(cluster: Cluster, start_app: StartApp) -> None:
+    cluster.add_node("node-1")
+    cluster.faults.add(Fault("bind", "pods", nth=3, times=10_000, status=403, message="no more"))
     await start_app()
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: len(bound(s)) == 2, message="two of three are bound")
-    first = set(bound(sandbox))
-    await sandbox.wait_for(lambda s: "undone" in message(s), timeout=15, message="the undo is told")
-    await sandbox.wait_for(lambda s: not bound(s) and len(s.list("pods")) == 3, message="the members are back, unbound")
-    assert not first & {pod["metadata"]["name"] for pod in sandbox.list("pods")}
-    await sandbox.wait_for(lambda s: bool(warnings(s, "GangUndone")))
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s)) == 2, message="two of three are bound")
+    first = set(bound(cluster))
+    await cluster.wait_for(lambda s: "undone" in message(s), timeout=15, message="the undo is told")
+    await cluster.wait_for(lambda s: not bound(s) and len(s.list("pods")) == 3, message="the members are back, unbound")
+    assert not first & {pod["metadata"]["name"] for pod in cluster.list("pods")}
+    await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")))
 
 
-async def test_bare_pods_are_never_deleted_and_the_open_gang_says_so(sandbox: Sandbox, start_app: StartApp) -> None:
-    sandbox.add_node("node-1")
-    sandbox.faults.add(Fault("bind", "pods", name="c", times=10_000, status=403, message="not c"))
+async def test_bare_pods_are_never_deleted_and_the_open_gang_says_so(cluster: Cluster, start_app: StartApp) -> None:
+    cluster.add_node("node-1")
+    cluster.faults.add(Fault("bind", "pods", name="c", times=10_000, status=403, message="not c"))
     await start_app()
     for name in "abc":
-        sandbox.create(gang_pod(name))
+        cluster.create(gang_pod(name))
 
-    def is_told(cluster: Sandbox) -> bool:
+    def is_told(cluster: Cluster) -> bool:
         conditions = ((cluster.get("podgroups", "gang") or {}).get("status") or {}).get("conditions") or []
         return any(condition["type"] == "PartiallyBound" and condition["status"] == "True" for condition in conditions)
 
-    await sandbox.wait_for(is_told, message="PartiallyBound")
-    assert sorted(bound(sandbox)) == ["a", "b"]
-    assert sandbox.get("pods", "a") is not None
+    await cluster.wait_for(is_told, message="PartiallyBound")
+    assert sorted(bound(cluster)) == ["a", "b"]
+    assert cluster.get("pods", "a") is not None
 
 
-async def test_a_refused_rehearsal_binds_nobody(sandbox: Sandbox, app: App) -> None:
-    sandbox.add_node("node-1")
-    sandbox.faults.add(Fault("bind", "pods", times=10_000, status=403, message="admission says no", dry_run=True))
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: "admission says no" in message(s))
-    assert bound(sandbox) == []
+async def test_a_refused_rehearsal_binds_nobody(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1")
+    cluster.faults.add(Fault("bind", "pods", times=10_000, status=403, message="admission says no", dry_run=True))
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: "admission says no" in message(s))
+    assert bound(cluster) == []
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_binds_fail_a_gang_ends_whole_and_no_node_is_over_committed(
-    data: st.DataObject, searcher: Searcher, tmp_path: Any
+    data: st.DataObject, home: Home, searcher: Searcher, tmp_path: Any
 ) -> None:
     """The invariant, under random faults that end: whole at last, every pod bound once, nothing over-committed on the way."""
     import asyncio
     import os
-
-    from allaboard.cli import bundled
 
     faults = data.draw(
         st.lists(
@@ -138,13 +137,11 @@ def test_whatever_binds_fail_a_gang_ends_whole_and_no_node_is_over_committed(
     )
 
     async def scenario() -> None:
-        async with Sandbox() as cluster:
-            for crd in bundled.crds():
-                cluster.apply(crd)
+        async with home.open() as cluster:
             cluster.add_node("node-1", cpu="4")
             cluster.add_node("node-2", cpu="4")
             kubeconfig = tmp_path / "property"
-            cluster.write_kubeconfig(kubeconfig)
+            home.write_operator_kubeconfig(cluster, kubeconfig)
             os.environ["KUBECONFIG"] = str(kubeconfig)
             app = App(load_settings({"metrics_port": 0, "backoff_initial_seconds": 0.05, "backoff_max_seconds": 0.2}), searcher)
             await app.start()
@@ -173,193 +170,193 @@ def test_whatever_binds_fail_a_gang_ends_whole_and_no_node_is_over_committed(
             os.environ["KUBECONFIG"] = before
 
 
-async def test_of_two_gangs_that_contend_one_is_whole_and_the_other_absent(sandbox: Sandbox, app: App) -> None:
-    sandbox.add_node("node-1", cpu="5")
-    sandbox.create(replica_set("one"))
-    sandbox.create(replica_set("two"))
-    await sandbox.wait_for(lambda s: "2 of 3 members placeable" in message(s, "one") + message(s, "two"))
-    assert sorted(len(bound(sandbox, gang)) for gang in ("one", "two")) == [0, 3]
+async def test_of_two_gangs_that_contend_one_is_whole_and_the_other_absent(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1", cpu="5")
+    cluster.create(replica_set("one"))
+    cluster.create(replica_set("two"))
+    await cluster.wait_for(lambda s: "2 of 3 members placeable" in message(s, "one") + message(s, "two"))
+    assert sorted(len(bound(cluster, gang)) for gang in ("one", "two")) == [0, 3]
 
 
-async def test_seats_that_come_free_go_to_the_gang_that_waits(sandbox: Sandbox, app: App) -> None:
-    sandbox.add_node("node-1", cpu="3")
-    sandbox.create(replica_set("one"))
-    await sandbox.wait_for(lambda s: len(bound(s, "one")) == 3)
-    sandbox.create(replica_set("two"))
-    await sandbox.wait_for(lambda s: "0 of 3" in message(s, "two"))
-    sandbox.delete("replicasets", "one")
-    await sandbox.wait_for(lambda s: len(bound(s, "two")) == 3)
+async def test_seats_that_come_free_go_to_the_gang_that_waits(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1", cpu="3")
+    cluster.create(replica_set("one"))
+    await cluster.wait_for(lambda s: len(bound(s, "one")) == 3)
+    cluster.create(replica_set("two"))
+    await cluster.wait_for(lambda s: "0 of 3" in message(s, "two"))
+    cluster.delete("replicasets", "one")
+    await cluster.wait_for(lambda s: len(bound(s, "two")) == 3)
 
 
-async def test_a_new_node_wakes_a_gang_that_waits(sandbox: Sandbox, app: App) -> None:
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: "no nodes available" in message(s))
-    sandbox.add_node("node-1")
-    await sandbox.wait_for(lambda s: len(bound(s)) == 3)
+async def test_a_new_node_wakes_a_gang_that_waits(cluster: Cluster, app: App) -> None:
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: "no nodes available" in message(s))
+    cluster.add_node("node-1")
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
 
 
-async def test_members_beyond_the_minimum_ride_along_or_come_later(sandbox: Sandbox, app: App) -> None:
-    sandbox.add_node("node-1", cpu="3")
-    sandbox.create(replica_set(replicas=5, minimum=2))
-    await sandbox.wait_for(lambda s: len(bound(s)) == 3)
-    sandbox.add_node("node-2", cpu="2")
-    await sandbox.wait_for(lambda s: len(bound(s)) == 5)
+async def test_members_beyond_the_minimum_ride_along_or_come_later(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1", cpu="3")
+    cluster.create(replica_set(replicas=5, minimum=2))
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
+    cluster.add_node("node-2", cpu="2")
+    await cluster.wait_for(lambda s: len(bound(s)) == 5)
 
 
-async def test_a_higher_priority_goes_first(sandbox: Sandbox, start_app: StartApp) -> None:
-    sandbox.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000})
+async def test_a_higher_priority_goes_first(cluster: Cluster, start_app: StartApp) -> None:
+    cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000})
     low, high = replica_set("low"), replica_set("zhigh")
     high["spec"]["template"]["spec"]["priorityClassName"] = "high"
-    sandbox.create(low)
-    sandbox.create(high)
+    cluster.create(low)
+    cluster.create(high)
     await start_app()
-    await sandbox.wait_for(lambda s: "no nodes" in message(s, "low") and "no nodes" in message(s, "zhigh"))
-    sandbox.add_node("node-1", cpu="3")
-    await sandbox.wait_for(lambda s: len(bound(s)) == 3)
-    assert len(bound(sandbox, "zhigh")) == 3
+    await cluster.wait_for(lambda s: "no nodes" in message(s, "low") and "no nodes" in message(s, "zhigh"))
+    cluster.add_node("node-1", cpu="3")
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
+    assert len(bound(cluster, "zhigh")) == 3
 
 
 class TestBadInput:
     """A mistake holds its own gang, says where it is, and stops nothing else."""
 
     @pytest.mark.parametrize("minimum", ["0", "five", "1.5"])
-    async def test_a_malformed_label_is_a_warning_on_the_pod_and_other_gangs_go_on(self, minimum: str, sandbox: Sandbox, app: App) -> None:
-        sandbox.add_node("node-1")
+    async def test_a_malformed_label_is_a_warning_on_the_pod_and_other_gangs_go_on(self, minimum: str, cluster: Cluster, app: App) -> None:
+        cluster.add_node("node-1")
         bad = gang_pod("bad", "broken", "1")
         bad["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io/min-available"] = minimum
-        sandbox.create(bad)
-        sandbox.create(replica_set())
-        await sandbox.wait_for(lambda s: len(bound(s, "gang")) == 3 and bool(warnings(s, "InvalidLabel")))
-        assert "min-available" in warnings(sandbox, "InvalidLabel")[0]
-        assert bound(sandbox, "bad") == []
+        cluster.create(bad)
+        cluster.create(replica_set())
+        await cluster.wait_for(lambda s: len(bound(s, "gang")) == 3 and bool(warnings(s, "InvalidLabel")))
+        assert "min-available" in warnings(cluster, "InvalidLabel")[0]
+        assert bound(cluster, "bad") == []
 
-    async def test_members_that_disagree_hold_the_gang(self, sandbox: Sandbox, app: App) -> None:
-        sandbox.add_node("node-1")
-        sandbox.create(gang_pod("a", minimum=2))
-        sandbox.create(gang_pod("b", minimum=3))
-        await sandbox.wait_for(lambda s: bool(warnings(s, "MinAvailableMismatch")))
-        assert bound(sandbox) == []
+    async def test_members_that_disagree_hold_the_gang(self, cluster: Cluster, app: App) -> None:
+        cluster.add_node("node-1")
+        cluster.create(gang_pod("a", minimum=2))
+        cluster.create(gang_pod("b", minimum=3))
+        await cluster.wait_for(lambda s: bool(warnings(s, "MinAvailableMismatch")))
+        assert bound(cluster) == []
 
-    async def test_a_bad_objective_is_a_warning_and_holds(self, sandbox: Sandbox, app: App) -> None:
-        sandbox.add_node("node-1")
-        sandbox.create(gang_pod("a", minimum=1, annotations={"allaboard.dev/objective": "tetris"}))
-        await sandbox.wait_for(lambda s: bool(warnings(s, "InvalidAnnotation")))
-        assert bound(sandbox) == []
+    async def test_a_bad_objective_is_a_warning_and_holds(self, cluster: Cluster, app: App) -> None:
+        cluster.add_node("node-1")
+        cluster.create(gang_pod("a", minimum=1, annotations={"allaboard.dev/objective": "tetris"}))
+        await cluster.wait_for(lambda s: bool(warnings(s, "InvalidAnnotation")))
+        assert bound(cluster) == []
 
-    async def test_a_pod_group_that_does_not_exist_holds_its_pods_until_it_does(self, sandbox: Sandbox, app: App) -> None:
-        sandbox.add_node("node-1")
+    async def test_a_pod_group_that_does_not_exist_holds_its_pods_until_it_does(self, cluster: Cluster, app: App) -> None:
+        cluster.add_node("node-1")
         pod = gang_pod("a")
         pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "later"}
-        sandbox.create(pod)
-        await sandbox.wait_for(lambda s: "PodGroup not found" in pod_condition(s, "a").get("message", ""))
-        assert bound(sandbox) == []
-        sandbox.create(
+        cluster.create(pod)
+        await cluster.wait_for(lambda s: "PodGroup not found" in pod_condition(s, "a").get("message", ""))
+        assert bound(cluster) == []
+        cluster.create(
             {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "later"}, "spec": {"minMember": 1}}
         )
-        await sandbox.wait_for(lambda s: bound(s) == ["a"])
+        await cluster.wait_for(lambda s: bound(s) == ["a"])
 
-    async def test_what_is_not_understood_yet_is_refused_with_the_reason(self, sandbox: Sandbox, app: App) -> None:
-        sandbox.add_node("node-1")
+    async def test_what_is_not_understood_yet_is_refused_with_the_reason(self, cluster: Cluster, app: App) -> None:
+        cluster.add_node("node-1")
         term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
         affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-        sandbox.create(gang_pod("a", minimum=1, affinity=affinity))
-        await sandbox.wait_for(lambda s: "anti-affinity is not supported" in pod_condition(s, "a").get("message", ""))
-        assert bound(sandbox) == []
+        cluster.create(gang_pod("a", minimum=1, affinity=affinity))
+        await cluster.wait_for(lambda s: "anti-affinity is not supported" in pod_condition(s, "a").get("message", ""))
+        assert bound(cluster) == []
 
 
-async def test_a_pod_with_an_unbound_claim_is_refused_until_it_is_bound_and_then_follows_its_volume(sandbox: Sandbox, app: App) -> None:
-    sandbox.add_node("node-1")
-    sandbox.add_node("node-2", labels={"disk": "here"})
+async def test_a_pod_with_an_unbound_claim_is_refused_until_it_is_bound_and_then_follows_its_volume(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1")
+    cluster.add_node("node-2", labels={"disk": "here"})
     claim: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "data", "namespace": "default"},
         "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
     }
-    sandbox.create(claim)
-    sandbox.create(gang_pod("a", minimum=1, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]))
-    await sandbox.wait_for(lambda s: "unbound PersistentVolumeClaims" in pod_condition(s, "a").get("message", ""))
+    cluster.create(claim)
+    cluster.create(gang_pod("a", minimum=1, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]))
+    await cluster.wait_for(lambda s: "unbound PersistentVolumeClaims" in pod_condition(s, "a").get("message", ""))
     expression = {"key": "disk", "operator": "In", "values": ["here"]}
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     spec = {"accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}, "nodeAffinity": affinity}
-    sandbox.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec})
-    sandbox.patch("persistentvolumeclaims", "data", {"spec": {"volumeName": "pv"}})
-    sandbox.patch("persistentvolumeclaims", "data", {"status": {"phase": "Bound"}}, subresource="status")
-    await sandbox.wait_for(lambda s: bound(s) == ["a"])
-    assert (sandbox.get("pods", "a") or {})["spec"]["nodeName"] == "node-2"
+    cluster.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec})
+    cluster.patch("persistentvolumeclaims", "data", {"spec": {"volumeName": "pv"}})
+    cluster.patch("persistentvolumeclaims", "data", {"status": {"phase": "Bound"}}, subresource="status")
+    await cluster.wait_for(lambda s: bound(s) == ["a"])
+    assert (cluster.get("pods", "a") or {})["spec"]["nodeName"] == "node-2"
 
 
-async def test_the_anti_affinity_of_pods_that_others_have_bound_is_kept(sandbox: Sandbox, app: App) -> None:
-    sandbox.add_node("node-1")
+async def test_the_anti_affinity_of_pods_that_others_have_bound_is_kept(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1")
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"noisy": "yes"}}}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    sandbox.create(gang_pod("quiet", "quiet", minimum=1, schedulerName="default-scheduler", nodeName="node-1", affinity=affinity))
+    cluster.create(gang_pod("quiet", "quiet", minimum=1, schedulerName="default-scheduler", nodeName="node-1", affinity=affinity))
     loud = gang_pod("loud", "loud", minimum=1)
     loud["metadata"]["labels"]["noisy"] = "yes"
-    sandbox.create(loud)
-    await sandbox.wait_for(lambda s: "didn't satisfy existing pods anti-affinity rules" in pod_condition(s, "loud").get("message", ""))
-    sandbox.delete("pods", "quiet")
-    await sandbox.wait_for(lambda s: bound(s) == ["loud"])
+    cluster.create(loud)
+    await cluster.wait_for(lambda s: "didn't satisfy existing pods anti-affinity rules" in pod_condition(s, "loud").get("message", ""))
+    cluster.delete("pods", "quiet")
+    await cluster.wait_for(lambda s: bound(s) == ["loud"])
 
 
 class TestEarlierBugs:
     """Bugs of an earlier scheduler (its published listing)."""
 
-    async def test_a_second_event_for_a_bound_pod_does_not_bind_it_again(self, sandbox: Sandbox, app: App) -> None:
-        sandbox.add_node("node-1")
-        sandbox.create(gang_pod("a", minimum=1))
-        await sandbox.wait_for(lambda s: bound(s) == ["a"])
-        pod = sandbox.get("pods", "a")
+    async def test_a_second_event_for_a_bound_pod_does_not_bind_it_again(self, cluster: Cluster, app: App) -> None:
+        cluster.add_node("node-1")
+        cluster.create(gang_pod("a", minimum=1))
+        await cluster.wait_for(lambda s: bound(s) == ["a"])
+        pod = cluster.get("pods", "a")
         assert pod is not None
         stamp = pod["metadata"]["annotations"][STAMP]
-        sandbox.faults.add(Fault("bind", "pods", times=10_000, status=418))
-        sandbox.patch("pods", "a", {"metadata": {"labels": {"touched": "yes"}}})
-        sandbox.create(gang_pod("b", "other", minimum=9))
-        await sandbox.wait_for(lambda s: "1 of 9" in message(s, "other"))
-        pod = sandbox.get("pods", "a")
+        cluster.faults.add(Fault("bind", "pods", times=10_000, status=418))
+        cluster.patch("pods", "a", {"metadata": {"labels": {"touched": "yes"}}})
+        cluster.create(gang_pod("b", "other", minimum=9))
+        await cluster.wait_for(lambda s: "1 of 9" in message(s, "other"))
+        pod = cluster.get("pods", "a")
         assert pod is not None
         assert pod["metadata"]["annotations"][STAMP] == stamp
-        assert not warnings(sandbox, "FailedScheduling")
+        assert not warnings(cluster, "FailedScheduling")
 
-    async def test_a_pending_pod_that_is_deleted_is_not_planned(self, sandbox: Sandbox, app: App) -> None:
-        sandbox.create(gang_pod("a", minimum=1))
-        await sandbox.wait_for(lambda s: bool(pod_condition(s, "a")))
-        sandbox.delete("pods", "a")
-        sandbox.add_node("node-1")
-        sandbox.create(gang_pod("b", "other", minimum=1))
-        await sandbox.wait_for(lambda s: bound(s) == ["b"])
+    async def test_a_pending_pod_that_is_deleted_is_not_planned(self, cluster: Cluster, app: App) -> None:
+        cluster.create(gang_pod("a", minimum=1))
+        await cluster.wait_for(lambda s: bool(pod_condition(s, "a")))
+        cluster.delete("pods", "a")
+        cluster.add_node("node-1")
+        cluster.create(gang_pod("b", "other", minimum=1))
+        await cluster.wait_for(lambda s: bound(s) == ["b"])
         assert app.view.pod("default/a") is None
 
-    async def test_a_recreated_pod_is_a_new_pod(self, sandbox: Sandbox, app: App) -> None:
-        sandbox.add_node("node-1", cpu="1")
-        sandbox.create(gang_pod("a", minimum=1))
-        await sandbox.wait_for(lambda s: bound(s) == ["a"])
-        sandbox.delete("pods", "a", grace=0)
-        sandbox.create(gang_pod("a", minimum=1))
-        await sandbox.wait_for(lambda s: bound(s) == ["a"])
+    async def test_a_recreated_pod_is_a_new_pod(self, cluster: Cluster, app: App) -> None:
+        cluster.add_node("node-1", cpu="1")
+        cluster.create(gang_pod("a", minimum=1))
+        await cluster.wait_for(lambda s: bound(s) == ["a"])
+        cluster.delete("pods", "a", grace=0)
+        cluster.create(gang_pod("a", minimum=1))
+        await cluster.wait_for(lambda s: bound(s) == ["a"])
 
-    async def test_each_bind_goes_to_its_own_pods_namespace(self, sandbox: Sandbox, app: App) -> None:
-        sandbox.add_node("node-1")
+    async def test_each_bind_goes_to_its_own_pods_namespace(self, cluster: Cluster, app: App) -> None:
+        cluster.add_node("node-1")
         for namespace in ("team-a", "team-b"):
-            sandbox.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-            sandbox.create(gang_pod("same", minimum=1, namespace=namespace))
-        await sandbox.wait_for(lambda s: bound(s) == ["same", "same"])
+            cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+            cluster.create(gang_pod("same", minimum=1, namespace=namespace))
+        await cluster.wait_for(lambda s: bound(s) == ["same", "same"])
 
-    async def test_pods_of_other_schedulers_are_never_touched(self, sandbox: Sandbox, app: App) -> None:
-        sandbox.add_node("node-1")
-        sandbox.create(gang_pod("theirs", minimum=1, schedulerName="default-scheduler"))
-        sandbox.create(gang_pod("ours", "ours", minimum=1))
-        await sandbox.wait_for(lambda s: bound(s) == ["ours"])
-        assert pod_condition(sandbox, "theirs") == {}
+    async def test_pods_of_other_schedulers_are_never_touched(self, cluster: Cluster, app: App) -> None:
+        cluster.add_node("node-1")
+        cluster.create(gang_pod("theirs", minimum=1, schedulerName="default-scheduler"))
+        cluster.create(gang_pod("ours", "ours", minimum=1))
+        await cluster.wait_for(lambda s: bound(s) == ["ours"])
+        assert pod_condition(cluster, "theirs") == {}
 
 
-async def test_single_pods_that_come_together_are_placed_as_far_as_they_fit(sandbox: Sandbox, app: App) -> None:
+async def test_single_pods_that_come_together_are_placed_as_far_as_they_fit(cluster: Cluster, app: App) -> None:
     """The first eight pods of an earlier scheduler's demo, without a group: nobody waits for the one that fits nowhere."""
     for number in (1, 2, 3):
-        sandbox.add_node(f"node-{number}", cpu="8", memory="16Gi")
+        cluster.add_node(f"node-{number}", cpu="8", memory="16Gi")
     for number, cpu in enumerate(("9", "2", "0.5", "1.5", "3", "1", "2.5", "0.7"), start=1):
         pod = gang_pod(f"pod{number}", requests={"cpu": cpu})
         del pod["metadata"]["labels"]
-        sandbox.create(pod)
-    await sandbox.wait_for(lambda s: len(bound(s)) == 7)
-    await sandbox.wait_for(lambda s: "3 Insufficient cpu" in pod_condition(s, "pod1").get("message", ""))
+        cluster.create(pod)
+    await cluster.wait_for(lambda s: len(bound(s)) == 7)
+    await cluster.wait_for(lambda s: "3 Insufficient cpu" in pod_condition(s, "pod1").get("message", ""))

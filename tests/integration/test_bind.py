@@ -9,7 +9,8 @@ from aiohttp import web
 from allaboard.cluster.bind import STAMP, Binder, Result
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.model.pod import Pod, pod_from
-from allaboard.sandbox import Fault, Sandbox
+from allaboard.sandbox import Fault
+from tests.cluster import Cluster
 
 from .conftest import gang_pod
 
@@ -35,124 +36,124 @@ def binder(server: ApiServer, pauses: list[float]) -> Binder:
 
 
 @pytest.fixture
-def pod(sandbox: Sandbox) -> Pod:
-    sandbox.add_node("node-1")
-    sandbox.add_node("node-2")
-    return pod_from(sandbox.create(gang_pod("a")))
+def pod(cluster: Cluster) -> Pod:
+    cluster.add_node("node-1")
+    cluster.add_node("node-2")
+    return pod_from(cluster.create(gang_pod("a")))
 
 
-def node_of(sandbox: Sandbox, name: str = "a") -> str:
-    found = sandbox.get("pods", name)
+def node_of(cluster: Cluster, name: str = "a") -> str:
+    found = cluster.get("pods", name)
     assert found is not None
     return str(found["spec"].get("nodeName") or "")
 
 
-def bind_elsewhere(sandbox: Sandbox, server: ApiServer, pod: Pod, node: str) -> Any:
+def bind_elsewhere(cluster: Cluster, server: ApiServer, pod: Pod, node: str) -> Any:
     body = {"metadata": {"name": pod.name}, "target": {"name": node}}
     return server.post(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/binding", body)
 
 
-async def test_a_bind_sets_the_node_and_the_stamp_in_one_write(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+async def test_a_bind_sets_the_node_and_the_stamp_in_one_write(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     reply = await binder.bind(pod, "node-1", "t1/3")
     assert reply.is_bound
-    bound = sandbox.get("pods", "a")
+    bound = cluster.get("pods", "a")
     assert bound is not None
     assert bound["spec"]["nodeName"] == "node-1"
     assert bound["metadata"]["annotations"][STAMP] == "t1/3"
 
 
-async def test_a_dry_run_changes_nothing(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+async def test_a_dry_run_changes_nothing(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     assert (await binder.bind(pod, "node-1", "t1/3", dry_run=True)).is_bound
-    assert node_of(sandbox) == ""
+    assert node_of(cluster) == ""
 
 
 async def test_a_recreated_pod_of_the_same_name_is_not_bound_by_the_plan_for_the_old_one(
-    sandbox: Sandbox, binder: Binder, pod: Pod
+    cluster: Cluster, binder: Binder, pod: Pod
 ) -> None:
-    sandbox.delete("pods", "a")
-    sandbox.create(gang_pod("a"))
+    cluster.delete("pods", "a")
+    cluster.create(gang_pod("a"))
     assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.GONE
-    assert node_of(sandbox) == ""
+    assert node_of(cluster) == ""
 
 
-async def test_a_pod_that_was_touched_is_looked_at_again_and_bound(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
-    sandbox.patch("pods", "a", {"metadata": {"annotations": {"touched": "yes"}}})
+async def test_a_pod_that_was_touched_is_looked_at_again_and_bound(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+    cluster.patch("pods", "a", {"metadata": {"annotations": {"touched": "yes"}}})
     assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
-    assert node_of(sandbox) == "node-1"
+    assert node_of(cluster) == "node-1"
 
 
-async def test_a_pod_that_somebody_else_has_bound_is_elsewhere(sandbox: Sandbox, server: ApiServer, binder: Binder, pod: Pod) -> None:
-    await bind_elsewhere(sandbox, server, pod, "node-2")
+async def test_a_pod_that_somebody_else_has_bound_is_elsewhere(cluster: Cluster, server: ApiServer, binder: Binder, pod: Pod) -> None:
+    await bind_elsewhere(cluster, server, pod, "node-2")
     reply = await binder.bind(pod, "node-1", "t1/3")
     assert reply.result is Result.ELSEWHERE
 
 
-async def test_the_planned_node_without_our_stamp_is_not_our_doing(sandbox: Sandbox, server: ApiServer, binder: Binder, pod: Pod) -> None:
-    await bind_elsewhere(sandbox, server, pod, "node-1")
+async def test_the_planned_node_without_our_stamp_is_not_our_doing(cluster: Cluster, server: ApiServer, binder: Binder, pod: Pod) -> None:
+    await bind_elsewhere(cluster, server, pod, "node-1")
     assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.ELSEWHERE
 
 
-async def test_a_deleted_pod_is_gone(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
-    sandbox.delete("pods", "a")
+async def test_a_deleted_pod_is_gone(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+    cluster.delete("pods", "a")
     assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.GONE
 
 
-async def test_a_gated_pod_is_told_as_such(sandbox: Sandbox, binder: Binder) -> None:
-    sandbox.add_node("node-1")
-    gated = pod_from(sandbox.create(gang_pod("g", schedulingGates=[{"name": "wait"}])))
+async def test_a_gated_pod_is_told_as_such(cluster: Cluster, binder: Binder) -> None:
+    cluster.add_node("node-1")
+    gated = pod_from(cluster.create(gang_pod("g", schedulingGates=[{"name": "wait"}])))
     assert (await binder.bind(gated, "node-1", "t1/3")).result is Result.GATED
 
 
-async def test_a_forbidden_bind_is_refused_with_the_servers_words(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
-    sandbox.faults.add(Fault("bind", "pods", status=403, message='pods "a" is forbidden: no'))
+async def test_a_forbidden_bind_is_refused_with_the_servers_words(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+    cluster.faults.add(Fault("bind", "pods", status=403, message='pods "a" is forbidden: no'))
     reply = await binder.bind(pod, "node-1", "t1/3")
     assert reply.result is Result.REFUSED
     assert "forbidden" in reply.message
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 504])
-async def test_transient_errors_are_tried_again(status: int, sandbox: Sandbox, binder: Binder, pod: Pod, pauses: list[float]) -> None:
-    sandbox.faults.add(Fault("bind", "pods", times=2, status=status))
+async def test_transient_errors_are_tried_again(status: int, cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]) -> None:
+    cluster.faults.add(Fault("bind", "pods", times=2, status=status))
     assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
     assert len(pauses) == 2
 
 
-async def test_the_pause_is_what_the_server_asks_for(sandbox: Sandbox, binder: Binder, pod: Pod, pauses: list[float]) -> None:
-    sandbox.faults.add(Fault("bind", "pods", status=429, retry_after=7))
+async def test_the_pause_is_what_the_server_asks_for(cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]) -> None:
+    cluster.faults.add(Fault("bind", "pods", status=429, retry_after=7))
     assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
     assert pauses == [7.0]
 
 
 @pytest.mark.parametrize("times", [1, 4])
-async def test_a_bind_whose_reply_was_lost_is_a_success(times: int, sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
-    sandbox.faults.add(Fault("bind", "pods", times=times, drop=True, after=True))
+async def test_a_bind_whose_reply_was_lost_is_a_success(times: int, cluster: Cluster, binder: Binder, pod: Pod) -> None:
+    cluster.faults.add(Fault("bind", "pods", times=times, drop=True, after=True))
     assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
-    assert node_of(sandbox) == "node-1"
+    assert node_of(cluster) == "node-1"
 
 
-async def test_a_server_that_never_answers_leaves_the_pod_unanswered(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
-    sandbox.faults.add(Fault("bind", "pods", times=100, status=503))
+async def test_a_server_that_never_answers_leaves_the_pod_unanswered(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+    cluster.faults.add(Fault("bind", "pods", times=100, status=503))
     assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.UNANSWERED
-    assert node_of(sandbox) == ""
+    assert node_of(cluster) == ""
 
 
-async def test_release_deletes_a_pod_that_has_not_started(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+async def test_release_deletes_a_pod_that_has_not_started(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     assert await binder.release(pod)
-    assert sandbox.get("pods", "a") is None
+    assert cluster.get("pods", "a") is None
 
 
-async def test_release_spares_a_pod_that_has_started(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
+async def test_release_spares_a_pod_that_has_started(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     await binder.bind(pod, "node-1", "t1/3")
-    await sandbox.wait_for(lambda s: (s.get("pods", "a") or {})["status"]["phase"] == "Running")
+    await cluster.wait_for(lambda s: (s.get("pods", "a") or {})["status"]["phase"] == "Running")
     assert not await binder.release(pod)
-    assert sandbox.get("pods", "a") is not None
+    assert cluster.get("pods", "a") is not None
 
 
-async def test_release_never_deletes_a_new_pod_of_the_old_name(sandbox: Sandbox, binder: Binder, pod: Pod) -> None:
-    sandbox.delete("pods", "a")
-    sandbox.create(gang_pod("a"))
+async def test_release_never_deletes_a_new_pod_of_the_old_name(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+    cluster.delete("pods", "a")
+    cluster.create(gang_pod("a"))
     assert await binder.release(pod)
-    assert sandbox.get("pods", "a") is not None
+    assert cluster.get("pods", "a") is not None
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 from kubernetes.aio.config import ConfigException
 
 from allaboard.app import App
-from allaboard.cli import bundled
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.reflector import Reflector
-from allaboard.sandbox import Fault, Sandbox
+from allaboard.sandbox import Fault
 from allaboard.scheduling import opengangs
+from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod
 from .test_all_or_none import bound, message, pod_condition, replica_set, warnings
@@ -22,12 +22,10 @@ POD_GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup"}
 
 
 @pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
+async def cluster(home: Home) -> AsyncIterator[Cluster]:
     """A cluster whose pods take their time to start, so that what is bound can be released."""
-    async with Sandbox(startup_delay=3600) as cluster:
-        for crd in bundled.crds():
-            cluster.apply(crd)
-        yield cluster
+    async with home.open(startup_delay=3600) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)
@@ -41,38 +39,38 @@ def pod_group(name: str, minimum: int) -> dict[str, Any]:
     return {**POD_GROUP, "metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": minimum}}
 
 
-def conditions(sandbox: Sandbox, gang: str = "gang") -> dict[str, str]:
-    status = (sandbox.get("podgroups", gang) or {}).get("status") or {}
+def conditions(cluster: Cluster, gang: str = "gang") -> dict[str, str]:
+    status = (cluster.get("podgroups", gang) or {}).get("status") or {}
     return {condition["type"]: condition["status"] for condition in status.get("conditions") or []}
 
 
-def is_absent_for_good(sandbox: Sandbox) -> bool:
-    return not bound(sandbox) and "undone" not in message(sandbox) and "0 of 3 members placeable" in message(sandbox)
+def is_absent_for_good(cluster: Cluster) -> bool:
+    return not bound(cluster) and "undone" not in message(cluster) and "0 of 3 members placeable" in message(cluster)
 
 
-async def test_a_release_that_fails_is_tried_again_until_nobody_is_left(sandbox: Sandbox, start_app: StartApp) -> None:
+async def test_a_release_that_fails_is_tried_again_until_nobody_is_left(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(bind_attempts=2)
-    sandbox.add_node("node-1")
-    sandbox.faults.add(Fault("bind", "pods", nth=3, status=403, message="no more"))
-    sandbox.faults.add(Fault("delete", "pods", times=9, status=503))
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: len(bound(s)) == 2, message="two of three are bound")
-    sandbox.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
-    await sandbox.wait_for(is_absent_for_good, timeout=20, message="nobody is bound")
+    cluster.add_node("node-1")
+    cluster.faults.add(Fault("bind", "pods", nth=3, status=403, message="no more"))
+    cluster.faults.add(Fault("delete", "pods", times=9, status=503))
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s)) == 2, message="two of three are bound")
+    cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
+    await cluster.wait_for(is_absent_for_good, timeout=20, message="nobody is bound")
 
 
-async def test_an_open_gang_that_gets_a_mistake_is_undone_all_the_same(sandbox: Sandbox, start_app: StartApp) -> None:
+async def test_an_open_gang_that_gets_a_mistake_is_undone_all_the_same(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(bind_attempts=1)
-    sandbox.add_node("node-1")
-    sandbox.faults.add(Fault("bind", "pods", nth=3, times=10_000, status=500))
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: len(bound(s)) == 2)
-    third = next(pod["metadata"]["name"] for pod in sandbox.list("pods") if not pod["spec"].get("nodeName"))
-    sandbox.patch("pods", third, {"metadata": {"annotations": {"allaboard.dev/objective": "tetris"}}})
-    await sandbox.wait_for(lambda s: not bound(s), timeout=20, message="the open gang is undone")
+    cluster.add_node("node-1")
+    cluster.faults.add(Fault("bind", "pods", nth=3, times=10_000, status=500))
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s)) == 2)
+    third = next(pod["metadata"]["name"] for pod in cluster.list("pods") if not pod["spec"].get("nodeName"))
+    cluster.patch("pods", third, {"metadata": {"annotations": {"allaboard.dev/objective": "tetris"}}})
+    await cluster.wait_for(lambda s: not bound(s), timeout=20, message="the open gang is undone")
 
 
-async def test_a_defect_in_one_bind_leaves_no_gang_in_part(sandbox: Sandbox, start_app: StartApp, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_in_one_bind_leaves_no_gang_in_part(cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch) -> None:
     binds = 0
     post = ApiServer.post
 
@@ -86,63 +84,63 @@ async def test_a_defect_in_one_bind_leaves_no_gang_in_part(sandbox: Sandbox, sta
 
     monkeypatch.setattr(ApiServer, "post", failing_post)
     await start_app()
-    sandbox.add_node("node-1")
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: len(bound(s)) == 3, message="the third is bound at the next try")
+    cluster.add_node("node-1")
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s)) == 3, message="the third is bound at the next try")
 
 
-async def test_stopping_in_the_middle_of_a_commit_ends_it_first(sandbox: Sandbox, start_app: StartApp) -> None:
+async def test_stopping_in_the_middle_of_a_commit_ends_it_first(cluster: Cluster, start_app: StartApp) -> None:
     app = await start_app()
-    sandbox.add_node("node-1")
-    sandbox.faults.add(Fault("bind", "pods", nth=3, status=0, delay=0.3))
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: len(bound(s)) == 2)
+    cluster.add_node("node-1")
+    cluster.faults.add(Fault("bind", "pods", nth=3, status=0, delay=0.3))
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s)) == 2)
     await app.stop()
-    assert len(bound(sandbox)) == 3
-    assert len([event for event in sandbox.list("events") if event.get("reason") == "Scheduled"]) == 3
+    assert len(bound(cluster)) == 3
+    assert len([event for event in cluster.list("events") if event.get("reason") == "Scheduled"]) == 3
 
 
-async def test_a_token_that_expires_half_way_costs_nobody_a_seat(sandbox: Sandbox, start_app: StartApp) -> None:
+async def test_a_token_that_expires_half_way_costs_nobody_a_seat(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
-    sandbox.add_node("node-1")
-    sandbox.faults.add(Fault("bind", "pods", nth=3, status=401))
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: len(bound(s)) == 3)
-    assert not warnings(sandbox, "GangUndone")
+    cluster.add_node("node-1")
+    cluster.faults.add(Fault("bind", "pods", nth=3, status=401))
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
+    assert not warnings(cluster, "GangUndone")
 
 
-async def test_a_surplus_member_that_could_not_be_bound_is_told_and_tried_again(sandbox: Sandbox, start_app: StartApp) -> None:
+async def test_a_surplus_member_that_could_not_be_bound_is_told_and_tried_again(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(bind_attempts=1)
-    sandbox.add_node("node-1")
-    sandbox.faults.add(Fault("bind", "pods", name="c", times=2, status=403, message="not yet"))
+    cluster.add_node("node-1")
+    cluster.faults.add(Fault("bind", "pods", name="c", times=2, status=403, message="not yet"))
     for name in "abc":
-        sandbox.create(gang_pod(name, minimum=2))
-    await sandbox.wait_for(lambda s: "not yet" in pod_condition(s, "c").get("message", ""))
-    await sandbox.wait_for(lambda s: sorted(bound(s)) == ["a", "b", "c"])
+        cluster.create(gang_pod(name, minimum=2))
+    await cluster.wait_for(lambda s: "not yet" in pod_condition(s, "c").get("message", ""))
+    await cluster.wait_for(lambda s: sorted(bound(s)) == ["a", "b", "c"])
 
 
-async def test_room_for_one_role_wakes_a_gang_that_lacked_it_for_another(sandbox: Sandbox, app: App) -> None:
+async def test_room_for_one_role_wakes_a_gang_that_lacked_it_for_another(cluster: Cluster, app: App) -> None:
     """The a pod could move to where memory came free, and leave its cpu to b, which was the one refused."""
-    sandbox.add_node("node-1", cpu="4", memory="4Gi")
-    sandbox.add_node("node-2", cpu="2", memory="4Gi")
+    cluster.add_node("node-1", cpu="4", memory="4Gi")
+    cluster.add_node("node-2", cpu="2", memory="4Gi")
     taker = {"cpu": "0", "memory": "2Gi"}
-    sandbox.create(gang_pod("taker", "other", 1, requests=taker, schedulerName="someone", nodeName="node-2"))
-    sandbox.create(gang_pod("a", minimum=2, requests={"cpu": "2", "memory": "3Gi"}))
-    sandbox.create(gang_pod("b", minimum=2, requests={"cpu": "4", "memory": "1Gi"}))
-    await sandbox.wait_for(lambda s: "1 of 2 members placeable" in message(s))
-    sandbox.delete("pods", "taker")
-    await sandbox.wait_for(lambda s: sorted(bound(s)) == ["a", "b"])
+    cluster.create(gang_pod("taker", "other", 1, requests=taker, schedulerName="someone", nodeName="node-2"))
+    cluster.create(gang_pod("a", minimum=2, requests={"cpu": "2", "memory": "3Gi"}))
+    cluster.create(gang_pod("b", minimum=2, requests={"cpu": "4", "memory": "1Gi"}))
+    await cluster.wait_for(lambda s: "1 of 2 members placeable" in message(s))
+    cluster.delete("pods", "taker")
+    await cluster.wait_for(lambda s: sorted(bound(s)) == ["a", "b"])
 
 
 async def test_a_watch_that_breaks_goes_on_from_the_last_event_and_never_turns_back(
-    sandbox: Sandbox, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = await start_app()
-    sandbox.add_node("node-1")
+    cluster.add_node("node-1")
     seen: list[tuple[str, str]] = []
     app.view.listen(on_pod=lambda old, new: seen.append((new.name, new.node_name)) if new else None)
-    sandbox.create(gang_pod("a", minimum=1))
-    await sandbox.wait_for(lambda s: bound(s) == ["a"])
+    cluster.create(gang_pod("a", minimum=1))
+    await cluster.wait_for(lambda s: bound(s) == ["a"])
     apply, broken = Reflector._apply, []
 
     def breaking(self: Reflector, event: dict[str, Any]) -> str:
@@ -153,27 +151,27 @@ async def test_a_watch_that_breaks_goes_on_from_the_last_event_and_never_turns_b
 
     monkeypatch.setattr(Reflector, "_apply", breaking)
     seen.clear()
-    sandbox.create(gang_pod("b", "other", minimum=1))
-    await sandbox.wait_for(lambda s: sorted(bound(s)) == ["a", "b"])
+    cluster.create(gang_pod("b", "other", minimum=1))
+    await cluster.wait_for(lambda s: sorted(bound(s)) == ["a", "b"])
     assert broken
     assert ("a", "") not in seen
 
 
-async def test_another_schedulers_pod_group_is_left_alone(sandbox: Sandbox, app: App) -> None:
-    sandbox.add_node("node-1")
-    theirs = sandbox.create(pod_group("theirs", 3))
-    sandbox.patch("podgroups", "theirs", {"status": {"phase": "Running", "running": 3}}, subresource="status")
-    sandbox.create(gang_pod("ours", "ours", minimum=1))
-    await sandbox.wait_for(lambda s: "1 members bound" in message(s, "ours"))
-    assert (sandbox.get("podgroups", "theirs") or {})["status"] == {"phase": "Running", "running": 3}
+async def test_another_schedulers_pod_group_is_left_alone(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1")
+    theirs = cluster.create(pod_group("theirs", 3))
+    cluster.patch("podgroups", "theirs", {"status": {"phase": "Running", "running": 3}}, subresource="status")
+    cluster.create(gang_pod("ours", "ours", minimum=1))
+    await cluster.wait_for(lambda s: "1 members bound" in message(s, "ours"))
+    assert (cluster.get("podgroups", "theirs") or {})["status"] == {"phase": "Running", "running": 3}
     assert theirs["metadata"]["name"] == "theirs"
 
 
-async def test_an_older_state_of_a_pod_group_never_replaces_a_newer_one(sandbox: Sandbox, app: App) -> None:
-    sandbox.create(pod_group("gang", 2))
-    old = sandbox.get("podgroups", "gang")
-    sandbox.patch("podgroups", "gang", {"spec": {"minMember": 3}})
-    new = sandbox.get("podgroups", "gang")
+async def test_an_older_state_of_a_pod_group_never_replaces_a_newer_one(cluster: Cluster, app: App) -> None:
+    cluster.create(pod_group("gang", 2))
+    old = cluster.get("podgroups", "gang")
+    cluster.patch("podgroups", "gang", {"spec": {"minMember": 3}})
+    new = cluster.get("podgroups", "gang")
     assert old is not None and new is not None
     app.observe_pod_group("MODIFIED", new)
     app.observe_pod_group("MODIFIED", old)
@@ -183,80 +181,80 @@ async def test_an_older_state_of_a_pod_group_never_replaces_a_newer_one(sandbox:
     assert list(app.registry.gangs())
 
 
-async def test_words_are_taken_back_when_they_are_no_longer_so(sandbox: Sandbox, app: App) -> None:
-    sandbox.add_node("node-1")
+async def test_words_are_taken_back_when_they_are_no_longer_so(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1")
     group = pod_group("gang", 2)
-    sandbox.create(group)
-    app.observe_pod_group("ADDED", sandbox.get("podgroups", "gang") or {})
+    cluster.create(group)
+    app.observe_pod_group("ADDED", cluster.get("podgroups", "gang") or {})
     for name in "ab":
         pod = gang_pod(name)
         pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "gang"}
-        sandbox.create(pod)
-    await sandbox.wait_for(lambda s: "2 members bound" in message(s))
+        cluster.create(pod)
+    await cluster.wait_for(lambda s: "2 members bound" in message(s))
     for minimum, words in ((3, "2 of 3 exist"), (2, "2 members bound")):
-        sandbox.patch("podgroups", "gang", {"spec": {"minMember": minimum}})
-        app.observe_pod_group("MODIFIED", sandbox.get("podgroups", "gang") or {})
-        await sandbox.wait_for(lambda s, words=words: words in message(s))  # type: ignore[misc]
+        cluster.patch("podgroups", "gang", {"spec": {"minMember": minimum}})
+        app.observe_pod_group("MODIFIED", cluster.get("podgroups", "gang") or {})
+        await cluster.wait_for(lambda s, words=words: words in message(s))  # type: ignore[misc]
 
 
-async def test_a_gang_that_waits_too_long_is_told_so_once_and_no_longer_when_it_runs(sandbox: Sandbox, start_app: StartApp) -> None:
+async def test_a_gang_that_waits_too_long_is_told_so_once_and_no_longer_when_it_runs(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(schedule_timeout_seconds=1)
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: conditions(s).get("Timeout") == "True" and bool(warnings(s, "Timeout")))
-    sandbox.add_node("node-1")
-    await sandbox.wait_for(lambda s: conditions(s).get("Timeout") == "False" and len(bound(s)) == 3)
-    assert len(warnings(sandbox, "Timeout")) == 1
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: conditions(s).get("Timeout") == "True" and bool(warnings(s, "Timeout")))
+    cluster.add_node("node-1")
+    await cluster.wait_for(lambda s: conditions(s).get("Timeout") == "False" and len(bound(s)) == 3)
+    assert len(warnings(cluster, "Timeout")) == 1
 
 
-async def test_a_gang_that_has_ended_says_that_it_has(sandbox: Sandbox, app: App) -> None:
-    sandbox.add_node("node-1")
+async def test_a_gang_that_has_ended_says_that_it_has(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1")
     for name in "ab":
-        sandbox.create(gang_pod(name, minimum=2))
-    await sandbox.wait_for(lambda s: "2 members bound" in message(s))
+        cluster.create(gang_pod(name, minimum=2))
+    await cluster.wait_for(lambda s: "2 members bound" in message(s))
     for name in "ab":
-        sandbox.patch("pods", name, {"status": {"phase": "Succeeded"}}, subresource="status")
-    await sandbox.wait_for(lambda s: "ended: 2 members succeeded" in message(s))
+        cluster.patch("pods", name, {"status": {"phase": "Succeeded"}}, subresource="status")
+    await cluster.wait_for(lambda s: "ended: 2 members succeeded" in message(s))
 
 
-async def test_a_slow_undo_holds_nobody_else_up(sandbox: Sandbox, start_app: StartApp) -> None:
+async def test_a_slow_undo_holds_nobody_else_up(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
-    sandbox.add_node("node-1")
-    sandbox.faults.add(Fault("bind", "pods", name="gang-*", nth=3, status=403))
-    sandbox.faults.add(Fault("delete", "pods", times=2, status=0, delay=2.0))
-    sandbox.create(replica_set())
-    await sandbox.wait_for(lambda s: len(bound(s, "gang")) == 2)
-    sandbox.create(gang_pod("other", "other", minimum=1))
-    await sandbox.wait_for(lambda s: bound(s, "other") == ["other"])
-    assert len(bound(sandbox, "gang")) == 2, "the undo is still under way"
+    cluster.add_node("node-1")
+    cluster.faults.add(Fault("bind", "pods", name="gang-*", nth=3, status=403))
+    cluster.faults.add(Fault("delete", "pods", times=2, status=0, delay=2.0))
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s, "gang")) == 2)
+    cluster.create(gang_pod("other", "other", minimum=1))
+    await cluster.wait_for(lambda s: bound(s, "other") == ["other"])
+    assert len(bound(cluster, "gang")) == 2, "the undo is still under way"
 
 
-async def test_an_event_that_could_not_be_created_is_created_later(sandbox: Sandbox, start_app: StartApp) -> None:
+async def test_an_event_that_could_not_be_created_is_created_later(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
-    sandbox.faults.add(Fault("create", "events", times=1, status=403))
-    sandbox.create(gang_pod("a", minimum=1))
-    await sandbox.wait_for(lambda s: bool(pod_condition(s, "a")))
-    sandbox.add_node("node-1", cpu="500m")
-    await sandbox.wait_for(lambda s: bool(warnings(s, "FailedScheduling")))
+    cluster.faults.add(Fault("create", "events", times=1, status=403))
+    cluster.create(gang_pod("a", minimum=1))
+    await cluster.wait_for(lambda s: bool(pod_condition(s, "a")))
+    cluster.add_node("node-1", cpu="500m")
+    await cluster.wait_for(lambda s: bool(warnings(s, "FailedScheduling")))
 
 
-async def test_a_half_bound_gang_jumps_no_priority(sandbox: Sandbox, app: App) -> None:
+async def test_a_half_bound_gang_jumps_no_priority(cluster: Cluster, app: App) -> None:
     """Raising the minimum of a bound gang is no ticket to the front of the queue."""
-    sandbox.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000})
-    sandbox.add_node("node-1", cpu="1")
-    sandbox.create(pod_group("low", 1))
-    app.observe_pod_group("ADDED", sandbox.get("podgroups", "low") or {})
+    cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000})
+    cluster.add_node("node-1", cpu="1")
+    cluster.create(pod_group("low", 1))
+    app.observe_pod_group("ADDED", cluster.get("podgroups", "low") or {})
     for name in ("low-0", "low-1"):
         pod = gang_pod(name)
         pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "low"}
-        sandbox.create(pod)
-    await sandbox.wait_for(lambda s: len(bound(s)) == 1)
-    sandbox.create(gang_pod("high", "zhigh", minimum=1, priorityClassName="high"))
-    sandbox.patch("podgroups", "low", {"spec": {"minMember": 2}})
-    app.observe_pod_group("MODIFIED", sandbox.get("podgroups", "low") or {})
-    await sandbox.wait_for(lambda s: "0 of 1 members placeable" in message(s, "zhigh") and "1 of 2" in message(s, "low"))
-    sandbox.add_node("node-2", cpu="1")
-    await sandbox.wait_for(lambda s: len(bound(s)) == 2)
-    assert bound(sandbox, "high") == ["high"]
+        cluster.create(pod)
+    await cluster.wait_for(lambda s: len(bound(s)) == 1)
+    cluster.create(gang_pod("high", "zhigh", minimum=1, priorityClassName="high"))
+    cluster.patch("podgroups", "low", {"spec": {"minMember": 2}})
+    app.observe_pod_group("MODIFIED", cluster.get("podgroups", "low") or {})
+    await cluster.wait_for(lambda s: "0 of 1 members placeable" in message(s, "zhigh") and "1 of 2" in message(s, "low"))
+    cluster.add_node("node-2", cpu="1")
+    await cluster.wait_for(lambda s: len(bound(s)) == 2)
+    assert bound(cluster, "high") == ["high"]
 
 
 async def test_losing_one_part_of_the_operator_is_noticed(start_app: StartApp, kubeconfig: Path) -> None:

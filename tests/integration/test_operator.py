@@ -17,7 +17,7 @@ from allaboard.cli import bundled
 from allaboard.cli.embedded import OperatorEndedError, operator
 from allaboard.cli.run import _JsonLines
 from allaboard.cli.stories import manifest
-from allaboard.sandbox import Sandbox
+from tests.cluster import Cluster, Home
 
 from .conftest import Kubectl, gang_pod
 
@@ -33,13 +33,13 @@ def upstream_crd() -> dict[str, Any]:
     return crd
 
 
-def running(sandbox: Sandbox, prefix: str = "") -> int:
-    return sum(1 for pod in sandbox.list("pods") if pod["status"]["phase"] == "Running" and pod["metadata"]["name"].startswith(prefix))
+def running(cluster: Cluster, prefix: str = "") -> int:
+    return sum(1 for pod in cluster.list("pods") if pod["status"]["phase"] == "Running" and pod["metadata"]["name"].startswith(prefix))
 
 
-def gpu_nodes(sandbox: Sandbox) -> None:
+def gpu_nodes(cluster: Cluster) -> None:
     for number in (1, 2):
-        sandbox.add_node(f"node-{number}", cpu="8", gpus=4)
+        cluster.add_node(f"node-{number}", cpu="8", gpus=4)
 
 
 def without_labels(job: dict[str, Any]) -> dict[str, Any]:
@@ -48,93 +48,91 @@ def without_labels(job: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-async def test_a_job_whose_operator_makes_the_pod_group_is_scheduled_whole(tmp_path: Path) -> None:
+async def test_a_job_whose_operator_makes_the_pod_group_is_scheduled_whole(home: Home, tmp_path: Path) -> None:
     """training-operator with --gang-scheduler-name=allaboard: no labels of the user's are needed."""
-    async with Sandbox(gang_scheduler_name="allaboard") as sandbox:
-        for crd in bundled.crds():
-            sandbox.apply(crd)
-        gpu_nodes(sandbox)
-        sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+    async with home.open(gang_scheduler_name="allaboard") as cluster:
+        gpu_nodes(cluster)
+        home.write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
         async with operator(tmp_path / "kubeconfig"):
             (job,) = manifest("tfjob-smoke-gpu.yaml")
-            sandbox.create(without_labels(job))
-            await sandbox.wait_for(lambda s: running(s) == 5)
-            await sandbox.wait_for(lambda s: ((s.get("podgroups", "tf-smoke-gpu") or {}).get("status") or {}).get("phase") == "Running")
-            nodes = {pod["spec"]["nodeName"] for pod in sandbox.list("pods")}
+            cluster.create(without_labels(job))
+            await cluster.wait_for(lambda s: running(s) == 5)
+            await cluster.wait_for(lambda s: ((s.get("podgroups", "tf-smoke-gpu") or {}).get("status") or {}).get("phase") == "Running")
+            nodes = {pod["spec"]["nodeName"] for pod in cluster.list("pods")}
             assert len(nodes) == 1
 
 
 @pytest.mark.parametrize("order", [("upstream",), ("upstream", "ours"), ("ours", "upstream")], ids="+".join)
-async def test_it_works_over_and_under_the_upstream_crd(order: tuple[str, ...], tmp_path: Path) -> None:
-    async with Sandbox() as sandbox:
+async def test_it_works_over_and_under_the_upstream_crd(order: tuple[str, ...], home: Home, tmp_path: Path) -> None:
+    async with home.open(crds=False) as cluster:
         for which in order:
-            sandbox.apply(upstream_crd() if which == "upstream" else bundled.crds()[0])
-        gpu_nodes(sandbox)
-        sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+            cluster.apply(upstream_crd() if which == "upstream" else bundled.crds()[0])
+        gpu_nodes(cluster)
+        home.write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
         async with operator(tmp_path / "kubeconfig"):
-            sandbox.create(manifest("tfjob-smoke-gpu.yaml")[0])
-            await sandbox.wait_for(lambda s: running(s) == 5)
-            await sandbox.wait_for(lambda s: ((s.get("podgroups", "tf-smoke-gpu") or {}).get("status") or {}).get("running") == 5)
+            cluster.create(manifest("tfjob-smoke-gpu.yaml")[0])
+            await cluster.wait_for(lambda s: running(s) == 5)
+            await cluster.wait_for(lambda s: ((s.get("podgroups", "tf-smoke-gpu") or {}).get("status") or {}).get("running") == 5)
 
 
-async def test_gangs_made_by_labels_need_no_crd_at_all(tmp_path: Path) -> None:
-    async with Sandbox() as sandbox:
-        gpu_nodes(sandbox)
-        sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+async def test_gangs_made_by_labels_need_no_crd_at_all(home: Home, tmp_path: Path) -> None:
+    async with home.open(crds=False) as cluster:
+        gpu_nodes(cluster)
+        home.write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
         async with operator(tmp_path / "kubeconfig"):
-            sandbox.create(manifest("tfjob-smoke-gpu.yaml")[0])
-            await sandbox.wait_for(lambda s: running(s) == 5)
+            cluster.create(manifest("tfjob-smoke-gpu.yaml")[0])
+            await cluster.wait_for(lambda s: running(s) == 5)
 
 
-async def test_a_pod_group_that_is_deleted_releases_nobody_and_holds_who_comes_later(sandbox: Sandbox, kubeconfig: Path) -> None:
-    sandbox.add_node("node-1")
+async def test_a_pod_group_that_is_deleted_releases_nobody_and_holds_who_comes_later(cluster: Cluster, kubeconfig: Path) -> None:
+    cluster.add_node("node-1")
     async with operator(kubeconfig):
         for obj in manifest("podgroup.yaml"):
-            sandbox.create(obj)
-        await sandbox.wait_for(lambda s: running(s) == 3)
-        sandbox.delete("podgroups", "trio")
+            cluster.create(obj)
+        await cluster.wait_for(lambda s: running(s) == 3)
+        cluster.delete("podgroups", "trio")
         late = gang_pod("late")
         late["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "trio"}
-        sandbox.create(late)
-        await sandbox.wait_for(lambda s: any("PodGroup not found" in (event.get("message") or "") for event in s.list("events")))
-        assert running(sandbox) == 3
-        assert not (sandbox.get("pods", "late") or {})["spec"].get("nodeName")
+        cluster.create(late)
+        await cluster.wait_for(lambda s: any("PodGroup not found" in (event.get("message") or "") for event in s.list("events")))
+        assert running(cluster) == 3
+        assert not (cluster.get("pods", "late") or {})["spec"].get("nodeName")
 
 
-async def test_a_job_that_is_started_again_under_its_name_is_scheduled_again(sandbox: Sandbox, kubeconfig: Path) -> None:
-    gpu_nodes(sandbox)
+async def test_a_job_that_is_started_again_under_its_name_is_scheduled_again(cluster: Cluster, kubeconfig: Path) -> None:
+    gpu_nodes(cluster)
     async with operator(kubeconfig):
         for _ in range(3):
-            sandbox.create(manifest("tfjob-smoke-gpu.yaml")[0])
-            await sandbox.wait_for(lambda s: running(s) == 5)
-            sandbox.delete("tfjobs", "tf-smoke-gpu")
-            await sandbox.wait_for(lambda s: not s.list("pods") and not s.list("podgroups"), message="the PodGroup goes with its owner")
+            cluster.create(manifest("tfjob-smoke-gpu.yaml")[0])
+            await cluster.wait_for(lambda s: running(s) == 5)
+            cluster.delete("tfjobs", "tf-smoke-gpu")
+            await cluster.wait_for(lambda s: not s.list("pods") and not s.list("podgroups"), message="the PodGroup goes with its owner")
 
 
-async def test_a_restarted_operator_goes_on_where_the_first_one_stopped(sandbox: Sandbox, kubeconfig: Path) -> None:
-    sandbox.add_node("node-1", cpu="3")
+async def test_a_restarted_operator_goes_on_where_the_first_one_stopped(cluster: Cluster, kubeconfig: Path) -> None:
+    cluster.add_node("node-1", cpu="3")
     async with operator(kubeconfig):
         for name in "abc":
-            sandbox.create(gang_pod(name))
-        await sandbox.wait_for(lambda s: running(s) == 3)
+            cluster.create(gang_pod(name))
+        await cluster.wait_for(lambda s: running(s) == 3)
     for name in "def":
-        sandbox.create(gang_pod(name, "later"))
+        cluster.create(gang_pod(name, "later"))
     async with operator(kubeconfig):
-        await sandbox.wait_for(lambda s: "0 of 3" in ((s.get("podgroups", "later") or {}).get("status") or {}).get("message", ""))
+        await cluster.wait_for(lambda s: "0 of 3" in ((s.get("podgroups", "later") or {}).get("status") or {}).get("message", ""))
         for name in "abc":
-            sandbox.delete("pods", name)
-        await sandbox.wait_for(lambda s: running(s) == 3)
+            cluster.delete("pods", name)
+        await cluster.wait_for(lambda s: running(s) == 3)
 
 
-async def test_metrics_and_health_tell_what_is_going_on(sandbox: Sandbox, kubeconfig: Path) -> None:
+async def test_metrics_and_health_tell_what_is_going_on(cluster: Cluster, kubeconfig: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    sandbox.add_node("node-1")
+    cluster.add_node("node-1")
     async with operator(kubeconfig, metrics_port=port) as app:
         for name in "abc":
-            sandbox.create(gang_pod(name))
-        await sandbox.wait_for(lambda s: running(s) == 3)
+            cluster.create(gang_pod(name))
+        await cluster.wait_for(lambda s: running(s) == 3)
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
             text = await response.text()
         assert 'allaboard_podgroup_schedule_attempts_total{result="scheduled"} 1.0' in text
@@ -147,7 +145,7 @@ async def test_metrics_and_health_tell_what_is_going_on(sandbox: Sandbox, kubeco
 # Kopf leaves a coroutine of its own behind when a start-up handler fails.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine .* was never awaited:RuntimeWarning")
 async def test_a_metrics_port_that_is_taken_stops_the_start_with_the_reason(
-    sandbox: Sandbox, kubeconfig: Path, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, kubeconfig: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))  # noqa: S104  # as the server binds
@@ -158,13 +156,13 @@ async def test_a_metrics_port_that_is_taken_stops_the_start_with_the_reason(
     assert "ALLABOARD_METRICS_PORT" in caplog.text
 
 
-async def test_every_decision_is_one_line_with_its_facts(sandbox: Sandbox, kubeconfig: Path, caplog: pytest.LogCaptureFixture) -> None:
-    sandbox.add_node("node-1", cpu="2")
+async def test_every_decision_is_one_line_with_its_facts(cluster: Cluster, kubeconfig: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.add_node("node-1", cpu="2")
     caplog.set_level(logging.INFO, logger="allaboard.decisions")
     async with operator(kubeconfig):
         for name in "abc":
-            sandbox.create(gang_pod(name))
-        await sandbox.wait_for(lambda s: "2 of 3" in ((s.get("podgroups", "gang") or {}).get("status") or {}).get("message", ""))
+            cluster.create(gang_pod(name))
+        await cluster.wait_for(lambda s: "2 of 3" in ((s.get("podgroups", "gang") or {}).get("status") or {}).get("message", ""))
     (record, *_) = [record for record in caplog.records if record.name == "allaboard.decisions"]
     assert "outcome=refused" in record.getMessage()
     line = json.loads(_JsonLines().format(record))
@@ -174,15 +172,15 @@ async def test_every_decision_is_one_line_with_its_facts(sandbox: Sandbox, kubec
 
 
 @pytest.mark.kubectl
-async def test_kubectl_finds_the_plug_in(sandbox: Sandbox, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kubectl_finds_the_plug_in(cluster: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    gpu_nodes(sandbox)
+    gpu_nodes(cluster)
     printed = await kubectl("allaboard", "plan", "-f", str(bundled.example("tfjob-smoke-gpu.yaml")), "-o", "json")
     assert json.loads(printed)["gangs"][0]["feasible"] is True
 
 
 @pytest.mark.kubectl
-async def test_every_example_is_accepted_by_kubectl(sandbox: Sandbox, kubectl: Kubectl) -> None:
+async def test_every_example_is_accepted_by_kubectl(cluster: Cluster, kubectl: Kubectl) -> None:
     for example in bundled.examples():
         await kubectl("apply", "-f", str(example))
     stated = {
@@ -194,6 +192,6 @@ async def test_every_example_is_accepted_by_kubectl(sandbox: Sandbox, kubectl: K
     applied = {
         (obj["kind"], obj["metadata"]["name"])
         for kind in ("TFJob", "Deployment", "PodGroup", "Pod")
-        for obj in ({**found, "kind": kind} for found in sandbox.list(kind))
+        for obj in ({**found, "kind": kind} for found in cluster.list(kind))
     }
     assert stated <= applied

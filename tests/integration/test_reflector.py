@@ -9,13 +9,14 @@ from allaboard.cluster.client import ApiServer
 from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, PodStore
 from allaboard.model.pod import pod_from
-from allaboard.sandbox import Fault, Sandbox
+from allaboard.sandbox import Fault
+from tests.cluster import Cluster
 
 from .conftest import gang_pod
 
 
 class Mirror:
-    """A view that follows the sandbox's pods."""
+    """A view that follows the cluster's pods."""
 
     def __init__(self, server: ApiServer) -> None:
         async def no_pause(seconds: float) -> None:
@@ -48,58 +49,58 @@ async def mirror(kubeconfig: object) -> AsyncIterator[Mirror]:
         await asyncio.gather(mirror.task, return_exceptions=True)
 
 
-async def test_a_list_of_several_pages_is_taken_whole(sandbox: Sandbox, mirror: Mirror) -> None:
+async def test_a_list_of_several_pages_is_taken_whole(cluster: Cluster, mirror: Mirror) -> None:
     for number in range(600):
-        sandbox.create(gang_pod(f"p{number}"))
+        cluster.create(gang_pod(f"p{number}"))
     await mirror.until(lambda: len(mirror.names()) == 600)
 
 
-async def test_changes_are_followed(sandbox: Sandbox, mirror: Mirror) -> None:
+async def test_changes_are_followed(cluster: Cluster, mirror: Mirror) -> None:
     await mirror.reflector.synced.wait()
-    sandbox.create(gang_pod("a"))
+    cluster.create(gang_pod("a"))
     await mirror.until(lambda: mirror.names() == {"a"})
-    sandbox.delete("pods", "a")
+    cluster.delete("pods", "a")
     await mirror.until(lambda: mirror.names() == set())
 
 
-async def test_a_deletion_while_the_watch_was_down_is_noticed(sandbox: Sandbox, mirror: Mirror) -> None:
+async def test_a_deletion_while_the_watch_was_down_is_noticed(cluster: Cluster, mirror: Mirror) -> None:
     """Kopf loses these: list [a, b], watch 410, list [a]; b stays known for ever."""
-    sandbox.create(gang_pod("a"))
-    sandbox.create(gang_pod("b"))
+    cluster.create(gang_pod("a"))
+    cluster.create(gang_pod("b"))
     await mirror.until(lambda: mirror.names() == {"a", "b"})
-    sandbox.faults.add(Fault("watch", "pods", status=503))
-    sandbox.drop_watches("pods")
-    sandbox.delete("pods", "b")
-    sandbox.compact()
+    cluster.faults.add(Fault("watch", "pods", status=503))
+    cluster.drop_watches("pods")
+    cluster.delete("pods", "b")
+    cluster.compact()
     await mirror.until(lambda: mirror.names() == {"a"})
     assert mirror.reflector.relists == 2
 
 
-async def test_the_watch_goes_on_where_it_was_dropped(sandbox: Sandbox, mirror: Mirror) -> None:
-    sandbox.create(gang_pod("a"))
+async def test_the_watch_goes_on_where_it_was_dropped(cluster: Cluster, mirror: Mirror) -> None:
+    cluster.create(gang_pod("a"))
     await mirror.until(lambda: mirror.names() == {"a"})
     for number in range(3):
-        sandbox.drop_watches("pods")
-        sandbox.create(gang_pod(f"b{number}"))
+        cluster.drop_watches("pods")
+        cluster.create(gang_pod(f"b{number}"))
         await mirror.until(lambda number=number: f"b{number}" in mirror.names())  # type: ignore[misc]
     assert mirror.reflector.relists == 1
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500])
-async def test_a_failing_api_server_is_asked_again(status: int, sandbox: Sandbox, mirror: Mirror) -> None:
-    sandbox.faults.add(Fault("list", "pods", status=status, times=3))
-    sandbox.create(gang_pod("a"))
+async def test_a_failing_api_server_is_asked_again(status: int, cluster: Cluster, mirror: Mirror) -> None:
+    cluster.faults.add(Fault("list", "pods", status=status, times=3))
+    cluster.create(gang_pod("a"))
     await mirror.until(lambda: mirror.names() == {"a"})
 
 
-async def test_a_pod_that_cannot_be_understood_is_kept_as_malformed(sandbox: Sandbox, mirror: Mirror) -> None:
+async def test_a_pod_that_cannot_be_understood_is_kept_as_malformed(cluster: Cluster, mirror: Mirror) -> None:
     await mirror.reflector.synced.wait()
     raw = gang_pod("odd")
     raw["spec"]["tolerations"] = "everything"
-    sandbox.load([{**raw, "metadata": {**raw["metadata"], "uid": "odd", "resourceVersion": "1"}, "status": {"phase": "Pending"}}])
-    sandbox.create(gang_pod("a"))
-    sandbox.drop_watches("pods")
-    sandbox.compact()
+    cluster.load([{**raw, "metadata": {**raw["metadata"], "uid": "odd", "resourceVersion": "1"}, "status": {"phase": "Pending"}}])
+    cluster.create(gang_pod("a"))
+    cluster.drop_watches("pods")
+    cluster.compact()
     await mirror.until(lambda: "a" in mirror.names() and "odd" in mirror.names())
     odd = mirror.view.pod("default/odd")
     assert odd is not None

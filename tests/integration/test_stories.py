@@ -13,7 +13,7 @@ import yaml
 
 from allaboard.cli.embedded import operator
 from allaboard.cli.stories import STORIES, Objects, Stage, Story
-from allaboard.sandbox import Sandbox
+from tests.cluster import Cluster
 
 from .conftest import Kubectl
 
@@ -21,24 +21,24 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
-async def test_the_story_ends_as_told(story: Story, sandbox: Sandbox, kubeconfig: Path) -> None:
+async def test_the_story_ends_as_told(story: Story, cluster: Cluster, kubeconfig: Path) -> None:
     async def apply(objects: Objects) -> None:
         for obj in objects:
-            sandbox.apply(obj)
+            cluster.apply(obj)
 
     async with operator(kubeconfig):
-        await story.run(Stage(sandbox, apply))
+        await story.run(Stage(cluster, apply))
 
 
 @pytest.mark.kubectl
 @pytest.mark.parametrize("target", [("operator/main.py",), ("-m", "allaboard.handlers")], ids=["kopf run PATH", "kopf run -m"])
 async def test_the_stories_end_as_told_with_kopf_run_in_one_terminal_and_kubectl_in_another(
-    target: tuple[str, ...], sandbox: Sandbox, kubeconfig: Path, kubectl: Kubectl
+    target: tuple[str, ...], cluster: Cluster, kubeconfig: Path, kubectl: Kubectl
 ) -> None:
     async def apply(objects: Objects) -> None:
         await kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
-    stage = Stage(sandbox, apply)
+    stage = Stage(cluster, apply)
     async with kopf_run(*target):
         for story in STORIES:
             await story.run(stage)

@@ -1,7 +1,7 @@
 """The stories that the demo, the tests and the README tell: manifests, the nodes they meet, and what must come of it.
 
 A story plays on a ``Stage``, which applies manifests the way its owner wants (the demo in this process, a test through kubectl) and
-observes the sandbox. A story that doesn't end as told raises ``StoryError``.
+observes the cluster. A story that doesn't end as told raises ``StoryError``.
 """
 
 import re
@@ -30,7 +30,7 @@ class StoryError(AssertionError):
 class Stage:
     """Where a story plays. ``caption`` is told what is being waited for."""
 
-    sandbox: Sandbox
+    cluster: Sandbox
     apply: Apply
     caption: Callable[[str], None] = lambda text: None
 
@@ -38,13 +38,13 @@ class Stage:
         """Wait until ``is_so``. Raises ``StoryError`` with what was expected and what the pods are instead."""
         self.caption(what)
         try:
-            await self.sandbox.wait_for(lambda _: is_so(), timeout=seconds, message=what)
+            await self.cluster.wait_for(lambda _: is_so(), timeout=seconds, message=what)
         except TimeoutError:
             raise StoryError(f"expected: {what}; but: {self.describe()}") from None
 
     def pods(self, prefix: str = "") -> Objects:
         """The pods whose names begin with ``prefix``."""
-        return [pod for pod in self.sandbox.list("pods") if pod["metadata"]["name"].startswith(prefix)]
+        return [pod for pod in self.cluster.list("pods") if pod["metadata"]["name"].startswith(prefix)]
 
     def running(self, prefix: str = "") -> Objects:
         """Those that run."""
@@ -68,12 +68,12 @@ class Stage:
 
     def group(self, name: str) -> dict[str, Any]:
         """The status of a PodGroup; empty when there is none."""
-        found = self.sandbox.get("podgroups", name)
+        found = self.cluster.get("podgroups", name)
         return dict((found or {}).get("status") or {})
 
     def events(self, reason: str) -> list[str]:
         """The messages of all events with ``reason``."""
-        return [event.get("message") or event.get("note") or "" for event in self.sandbox.list("events") if event.get("reason") == reason]
+        return [event.get("message") or event.get("note") or "" for event in self.cluster.list("events") if event.get("reason") == reason]
 
     def describe(self) -> str:
         """All pods in a line, for an error."""
@@ -83,10 +83,10 @@ class Stage:
     async def clear(self) -> None:
         """Remove what a story left, for the next."""
         for kind in _WORKLOADS:
-            for obj in self.sandbox.list(kind):
+            for obj in self.cluster.list(kind):
                 name = obj["metadata"]["name"]
-                if self.sandbox.get(kind, name) is not None:
-                    self.sandbox.delete(kind, name, grace=0)
+                if self.cluster.get(kind, name) is not None:
+                    self.cluster.delete(kind, name, grace=0)
         await self.expect("the stage to be empty", lambda: not self.pods())
 
 
@@ -102,7 +102,7 @@ class Story:
     async def run(self, stage: Stage) -> None:
         """Set the nodes up and play. Raises ``StoryError``."""
         for number, shape in enumerate(self.nodes, start=1):
-            stage.sandbox.add_node(
+            stage.cluster.add_node(
                 f"node-{number}", cpu=shape.cpu, memory=shape.memory, pods=shape.pods, gpus=shape.gpus, extra=shape.extra
             )
         await self.play(stage)
@@ -237,7 +237,7 @@ async def _order_trap(stage: Stage) -> None:
         await stage.apply(manifest("order-trap.yaml")[::order])
         await stage.expect("both run, whichever came first", lambda: len(stage.running()) == 2)
         for pod in stage.pods():
-            stage.sandbox.delete("pods", pod["metadata"]["name"], grace=0)
+            stage.cluster.delete("pods", pod["metadata"]["name"], grace=0)
         await stage.expect("they leave", lambda: not stage.pods())
 
 

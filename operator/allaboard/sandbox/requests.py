@@ -20,10 +20,12 @@ TRUE = ("true", "1", "True", "t")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What a path points at."""
+class Place:
+    """What a path names, whether it is served or not."""
 
-    resource: Resource
+    group: str
+    version: str
+    plural: str
     namespace: str | None
     name: str
     subresource: str
@@ -41,8 +43,18 @@ class Target:
         return VERBS.get(method, method.lower())
 
 
-def target_of(path: str, registry: Registry) -> Target | None:
-    """Return what a path points at, or None when nothing is served there."""
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path points at: a resource that is served, or an object of it."""
+
+    resource: Resource
+    namespace: str | None
+    name: str
+    subresource: str
+
+
+def place_of(path: str) -> Place | None:
+    """Return what a path names, or None when it isn't the path of a resource."""
     parts = path.strip("/").split("/")
     namespace: str | None = None
     match parts:
@@ -62,13 +74,32 @@ def target_of(path: str, registry: Registry) -> Target | None:
     if plural == "bindings" and not group and namespace:
         # The legacy way to bind: the pod is named in the body only.
         plural, rest = "pods", ["", "binding"]
-    resource = registry.get(group, version, plural)
-    if resource is None or len(rest) > 2 or (resource.namespaced and rest and namespace is None):
+    if len(rest) > 2:
         return None
     name, subresource = (*rest, "", "")[:2]
-    if subresource and not has_subresource(resource, subresource):
+    return Place(group, version, plural, namespace, name, subresource)
+
+
+def target_of(place: Place, registry: Registry) -> Target | None:
+    """Return what a path points at, or None when nothing is served there."""
+    resource = registry.get(place.group, place.version, place.plural)
+    if resource is None or (resource.namespaced and (place.name or place.subresource) and place.namespace is None):
         return None
-    return Target(resource, namespace if resource.namespaced else None, name, subresource)
+    if place.subresource and not has_subresource(resource, place.subresource):
+        return None
+    return Target(resource, place.namespace if resource.namespaced else None, place.name, place.subresource)
+
+
+def is_rehearsal(query: Query, body: Any) -> bool:
+    """Whether a request asks for a rehearsal, in its query or in the body of a deletion or eviction."""
+    fields = body if isinstance(body, dict) else {}
+    return bool(query.get("dryRun") or fields.get("dryRun") or (fields.get("deleteOptions") or {}).get("dryRun"))
+
+
+def name_in(place: Place, body: Any) -> str:
+    """The name of the object that a request is about; it may stand in the body only."""
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    return place.name or (metadata or {}).get("name") or ""
 
 
 def has_subresource(resource: Resource, subresource: str) -> bool:

@@ -12,7 +12,7 @@ from allaboard.sandbox.faults import Fault, Faults
 from allaboard.sandbox.kinds import Resource
 from allaboard.sandbox.lists import Page
 from allaboard.sandbox.patches import APPLY_PATCH
-from allaboard.sandbox.requests import Target
+from allaboard.sandbox.requests import Place, Target
 from allaboard.sandbox.store import Body, Record, encode
 from allaboard.sandbox.tables import TablePresentation
 
@@ -56,12 +56,13 @@ class Server:
         if path in HEALTH or path.startswith(("/livez/", "/readyz/")):
             return web.Response(text="ok")
         try:
-            target = requests.target_of(path, self._api.registry)
-            if target is None:
+            place = requests.place_of(path)
+            target = requests.target_of(place, self._api.registry) if place is not None else None
+            if place is None or target is None:
                 return self._discover(request)
             body = requests.decode(request.content_type, await request.read())
-            verb = target.verb(request.method, request.query)
-            fault = self._fault(target, verb, request, body)
+            verb = place.verb(request.method, request.query)
+            fault = self._fault(place, verb, request, body)
             if fault is None:
                 return await self._dispatch(target, verb, request, body)
             return await self._fail(fault, target, verb, request, body)
@@ -78,11 +79,9 @@ class Server:
                 return _json(encode(document))
         return web.Response(status=404, text="404 page not found\n")
 
-    def _fault(self, target: Target, verb: str, request: web.Request, body: Any) -> Fault | None:
-        fields = body if isinstance(body, dict) else {}
-        name = target.name or (fields.get("metadata") or {}).get("name") or ""
-        dry_run = bool(request.query.get("dryRun") or fields.get("dryRun") or (fields.get("deleteOptions") or {}).get("dryRun"))
-        return self._faults.strike(verb, target.resource.plural, target.subresource, name, dry_run=dry_run)
+    def _fault(self, place: Place, verb: str, request: web.Request, body: Any) -> Fault | None:
+        dry_run = requests.is_rehearsal(request.query, body)
+        return self._faults.strike(verb, place.plural, place.subresource, requests.name_in(place, body), dry_run=dry_run)
 
     async def _fail(self, fault: Fault, target: Target, verb: str, request: web.Request, body: Any) -> web.StreamResponse:
         await asyncio.sleep(fault.delay)

@@ -11,6 +11,8 @@ from urllib.parse import urlencode
 
 import urllib3
 
+from allaboard.sandbox import ApiError
+
 Body = dict[str, Any]
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -18,14 +20,6 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _PAGE = 500
-
-
-class ApiError(Exception):
-    """An answer that isn't a success."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.reason, self.message = status, reason, message
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,53 @@
+"""What a test may do with a cluster in either home; a test that needs more is marked ``sandbox_only``, with the reason."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from allaboard.sandbox.faults import Faults
+
+Body = dict[str, Any]
+
+
+class Cluster(Protocol):
+    """A cluster with fake kubelets, and with the real controllers or their stand-ins."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def faults(self) -> Faults: ...
+    def write_kubeconfig(self, path: str | Path) -> None: ...
+    def add_node(
+        self,
+        name: str,
+        *,
+        cpu: str = "16",
+        memory: str = "64Gi",
+        pods: int = 110,
+        gpus: int = 0,
+        labels: Mapping[str, str] | None = None,
+        taints: Sequence[Mapping[str, str]] = (),
+        ready: bool = True,
+        extra: Mapping[str, str] | None = None,
+    ) -> Body: ...
+    def create(self, obj: Body) -> Body: ...
+    def apply(self, obj: Body) -> Body: ...
+    def get(self, kind: str, name: str, namespace: str = "default") -> Body | None: ...
+    def list(self, kind: str, namespace: str | None = None, label_selector: str | None = None) -> "list[Body]": ...
+    def patch(self, plural: str, name: str, patch: Any, namespace: str = "default", subresource: str | None = None) -> Body: ...
+    def delete(self, plural: str, name: str, namespace: str = "default", grace: int | None = None) -> None: ...
+    def finish_pod(self, name: str, namespace: str = "default", phase: str = "Succeeded") -> None: ...
+    def drop_watches(self, resource: str | None = None) -> None: ...
+    def compact(self) -> None: ...
+    async def wait_for(self, predicate: Callable[[Self], bool], timeout: float = 10.0, message: str = "") -> None: ...
+
+
+class Home(Protocol):
+    """Lends clusters, each empty when it is handed out."""
+
+    def open(
+        self, *, crds: bool = True, gang_scheduler_name: str = "", startup_delay: float = 0.05
+    ) -> AbstractAsyncContextManager[Cluster]: ...
+
+    def write_operator_kubeconfig(self, cluster: Cluster, path: Path) -> None: ...

@@ -1,0 +1,259 @@
+"""A real cluster with the sandbox's interface, so that one suite runs on both.
+
+What a test does to set its stage goes straight to the API server, and at once; the scheduler under test goes through the fault proxy.
+"""
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from allaboard.sandbox import ApiError, NodeShape, node_object
+from allaboard.sandbox.faults import Faults
+
+from .client import JSON_PATCH, MERGE_PATCH, Api, Body, Resource, namespace_of
+from .controlplane import NODE_ANNOTATION, ControlPlane, kubeconfig
+from .proxy import FaultProxy
+
+GONE_SECONDS = 60.0
+_POLL_SECONDS = 0.03
+_NOT_READY = "node.kubernetes.io/not-ready"
+_SYSTEM_NAMESPACES = frozenset(("default", "kube-system", "kube-public", "kube-node-lease", "kubeflow", "allaboard-system"))
+# In this order: owners first, so that no controller makes anew what has been removed.
+_WORKLOADS = (
+    ("apps/v1", "deployments"),
+    ("apps/v1", "replicasets"),
+    ("batch/v1", "jobs"),
+    ("policy/v1", "poddisruptionbudgets"),
+    ("v1", "pods"),
+    ("v1", "services"),
+    ("v1", "persistentvolumeclaims"),
+    ("v1", "persistentvolumes"),
+    ("v1", "nodes"),
+)
+
+
+class RealCluster:
+    """What a test sees of a real cluster: the sandbox's methods, each a request to the API server."""
+
+    def __init__(self, api: Api, proxy: FaultProxy) -> None:
+        self._api, self._proxy = api, proxy
+
+    @property
+    def url(self) -> str:
+        """Where the API is served without TLS, and to anybody."""
+        return self._proxy.url
+
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong with requests over ``url``."""
+        return self._proxy.faults
+
+    def kubeconfig(self) -> Body:
+        """A kubeconfig of the administrator."""
+        return kubeconfig(self.url, None, "")
+
+    def write_kubeconfig(self, path: str | Path) -> None:
+        Path(path).write_text(yaml.safe_dump(self.kubeconfig()))
+
+    def add_node(
+        self,
+        name: str,
+        *,
+        cpu: str = "16",
+        memory: str = "64Gi",
+        pods: int = 110,
+        gpus: int = 0,
+        labels: Mapping[str, str] | None = None,
+        taints: Sequence[Mapping[str, str]] = (),
+        ready: bool = True,
+        extra: Mapping[str, str] | None = None,
+    ) -> Body:
+        """Register a node as its kubelet would, and wait until the node controller has seen that it is ready."""
+        node = node_object(name, NodeShape(cpu, memory, pods, gpus, extra), labels, taints, ready=ready)
+        node["metadata"]["annotations"] = dict([NODE_ANNOTATION])
+        created = self.create(node)
+        while ready and any(taint["key"] == _NOT_READY for taint in created["spec"].get("taints") or ()):
+            time.sleep(0.005)
+            created = self.get("nodes", name) or created
+        return created
+
+    def create(self, obj: Body) -> Body:
+        resource = self._api.resource(str(obj["kind"]), str(obj["apiVersion"]))
+        return self._api.request("POST", resource.path(namespace_of(obj)), obj)
+
+    def apply(self, obj: Body) -> Body:
+        return self._api.apply(obj)
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> Body | None:
+        return self._api.find(self._resource(kind).path(namespace, name))
+
+    def list(self, kind: str, namespace: str | None = None, label_selector: str | None = None) -> list[Body]:
+        query = {"labelSelector": label_selector} if label_selector else {}
+        try:
+            return list(self._api.items(self._resource(kind).path(namespace), query))
+        except ApiError as error:
+            if error.status == 404:
+                return []
+            raise
+
+    def patch(self, plural: str, name: str, patch: Any, namespace: str = "default", subresource: str | None = None) -> Body:
+        path = self._resource(plural).path(namespace, name, subresource or "")
+        return self._api.request("PATCH", path, patch, content_type=JSON_PATCH if isinstance(patch, list) else MERGE_PATCH)
+
+    def delete(self, plural: str, name: str, namespace: str = "default", grace: int | None = None) -> None:
+        options: Body = {"propagationPolicy": "Background"} | ({} if grace is None else {"gracePeriodSeconds": grace})
+        self._api.request("DELETE", self._resource(plural).path(namespace, name), options)
+
+    def finish_pod(self, name: str, namespace: str = "default", phase: str = "Succeeded") -> None:
+        self.patch("pods", name, {"status": {"phase": phase}}, namespace, "status")
+
+    def drop_watches(self, resource: str | None = None) -> None:
+        self._proxy.drop_watches(resource)
+
+    def compact(self, plural: str = "pods") -> None:
+        """Have the history of a resource forgotten."""
+        revision = self._api.request("GET", self._resource(plural).path(None), query={"limit": "1"})["metadata"]["resourceVersion"]
+        self._proxy.expire(plural, int(revision))
+
+    async def wait_for(self, predicate: Callable[["RealCluster"], bool], timeout: float = 10.0, message: str = "") -> None:
+        """Wait until ``predicate`` holds. A real cluster takes longer than the sandbox: it is given three times as long."""
+        try:
+            async with asyncio.timeout(3 * timeout):
+                while not predicate(self):  # noqa: ASYNC110  # the cluster is another process; asking is simpler than watching
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise TimeoutError(message or f"not within {3 * timeout} s: {predicate}") from None
+
+    def _resource(self, kind: str) -> Resource:
+        return self._api.resource(kind)
+
+
+class ControlPlaneHome:
+    """Lends one control plane to test after test, tidied up in between."""
+
+    def __init__(self, plane: ControlPlane, crds: Sequence[Body], operator_token: str) -> None:
+        self._plane, self._crds, self._operator_token = plane, crds, operator_token
+        self._api = plane.api
+        self._gang_scheduler_name: str | None = None
+        self._starts_pods = True
+
+    @contextlib.asynccontextmanager
+    async def open(self, *, crds: bool = True, gang_scheduler_name: str = "", startup_delay: float = 0.05) -> AsyncIterator[RealCluster]:
+        """The cluster, empty, with the CRDs of ``crds/`` or without; pods never start when ``startup_delay`` is beyond patience."""
+        self._furnish(crds)
+        if self._gang_scheduler_name != gang_scheduler_name:
+            self._plane.start_training_operator(gang_scheduler_name)
+            self._gang_scheduler_name = gang_scheduler_name
+        if self._starts_pods is not (startup_delay < GONE_SECONDS):
+            self._starts_pods = not self._starts_pods
+            self._plane.start_kubelets(start_pods=self._starts_pods)
+        tls = ssl.create_default_context(cafile=str(self._plane.folder / "ca.crt"))
+        async with FaultProxy(self._plane.url, self._plane.token, tls) as proxy:
+            try:
+                yield RealCluster(self._api, proxy)
+            finally:
+                self.clear()
+
+    def write_operator_kubeconfig(self, cluster: RealCluster, path: Path) -> None:
+        """The operator may do what its ClusterRole allows, and nothing else."""
+        path.write_text(yaml.safe_dump(kubeconfig(cluster.url, None, self._operator_token)))
+
+    def clear(self) -> None:
+        """Remove everything that a test may have left, and wait until it is gone."""
+        for group_version, plural in (*self._custom(), *_WORKLOADS):
+            for obj in self._left(group_version, plural):
+                self._remove(self._api.resource(plural, group_version), obj)
+        for group_version, plural in (*self._custom(), *_WORKLOADS):
+            self._until_gone(group_version, plural)
+        self._api.request("DELETE", "/api/v1/namespaces/default/events")
+        for obj in self._api.items("/apis/scheduling.k8s.io/v1/priorityclasses"):
+            if not obj["metadata"]["name"].startswith("system-"):
+                self._remove(self._api.resource("priorityclasses"), obj)
+        for obj in self._api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"):
+            if obj["spec"]["group"] == "example.com":
+                self._remove(self._api.resource("customresourcedefinitions"), obj)
+        for obj in self._api.items("/api/v1/namespaces"):
+            if obj["metadata"]["name"] not in _SYSTEM_NAMESPACES:
+                self._remove(self._api.resource("namespaces"), obj)
+        self._until_gone("v1", "namespaces")
+
+    def _furnish(self, crds: bool) -> None:
+        for crd in self._crds:
+            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
+            if crds:
+                self._api.apply(crd)
+                _until(partial(self._is_served, path), f"{crd['metadata']['name']} is served")
+            elif self._api.find(path):
+                self._api.request("DELETE", path)
+                _until(partial(self._is_gone, path), f"{crd['metadata']['name']} is gone")
+
+    def _is_served(self, path: str) -> bool:
+        conditions = ((self._api.find(path) or {}).get("status") or {}).get("conditions") or []
+        return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
+
+    def _is_gone(self, path: str) -> bool:
+        return self._api.find(path) is None
+
+    def _custom(self) -> Iterator[tuple[str, str]]:
+        """The custom kinds that tests use, as far as they are served."""
+        for crd in self._api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"):
+            spec = crd["spec"]
+            yield f"{spec['group']}/{spec['versions'][0]['name']}", spec["names"]["plural"]
+
+    def _left(self, group_version: str, plural: str) -> list[Body]:
+        try:
+            found = self._api.items(self._api.resource(plural, group_version).path(None))
+            return [obj for obj in found if not _is_system(plural, obj)]
+        except ApiError as error:
+            if error.status == 404:
+                return []
+            raise
+
+    def _remove(self, resource: Resource, obj: Body) -> None:
+        metadata = obj["metadata"]
+        path = resource.path(metadata.get("namespace"), metadata["name"])
+        try:
+            if metadata.get("finalizers"):
+                self._api.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
+            grace = {"gracePeriodSeconds": 0} if resource.plural == "pods" else {}
+            self._api.request("DELETE", path, {"propagationPolicy": "Background", **grace})
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def _until_gone(self, group_version: str, plural: str) -> None:
+        def is_gone() -> bool:
+            left = self._left(group_version, plural)
+            for obj in left:
+                if plural == "pods" or obj["metadata"].get("finalizers"):
+                    # Made anew by a controller that had not heard yet that its own object is gone, or held by a finalizer.
+                    self._remove(self._api.resource(plural, group_version), obj)
+            return not left
+
+        _until(is_gone, f"no {plural} are left")
+
+
+def _until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + GONE_SECONDS
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {GONE_SECONDS:.0f} s: {what}")
+        time.sleep(0.02)
+
+
+def _is_system(plural: str, obj: Body) -> bool:
+    name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace")
+    match plural:
+        case "services":
+            return bool(name == "kubernetes") or namespace in _SYSTEM_NAMESPACES - {"default"}
+        case "namespaces":
+            return name in _SYSTEM_NAMESPACES
+        case _:
+            return namespace in _SYSTEM_NAMESPACES - {"default"}

@@ -1,0 +1,139 @@
+"""A proxy before a real API server that fails chosen requests, as the sandbox does: the same faults, in front of the real thing.
+
+It speaks plain HTTP. A client that brings no credentials acts as the administrator, one that brings a token as whoever that is.
+"""
+
+import asyncio
+import json
+import ssl
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from allaboard.sandbox.faults import Fault, Faults
+from allaboard.sandbox.requests import Place, decode, is_rehearsal, name_in, place_of
+
+_DROPPED_HEADERS = {"transfer-encoding", "content-length", "content-encoding", "connection", "host"}
+
+
+class FaultProxy:
+    """Forwards to the API server at ``url``, but for the ``faults`` that strike."""
+
+    def __init__(self, url: str, token: str, tls: ssl.SSLContext | None) -> None:
+        self.faults = Faults()
+        self._target, self._token, self._tls = url, token, tls
+        self._watches: dict[web.Request, str] = {}
+        self._expired: dict[str, int] = {}
+        self._session: aiohttp.ClientSession | None = None
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls if self._tls is not None else True)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
+        application = web.Application(client_max_size=8 * 1024 * 1024)
+        application.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.5, keepalive_timeout=600)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.drop_watches()
+        if self._runner:
+            await self._runner.cleanup()
+        if self._session:
+            await self._session.close()
+
+    def drop_watches(self, plural: str | None = None) -> None:
+        """Break the open watches, of one resource or all."""
+        for request, watched in list(self._watches.items()):
+            if plural in (None, watched) and request.transport is not None:
+                request.transport.abort()
+
+    def expire(self, plural: str, revision: int) -> None:
+        """Answer watches from ``revision`` or before as a server does that has forgotten so much."""
+        self._expired[plural] = revision
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        place, payload = place_of(request.path), await request.read()
+        if place is None:
+            return await self._forward(request, payload)
+        body = decode(request.content_type, payload) if "json" in request.content_type else {}
+        verb = place.verb(request.method, request.query)
+        fault = self.faults.strike(verb, place.plural, place.subresource, name_in(place, body), dry_run=is_rehearsal(request.query, body))
+        if fault is not None:
+            return await self._fail(fault, request, payload)
+        if verb == "watch":
+            return await self._watch(place, request, payload)
+        return await self._forward(request, payload)
+
+    async def _fail(self, fault: Fault, request: web.Request, payload: bytes) -> web.StreamResponse:
+        await asyncio.sleep(fault.delay)
+        if fault.after or not (fault.status or fault.drop):
+            response = await self._forward(request, payload)
+            if not (fault.status or fault.drop):
+                return response
+        if fault.drop:
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=500)
+        error = fault.error()
+        headers = {"Retry-After": str(error.retry_after)} if error.retry_after is not None else None
+        return web.json_response(error.body(), status=error.status, headers=headers)
+
+    async def _watch(self, place: Place, request: web.Request, payload: bytes) -> web.StreamResponse:
+        revision = request.query.get("resourceVersion", "")
+        expired = self._expired.get(place.plural, -1)
+        if revision.isdigit() and 0 < int(revision) <= expired:
+            return web.Response(text=_too_old(int(revision), expired), content_type="application/json")
+        self._watches[request] = place.plural
+        try:
+            return await self._forward(request, payload)
+        finally:
+            del self._watches[request]
+
+    async def _forward(self, request: web.Request, payload: bytes) -> web.StreamResponse:
+        """Pass a request on, and its answer back as it comes."""
+        assert self._session is not None
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _DROPPED_HEADERS}
+        if self._token:
+            headers.setdefault("Authorization", f"Bearer {self._token}")
+        url = URL(f"{self._target}{request.raw_path}", encoded=True)
+        async with self._session.request(request.method, url, data=payload or None, headers=headers, allow_redirects=False) as answer:
+            if "watch" not in request.query:
+                return web.Response(status=answer.status, headers=_kept(answer.headers), body=await answer.read())
+            response = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
+            await response.prepare(request)
+            try:
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
+            except (ConnectionError, aiohttp.ClientError):
+                # One of the two has gone; the watch ends with it.
+                pass
+            return response
+
+
+def _kept(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The headers that hold for the next connection too; the body is passed on as it is encoded."""
+    return [(name, value) for name, value in headers.items() if name.lower() not in _DROPPED_HEADERS - {"content-encoding"}]
+
+
+def _too_old(asked: int, oldest: int) -> str:
+    status: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": f"too old resource version: {asked} ({oldest})",
+        "reason": "Expired",
+        "code": 410,
+    }
+    return json.dumps({"type": "ERROR", "object": status}) + "\n"
