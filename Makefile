@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck run sandbox cluster cluster-down clean bench
+.PHONY: help demo test e2e e2e-kind lint typecheck run sandbox cluster cluster-down clean bench
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): setup.cfg constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -20,6 +20,13 @@ demo: $(READY) ## Watch real manifests being scheduled whole or not at all (unde
 
 test: $(READY) ## Run every test
 	$(BIN)/python -m pytest
+
+e2e: $(READY) ## Run the integration suite and the end-to-end tests on a real control plane (builds it with Go at first: ten minutes)
+	$(BIN)/python -m tests.e2e.controlplane build
+	$(BIN)/python -m pytest tests/integration tests/e2e --home=controlplane
+
+e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster (needs docker and kind)
+	tests/e2e/kind.sh
 
 lint: $(READY) ## Check style (ruff) and the layers of the architecture (import-linter)
 	$(BIN)/ruff check .

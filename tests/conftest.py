@@ -55,17 +55,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """Lends clusters: ``async with home.open() as cluster``."""
-    if request.config.getoption("--home") == "sandbox":
-        yield SandboxHome()
-        return
+def control_plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real control plane, for all tests that want one."""
     # Imported here: whoever runs the tests on the sandbox needs nothing of it.
     from tests.e2e.controlplane.controlplane import ControlPlane
+
+    with ControlPlane(tmp_path_factory.mktemp("controlplane")) as plane:
+        yield plane
+        request.config.stash[VERSIONS] = plane.describe()
+
+
+@pytest.fixture(scope="session")
+def home(request: pytest.FixtureRequest) -> Home:
+    """Lends clusters: ``async with home.open() as cluster``."""
+    if request.config.getoption("--home") == "sandbox":
+        return SandboxHome()
     from tests.e2e.controlplane.home import ControlPlaneHome
 
     # A cluster that the variable may name is somebody's; this suite has its own.
     os.environ.pop("KUBECONFIG", None)
-    with ControlPlane(tmp_path_factory.mktemp("controlplane")) as plane:
-        yield ControlPlaneHome(plane, bundled.crds(), plane.token)
-        request.config.stash[VERSIONS] = plane.describe()
+    return ControlPlaneHome(request.getfixturevalue("control_plane"), bundled.crds())

@@ -93,6 +93,7 @@ async def test_a_failing_api_server_is_asked_again(status: int, cluster: Cluster
     await mirror.until(lambda: mirror.names() == {"a"})
 
 
+@pytest.mark.sandbox_only("a real API server takes no malformed pod")
 async def test_a_pod_that_cannot_be_understood_is_kept_as_malformed(cluster: Cluster, mirror: Mirror) -> None:
     await mirror.reflector.synced.wait()
     raw = gang_pod("odd")

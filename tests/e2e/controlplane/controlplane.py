@@ -195,18 +195,19 @@ def start_training_operator(processes: Processes, program: Path, api: Api, kubec
     """Start training-operator against any cluster, with what its webhook server insists on.
 
     Its certificate rotator fills a Secret and waits until a kubelet has put that into the one folder it looks in.
-    Here it's filled from the Secret. Nobody calls the webhook, which listens on all interfaces: there is no flag against that.
+    Here it's filled from the Secret. Nobody calls the webhook, which listens on all interfaces: it can be told the port only.
     """
     api.apply(yaml.safe_load(binaries.module_file(binaries.TRAINING_OPERATOR, binaries.TFJOB_CRD).read_text()))
     for obj in _WEBHOOK_FURNITURE:
         api.apply(obj)
-    metrics, health = free_ports(2)
+    metrics, health, webhook = free_ports(3)
     _CERTIFICATES.mkdir(parents=True, exist_ok=True)
     flags = [
         f"--kubeconfig={kubeconfig}",
         "--enable-scheme=tfjob",
         f"--metrics-bind-address=127.0.0.1:{metrics}",
         f"--health-probe-bind-address=127.0.0.1:{health}",
+        f"--webhook-server-port={webhook}",
         "--kube-api-qps=200",
         "--kube-api-burst=400",
         *([f"--gang-scheduler-name={gang_scheduler_name}"] if gang_scheduler_name else []),

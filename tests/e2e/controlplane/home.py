@@ -21,6 +21,7 @@ from .client import JSON_PATCH, MERGE_PATCH, Api, Body, Resource, namespace_of
 from .controlplane import NODE_ANNOTATION, ControlPlane, kubeconfig
 from .proxy import FaultProxy
 
+CONFIG = Path(__file__).parents[3] / "config"
 GONE_SECONDS = 60.0
 _POLL_SECONDS = 0.03
 _NOT_READY = "node.kubernetes.io/not-ready"
@@ -138,16 +139,16 @@ class RealCluster:
 class ControlPlaneHome:
     """Lends one control plane to test after test, tidied up in between."""
 
-    def __init__(self, plane: ControlPlane, crds: Sequence[Body], operator_token: str) -> None:
-        self._plane, self._crds, self._operator_token = plane, crds, operator_token
-        self._api = plane.api
+    def __init__(self, plane: ControlPlane, crds: Sequence[Body]) -> None:
+        self._plane, self._crds, self._api = plane, crds, plane.api
+        self._operator_token = operator_token(self._api)
         self._gang_scheduler_name: str | None = None
         self._starts_pods = True
 
     @contextlib.asynccontextmanager
     async def open(self, *, crds: bool = True, gang_scheduler_name: str = "", startup_delay: float = 0.05) -> AsyncIterator[RealCluster]:
         """The cluster, empty, with the CRDs of ``crds/`` or without; pods never start when ``startup_delay`` is beyond patience."""
-        self._furnish(crds)
+        self.furnish(crds=crds)
         if self._gang_scheduler_name != gang_scheduler_name:
             self._plane.start_training_operator(gang_scheduler_name)
             self._gang_scheduler_name = gang_scheduler_name
@@ -184,7 +185,8 @@ class ControlPlaneHome:
                 self._remove(self._api.resource("namespaces"), obj)
         self._until_gone("v1", "namespaces")
 
-    def _furnish(self, crds: bool) -> None:
+    def furnish(self, *, crds: bool = True) -> None:
+        """Install the CRDs, or see to it that they aren't there."""
         for crd in self._crds:
             path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
             if crds:
@@ -238,6 +240,16 @@ class ControlPlaneHome:
             return not left
 
         _until(is_gone, f"no {plural} are left")
+
+
+def operator_token(api: Api) -> str:
+    """Install the operator's account with the rights that are shipped, and return a token of it."""
+    manifests = [CONFIG / "namespace.yaml", *sorted((CONFIG / "rbac").glob("[!k]*.yaml"))]
+    for manifest in manifests:
+        api.apply(yaml.safe_load(manifest.read_text()))
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 24 * 3600}}
+    answer = api.request("POST", "/api/v1/namespaces/allaboard-system/serviceaccounts/allaboard/token", request)
+    return str(answer["status"]["token"])
 
 
 def _until(is_so: Callable[[], bool], what: str) -> None:

@@ -26,7 +26,7 @@ class FaultProxy:
     def __init__(self, url: str, token: str, tls: ssl.SSLContext | None) -> None:
         self.faults = Faults()
         self._target, self._token, self._tls = url, token, tls
-        self._watches: dict[web.Request, str] = {}
+        self._watches: dict[int, tuple[web.Request, str]] = {}
         self._expired: dict[str, int] = {}
         self._session: aiohttp.ClientSession | None = None
         self._runner: web.AppRunner | None = None
@@ -53,7 +53,7 @@ class FaultProxy:
 
     def drop_watches(self, plural: str | None = None) -> None:
         """Break the open watches, of one resource or all."""
-        for request, watched in list(self._watches.items()):
+        for request, watched in list(self._watches.values()):
             if plural in (None, watched) and request.transport is not None:
                 request.transport.abort()
 
@@ -93,11 +93,11 @@ class FaultProxy:
         expired = self._expired.get(place.plural, -1)
         if revision.isdigit() and 0 < int(revision) <= expired:
             return web.Response(text=_too_old(int(revision), expired), content_type="application/json")
-        self._watches[request] = place.plural
+        self._watches[id(request)] = request, place.plural
         try:
             return await self._forward(request, payload)
         finally:
-            del self._watches[request]
+            del self._watches[id(request)]
 
     async def _forward(self, request: web.Request, payload: bytes) -> web.StreamResponse:
         """Pass a request on, and its answer back as it comes."""

@@ -1,0 +1,33 @@
+# The image holds a Python environment and nothing else: no compiler, no shell scripts, no development tools.
+FROM python:3.13-slim AS build
+WORKDIR /src
+COPY setup.cfg pyproject.toml constraints.txt README.md LICENSE ./
+COPY operator operator
+COPY crds crds
+COPY examples examples
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+# Wheels only, since there is no compiler here. The environment has no pip of its own, and its modules are compiled to bytecode.
+RUN python -m venv --without-pip /opt/allaboard \
+    && python -m pip --python /opt/allaboard/bin/python install --compile --constraint constraints.txt --only-binary :all: .
+
+FROM python:3.13-slim
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Allaboard" \
+      org.opencontainers.image.description="A gang scheduler for Kubernetes: all members of a job are bound, or none." \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /opt/allaboard /opt/allaboard
+# Everything was compiled above, and the root file system may be read-only. Kopf asks for a user name, which a number alone hasn't;
+# the search is one thread a process, so that a pool of threads for each core of the node would only take memory.
+ENV PATH=/opt/allaboard/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    OPENBLAS_NUM_THREADS=1 \
+    HOME=/tmp \
+    USER=allaboard
+WORKDIR /tmp
+USER 65532:65532
+EXPOSE 8080 8081
+ENTRYPOINT ["allaboard", "run"]

@@ -1,0 +1,416 @@
+"""What is shipped works as it is shipped: the manifests of config/ on a real API server, and what the Dockerfile installs.
+
+There need not be a Docker: the Dockerfile is read, its installation is done in a folder, and the program is started from there with
+the image's environment, the Deployment's arguments and the service account's rights.
+"""
+
+import configparser
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from allaboard.cli import bundled
+from allaboard.cli.run import run
+from allaboard.sandbox import NodeShape, node_object
+from allaboard.settings import Settings
+from tests.cluster import Home
+
+from .controlplane.client import ApiError
+from .controlplane.controlplane import ControlPlane
+from .controlplane.processes import free_ports
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "config"
+NAMESPACE = "allaboard-system"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:allaboard"
+GANG = "pod-group.scheduling.sigs.k8s.io"
+
+pytestmark = pytest.mark.timeout(600)  # the image's packages may have to be downloaded
+
+Body = dict[str, Any]
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def api_server(control_plane: ControlPlane, home: Home) -> ControlPlane:
+    """A real API server, with the CRDs."""
+    home.furnish()
+    return control_plane
+
+
+@pytest.fixture(scope="module")
+def manifests() -> list[Body]:
+    """What `kubectl apply -k config` would apply."""
+    return list(yaml.safe_load_all(_kubectl("kustomize", str(CONFIG))))
+
+
+@pytest.fixture(scope="module")
+def kubectl(api_server: ControlPlane) -> Kubectl:
+    """Runs kubectl as an administrator and returns what it prints."""
+
+    def call(*words: str, stdin: str = "") -> str:
+        return _kubectl("--kubeconfig", str(api_server.kubeconfig), *words, stdin=stdin)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def installed(kubectl: Kubectl, manifests: list[Body]) -> None:
+    """Everything of config/ but the Deployment, since the tests start the operator themselves."""
+    kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(each for each in manifests if each["kind"] != "Deployment"))
+
+
+@pytest.fixture(scope="module")
+def deployment(manifests: list[Body]) -> Body:
+    """The operator's Deployment."""
+    (found,) = (each for each in manifests if each["kind"] == "Deployment")
+    return found
+
+
+@pytest.fixture(scope="module")
+def container(deployment: Body) -> Body:
+    """The Deployment's only container."""
+    (found,) = deployment["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What the Dockerfile says of the image, and its Python environment in the folder ``prefix`` of this machine."""
+
+    prefix: Path
+    environment: dict[str, str]
+    entrypoint: list[str]
+    ports: set[int]
+    user: str
+
+    def command(self, *arguments: str) -> list[str]:
+        """The entry point with ``arguments``."""
+        return [str(self.prefix / "bin" / self.entrypoint[0]), *self.entrypoint[1:], *arguments]
+
+    def python(self, code: str) -> str:
+        """What ``code`` prints when it is run in the image's environment."""
+        command = [self.prefix / "bin" / "python", "-c", code]
+        return subprocess.run(command, env=self.environment, cwd="/", capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """The image's environment, made by the steps of the Dockerfile."""
+    return _build(ROOT / "Dockerfile", tmp_path_factory.mktemp("image"))
+
+
+def test_every_manifest_is_accepted_without_a_warning(kubectl: Kubectl, installed: None) -> None:
+    answer = kubectl("apply", "--kustomize", str(CONFIG), "--dry-run=server", "--warnings-as-errors", "--validate=strict")
+
+    kinds = {line.partition("/")[0] for line in answer.splitlines()}
+    assert kinds >= {"namespace", "serviceaccount", "deployment.apps", "clusterrole.rbac.authorization.k8s.io"}
+    assert "customresourcedefinition.apiextensions.k8s.io/podgroups.scheduling.x-k8s.io" in answer
+
+
+def test_the_folder_of_crds_can_be_applied_by_itself(kubectl: Kubectl, installed: None) -> None:
+    answer = kubectl("apply", "-f", str(ROOT / "crds"), "--dry-run=server", "--warnings-as-errors")
+
+    assert len(answer.splitlines()) == len(bundled.crds())
+
+
+def test_the_operators_pod_meets_the_restricted_pod_security_standard(api_server: ControlPlane, installed: None, deployment: Body) -> None:
+    template = deployment["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "checked", **template["metadata"]}, "spec": template["spec"]}
+
+    _create_dry(api_server, pod)
+
+    del pod["spec"]["containers"][0]["securityContext"]
+    with pytest.raises(ApiError, match='violates PodSecurity "restricted'):
+        _create_dry(api_server, pod)
+
+
+@pytest.mark.parametrize(
+    ("verb", "group", "resource"),
+    [
+        ("get", "", "secrets"),
+        ("create", "", "pods"),
+        ("patch", "", "pods"),
+        ("create", "", "pods/eviction"),
+        ("patch", "", "nodes"),
+        ("delete", "", "nodes"),
+        ("delete", "scheduling.x-k8s.io", "podgroups"),
+        ("patch", "apps", "deployments"),
+        ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
+    ],
+)
+def test_the_operator_may_not(api_server: ControlPlane, installed: None, verb: str, group: str, resource: str) -> None:
+    name, _, subresource = resource.partition("/")
+    attributes = {"namespace": NAMESPACE, "verb": verb, "group": group, "resource": name, "subresource": subresource}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": ACCOUNT, "groups": ["system:serviceaccounts", "system:authenticated"], "resourceAttributes": attributes},
+    }
+
+    answer = api_server.api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+
+    assert answer["status"]["allowed"] is False
+
+
+def test_the_deployments_arguments_and_ports_are_the_programs(container: Body, image: Image) -> None:
+    run.make_context("run", list(container["args"]))
+
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {name: Settings.model_fields[f"{name}_port"].default for name in ("metrics", "health")}
+    assert image.ports == set(ports.values())
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/healthz", "port": "health"}
+
+
+def test_image_and_deployment_run_as_the_same_user(deployment: Body, image: Image) -> None:
+    context = deployment["spec"]["template"]["spec"]["securityContext"]
+
+    assert image.user == f"{context['runAsUser']}:{context['runAsGroup']}"
+
+
+def test_the_images_program_tells_its_options(image: Image) -> None:
+    done = subprocess.run(image.command("--help"), env=image.environment, capture_output=True, text=True, check=True)
+
+    assert "--health-port" in done.stdout
+
+
+def test_the_image_has_no_development_tools(image: Image) -> None:
+    found = set(image.python("import importlib.metadata as m; [print(d.name) for d in m.distributions()]").split())
+
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    tools = set(re.findall(r"^[\w-]+", setup["options.extras_require"]["dev"], re.MULTILINE))
+    assert "allaboard" in found
+    assert found.isdisjoint({*tools, "pip", "setuptools"})
+
+
+def test_the_image_has_the_crds_and_the_examples(image: Image) -> None:
+    code = "import json; from allaboard.cli import bundled as b; print(json.dumps([b.crds(), [p.name for p in b.examples()]]))"
+
+    crds, examples = json.loads(image.python(code))
+
+    assert crds == bundled.crds()
+    assert examples == [path.name for path in bundled.examples()]
+
+
+@pytest.mark.skipif(os.environ.get("E2E_OPERATOR") == "deployed", reason="the operator that is deployed schedules these pods")
+def test_the_image_places_and_undoes_gangs_with_the_roles_rights_and_writes_nothing(
+    api_server: ControlPlane, kubectl: Kubectl, installed: None, container: Body, image: Image, tmp_path: Path
+) -> None:
+    before = _state(image.prefix)
+    operator = Operator(image, container["args"], _kubeconfig(api_server, kubectl, tmp_path), tmp_path)
+    try:
+        operator.wait_until(operator.is_ready)
+        for name in ("shipped-1", "shipped-2"):
+            api_server.api.request("POST", "/api/v1/nodes", node_object(name, NodeShape("8"), {"shipped": "true"}))
+
+        # A gang that fits, and its PodGroup.
+        kubectl("apply", "-f", "-", stdin=_gang("whole"))
+        operator.wait_until(lambda: operator.has_decided("default/whole", "bound"))
+        kubectl("wait", "podgroup/whole", "--for=jsonpath={.status.scheduled}=4", "--timeout=20s")
+
+        # A gang of which two members can be bound, which the dry run doesn't show.
+        kubectl("delete", "deployment/whole", "--cascade=foreground")
+        kubectl("apply", "-f", "-", stdin=_NO_BIND_TO_SECOND)
+        operator.wait_until(lambda: _is_refused(api_server))
+        kubectl("apply", "-f", "-", stdin=_gang("torn"))
+        operator.wait_until(lambda: operator.has_decided("default/torn", "undone"))
+
+        # A gang that can't fit.
+        kubectl("apply", "-f", "-", stdin=_gang("huge", cpu="100"))
+        operator.wait_until(lambda: operator.has_decided("default/huge", "refused"))
+        kubectl("wait", "pods", "--selector=app=huge", "--for=condition=PodScheduled=False", "--timeout=20s")
+    finally:
+        status = operator.stop()
+        kubectl("delete", "--ignore-not-found", "-f", "-", stdin=_NO_BIND_TO_SECOND)
+        kubectl("delete", "--ignore-not-found", "deployment/whole", "deployment/torn", "deployment/huge")
+        kubectl("delete", "--ignore-not-found", "node/shipped-1", "node/shipped-2")
+
+    assert status == 0
+    assert f'User "{ACCOUNT}"' not in operator.log()  # the API server names who is forbidden what
+    assert "Not enough permissions" not in operator.log()  # Kopf's way of saying so
+    assert _state(image.prefix) == before
+
+
+class Operator:
+    """The image's program as a process: its environment, with a home that must stay empty and a temporary folder of its own."""
+
+    def __init__(self, image: Image, arguments: Sequence[str], kubeconfig: Path, folder: Path) -> None:
+        (self._port,) = free_ports(1)
+        self._log, home, temporary = folder / "log", folder / "home", folder / "tmp"
+        home.mkdir(mode=0o555)
+        temporary.mkdir()
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                image.command(*arguments, "--metrics-port=0", f"--health-port={self._port}"),
+                env={**image.environment, "HOME": str(home), "TMPDIR": str(temporary), "KUBECONFIG": str(kubeconfig)},
+                cwd=home,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._home = home
+
+    def is_ready(self) -> bool:
+        """Whether it says that it knows the cluster."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/healthz", timeout=2) as answer:
+                return bool(json.load(answer)["scheduler"]["ready"])
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def has_decided(self, gang: str, outcome: str) -> bool:
+        """Whether it has logged a decision."""
+        lines = (json.loads(line) for line in self.log().splitlines() if line.startswith("{") and line.endswith("}"))
+        return any(line.get("gang") == gang and line.get("outcome") == outcome for line in lines)
+
+    def wait_until(self, happens: Callable[[], bool], seconds: float = 45) -> None:
+        """Wait for something; fail with the log when it doesn't happen."""
+        deadline = time.monotonic() + seconds
+        while not happens():
+            assert self._process.poll() is None, f"ended: {self.log()}"
+            assert time.monotonic() < deadline, f"waited in vain: {self.log()}"
+            time.sleep(0.1)
+
+    def stop(self) -> int:
+        """Ask it to end, as the kubelet does, and return its exit status."""
+        self._process.terminate()
+        status = self._process.wait(20)
+        assert not list(self._home.iterdir()), "something was written outside of the temporary folder"
+        return status
+
+    def log(self) -> str:
+        """All it has said."""
+        return self._log.read_text(errors="replace")
+
+
+def _kubectl(*words: str, stdin: str = "") -> str:
+    program = shutil.which("kubectl")
+    assert program, "kubectl is not installed"
+    done = subprocess.run([program, *words], input=stdin, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, f"kubectl {shlex.join(words)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def _create_dry(plane: ControlPlane, pod: Body) -> None:
+    plane.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod, {"dryRun": "All"})
+
+
+def _kubeconfig(plane: ControlPlane, kubectl: Kubectl, folder: Path) -> Path:
+    """The cluster's kubeconfig with the service account as its user."""
+    config = yaml.safe_load(plane.kubeconfig.read_text())
+    token = kubectl("create", "token", "allaboard", "--namespace", NAMESPACE).strip()
+    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def _gang(name: str, cpu: str = "3") -> str:
+    """A Deployment of four pods that needs both nodes, and all of them or none."""
+    labels = {"app": name, f"{GANG}/name": name, f"{GANG}/min-available": "4"}
+    requests = {"requests": {"cpu": cpu}}
+    pod = {
+        "schedulerName": "allaboard",
+        "nodeSelector": {"shipped": "true"},
+        "tolerations": [{"operator": "Exists"}],
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": requests}],
+    }
+    spec = {"replicas": 4, "selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": labels}, "spec": pod}}
+    return yaml.safe_dump({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
+
+
+_NO_BIND_TO_SECOND = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: shipped-no-bind-to-second}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods/binding]}]
+  validations: [{expression: "object.target.name != 'shipped-2' || (request.dryRun && object.metadata.name != 'probe')"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: shipped-no-bind-to-second}
+spec: {policyName: shipped-no-bind-to-second, validationActions: [Deny]}
+"""
+
+
+def _is_refused(plane: ControlPlane) -> bool:
+    """Whether the policy is in force, which takes the API server a moment."""
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "probe"}, "target": {"kind": "Node", "name": "shipped-2"}}
+    try:
+        plane.api.request("POST", "/api/v1/namespaces/default/pods/probe/binding", binding, {"dryRun": "All"})
+    except ApiError as error:
+        return "ValidatingAdmissionPolicy" in error.message
+    return False
+
+
+def _state(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def _build(dockerfile: Path, folder: Path) -> Image:
+    """Do what the first stage of a Dockerfile does, in a folder; the second stage only copies the outcome."""
+    stages = _stages(dockerfile)
+    assert len(stages) == 2
+    source = folder / "src"
+    source.mkdir()
+    (copied,) = [words for keyword, words in stages[1] if keyword == "COPY"]
+    assert re.fullmatch(r"--from=build (\S+) \1", copied)
+    target = copied.split()[-1]
+    prefix = str(folder / "prefix")
+    for keyword, words in stages[0]:
+        if keyword == "COPY":
+            *paths, _destination = words.split()
+            for path in paths:
+                _copy(ROOT / path, source / path)
+        elif keyword == "RUN":
+            environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+            done = subprocess.run(
+                ["/bin/sh", "-euc", words.replace(target, prefix)], cwd=source, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+    said = dict(stages[1])
+    return Image(
+        prefix=Path(prefix),
+        environment={name: value.replace(target, prefix) for name, _, value in (word.partition("=") for word in shlex.split(said["ENV"]))},
+        entrypoint=json.loads(said["ENTRYPOINT"]),
+        ports={int(port) for port in said["EXPOSE"].split()},
+        user=said["USER"],
+    )
+
+
+def _stages(dockerfile: Path) -> list[list[tuple[str, str]]]:
+    """The instructions of each stage, as keyword and rest."""
+    lines = [line for line in dockerfile.read_text().splitlines() if not line.lstrip().startswith("#")]
+    stages: list[list[tuple[str, str]]] = []
+    for instruction in filter(None, map(str.strip, "\n".join(lines).replace("\\\n", " ").splitlines())):
+        keyword, _, rest = instruction.partition(" ")
+        if keyword == "FROM":
+            stages.append([])
+        stages[-1].append((keyword, rest.strip()))
+    return stages
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    else:
+        shutil.copyfile(source, target)
