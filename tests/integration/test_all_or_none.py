@@ -74,19 +74,6 @@ async def test_transient_errors_of_single_binds_don_t_keep_a_gang_from_becoming_
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
 
 
-async def test_a_gang_that_can_t_be_finished_is_undone_and_its_pods_are_made_anew(cluster: Cluster, start_app: StartApp) -> None:
-    cluster.add_node("node-1")
-    cluster.faults.add(Fault("bind", "pods", nth=3, times=10_000, status=403, message="no more"))
-    await start_app()
-    cluster.create(replica_set())
-    await cluster.wait_for(lambda s: len(bound(s)) == 2, message="two of three are bound")
-    first = set(bound(cluster))
-    await cluster.wait_for(lambda s: "undone" in message(s), timeout=15, message="the undo is told")
-    await cluster.wait_for(lambda s: not bound(s) and len(s.list("pods")) == 3, message="the members are back, unbound")
-    assert not first & {pod["metadata"]["name"] for pod in cluster.list("pods")}
-    await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")))
-
-
 async def test_bare_pods_are_never_deleted_and_the_open_gang_says_so(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     cluster.faults.add(Fault("bind", "pods", name="c", times=10_000, status=403, message="not c"))
@@ -175,7 +162,8 @@ async def test_of_two_gangs_that_contend_one_is_whole_and_the_other_absent(clust
     cluster.create(replica_set("one"))
     cluster.create(replica_set("two"))
     await cluster.wait_for(lambda s: "2 of 3 members placeable" in message(s, "one") + message(s, "two"))
-    assert sorted(len(bound(cluster, gang)) for gang in ("one", "two")) == [0, 3]
+    # One has been promised its seats when the other is refused; its binds may still be under way.
+    await cluster.wait_for(lambda s: sorted(len(bound(s, gang)) for gang in ("one", "two")) == [0, 3])
 
 
 async def test_seats_that_come_free_go_to_the_gang_that_waits(cluster: Cluster, app: App) -> None:
@@ -278,7 +266,7 @@ async def test_a_pod_with_an_unbound_claim_is_refused_until_it_is_bound_and_then
     await cluster.wait_for(lambda s: "unbound PersistentVolumeClaims" in pod_condition(s, "a").get("message", ""))
     expression = {"key": "disk", "operator": "In", "values": ["here"]}
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
-    spec = {"accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}, "nodeAffinity": affinity}
+    spec = {"accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/data"}, "nodeAffinity": affinity}
     cluster.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec})
     cluster.patch("persistentvolumeclaims", "data", {"spec": {"volumeName": "pv"}})
     cluster.patch("persistentvolumeclaims", "data", {"status": {"phase": "Bound"}}, subresource="status")

@@ -48,6 +48,19 @@ def is_absent_for_good(cluster: Cluster) -> bool:
     return not bound(cluster) and "undone" not in message(cluster) and "0 of 3 members placeable" in message(cluster)
 
 
+async def test_a_gang_that_can_t_be_finished_is_undone_and_its_pods_are_made_anew(cluster: Cluster, start_app: StartApp) -> None:
+    cluster.add_node("node-1")
+    cluster.faults.add(Fault("bind", "pods", nth=3, times=10_000, status=403, message="no more"))
+    await start_app()
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s)) == 2, message="two of three are bound")
+    first = set(bound(cluster))
+    await cluster.wait_for(lambda s: "undone" in message(s), timeout=15, message="the undo is told")
+    await cluster.wait_for(lambda s: not bound(s) and len(s.list("pods")) == 3, message="the members are back, unbound")
+    assert not first & {pod["metadata"]["name"] for pod in cluster.list("pods")}
+    await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")))
+
+
 async def test_a_release_that_fails_is_tried_again_until_nobody_is_left(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(bind_attempts=2)
     cluster.add_node("node-1")

@@ -193,6 +193,12 @@ def _priority_class_problems(body: Body) -> Iterator[Cause]:
         yield Cause("value", "FieldValueForbidden", "Forbidden: maximum allowed value of a user defined priority is 1000000000")
 
 
+def _volume_problems(body: Body) -> Iterator[Cause]:
+    """A volume names its source, whichever kind that is."""
+    if not any(isinstance(value, dict) for field, value in body["spec"].items() if field not in _NOT_SOURCES):
+        yield required("spec", "must specify a volume type")
+
+
 def _immutable_problems(resource: Resource, old: Body, new: Body) -> Iterable[Cause]:
     for path in _IMMUTABLE.get(resource.table, ()):
         before: Any = old
@@ -203,6 +209,8 @@ def _immutable_problems(resource: Resource, old: Body, new: Body) -> Iterable[Ca
             yield invalid_value(path, after, "field is immutable")
 
 
+_NOT_SOURCES = frozenset(("capacity", "claimRef", "nodeAffinity"))
+"""Fields of a volume's spec that are objects, and no source."""
 _IMMUTABLE: Mapping[str, tuple[str, ...]] = {
     "deployments.apps": ("spec.selector",),
     "replicasets.apps": ("spec.selector",),
@@ -227,6 +235,7 @@ _PROBLEMS: Mapping[str, Callable[[Body], Iterable[Cause]]] = {
     "replicasets.apps": _workload_problems,
     "statefulsets.apps": _workload_problems,
     "priorityclasses.scheduling.k8s.io": _priority_class_problems,
+    "persistentvolumes": _volume_problems,
     "customresourcedefinitions.apiextensions.k8s.io": customresources.problems,
 }
 # Large, numerous or free-form objects without quantities aren't searched for them.
