@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from allaboard.cli import bundled
-from allaboard.sandbox import NodeShape, Sandbox
+from allaboard.sandbox import ApiError, NodeShape, Sandbox
 
 Objects = list[dict[str, Any]]
 Apply = Callable[[Objects], Awaitable[None]]
@@ -84,9 +84,12 @@ class Stage:
         """Remove what a story left, for the next."""
         for kind in _WORKLOADS:
             for obj in self.cluster.list(kind):
-                name = obj["metadata"]["name"]
-                if self.cluster.get(kind, name) is not None:
-                    self.cluster.delete(kind, name, grace=0)
+                try:
+                    self.cluster.delete(kind, obj["metadata"]["name"], grace=0)
+                except ApiError as error:
+                    # The garbage collector was quicker.
+                    if error.status != 404:
+                        raise
         await self.expect("the stage to be empty", lambda: not self.pods())
 
 
