@@ -6,8 +6,10 @@ and measures from the start of the process to "scheduling begins". Bars: under 3
 
 import argparse
 import asyncio
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -72,16 +74,19 @@ def cluster(nodes: int, pods: int) -> Iterator[dict[str, Any]]:
 
 async def measure(nodes: int, pods: int) -> tuple[float, float, float, float]:
     """Seconds to the sync; the operator's memory then and at its highest, and its workers' memory, MiB."""
-    async with Sandbox(controllers=False) as sandbox:
-        for crd in bundled.crds():
-            sandbox.apply(crd)
-        sandbox.load(cluster(nodes, pods))
-        started = time.monotonic()
-        async with operator_process(sandbox) as process:
-            seconds = time.monotonic() - started
-            await asyncio.sleep(5)  # let what was garbage be collected
-            now, highest = memory_mib(process.pid)
-            return seconds, now, highest, sum(memory_mib(child)[0] for child in children(process.pid))
+    with tempfile.TemporaryDirectory() as folder:
+        async with Sandbox(controllers=False) as sandbox:
+            kubeconfig = Path(folder, "kubeconfig")
+            sandbox.write_kubeconfig(kubeconfig)
+            for crd in bundled.crds():
+                sandbox.apply(crd)
+            sandbox.load(cluster(nodes, pods))
+            started = time.monotonic()
+            async with operator_process(kubeconfig) as pid:
+                seconds = time.monotonic() - started
+                await asyncio.sleep(5)  # let what was garbage be collected
+                now, highest = memory_mib(pid)
+                return seconds, now, highest, sum(memory_mib(child)[0] for child in children(pid))
 
 
 def main() -> None:
