@@ -34,6 +34,7 @@ class GangRegistry:
         self._members: dict[GangKey, dict[str, Pod]] = {}
         self._memberships: dict[str, Membership] = {}
         self._groups: dict[GangKey, PodGroup] = {}
+        self._assembled: dict[GangKey, Gang] = {}
         self._listeners: list[DirtyListener] = []
 
     def listen(self, on_dirty: DirtyListener) -> None:
@@ -50,10 +51,12 @@ class GangRegistry:
             # Only what nobody schedules by has changed, such as a condition that we wrote ourselves.
             if membership := self._memberships.get(new.uid):
                 self._members[membership.key][new.uid] = new
+                self._assembled.pop(membership.key, None)
             return
         if old is not None and (membership := self._memberships.pop(old.uid, None)):
             members = self._members[membership.key]
             del members[old.uid]
+            self._assembled.pop(membership.key, None)
             if not members:
                 del self._members[membership.key]
             self._notify(membership.key)
@@ -61,6 +64,7 @@ class GangRegistry:
             membership = membership_of(new)
             self._memberships[new.uid] = membership
             self._members.setdefault(membership.key, {})[new.uid] = new
+            self._assembled.pop(membership.key, None)
             self._notify(membership.key)
 
     def observe_group(self, group: PodGroup) -> None:
@@ -69,6 +73,7 @@ class GangRegistry:
         if (old and group.version < old.version) or not self._covers(group.key.namespace):
             return
         self._groups[group.key] = group
+        self._assembled.pop(group.key, None)
         if old is None or (old.uid, old.min_member, old.timeout_seconds, old.options, old.malformed) != (
             group.uid,
             group.min_member,
@@ -83,6 +88,7 @@ class GangRegistry:
         group = self._groups.get(key)
         if group is not None and group.version <= version:
             del self._groups[key]
+            self._assembled.pop(key, None)
             self._notify(key)
 
     def group(self, key: GangKey) -> PodGroup | None:
@@ -113,7 +119,15 @@ class GangRegistry:
         return any(self._memberships[uid].min_member for uid in self._members.get(key, ()))
 
     def gang(self, key: GangKey) -> Gang | None:
-        """The gang as it stands; ``None`` when nothing names it any more."""
+        """The gang as it stands; ``None`` when nothing names it any more. Put together once after each change."""
+        if key not in self._assembled:
+            gang = self._assemble(key)
+            if gang is None:
+                return None
+            self._assembled[key] = gang
+        return self._assembled[key]
+
+    def _assemble(self, key: GangKey) -> Gang | None:
         group = self._groups.get(key)
         members = sorted(self._members.get(key, {}).values(), key=lambda pod: (pod.created, pod.name))
         if group is None and not members:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
@@ -175,3 +177,24 @@ def test_an_unknown_option_of_the_pod_group_holds_the_gang() -> None:
     gang = registry.gang(KEY)
     assert gang is not None and gang.hold is not None
     assert gang.hold.field == "metadata.annotations[allaboard.dev/speed]"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "node-1"]), st.sampled_from(["2", "3"]), st.booleans()), max_size=12)
+)
+def test_a_gang_is_what_it_would_be_in_a_registry_made_anew(changes: list[tuple[str, str, str, bool]]) -> None:
+    registry, pods, group = a_registry(), dict[str, Pod](), None
+    for number, (name, node, minimum, leaves) in enumerate(changes, start=1):
+        old = pods.get(name)
+        if leaves and old is None:
+            group = None if group else a_group(int(minimum), resourceVersion=str(number))
+            registry.observe_group(group) if group else registry.forget_group(KEY, number)
+        elif leaves:
+            registry.observe_pod(pods.pop(name), None)
+        else:
+            pods[name] = a_pod(name, minimum, node_name=node, resource_version=str(number))
+            registry.observe_pod(old, pods[name])
+        anew = a_registry(*pods.values())
+        if group:
+            anew.observe_group(group)
+        assert registry.gang(KEY) == anew.gang(KEY)
