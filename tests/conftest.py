@@ -60,6 +60,8 @@ def control_plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     # Imported here: whoever runs the tests on the sandbox needs nothing of it.
     from tests.e2e.controlplane.controlplane import ControlPlane
 
+    if os.environ.get("E2E_EXISTING"):
+        pytest.fail("E2E_EXISTING: the tests can't use a cluster that is there yet, they boot their own; unset it")
     with ControlPlane(tmp_path_factory.mktemp("controlplane")) as plane:
         yield plane
         request.config.stash[VERSIONS] = plane.describe()
