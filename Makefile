@@ -52,7 +52,7 @@ cluster-down: $(READY) ## End what `make cluster` has started
 	@$(BIN)/python -m tests.e2e.controlplane down
 
 bench: $(READY) ## Run the benchmarks
-	for benchmark in benchmarks/bench_*.py; do $(BIN)/python $$benchmark || exit 1; done
+	for benchmark in benchmarks/bench_*.py benchmarks/throughput.py; do $(BIN)/python $$benchmark || exit 1; done
 
 clean: ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build dist operator/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -208,7 +208,6 @@ def test_the_image_has_the_crds_and_the_examples(image: Image) -> None:
     assert examples == [path.name for path in bundled.examples()]
 
 
-@pytest.mark.skipif(os.environ.get("E2E_OPERATOR") == "deployed", reason="the operator that is deployed schedules these pods")
 def test_the_image_places_and_undoes_gangs_with_the_roles_rights_and_writes_nothing(
     api_server: ControlPlane, kubectl: Kubectl, installed: None, container: Body, image: Image, tmp_path: Path
 ) -> None:

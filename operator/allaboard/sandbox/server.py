@@ -1,7 +1,8 @@
 """The HTTP side of the sandbox: takes requests to the verbs, and records back as JSON, tables or streams."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -39,6 +40,32 @@ class JsonPresentation:
 JSON = JsonPresentation()
 
 
+def struck(faults: Faults, place: Place, request: web.Request, body: Any) -> Fault | None:
+    """Count a request, and return the fault that hits it, if any."""
+    verb, dry_run = place.verb(request.method, request.query), requests.is_rehearsal(request.query, body)
+    return faults.strike(verb, place.plural, place.subresource, requests.name_in(place, body), dry_run=dry_run)
+
+
+async def fail(fault: Fault, request: web.Request, carry_out: Callable[[], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+    """Let a fault have its way with a request, which ``carry_out`` would answer. Raises the ``ApiError`` that is to be the answer."""
+    await asyncio.sleep(fault.delay)
+    if fault.after or not (fault.status or fault.drop):
+        response = await carry_out()
+        if not (fault.status or fault.drop):
+            return response
+    if fault.drop:
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=500)
+    raise fault.error()
+
+
+def refused(error: errors.ApiError) -> web.Response:
+    """The answer that an error is."""
+    headers = {"Retry-After": str(error.retry_after)} if error.retry_after is not None else None
+    return _json(encode(error.body()), error.status, headers)
+
+
 class Server:
     """Answers requests on one ``Api``."""
 
@@ -62,13 +89,12 @@ class Server:
                 return self._discover(request)
             body = requests.decode(request.content_type, await request.read())
             verb = place.verb(request.method, request.query)
-            fault = self._fault(place, verb, request, body)
+            fault = struck(self._faults, place, request, body)
             if fault is None:
                 return await self._dispatch(target, verb, request, body)
-            return await self._fail(fault, target, verb, request, body)
+            return await fail(fault, request, partial(self._dispatch, target, verb, request, body))
         except errors.ApiError as error:
-            headers = {"Retry-After": str(error.retry_after)} if error.retry_after is not None else None
-            return _json(encode(error.body()), error.status, headers)
+            return refused(error)
 
     def _discover(self, request: web.Request) -> web.Response:
         if request.method == "GET":
@@ -78,22 +104,6 @@ class Server:
             if document is not None:
                 return _json(encode(document))
         return web.Response(status=404, text="404 page not found\n")
-
-    def _fault(self, place: Place, verb: str, request: web.Request, body: Any) -> Fault | None:
-        dry_run = requests.is_rehearsal(request.query, body)
-        return self._faults.strike(verb, place.plural, place.subresource, requests.name_in(place, body), dry_run=dry_run)
-
-    async def _fail(self, fault: Fault, target: Target, verb: str, request: web.Request, body: Any) -> web.StreamResponse:
-        await asyncio.sleep(fault.delay)
-        if fault.after or not (fault.status or fault.drop):
-            response = await self._dispatch(target, verb, request, body)
-            if not (fault.status or fault.drop):
-                return response
-        if fault.drop:
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response(status=500)
-        raise fault.error()
 
     async def _dispatch(self, target: Target, verb: str, request: web.Request, body: Any) -> web.StreamResponse:
         match verb:

@@ -40,13 +40,10 @@ class Resource:
 class Api:
     """Requests to one API server, each with its answer in plain JSON. Raises ``ApiError``."""
 
-    def __init__(self, url: str, *, ca: str | None = None, token: str = "", certificate: tuple[str, str] | None = None) -> None:
+    def __init__(self, url: str, *, ca: str | None = None, token: str = "") -> None:
         self.url = url
-        certificate_file, key_file = certificate or (None, None)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._pool = urllib3.PoolManager(
-            ca_certs=ca, cert_file=certificate_file, key_file=key_file, headers=headers, maxsize=8, retries=False, timeout=30.0
-        )
+        self._pool = urllib3.PoolManager(ca_certs=ca, headers=headers, maxsize=8, retries=False, timeout=30.0)
         self._resources: dict[str, Resource] = {}
         self._lock = threading.Lock()
 

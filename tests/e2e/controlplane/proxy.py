@@ -3,10 +3,10 @@
 It speaks plain HTTP. A client that brings no credentials acts as the administrator, one that brings a token as whoever that is.
 """
 
-import asyncio
 import json
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,8 +14,10 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from allaboard.sandbox.faults import Fault, Faults
-from allaboard.sandbox.requests import Place, decode, is_rehearsal, name_in, place_of
+from allaboard.sandbox import ApiError
+from allaboard.sandbox.faults import Faults
+from allaboard.sandbox.requests import Place, decode, place_of
+from allaboard.sandbox.server import fail, refused, struck
 
 _DROPPED_HEADERS = {"transfer-encoding", "content-length", "content-encoding", "connection", "host"}
 
@@ -66,27 +68,15 @@ class FaultProxy:
         if place is None:
             return await self._forward(request, payload)
         body = decode(request.content_type, payload) if "json" in request.content_type else {}
-        verb = place.verb(request.method, request.query)
-        fault = self.faults.strike(verb, place.plural, place.subresource, name_in(place, body), dry_run=is_rehearsal(request.query, body))
-        if fault is not None:
-            return await self._fail(fault, request, payload)
-        if verb == "watch":
+        fault = struck(self.faults, place, request, body)
+        if fault is None and place.verb(request.method, request.query) == "watch":
             return await self._watch(place, request, payload)
-        return await self._forward(request, payload)
-
-    async def _fail(self, fault: Fault, request: web.Request, payload: bytes) -> web.StreamResponse:
-        await asyncio.sleep(fault.delay)
-        if fault.after or not (fault.status or fault.drop):
-            response = await self._forward(request, payload)
-            if not (fault.status or fault.drop):
-                return response
-        if fault.drop:
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response(status=500)
-        error = fault.error()
-        headers = {"Retry-After": str(error.retry_after)} if error.retry_after is not None else None
-        return web.json_response(error.body(), status=error.status, headers=headers)
+        if fault is None:
+            return await self._forward(request, payload)
+        try:
+            return await fail(fault, request, partial(self._forward, request, payload))
+        except ApiError as error:
+            return refused(error)
 
     async def _watch(self, place: Place, request: web.Request, payload: bytes) -> web.StreamResponse:
         revision = request.query.get("resourceVersion", "")
