@@ -1,7 +1,8 @@
 """Which gang is next, and when a refused one is worth another look.
 
 A gang is due when something about it has changed, or when something it lacked may have come free; never on a timer alone, save a
-slow flush in case an event was missed. Each failed attempt doubles the pause before the next, up to a bound.
+slow flush in case an event was missed. Each failed attempt doubles the pause before the next, up to a bound; but a pause is no
+reason to be overtaken by a lower priority, when something has come free for both.
 """
 
 import asyncio
@@ -84,6 +85,8 @@ class GangQueue:
         self._is_due: set[GangKey] = set()
         self._timers: list[tuple[float, GangKey]] = []
         self._timer_of: dict[GangKey, float] = {}
+        self._pausing: list[tuple[Order, GangKey]] = []
+        self._is_pausing: set[GangKey] = set()
         self._parked: dict[GangKey, Lacks] = {}
         self._attempts: dict[GangKey, int] = {}
         self._not_before: dict[GangKey, float] = {}
@@ -110,6 +113,9 @@ class GangQueue:
         not_before = self._not_before.get(key, 0.0)
         if not_before > self._clock():
             self._set_timer(key, not_before)
+            if key not in self._is_pausing:
+                self._is_pausing.add(key)
+                heapq.heappush(self._pausing, (self._order(key), key))
         else:
             self._make_due(key)
 
@@ -146,16 +152,21 @@ class GangQueue:
         """The gang has what it wants: its failures are forgotten."""
         for known in (self._attempts, self._not_before, self._parked, self._timer_of):
             known.pop(key, None)
+        self._is_pausing.discard(key)
 
     def pop(self) -> GangKey | None:
-        """The first gang that is due, ``None`` without one."""
+        """The first gang that is due, ``None`` without one; before it those of a higher priority that only sit their pause out."""
         self._ring_timers()
-        while self._due:
-            _, key = heapq.heappop(self._due)
-            if key in self._is_due:
-                self._is_due.discard(key)
-                return key
-        return None
+        if not self._is_due:
+            return None
+        heap, members = self._due, self._is_due
+        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:2] < self._first(self._due, self._is_due)[:2]:
+            heap, members = self._pausing, self._is_pausing
+        while (key := heapq.heappop(heap)[1]) not in members:
+            pass
+        members.discard(key)
+        self._timer_of.pop(key, None)
+        return key
 
     async def wait(self) -> None:
         """Return when a gang is due."""
@@ -171,8 +182,16 @@ class GangQueue:
             except TimeoutError:
                 continue
 
+    @staticmethod
+    def _first(heap: list[tuple[Order, GangKey]], members: set[GangKey]) -> Order:
+        """The place of the first entry, once those that are no longer members are gone; one is left at least."""
+        while heap[0][1] not in members:
+            heapq.heappop(heap)
+        return heap[0][0]
+
     def _make_due(self, key: GangKey) -> None:
         self._timer_of.pop(key, None)
+        self._is_pausing.discard(key)
         heapq.heappush(self._due, (self._order(key) if self._exists(key) else (False, 0, 0.0, key), key))
         self._is_due.add(key)
         self._changed.set()

@@ -91,6 +91,25 @@ def test_capacity_that_came_free_during_the_attempt_is_not_slept_over() -> None:
     assert drain(queue) == [A]
 
 
+@pytest.mark.parametrize("high", [10, 0])
+def test_a_pause_lets_nobody_of_lower_priority_pass_when_something_came_free_for_both(high: int) -> None:
+    clock = Clock()
+    queue = a_queue(clock, {B: high})
+    for _ in range(3):
+        queue.fail(B, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    clock.now += 1
+    queue.mark(A)
+    assert drain(queue) == [A]
+    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.wake(["cpu"])
+    assert drain(queue) == []
+    clock.now += 2
+    assert drain(queue) == ([B, A] if high else [A])
+    clock.now += 2
+    assert drain(queue) == ([] if high else [B])
+
+
 def test_a_forgotten_event_is_made_up_for_by_a_slow_flush() -> None:
     clock = Clock()
     queue = a_queue(clock)
