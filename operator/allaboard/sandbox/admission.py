@@ -18,6 +18,8 @@ from allaboard.sandbox.store import Body, Store
 # Fields only the server writes. A client's values for them are ignored.
 SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "selfLink")
 
+NOT_READY = "node.kubernetes.io/not-ready"
+
 
 class Admission:
     """Prepares objects for the store."""
@@ -57,6 +59,8 @@ class Admission:
             body = pods.admitted(body, self._store.table("priorityclasses.scheduling.k8s.io"))
         elif default := _DEFAULTS.get(resource.table):
             body = default(body)
+        if resource.table == "nodes":
+            body = _tainted_until_ready(body)
         problems += _PROBLEMS[resource.table](body) if resource.table in _PROBLEMS else ()
         if problems:
             raise invalid(resource, body["metadata"].get("name") or "", problems)
@@ -168,6 +172,14 @@ def _default_priority_class(body: Body) -> Body:
 
 def _default_node(body: Body) -> Body:
     return {"spec": {}, "status": {}, **body}
+
+
+def _tainted_until_ready(body: Body) -> Body:
+    """A new node takes no pods until the node controller has seen it (kubernetes plugin/pkg/admission/nodetaint)."""
+    taints = body["spec"].get("taints") or []
+    if any((taint.get("key"), taint.get("effect")) == (NOT_READY, "NoSchedule") for taint in taints):
+        return body
+    return {**body, "spec": {**body["spec"], "taints": [*taints, {"key": NOT_READY, "effect": "NoSchedule"}]}}
 
 
 def _default_secret(body: Body) -> Body:

@@ -16,6 +16,7 @@ from allaboard.sandbox import customresources, errors, patches
 from allaboard.sandbox.api import Api, DeleteOptions, key_of
 from allaboard.sandbox.clock import Clock, micro_stamp, stamp, system_clock
 from allaboard.sandbox.controllers import Controllers
+from allaboard.sandbox.controllers.node import settle
 from allaboard.sandbox.faults import Faults
 from allaboard.sandbox.kinds import Registry, Resource
 from allaboard.sandbox.kubelet import Kubelet
@@ -137,13 +138,15 @@ class Sandbox:
         ready: bool = True,
         extra: Mapping[str, str] | None = None,
     ) -> Body:
-        """Register a node as its kubelet would."""
+        """Register a node as its kubelet would; it's returned as the node controller leaves it."""
         shape, now = NodeShape(cpu, memory, pods, gpus, extra), self.api.now()
-        node = self.create(node_object(name, shape, labels, taints, ready=ready, now=now))
+        self.create(node_object(name, shape, labels, taints, ready=ready, now=now))
+        settle(self.api, name)
         heartbeat = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro_stamp(self.api.clock())}
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": "kube-node-lease"}}
         self.apply({**lease, "spec": heartbeat})
-        return node
+        resource = self.api.resource("nodes")
+        return copy.deepcopy(resource.present(self.api.read(resource, "", name).body))
 
     def create(self, obj: Body) -> Body:
         """Create an object as a client would; raise ``ApiError`` when the API refuses it."""

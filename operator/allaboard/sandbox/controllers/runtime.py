@@ -10,6 +10,7 @@ from allaboard.sandbox.controllers.collector import GarbageCollector, NamespaceC
 from allaboard.sandbox.controllers.deployment import DeploymentController
 from allaboard.sandbox.controllers.disruption import DisruptionController
 from allaboard.sandbox.controllers.job import JobController
+from allaboard.sandbox.controllers.node import NodeController
 from allaboard.sandbox.controllers.ownership import Ownership
 from allaboard.sandbox.controllers.replicaset import ReplicaSetController
 from allaboard.sandbox.controllers.tfjob import TFJobController
@@ -42,6 +43,7 @@ class Controllers:
             GarbageCollector(api, self._ownership),
             NamespaceCollector(api),
             PodCollector(api),
+            NodeController(api),
             ReplicaSetController(api, self._ownership),
             DeploymentController(api, self._ownership),
             JobController(api, self._ownership),
