@@ -12,9 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +28,7 @@ from tests.cluster import Home
 
 from .controlplane.client import ApiError
 from .controlplane.controlplane import ControlPlane
-from .controlplane.processes import free_ports
+from .controlplane.operators import OperatorProcess
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config"
@@ -212,7 +209,7 @@ def test_the_image_places_and_undoes_gangs_with_the_roles_rights_and_writes_noth
     api_server: ControlPlane, kubectl: Kubectl, installed: None, container: Body, image: Image, tmp_path: Path
 ) -> None:
     before = _state(image.prefix)
-    operator = Operator(image, container["args"], _kubeconfig(api_server, kubectl, tmp_path), tmp_path)
+    operator = ImageOperator(image, container["args"], _kubeconfig(api_server, kubectl, tmp_path), tmp_path)
     try:
         operator.wait_until(operator.is_ready)
         for name in ("shipped-1", "shipped-2"):
@@ -241,60 +238,24 @@ def test_the_image_places_and_undoes_gangs_with_the_roles_rights_and_writes_noth
         kubectl("delete", "--ignore-not-found", "node/shipped-1", "node/shipped-2")
 
     assert status == 0
-    assert f'User "{ACCOUNT}"' not in operator.log()  # the API server names who is forbidden what
-    assert "Not enough permissions" not in operator.log()  # Kopf's way of saying so
+    assert operator.complaints() == []
     assert _state(image.prefix) == before
 
 
-class Operator:
-    """The image's program as a process: its environment, with a home that must stay empty and a temporary folder of its own."""
+class ImageOperator(OperatorProcess):
+    """The image's program, with a home that must stay empty and a temporary folder of its own."""
 
     def __init__(self, image: Image, arguments: Sequence[str], kubeconfig: Path, folder: Path) -> None:
-        (self._port,) = free_ports(1)
-        self._log, home, temporary = folder / "log", folder / "home", folder / "tmp"
-        home.mkdir(mode=0o555)
+        self._home, temporary = folder / "home", folder / "tmp"
+        self._home.mkdir(mode=0o555)
         temporary.mkdir()
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                image.command(*arguments, "--metrics-port=0", f"--health-port={self._port}"),
-                env={**image.environment, "HOME": str(home), "TMPDIR": str(temporary), "KUBECONFIG": str(kubeconfig)},
-                cwd=home,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        self._home = home
-
-    def is_ready(self) -> bool:
-        """Whether it says that it knows the cluster."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/healthz", timeout=2) as answer:
-                return bool(json.load(answer)["scheduler"]["ready"])
-        except (urllib.error.URLError, OSError):
-            return False
-
-    def has_decided(self, gang: str, outcome: str) -> bool:
-        """Whether it has logged a decision."""
-        lines = (json.loads(line) for line in self.log().splitlines() if line.startswith("{") and line.endswith("}"))
-        return any(line.get("gang") == gang and line.get("outcome") == outcome for line in lines)
-
-    def wait_until(self, happens: Callable[[], bool], seconds: float = 45) -> None:
-        """Wait for something; fail with the log when it doesn't happen."""
-        deadline = time.monotonic() + seconds
-        while not happens():
-            assert self._process.poll() is None, f"ended: {self.log()}"
-            assert time.monotonic() < deadline, f"waited in vain: {self.log()}"
-            time.sleep(0.1)
+        environment = {**image.environment, "HOME": str(self._home), "TMPDIR": str(temporary)}
+        super().__init__(image.command(*arguments), kubeconfig, folder, environment, self._home)
 
     def stop(self) -> int:
-        """Ask it to end, as the kubelet does, and return its exit status."""
-        self._process.terminate()
-        status = self._process.wait(20)
+        status = super().stop()
         assert not list(self._home.iterdir()), "something was written outside of the temporary folder"
         return status
-
-    def log(self) -> str:
-        """All it has said."""
-        return self._log.read_text(errors="replace")
 
 
 def _kubectl(*words: str, stdin: str = "") -> str:

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from allaboard.placement import SearchSettings
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import load_settings
 from tests.cluster import Cluster, Home
+from tests.stories import gang_pod as gang_pod  # most tests here use it
 
 StartApp = Callable[..., Awaitable[App]]
 Kubectl = Callable[..., Awaitable[str]]
@@ -100,24 +100,3 @@ def kubectl(kubectl_binary: str, cluster: Cluster, tmp_path: Path) -> Kubectl:
         return output.decode()
 
     return run
-
-
-def gang_pod(name: str, gang: str = "gang", minimum: int | str = 3, **spec: Any) -> dict[str, Any]:
-    """A bare pod of a label-pair gang with 1 cpu; ``namespace``, ``requests``, ``owner`` and ``annotations`` are understood."""
-    namespace, requests = spec.pop("namespace", "default"), spec.pop("requests", {"cpu": "1"})
-    metadata: dict[str, Any] = {
-        "name": name,
-        "namespace": namespace,
-        "labels": {
-            "pod-group.scheduling.sigs.k8s.io/name": gang,
-            "pod-group.scheduling.sigs.k8s.io/min-available": str(minimum),
-        },
-        "annotations": spec.pop("annotations", {}),
-    }
-    container = {"name": "main", "image": "pause", "resources": {"requests": requests}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"schedulerName": "allaboard", "containers": [container], **spec},
-    }

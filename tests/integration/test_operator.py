@@ -18,8 +18,9 @@ from allaboard.cli.embedded import OperatorEndedError, operator
 from allaboard.cli.run import _JsonLines
 from allaboard.cli.stories import manifest
 from tests.cluster import Cluster, Home
+from tests.stories import a_job_whose_operator_makes_the_pod_group, a_pod_group_that_is_deleted, gang_pod, gpu_nodes, running
 
-from .conftest import Kubectl, gang_pod
+from .conftest import Kubectl
 
 UPSTREAM_STATUS = ("phase", "occupiedBy", "running", "succeeded", "failed", "scheduleStartTime")
 
@@ -33,33 +34,11 @@ def upstream_crd() -> dict[str, Any]:
     return crd
 
 
-def running(cluster: Cluster, prefix: str = "") -> int:
-    return sum(1 for pod in cluster.list("pods") if pod["status"]["phase"] == "Running" and pod["metadata"]["name"].startswith(prefix))
-
-
-def gpu_nodes(cluster: Cluster) -> None:
-    for number in (1, 2):
-        cluster.add_node(f"node-{number}", cpu="8", gpus=4)
-
-
-def without_labels(job: dict[str, Any]) -> dict[str, Any]:
-    for replica in job["spec"]["tfReplicaSpecs"].values():
-        del replica["template"]["metadata"]["labels"]
-    return job
-
-
 async def test_a_job_whose_operator_makes_the_pod_group_is_scheduled_whole(home: Home, tmp_path: Path) -> None:
-    """training-operator with --gang-scheduler-name=allaboard: no labels of the user's are needed."""
     async with home.open(gang_scheduler_name="allaboard") as cluster:
-        gpu_nodes(cluster)
         home.write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
         async with operator(tmp_path / "kubeconfig"):
-            (job,) = manifest("tfjob-smoke-gpu.yaml")
-            cluster.create(without_labels(job))
-            await cluster.wait_for(lambda s: running(s) == 5)
-            await cluster.wait_for(lambda s: ((s.get("podgroups", "tf-smoke-gpu") or {}).get("status") or {}).get("phase") == "Running")
-            nodes = {pod["spec"]["nodeName"] for pod in cluster.list("pods")}
-            assert len(nodes) == 1
+            await a_job_whose_operator_makes_the_pod_group(cluster)
 
 
 @pytest.mark.parametrize("order", [("upstream",), ("upstream", "ours"), ("ours", "upstream")], ids="+".join)
@@ -85,18 +64,8 @@ async def test_gangs_made_by_labels_need_no_crd_at_all(home: Home, tmp_path: Pat
 
 
 async def test_a_pod_group_that_is_deleted_releases_nobody_and_holds_who_comes_later(cluster: Cluster, kubeconfig: Path) -> None:
-    cluster.add_node("node-1")
     async with operator(kubeconfig):
-        for obj in manifest("podgroup.yaml"):
-            cluster.create(obj)
-        await cluster.wait_for(lambda s: running(s) == 3)
-        cluster.delete("podgroups", "trio")
-        late = gang_pod("late")
-        late["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "trio"}
-        cluster.create(late)
-        await cluster.wait_for(lambda s: any("PodGroup not found" in (event.get("message") or "") for event in s.list("events")))
-        assert running(cluster) == 3
-        assert not (cluster.get("pods", "late") or {})["spec"].get("nodeName")
+        await a_pod_group_that_is_deleted(cluster)
 
 
 async def test_a_job_that_is_started_again_under_its_name_is_scheduled_again(cluster: Cluster, kubeconfig: Path) -> None:

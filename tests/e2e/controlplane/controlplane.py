@@ -100,6 +100,10 @@ class ControlPlane:
         self.processes.start("kube-scheduler", [self.programs["kube-scheduler"], *flags])
         self.processes.wait_until("kube-scheduler", lambda: "Serving securely" in self.processes.tail("kube-scheduler", 500))
 
+    def stop_scheduler(self) -> None:
+        """End what ``start_scheduler`` has started."""
+        self.processes.stop("kube-scheduler")
+
     def start_training_operator(self, gang_scheduler_name: str = "") -> None:
         """Start training-operator for TFJobs, again if need be; with a name, it makes a PodGroup for each job."""
         self.processes.stop("training-operator")

@@ -30,6 +30,7 @@ _SYSTEM_NAMESPACES = frozenset(("default", "kube-system", "kube-public", "kube-n
 _WORKLOADS = (
     ("apps/v1", "deployments"),
     ("apps/v1", "replicasets"),
+    ("apps/v1", "statefulsets"),
     ("batch/v1", "jobs"),
     ("policy/v1", "poddisruptionbudgets"),
     ("v1", "pods"),
@@ -165,6 +166,10 @@ class ControlPlaneHome:
     def write_operator_kubeconfig(self, cluster: RealCluster, path: Path) -> None:
         """The operator may do what its ClusterRole allows, and nothing else."""
         path.write_text(yaml.safe_dump(kubeconfig(cluster.url, None, self._operator_token)))
+
+    def write_direct_operator_kubeconfig(self, path: Path) -> None:
+        """As a pod has it: the API server itself, over TLS."""
+        path.write_text(yaml.safe_dump(kubeconfig(self._plane.url, self._plane.folder / "ca.crt", self._operator_token)))
 
     def clear(self) -> None:
         """Remove everything that a test may have left, and wait until it is gone."""

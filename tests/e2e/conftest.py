@@ -1,0 +1,99 @@
+"""The operator as it is shipped, in a process of its own, and the cluster it schedules."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from allaboard.cli.stories import Objects, Stage
+from tests.cluster import Cluster, Home
+
+from .controlplane.operators import OperatorProcess, shipped_arguments
+
+HERE = Path(__file__).parent
+DEPLOYMENT = HERE.parents[1] / "config" / "operator" / "deployment.yaml"
+STARTS_OPERATORS = "the test starts and stops operators of its own, beside which the deployed one would schedule too"
+
+StartOperator = Callable[[], OperatorProcess]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--home") == "sandbox" and any(item.path.is_relative_to(HERE) for item in items):
+        raise pytest.UsageError("the end-to-end tests need a real control plane: add --home=controlplane, or run `make e2e`")
+
+
+@pytest.fixture(scope="session")
+def is_deployed() -> bool:
+    """Whether an operator runs already on the cluster that the tests were given."""
+    return os.environ.get("E2E_OPERATOR") == "deployed"
+
+
+@pytest.fixture(scope="module")
+def start_operator(home: Home, is_deployed: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartOperator]:
+    """Starts the operator with the shipped options and rights, straight at the API server; returns it when it makes decisions."""
+    if is_deployed:
+        pytest.skip(STARTS_OPERATORS)
+    folder = tmp_path_factory.mktemp("operator")
+    arguments = shipped_arguments(yaml.safe_load(DEPLOYMENT.read_text()))
+    home.write_direct_operator_kubeconfig(folder / "kubeconfig")
+    with _ended() as started:
+
+        def start() -> OperatorProcess:
+            command = [sys.executable, "-m", "allaboard", "run", *arguments]
+            environment = {**os.environ, "PYTHONWARNINGS": "error"}
+            process = OperatorProcess(command, folder / "kubeconfig", folder / str(len(started)), environment)
+            started.append(process)
+            process.wait_until(process.is_ready)
+            return process
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def operator(request: pytest.FixtureRequest, home: Home, is_deployed: bool) -> OperatorProcess | None:
+    """The operator that schedules while a module's tests run; None is one that the tests have not started."""
+    home.furnish()
+    return None if is_deployed else request.getfixturevalue("start_operator")()
+
+
+@pytest.fixture
+async def cluster(home: Home, operator: OperatorProcess | None) -> AsyncIterator[Cluster]:
+    """An empty cluster, on which the operator runs and has nothing to complain of."""
+    async with home.open() as opened:
+        yield opened
+    if operator is not None:
+        assert operator.complaints() == []
+
+
+@pytest.fixture
+def stage(cluster: Cluster) -> Stage:
+    """Where the demo's stories play."""
+
+    async def apply(objects: Objects) -> None:
+        for obj in objects:
+            cluster.apply(obj)
+
+    return Stage(cluster, apply)
+
+
+@contextmanager
+def _ended() -> Iterator[list[Any]]:
+    """Operators that are told to end at last, and must end well."""
+    started: list[OperatorProcess] = []
+    try:
+        yield started
+    finally:
+        ends = []
+        for process in started:
+            try:
+                ends.append(process.stop())
+            except subprocess.TimeoutExpired:
+                ends.append(-9)
+    assert ends == [0] * len(started), "\n".join(process.log() for process in started)

@@ -1,0 +1,84 @@
+"""Stories that are played with the operator in this process and with one of its own, on whatever cluster it schedules."""
+
+from typing import Any
+
+from allaboard.cli.stories import manifest
+
+from .cluster import Body, Cluster
+
+NAME = "pod-group.scheduling.sigs.k8s.io/name"
+MINIMUM = "pod-group.scheduling.sigs.k8s.io/min-available"
+
+
+def pods(cluster: Cluster, prefix: str = "") -> list[Body]:
+    """The pods that are here to stay and whose names begin with ``prefix``."""
+    found = (pod for pod in cluster.list("pods") if pod["metadata"]["name"].startswith(prefix))
+    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+
+def running(cluster: Cluster, prefix: str = "") -> int:
+    """How many pods run."""
+    return sum(1 for pod in pods(cluster, prefix) if pod["status"]["phase"] == "Running")
+
+
+def bound(cluster: Cluster, prefix: str = "") -> list[Body]:
+    """The pods that have a node."""
+    return [pod for pod in pods(cluster, prefix) if pod["spec"].get("nodeName")]
+
+
+def status_of(cluster: Cluster, pod_group: str) -> dict[str, Any]:
+    """The status of a PodGroup; empty when there is none."""
+    return (cluster.get("podgroups", pod_group) or {}).get("status") or {}
+
+
+def gpu_nodes(cluster: Cluster) -> None:
+    """Two nodes with room for one job of the examples on each."""
+    for number in (1, 2):
+        cluster.add_node(f"node-{number}", cpu="8", gpus=4)
+
+
+def gang_pod(name: str, gang: str = "gang", minimum: int | str = 3, **spec: Any) -> Body:
+    """A bare pod of a label-pair gang with 1 cpu; ``namespace``, ``requests``, ``owner`` and ``annotations`` are understood."""
+    namespace, requests = spec.pop("namespace", "default"), spec.pop("requests", {"cpu": "1"})
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace,
+        "labels": {NAME: gang, MINIMUM: str(minimum)},
+        "annotations": spec.pop("annotations", {}),
+    }
+    container = {"name": "main", "image": "pause", "resources": {"requests": requests}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"schedulerName": "allaboard", "containers": [container], **spec},
+    }
+
+
+async def a_job_whose_operator_makes_the_pod_group(cluster: Cluster) -> None:
+    """training-operator with --gang-scheduler-name=allaboard: no labels of the user's are needed."""
+    gpu_nodes(cluster)
+    (job,) = manifest("tfjob-smoke-gpu.yaml")
+    for replica in job["spec"]["tfReplicaSpecs"].values():
+        del replica["template"]["metadata"]["labels"]
+    cluster.create(job)
+    await cluster.wait_for(lambda s: running(s) == 5, message="all five run")
+    await cluster.wait_for(lambda s: status_of(s, "tf-smoke-gpu").get("phase") == "Running", message="the PodGroup says so")
+    assert len({pod["spec"]["nodeName"] for pod in bound(cluster)}) == 1
+
+
+async def a_pod_group_that_is_deleted(cluster: Cluster) -> None:
+    """Nobody is released, and who comes later is held, and told why."""
+    cluster.add_node("node-1")
+    for obj in manifest("podgroup.yaml"):
+        cluster.create(obj)
+    await cluster.wait_for(lambda s: running(s) == 3, message="all three run")
+    cluster.delete("podgroups", "trio")
+    late = gang_pod("late")
+    late["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "trio"}
+    cluster.create(late)
+    await cluster.wait_for(
+        lambda s: any("PodGroup not found" in (event.get("message") or "") for event in s.list("events")), message="late is told"
+    )
+    assert running(cluster) == 3
+    assert not bound(cluster, "late")
