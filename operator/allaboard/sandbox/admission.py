@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from allaboard.sandbox import customresources, naming, pods, schema
+from allaboard.sandbox import customresources, naming, pods, schema, shapes
 from allaboard.sandbox.errors import Cause, bad_request, invalid, invalid_value, required
 from allaboard.sandbox.kinds import Resource
 from allaboard.sandbox.selectors import object_label_selector
@@ -18,6 +18,7 @@ from allaboard.sandbox.store import Body, Store
 # Fields only the server writes. A client's values for them are ignored.
 SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "selfLink")
 
+OMITTED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
 NOT_READY = "node.kubernetes.io/not-ready"
 
 
@@ -29,9 +30,8 @@ class Admission:
 
     def decoded(self, resource: Resource, body: Body) -> Body:
         """Return a client's object as the server reads it: kind checked, nulls and bare numbers normalised."""
-        if misshapen := _misshapen(body):
-            message = f"json: cannot unmarshal {misshapen} into Go value"
-            raise bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {message}')
+        if problem := shapes.problem(resource, body):
+            raise bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {problem}')
         kind, group_version = body.get("kind", resource.kind), body.get("apiVersion", resource.group_version)
         if kind != resource.kind or group_version != resource.group_version:
             raise bad_request(
@@ -40,6 +40,9 @@ class Admission:
             )
         body = {**body, "kind": kind, "apiVersion": group_version}
         metadata = without_nulls(body.get("metadata") or {})
+        for field in OMITTED_WHEN_EMPTY:
+            if not metadata.get(field, True):
+                del metadata[field]
         if resource.custom:
             return {**body, "metadata": metadata}
         cleaned = {**without_nulls(body), "metadata": metadata}
@@ -54,7 +57,7 @@ class Admission:
         dropped: list[str] = []
         if resource.custom:
             body, dropped = self._pruned(resource, body, strict=strict)
-            problems += self._schema_problems(resource, body)
+            problems += schema.problems(body, resource.schema or {})
         elif resource.table == "pods":
             body = pods.admitted(body, self._store.table("priorityclasses.scheduling.k8s.io"))
         elif default := _DEFAULTS.get(resource.table):
@@ -66,13 +69,13 @@ class Admission:
             raise invalid(resource, body["metadata"].get("name") or "", problems)
         return body, [f'unknown field "{path}"' for path in dropped]
 
-    def for_update(self, resource: Resource, old: Body, new: Body, *, strict: bool = False) -> tuple[Body, list[str]]:
+    def for_update(self, resource: Resource, old: Body, new: Body, *, strict: bool = False, part: str = "") -> tuple[Body, list[str]]:
         """Return a changed object as it is stored, and the warnings for its sender; raise what the API server would answer."""
         problems = list(naming.metadata_problems(resource, new))
         dropped: list[str] = []
         if resource.custom:
             new, dropped = self._pruned(resource, new, strict=strict)
-            problems += self._schema_problems(resource, new)
+            problems += schema.problems(new, resource.schema or {}, part)
         elif resource.table == "pods":
             new = {**new, "spec": pods.with_template_defaults(new["spec"])}
             problems += pods.update_problems(old, new)
@@ -92,28 +95,6 @@ class Admission:
                 f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: strict decoding error: {listed}'
             )
         return schema.defaulted(body, resource.schema or {}), dropped
-
-    def _schema_problems(self, resource: Resource, body: Body) -> list[Cause]:
-        return schema.problems(body, resource.schema or {})
-
-
-def _misshapen(body: Any) -> str:
-    """Return which part of an object isn't of the type every typed decoder expects there, or nothing."""
-    if not isinstance(body, Mapping):
-        return "the body"
-    metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
-    places = [("metadata", metadata), ("spec", spec), ("status", body.get("status") or {})]
-    if isinstance(metadata, Mapping):
-        places += [(f"metadata.{field}", metadata.get(field) or {}) for field in ("labels", "annotations")]
-    template = spec.get("template") or {} if isinstance(spec, Mapping) else {}
-    pod_spec = (template.get("spec") or {}) if isinstance(template, Mapping) else template
-    for each in (spec, pod_spec):
-        for listed in pods.CONTAINER_LISTS if isinstance(each, Mapping) else ():
-            containers = each.get(listed) or []
-            if not isinstance(containers, list):
-                return listed
-            places += [(listed, container) for container in containers]
-    return next((name for name, value in [*places, ("spec.template", pod_spec)] if not isinstance(value, Mapping)), "")
 
 
 def without_nulls(value: Any) -> Any:

@@ -130,12 +130,10 @@ class Api:
                 return self.create(resource, namespace, body, options)
             raise errors.not_found(resource, name)
         if not body["metadata"].get("resourceVersion") and not resource.unconditional_update:
-            cause = errors.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
-            raise errors.invalid(resource, name, [cause])
+            raise errors.version_required(resource, name)
         uid = body["metadata"].get("uid")
         if uid and uid != old.uid:
-            message = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old.uid}"
-            raise errors.conflict(resource, name, message)
+            raise errors.storage_conflict(resource, old.key, "UID", uid, old.uid, rehearsed=options.dry_run)
         return self._replace(resource, old, body, subresource, options)
 
     def patch(
@@ -149,6 +147,8 @@ class Api:
         subresource: str = "",
         options: WriteOptions = WriteOptions(),
     ) -> Written:
+        if patch_type not in (*patches.FORMATS, patches.APPLY_PATCH):
+            raise errors.unknown_media_type()
         accepted = [patches.JSON_PATCH, patches.MERGE_PATCH, patches.APPLY_PATCH]
         if not resource.custom:
             accepted.insert(2, patches.STRATEGIC_MERGE_PATCH)
@@ -156,10 +156,9 @@ class Api:
             raise errors.unsupported_media_type(accepted)
         old = self.table(resource).get(key_of(resource, namespace, name))
         if patch_type == patches.APPLY_PATCH:
-            self._check_applied(resource, patch)
+            self._check_applied(resource, name, patch)
             if old is None:
-                applied = {**patch, "metadata": {"name": name, **(patch.get("metadata") or {})}}
-                return self.create(resource, namespace, applied, options)
+                return self.create(resource, namespace, patch, options)
             body = patches.apply_server_side(resource.present(old.body), patch)
         else:
             if old is None:
@@ -213,7 +212,7 @@ class Api:
             status = {"status": new["status"]} if "status" in new else {}
             changed = {**old.body, **status, "metadata": kept if resource.custom else metadata}
             if resource.custom:
-                changed, _ = self._admission.for_update(resource, old.body, changed)
+                changed, _ = self._admission.for_update(resource, old.body, changed, part=subresource)
         else:
             changed = {**new, "metadata": metadata}
             if resource.status:
@@ -231,8 +230,13 @@ class Api:
             return Written(self.store.remove(resource.table, old.key, last=changed))
         return Written(self.store.put(resource.table, old.key, changed), warnings=tuple(warnings))
 
-    def _check_applied(self, resource: Resource, applied: Body) -> None:
-        """Raise what a server-side apply of undeclared fields gets: it isn't pruned, it fails, and without a reason."""
+    def _check_applied(self, resource: Resource, name: str, applied: Body) -> None:
+        """Raise what a server-side apply gets for a wrong name or undeclared fields: those aren't pruned, and fail without a reason."""
+        given = (applied.get("metadata") or {}).get("name")
+        if not given:
+            raise errors.bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+        if given != name:
+            raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
         undeclared = schema.pruned(applied, resource.schema or {})[1] if resource.custom else ()
         for path in undeclared:
             metadata = applied.get("metadata") or {}
@@ -294,14 +298,14 @@ def check_preconditions(resource: Resource, record: Record, uid: str | None, res
     """Raise the 409 of a deletion or eviction that was meant for another state of the object."""
     name, current = record.key[1], record.body["metadata"]["resourceVersion"]
     if uid and uid != record.uid:
-        raise errors.conflict(
+        raise errors.of_another_state(
             resource,
             name,
             f"the UID in the precondition ({uid}) does not match the UID in record ({record.uid}). "
             "The object might have been deleted and then recreated",
         )
     if resource_version and resource_version != current:
-        raise errors.conflict(
+        raise errors.of_another_state(
             resource,
             name,
             f"the ResourceVersion in the precondition ({resource_version}) does not match the ResourceVersion in record ({current}). "

@@ -20,15 +20,14 @@ def bind(api: Api, namespace: str, name: str, binding: Body, options: WriteOptio
     pods = api.resource("pods")
     pod = api.read(pods, namespace, name)
     metadata = binding.get("metadata") or {}
-    _check_preconditions(api, pod, metadata)
-    node = binding["target"]["name"]
+    _check_preconditions(api, pod, metadata, options)
     if "deletionTimestamp" in pod.body["metadata"]:
         raise _refused(api, name, f"pod {name} is being deleted, cannot be assigned to a host")
     if assigned := pod.body["spec"].get("nodeName"):
         raise _refused(api, name, f'pod {name} is already assigned to node "{assigned}"')
     if pod.body["spec"].get("schedulingGates"):
         raise _refused(api, name, f"pod {name} has non-empty .spec.schedulingGates")
-    bound = _bound(api, pod.body, node, metadata)
+    bound = _bound(api, pod.body, binding["target"], metadata)
     return Record(pod.key, bound, pod.revision) if options.dry_run else api.store.put(pods.table, pod.key, bound)
 
 
@@ -48,21 +47,17 @@ def _check(binding: Body, name: str, options: WriteOptions) -> None:
         raise errors.ApiError(500, "", "target.name: Required value")
 
 
-def _check_preconditions(api: Api, pod: Record, metadata: Body) -> None:
-    namespace, name = pod.key
+def _check_preconditions(api: Api, pod: Record, metadata: Body, options: WriteOptions) -> None:
     revision = pod.body["metadata"]["resourceVersion"]
     for word, wanted, actual in (("UID", metadata.get("uid"), pod.uid), ("ResourceVersion", metadata.get("resourceVersion"), revision)):
         if wanted and wanted != actual:
-            raise errors.conflict(
-                api.resource("pods"),
-                name,
-                f"StorageError: invalid object, Code: 4, Key: /registry/pods/{namespace}/{name}, ResourceVersion: 0, "
-                f"AdditionalErrorMsg: Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {actual}",
-            )
+            raise errors.storage_conflict(api.resource("pods"), pod.key, word, wanted, actual, rehearsed=options.dry_run)
 
 
-def _bound(api: Api, pod: Body, node: str, binding: Body) -> Body:
-    found = api.store.table("nodes").get(("", node))
+def _bound(api: Api, pod: Body, target: Body, binding: Body) -> Body:
+    node = target["name"]
+    # The admission plug-in PodTopologyLabels passes over Bindings that don't say that their target is a node.
+    found = api.store.table("nodes").get(("", node)) if target.get("kind") == "Node" else None
     node_labels = (found.body["metadata"].get("labels") or {}) if found else {}
     merged = {
         "labels": {label: node_labels[label] for label in TOPOLOGY_LABELS if label in node_labels} | (binding.get("labels") or {}),

@@ -5,13 +5,14 @@ from typing import Any
 
 from allaboard.sandbox.errors import Cause, invalid_value, required
 from allaboard.sandbox.kinds import Column, Registry, Resource, ScalePaths
-from allaboard.sandbox.store import DELETED, Body, Change
+from allaboard.sandbox.store import DELETED, Body, Change, Store
 
 TABLE = "customresourcedefinitions.apiextensions.k8s.io"
 APPROVAL = "api-approved.kubernetes.io"
 ESTABLISHED = {"type": "Established", "status": "True", "reason": "InitialNamesAccepted", "message": "the initial names have been accepted"}
 NAMES_ACCEPTED = {"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": "no conflicts found"}
 
+_ANY: Body = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 # What training-operator would have installed: its schema is far larger, but the sandbox only needs the fields to be kept.
 TFJOB: Body = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -31,7 +32,7 @@ TFJOB: Body = {
                     {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"},
                     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
                 ],
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                "schema": {"openAPIV3Schema": {**_ANY, "properties": {"spec": _ANY, "status": _ANY}}},
             }
         ],
     },
@@ -101,8 +102,9 @@ def _list_map_problems(schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
 class Definitions:
     """Keeps the registry in step with the CRDs in the store."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, store: Store) -> None:
         self._registry = registry
+        self._store = store
 
     def on_change(self, change: Change) -> None:
         if change.table != TABLE:
@@ -112,6 +114,9 @@ class Definitions:
         if change.type != DELETED:
             for resource in resources_of(change.record.body):
                 self._registry.add(resource)
+        if change.previous is not None and change.previous.body["spec"] != spec:
+            # A real API server serves the kind from a new watch cache: watches end, and nothing older than now can be watched.
+            self._store.restart(change.record.key[1])
 
 
 def resources_of(body: Body) -> Iterator[Resource]:

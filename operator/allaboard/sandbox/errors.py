@@ -126,6 +126,26 @@ def conflict(resource: "Resource", name: str, message: str, *, subresource: str 
     return ApiError(409, "Conflict", text, details=about(resource, name, kind=kind))
 
 
+def of_another_state(resource: "Resource", name: str, message: str) -> ApiError:
+    """Return the 409 of a deletion whose preconditions don't hold; the API server names the kind where it means the resource."""
+    details = about(resource, name, kind=resource.kind)
+    return ApiError(409, "Conflict", f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": {message}', details=details)
+
+
+def storage_conflict(
+    resource: "Resource", key: tuple[str, str], word: str, wanted: str, actual: str, *, rehearsed: bool = False
+) -> ApiError:
+    """Return the 409 of a write whose precondition fails in the storage layer."""
+    # A rehearsal goes no deeper than the layer above etcd, which doesn't know under what prefix things are kept.
+    path = "/".join((resource.storage_path if not rehearsed else f"/{resource.plural}", *filter(None, key)))
+    return conflict(
+        resource,
+        key[1],
+        f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {actual}",
+    )
+
+
 def modified(resource: "Resource", name: str) -> ApiError:
     return conflict(resource, name, "the object has been modified; please apply your changes to the latest version and try again")
 
@@ -135,9 +155,15 @@ def invalid(resource: "Resource", name: str, causes: Sequence[Cause]) -> ApiErro
     listed = ", ".join(str(cause) for cause in causes)
     if len(causes) > 1:
         listed = f"[{listed}]"
-    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     details: dict[str, Any] = {**about(resource, name, kind=resource.kind), "causes": [cause.body() for cause in causes]}
-    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {listed}', details=details)
+    return ApiError(422, "Invalid", f'{resource.qualified_kind} "{name}" is invalid: {listed}', details=details)
+
+
+def version_required(resource: "Resource", name: str) -> ApiError:
+    """Return the 422 of an update that doesn't say of which version; the API server names the resource where it means the kind."""
+    cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+    details: dict[str, Any] = {**about(resource, name), "causes": [cause.body()]}
+    return ApiError(422, "Invalid", f'{resource.qualified} "{name}" is invalid: {cause}', details=details)
 
 
 def forbidden(resource: "Resource", name: str, message: str) -> ApiError:
@@ -163,6 +189,14 @@ def too_large_revision(asked: int, current: int) -> ApiError:
 def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
     message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
     return ApiError(415, "UnsupportedMediaType", message)
+
+
+def unknown_media_type() -> ApiError:
+    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
+
+
+def no_such_subresource() -> ApiError:
+    return ApiError(404, "NotFound", "the server could not find the requested resource", details={})
 
 
 def method_not_allowed() -> ApiError:

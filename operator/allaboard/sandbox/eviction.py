@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allaboard.sandbox import errors
-from allaboard.sandbox.api import TERMINAL_PHASES, Api, DeleteOptions, check_preconditions
+from allaboard.sandbox.api import TERMINAL_PHASES, Api, DeleteOptions, check_preconditions, key_of
 from allaboard.sandbox.binding import with_condition
 from allaboard.sandbox.selectors import object_label_selector
 from allaboard.sandbox.store import Body, Record
@@ -26,24 +26,48 @@ class Budget:
 
     @property
     def allowed(self) -> int:
-        return max(0, self.healthy - self.needed)
+        return max(0, self.healthy - self.needed) if self.expected else 0
 
 
-def assess(budget: Body, pods: Iterable[Record]) -> Budget:
+def assess(api: Api, namespace: str, budget: Body) -> Budget:
     """Return the state of a PodDisruptionBudget over the pods of its namespace."""
     spec = budget.get("spec") or {}
     matches = object_label_selector(spec.get("selector"))
     counted = [
         pod.body
-        for pod in pods
+        for pod in api.store.table("pods").in_namespace(namespace)
         if matches(pod.body["metadata"].get("labels") or {}) and pod.body["status"].get("phase") not in TERMINAL_PHASES
     ]
     healthy = sum(1 for pod in counted if _is_ready(pod) and "deletionTimestamp" not in pod["metadata"])
     if "maxUnavailable" in spec:
-        needed = max(0, len(counted) - _scaled(spec["maxUnavailable"], len(counted)))
+        expected = _wanted_by_controllers(api, namespace, counted)
+        needed = max(0, expected - _scaled(spec["maxUnavailable"], expected))
     else:
-        needed = _scaled(spec.get("minAvailable", 1), len(counted))
-    return Budget(budget["metadata"]["name"], len(counted), healthy, needed)
+        least = spec.get("minAvailable", 1)
+        expected = _wanted_by_controllers(api, namespace, counted) if isinstance(least, str) else len(counted)
+        needed = _scaled(least, expected)
+    return Budget(budget["metadata"]["name"], expected, healthy, needed)
+
+
+def _wanted_by_controllers(api: Api, namespace: str, pods: Iterable[Body]) -> int:
+    """Return how many pods the controllers of ``pods`` want in all; pods without one aren't wanted by any."""
+    scales: dict[str, int] = {}
+    for pod in pods:
+        controller = _controller_of(api, namespace, pod)
+        while controller is not None:
+            found, controller = controller, _controller_of(api, namespace, controller.body)
+            if controller is None:
+                scales[found.uid] = int(found.body["spec"].get("replicas", 0))
+    return sum(scales.values())
+
+
+def _controller_of(api: Api, namespace: str, body: Body) -> Record | None:
+    """Return the object that controls another, if it can be scaled."""
+    owner = next((each for each in body["metadata"].get("ownerReferences") or () if each.get("controller")), None)
+    resource = api.registry.of_object(owner) if owner else None
+    if owner is None or resource is None or resource.scale is None:
+        return None
+    return api.table(resource).get(key_of(resource, namespace, owner["name"]))
 
 
 def evict(api: Api, namespace: str, name: str, eviction: Body, *, dry_run: bool = False) -> None:
@@ -74,7 +98,7 @@ def _check_budgets(api: Api, pod: Record) -> None:
             500, "InternalError", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         )
     for body in budgets:
-        budget = assess(body, api.store.table("pods").in_namespace(namespace))
+        budget = assess(api, namespace, body)
         if not _is_ready(pod.body) and budget.healthy >= budget.needed:
             # An unhealthy pod may go as long as the healthy ones suffice (unhealthyPodEvictionPolicy IfHealthyBudget).
             continue

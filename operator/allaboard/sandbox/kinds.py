@@ -78,6 +78,15 @@ class Resource:
         object.__setattr__(self, "singular", self.singular or self.kind.lower())
 
     @property
+    def qualified_kind(self) -> str:
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    @property
+    def storage_path(self) -> str:
+        """Where etcd keeps the objects; those of built-in kinds without their group."""
+        return f"/registry/{self.group}/{self.plural}" if self.custom else f"/registry/{self.plural}"
+
+    @property
     def list_kind(self) -> str:
         return f"{self.kind}List"
 

@@ -90,6 +90,12 @@ def target_of(place: Place, registry: Registry) -> Target | None:
     return Target(resource, place.namespace if resource.namespaced else None, place.name, place.subresource)
 
 
+def is_served(place: Place, registry: Registry) -> bool:
+    """Whether the object that a path names a part of could exist."""
+    resource = registry.get(place.group, place.version, place.plural)
+    return bool(resource and place.subresource and (place.namespace is not None or not resource.namespaced))
+
+
 def is_rehearsal(query: Query, body: Any) -> bool:
     """Whether a request asks for a rehearsal, in its query or in the body of a deletion or eviction."""
     fields = body if isinstance(body, dict) else {}

@@ -73,7 +73,7 @@ class Sandbox:
         self._kubelet = Kubelet(self.api, startup_delay=startup_delay)
         self._controllers = Controllers(self.api, gang_scheduler_name=gang_scheduler_name) if controllers else None
         self._runner: web.AppRunner | None = None
-        self.store.subscribe(customresources.Definitions(self.registry).on_change)
+        self.store.subscribe(customresources.Definitions(self.registry, self.store).on_change)
         self.store.subscribe(self._kubelet.on_change)
         if self._controllers:
             self.store.subscribe(self._controllers.on_change)

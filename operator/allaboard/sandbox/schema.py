@@ -72,12 +72,12 @@ def defaulted(value: Any, schema: Schema) -> Any:
     return filled
 
 
-def problems(body: Body, schema: Schema) -> list[Cause]:
-    """Return what is wrong with ``body`` by its schema."""
+def problems(body: Body, schema: Schema, part: str = "") -> list[Cause]:
+    """Return what is wrong with ``body`` by its schema. What is wrong in ``part`` is named as if that were the body."""
     found: list[Cause] = []
     checked = {field: value for field, value in body.items() if field not in ROOT_FIELDS}
     for error in sorted(_validator(json.dumps(schema, sort_keys=True)).iter_errors(checked), key=lambda error: list(map(str, error.path))):
-        found.extend(_causes(error))
+        found.extend(_causes(error, part))
     return list(dict.fromkeys(found))
 
 
@@ -111,8 +111,9 @@ def _translated(schema: Any, *, root: bool = False) -> Any:
     return result
 
 
-def _causes(error: ValidationError) -> Iterator[Cause]:
+def _causes(error: ValidationError, part: str) -> Iterator[Cause]:
     path = _path(error.absolute_path)
+    said = path.removeprefix(f"{part}.")
     value: Any = error.instance
     limit: Any = error.validator_value
     match error.validator:
@@ -123,7 +124,7 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
         case "type":
             types = limit if isinstance(limit, list) else [limit]
             kind = _type_name(value)
-            yield type_invalid(path, kind, f'{path} in body must be of type {",".join(types)}: "{kind}"')
+            yield type_invalid(path, kind, f'{said} in body must be of type {",".join(types)}: "{kind}"')
         case "enum":
             yield not_supported(path, value, limit)
         case "maxLength":
@@ -131,7 +132,7 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
         case "maxItems":
             yield too_many(path, len(value), limit)
         case _:
-            yield invalid_value(path, value, f"{path} in body {_expectation(error)}")
+            yield invalid_value(path, value, f"{said} in body {_expectation(error)}")
 
 
 def _expectation(error: ValidationError) -> str:

@@ -85,6 +85,8 @@ class Server:
         try:
             place = requests.place_of(path)
             target = requests.target_of(place, self._api.registry) if place is not None else None
+            if place is not None and target is None and requests.is_served(place, self._api.registry):
+                raise errors.no_such_subresource()
             if place is None or target is None:
                 return self._discover(request)
             body = requests.decode(request.content_type, await request.read())

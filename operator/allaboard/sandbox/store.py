@@ -244,6 +244,13 @@ class Store:
         for table in self._tables.values():
             table.forget(self.revision)
 
+    def restart(self, table: str) -> None:
+        """Forget the history of one table, and end its watches."""
+        found = self.table(table)
+        found.forget(self.revision)
+        found.restarts += 1
+        found.changed.notify()
+
     def _stamped(self, key: Key, body: Body) -> Record:
         self.revision += 1
         return Record(key, {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.revision)}}, self.revision)

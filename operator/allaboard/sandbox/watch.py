@@ -16,6 +16,7 @@ from allaboard.sandbox.store import ADDED, DELETED, MODIFIED, Body, Change, Log,
 
 BATCH = 1000
 BOOKMARK_SECONDS = 60.0
+LAST_BOOKMARK_SECONDS = 2.0
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
@@ -73,9 +74,10 @@ async def watch(
             yield expired(asked, table.log)
             return
         position, seen = found, asked
+    started = seen
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + options.timeout_seconds
-    bookmark_at = loop.time() + BOOKMARK_SECONDS
+    bookmark_at = _next_bookmark(loop.time(), ends_at)
     while table.restarts == generation:
         changes = table.log.since(position)
         if changes is None:
@@ -94,16 +96,20 @@ async def watch(
         if now >= ends_at:
             break
         if now >= bookmark_at:
-            bookmark_at = now + BOOKMARK_SECONDS
-            if options.bookmarks:
+            bookmark_at = _next_bookmark(now, ends_at)
+            if options.bookmarks and store.revision > started:
                 yield bookmark(resource, store.revision)
         try:
             async with asyncio.timeout(min(ends_at, bookmark_at) - now):
                 await table.changed.wait()
         except TimeoutError:
             continue
-    if options.bookmarks and table.restarts == generation:
-        yield bookmark(resource, store.revision)
+
+
+def _next_bookmark(now: float, ends_at: float) -> float:
+    """Return when the next bookmark is due: every minute, and shortly before the end (apiserver pkg/storage/cacher, nextBookmarkTime)."""
+    last = ends_at - LAST_BOOKMARK_SECONDS
+    return last if now < last < now + BOOKMARK_SECONDS else now + BOOKMARK_SECONDS
 
 
 def line(type: str, payload: bytes) -> bytes:

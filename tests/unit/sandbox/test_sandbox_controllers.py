@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allaboard.sandbox import ApiError, Sandbox
-from allaboard.sandbox.api import Api, DeleteOptions, WriteOptions
+from allaboard.sandbox.api import WriteOptions
 from allaboard.sandbox.binding import bind
 from allaboard.sandbox.eviction import evict
 
@@ -46,25 +46,6 @@ def bind_all(sandbox: Sandbox) -> None:
         if not pod["spec"].get("nodeName"):
             body = {"metadata": {"name": pod["metadata"]["name"]}, "target": {"name": "node-1"}}
             bind(sandbox.api, "default", pod["metadata"]["name"], body, WriteOptions())
-
-
-async def test_a_deployment_has_its_pods_through_a_replica_set(sandbox: Sandbox) -> None:
-    sandbox.create(deployment())
-    await sandbox.wait_for(pod_count(2))
-    (replica_set,) = sandbox.list("replicasets")
-    pod = sandbox.list("pods")[0]
-    owner = pod["metadata"]["ownerReferences"][0]
-    assert (owner["kind"], owner["uid"], owner["controller"]) == ("ReplicaSet", replica_set["metadata"]["uid"], True)
-    assert pod["metadata"]["name"].startswith(f"{replica_set['metadata']['name']}-")
-    assert pod["metadata"]["labels"]["pod-template-hash"] == replica_set["metadata"]["labels"]["pod-template-hash"]
-
-
-async def test_a_lost_pod_is_replaced_by_one_of_another_name(sandbox: Sandbox) -> None:
-    sandbox.create(deployment(1))
-    await sandbox.wait_for(pod_count(1))
-    lost = sandbox.list("pods")[0]["metadata"]["name"]
-    sandbox.delete("pods", lost)
-    await sandbox.wait_for(lambda cluster: [pod for pod in cluster.list("pods") if pod["metadata"]["name"] != lost] != [])
 
 
 async def test_a_rejected_pod_is_replaced_and_stays_to_be_seen(sandbox: Sandbox) -> None:
@@ -113,51 +94,6 @@ async def test_a_deployment_whose_selector_misses_its_template_is_invalid(sandbo
     body["spec"]["selector"] = {"matchLabels": {"app": "other"}}
     with pytest.raises(ApiError, match="`selector` does not match template `labels`"):
         sandbox.create(body)
-
-
-async def test_deleting_an_owner_deletes_what_it_owns(sandbox: Sandbox) -> None:
-    sandbox.create(deployment())
-    await sandbox.wait_for(pod_count(2))
-    sandbox.delete("deployments", "web")
-    await sandbox.wait_for(lambda cluster: not cluster.list("replicasets") and not cluster.list("pods"))
-
-
-async def test_orphaned_dependents_stay(sandbox: Sandbox) -> None:
-    sandbox.create(deployment())
-    await sandbox.wait_for(pod_count(2))
-    api: Api = sandbox.api
-    api.delete(api.resource("deployments"), "default", "web", DeleteOptions(orphan_dependents=True))
-    await sandbox.wait_for(lambda cluster: not cluster.list("deployments"))
-    assert len(sandbox.list("pods")) == 2
-
-
-async def test_an_object_of_a_dead_owner_is_collected(sandbox: Sandbox, pod: MakePod) -> None:
-    body = pod()
-    body["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "1111"}]
-    sandbox.create(body)
-    await sandbox.wait_for(lambda cluster: not cluster.list("pods"))
-
-
-async def test_an_object_with_another_living_owner_stays(sandbox: Sandbox, pod: MakePod) -> None:
-    owners = [sandbox.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}) for name in ("one", "two")]
-    body = pod()
-    body["metadata"]["ownerReferences"] = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]} for owner in owners
-    ]
-    sandbox.create(body)
-    sandbox.delete("configmaps", "one")
-    await sandbox.wait_for(lambda cluster: len(cluster.get("pods", "p")["metadata"]["ownerReferences"]) == 1)  # type: ignore[index]
-
-
-async def test_a_deleted_namespace_goes_with_everything_in_it(sandbox: Sandbox, pod: MakePod) -> None:
-    sandbox.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-    body = pod()
-    sandbox.create({**body, "metadata": {"name": "p", "namespace": "team"}})
-    sandbox.delete("namespaces", "team")
-    with pytest.raises(ApiError, match="because it is being terminated"):
-        sandbox.create({**body, "metadata": {"name": "q", "namespace": "team"}})
-    await sandbox.wait_for(lambda cluster: cluster.get("namespaces", "team") is None)
-    assert sandbox.list("pods") == []
 
 
 async def test_a_job_completes_when_its_pods_have(sandbox: Sandbox) -> None:

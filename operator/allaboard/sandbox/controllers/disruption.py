@@ -30,7 +30,7 @@ class DisruptionController:
         record = self._api.store.table(TABLE).get(key)
         if record is None:
             return
-        budget = assess(record.body, self._api.store.table("pods").in_namespace(key[0]))
+        budget = assess(self._api, key[0], record.body)
         allowed = {"type": "DisruptionAllowed", "status": "True" if budget.allowed else "False", "observedGeneration": 1}
         reason = "SufficientPods" if budget.allowed else "InsufficientPods"
         before: Body = next(iter((record.body.get("status") or {}).get("conditions") or ()), {})

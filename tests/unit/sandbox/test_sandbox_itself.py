@@ -1,0 +1,52 @@
+"""What only the sandbox has: its history, its bulk load, and its end."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from allaboard.sandbox import NodeShape, Sandbox, node_object
+from allaboard.sandbox.api import WriteOptions
+from allaboard.sandbox.binding import bind
+
+PODS = "/api/v1/namespaces/default/pods"
+MakePod = Callable[..., dict[str, Any]]
+
+
+async def test_it_stops_with_watches_open() -> None:
+    sandbox = Sandbox()
+    await sandbox.start()
+    async with aiohttp.ClientSession(sandbox.url) as session, session.get(PODS, params={"watch": "1"}) as response:
+        async with asyncio.timeout(5):
+            await sandbox.stop()
+        assert not await response.content.readline()
+
+
+async def test_a_watch_that_lags_behind_the_history_is_expired(pod: MakePod) -> None:
+    async with Sandbox(history=10, startup_delay=0) as small, aiohttp.ClientSession(small.url) as session:
+        old = small.create(pod("first"))["metadata"]["resourceVersion"]
+        for number in range(50):
+            small.create(pod(f"p{number}"))
+        async with session.get(PODS, params={"watch": "1", "resourceVersion": old}) as response:
+            assert json.loads(await response.content.readline())["type"] == "ERROR"
+
+
+async def test_waiting_in_vain_tells_what_for(sandbox: Sandbox) -> None:
+    with pytest.raises(TimeoutError, match="the pod never ran"):
+        await sandbox.wait_for(lambda _: False, timeout=0.01, message="the pod never ran")
+
+
+async def test_loaded_objects_are_listed_and_take_room_on_their_nodes(sandbox: Sandbox, pod: MakePod) -> None:
+    node = node_object("node-1", NodeShape(cpu="2"))
+    full = pod("loaded", nodeName="node-1", requests={"cpu": "2"})
+    full["metadata"] |= {"namespace": "default", "uid": "1"}
+    full["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    sandbox.load([node, {**full, "status": {"phase": "Running"}}])
+    assert sandbox.get("nodes", "node-1")["spec"] == {}  # type: ignore[index]
+    sandbox.create(pod("late", requests={"cpu": "2"}))
+    bind(sandbox.api, "default", "late", {"metadata": {"name": "late"}, "target": {"name": "node-1"}}, WriteOptions())
+    await sandbox.wait_for(lambda cluster: cluster.get("pods", "late")["status"]["phase"] == "Failed")  # type: ignore[index]
+    assert {each["metadata"]["name"] for each in sandbox.list("pods")} == {"loaded", "late"}
