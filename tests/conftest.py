@@ -56,15 +56,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def control_plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A real control plane, for all tests that want one."""
+    """A real control plane, for all tests that want one: booted, or with ``E2E_EXISTING`` that of the cluster ``KUBECONFIG`` names."""
     # Imported here: whoever runs the tests on the sandbox needs nothing of it.
-    from tests.e2e.controlplane.controlplane import ControlPlane
+    from tests.e2e.controlplane import access, controlplane, existing
 
-    if os.environ.get("E2E_EXISTING"):
-        pytest.fail("E2E_EXISTING: the tests can't use a cluster that is there yet, they boot their own; unset it")
-    with ControlPlane(tmp_path_factory.mktemp("controlplane")) as plane:
-        yield plane
-        request.config.stash[VERSIONS] = plane.describe()
+    folder = tmp_path_factory.mktemp("controlplane")
+    try:
+        if existing.is_wanted():
+            lent: Any = existing.ExistingCluster(folder, is_operator_deployed=existing.is_operator_deployed())
+        else:
+            lent = controlplane.ControlPlane(folder)
+        with lent as plane:
+            # A cluster that the variable may name is somebody's; nothing but this fixture uses it.
+            os.environ.pop("KUBECONFIG", None)
+            yield plane
+            request.config.stash[VERSIONS] = plane.describe()
+    except access.UnusableError as error:
+        pytest.exit(f"E2E_EXISTING: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 @pytest.fixture(scope="session")
@@ -72,8 +80,7 @@ def home(request: pytest.FixtureRequest) -> Home:
     """Lends clusters: ``async with home.open() as cluster``."""
     if request.config.getoption("--home") == "sandbox":
         return SandboxHome()
-    from tests.e2e.controlplane.home import ControlPlaneHome
+    from tests.e2e.controlplane import existing, guest, home
 
-    # A cluster that the variable may name is somebody's; this suite has its own.
-    os.environ.pop("KUBECONFIG", None)
-    return ControlPlaneHome(request.getfixturevalue("control_plane"), bundled.crds())
+    lends = guest.GuestHome if existing.is_wanted() else home.ControlPlaneHome
+    return lends(request.getfixturevalue("control_plane"), bundled.crds())

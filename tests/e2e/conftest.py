@@ -14,6 +14,7 @@ import yaml
 from allaboard.cli.stories import Objects, Stage
 from tests.cluster import Cluster, Home
 
+from .controlplane import existing
 from .controlplane.operators import OperatorProcess, shipped_arguments
 
 HERE = Path(__file__).parent
@@ -32,7 +33,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def is_deployed() -> bool:
     """Whether an operator runs already on the cluster that the tests were given."""
-    return os.environ.get("E2E_OPERATOR") == "deployed"
+    return existing.is_operator_deployed()
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What `make e2e-kind` does: the end-to-end tests on a kind cluster, with the operator deployed from config/ as on any cluster.
+# What `make e2e-kind` does: the end-to-end tests on a kind cluster, with the operator deployed from config/ as on any cluster. The nodes,
+# and their GPUs, are fake ones that the tests add (kwok, built with Go when it is not installed); kind's own run the operator.
 #
 #   KIND_NODE_IMAGE=kindest/node:v1.34.11  another Kubernetes than kind's own choice
 #   E2E_LOGS=folder                        where logs go when something fails [build/e2e-kind/logs]
@@ -11,7 +12,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 cluster=allaboard-e2e
 image=allaboard:e2e
-gpus=4
 folder=$PWD/build/e2e-kind
 logs=${E2E_LOGS:-$folder/logs}
 python=${PYTHON:-.venv/bin/python}
@@ -69,14 +69,6 @@ kind create cluster --name "$cluster" --config tests/e2e/kind.yaml ${KIND_NODE_I
 kubectl wait --for=condition=Ready nodes --all --timeout=3m
 kind load docker-image "$image" --name "$cluster"
 
-say "giving each worker $gpus GPUs"
-workers=$(kubectl get nodes --selector '!node-role.kubernetes.io/control-plane' --output name)
-for worker in $workers; do
-    kubectl patch "$worker" --subresource=status --type=merge \
-        --patch "{\"status\":{\"capacity\":{\"nvidia.com/gpu\":\"$gpus\"},\"allocatable\":{\"nvidia.com/gpu\":\"$gpus\"}}}"
-    kubectl wait "$worker" --for=jsonpath='{.status.allocatable.nvidia\.com/gpu}'="$gpus" --timeout=1m
-done
-
 say "deploying config/"
 cat >"$folder/kustomization.yaml" <<END
 apiVersion: kustomize.config.k8s.io/v1beta1
@@ -92,4 +84,5 @@ kubectl wait --for=condition=Established customresourcedefinition/podgroups.sche
 kubectl rollout status deployment/allaboard --namespace allaboard-system --timeout=3m
 
 say "running the tests"
-E2E_EXISTING=1 E2E_OPERATOR=deployed "$python" -m pytest tests/e2e "$@"
+"$python" -m tests.e2e.controlplane build kwok training-operator.v1
+E2E_EXISTING=1 E2E_OPERATOR=deployed "$python" -m pytest tests/e2e --home=controlplane "$@"

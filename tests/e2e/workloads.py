@@ -68,22 +68,28 @@ def in_part(cluster: Cluster) -> dict[str, str]:
 
 
 def over_committed(cluster: Cluster) -> list[str]:
-    """The nodes of which more is requested than they have, each with what; there must never be any."""
+    """The nodes of which more is requested than they have, each with what."""
     asked: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     for pod in cluster.list("pods"):
         node = pod["spec"].get("nodeName")
-        if not node or pod["status"]["phase"] not in ("Pending", "Running"):
-            continue
-        asked[node, "pods"] += 1
-        for container in pod["spec"]["containers"]:
-            for resource, quantity in container["resources"].get("requests", {}).items():
-                asked[node, resource] += parse(quantity)
+        if node and pod["status"]["phase"] in ("Pending", "Running"):
+            for resource, quantity in requests_of(pod).items():
+                asked[node, resource] += quantity
     has = {node["metadata"]["name"]: node["status"]["allocatable"] for node in cluster.list("nodes")}
     return [
         f"{node}: {float(total):g} {resource} of {has[node].get(resource, '0')}"
         for (node, resource), total in sorted(asked.items())
         if total > parse(has[node].get(resource, "0"))
     ]
+
+
+def requests_of(pod: Body) -> dict[str, Fraction]:
+    """What a pod takes of its node: itself, and what its containers ask for."""
+    asked: dict[str, Fraction] = defaultdict(Fraction, pods=Fraction(1))
+    for container in pod["spec"]["containers"]:
+        for resource, quantity in container["resources"].get("requests", {}).items():
+            asked[resource] += parse(quantity)
+    return asked
 
 
 def _object(version: str, kind: str, name: str, spec: Body) -> Body:

@@ -34,7 +34,8 @@ def cli() -> None:
 @click.option("--gpus", default=4, show_default=True, help="GPUs of each.")
 @click.option("--scheduler/--no-scheduler", default=True, show_default=True, help="Start kube-scheduler too.")
 @click.option("--gang-scheduler-name", default="", help="training-operator's flag: makes it create a PodGroup for each job.")
-def up(folder: Path, nodes: int, cpu: str, gpus: int, scheduler: bool, gang_scheduler_name: str) -> None:
+@click.option("--bare", is_flag=True, help="Neither nodes, kubelets, kube-scheduler nor training-operator: the tests bring theirs.")
+def up(folder: Path, nodes: int, cpu: str, gpus: int, scheduler: bool, gang_scheduler_name: str, bare: bool) -> None:
     """Boot a cluster, leave it running, and print the line that makes kubectl use it."""
     console = Console(stderr=True)
     if stop_noted(folder):
@@ -46,17 +47,21 @@ def up(folder: Path, nodes: int, cpu: str, gpus: int, scheduler: bool, gang_sche
         plane.start()
         for crd in sorted(CRDS.glob("*.yaml")):
             plane.api.apply(yaml.safe_load(crd.read_text()))
-        if scheduler:
-            plane.start_scheduler()
-        plane.start_training_operator(gang_scheduler_name)
-        for number in range(1, nodes + 1):
+        if bare:
+            plane.processes.stop("kwok")
+        else:
+            if scheduler:
+                plane.start_scheduler()
+            plane.start_training_operator(gang_scheduler_name)
+        for number in range(1, 1 if bare else nodes + 1):
             plane.api.request("POST", "/api/v1/nodes", _node(f"node-{number}", cpu, gpus))
     except (binaries.MissingToolError, StartError) as error:
         plane.stop()
         raise click.ClickException(str(error)) from None
     console.print(f"running: {plane.describe()}", highlight=False, soft_wrap=True)
+    has = "no nodes" if bare else f"{nodes} fake nodes with {cpu} cpu and {gpus} GPUs each"
     console.print(
-        f"{nodes} fake nodes with {cpu} cpu and {gpus} GPUs each; `make cluster-down` ends it; logs in {folder}",
+        f"{has}; `make cluster-down` ends it; logs in {folder}",
         highlight=False,
         soft_wrap=True,
     )
@@ -74,15 +79,17 @@ def down(folder: Path) -> None:
 
 
 @cli.command()
-def build() -> None:
-    """Build every program that is not installed, and say where each one is."""
+@click.argument("names", nargs=-1, type=click.Choice([program.name for program in binaries.PROGRAMS]), metavar="[PROGRAM]...")
+def build(names: tuple[str, ...]) -> None:
+    """Build each PROGRAM (all, when none is named) that is not installed, and say where it is."""
     console = Console(stderr=True)
+    programs = [program for program in binaries.PROGRAMS if not names or program.name in names]
     try:
-        paths = binaries.ensure(binaries.PROGRAMS, console)
+        paths = binaries.ensure(programs, console)
     except binaries.MissingToolError as error:
         raise click.ClickException(str(error)) from None
     table = Table("program", "version", "where")
-    for program in binaries.PROGRAMS:
+    for program in programs:
         path = paths[program.name]
         table.add_row(program.name, binaries.version_of(program, path), str(path))
     Console().print(table)

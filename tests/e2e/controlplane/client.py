@@ -13,6 +13,8 @@ import urllib3
 
 from allaboard.sandbox import ApiError
 
+from .access import Access
+
 Body = dict[str, Any]
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -40,10 +42,10 @@ class Resource:
 class Api:
     """Requests to one API server, each with its answer in plain JSON. Raises ``ApiError``."""
 
-    def __init__(self, url: str, *, ca: str | None = None, token: str = "") -> None:
-        self.url = url
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._pool = urllib3.PoolManager(ca_certs=ca, headers=headers, maxsize=8, retries=False, timeout=30.0)
+    def __init__(self, access: Access) -> None:
+        self.url = access.url
+        headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+        self._pool = urllib3.PoolManager(ssl_context=access.tls(), headers=headers, maxsize=8, retries=False, timeout=30.0)
         self._resources: dict[str, Resource] = {}
         self._lock = threading.Lock()
 
@@ -62,7 +64,13 @@ class Api:
         if response.status >= 400:
             raise _error(response.status, response.data)
         answer: Body = json.loads(response.data)
+        uid = (answer.get("metadata") or {}).get("uid")
+        if response.status == 201 and uid and not (query or {}).get("dryRun"):
+            self.note_created(f"{path}/{answer['metadata']['name']}" if method == "POST" else path, uid)
         return answer
+
+    def note_created(self, path: str, uid: str) -> None:
+        """Told of each object that a request has created."""
 
     def find(self, path: str) -> Body | None:
         """GET; None when there is none, or nobody answers yet."""

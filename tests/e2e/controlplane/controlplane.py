@@ -15,6 +15,7 @@ import yaml
 from rich.console import Console
 
 from . import binaries
+from .access import Access
 from .certificates import write_admin_token, write_certificates
 from .client import Api
 from .processes import Processes, free_ports
@@ -77,28 +78,13 @@ class ControlPlane:
 
     def start_kubelets(self, *, start_pods: bool = True) -> None:
         """Start the fake kubelets, again if need be; without ``start_pods`` what is bound never gets to run."""
-        self.processes.stop("kwok")
-        stages = [stage for stage in yaml.safe_load_all(STAGES.read_text()) if start_pods or stage["metadata"]["name"] != "pod-start"]
-        config = self.folder / "stages.yaml"
-        config.write_text(yaml.safe_dump_all(stages))
-        start_kwok(self.processes, self.programs["kwok"], self.kubeconfig, config)
+        start_kwok(self.processes, self.programs["kwok"], self.kubeconfig, self.folder, start_pods=start_pods)
 
     def start_scheduler(self, configuration: Mapping[str, Any] | None = None) -> None:
         """Start kube-scheduler, which is not needed otherwise. ``configuration`` is part of a KubeSchedulerConfiguration."""
         self.programs |= binaries.ensure([binaries.SCHEDULER], self._console)
-        (port,) = free_ports(1)
-        body = {
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "leaderElection": {"leaderElect": False},
-            "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 1000, "burst": 2000},
-            **(configuration or {}),
-        }
-        config = self.folder / "kube-scheduler.yaml"
-        config.write_text(yaml.safe_dump(body))
-        flags = (f"--config={config}", "--bind-address=127.0.0.1", f"--secure-port={port}", *self.options.gates)
-        self.processes.start("kube-scheduler", [self.programs["kube-scheduler"], *flags])
-        self.processes.wait_until("kube-scheduler", lambda: "Serving securely" in self.processes.tail("kube-scheduler", 500))
+        program = self.programs["kube-scheduler"]
+        start_scheduler(self.processes, program, self.kubeconfig, self.folder, configuration, self.options.gates)
 
     def stop_scheduler(self) -> None:
         """End what ``start_scheduler`` has started."""
@@ -106,7 +92,6 @@ class ControlPlane:
 
     def start_training_operator(self, gang_scheduler_name: str = "") -> None:
         """Start training-operator for TFJobs, again if need be; with a name, it makes a PodGroup for each job."""
-        self.processes.stop("training-operator")
         self.programs |= binaries.ensure([binaries.TRAINING_OPERATOR], self._console)
         program = self.programs[binaries.TRAINING_OPERATOR.name]
         start_training_operator(self.processes, program, self.api, self.kubeconfig, gang_scheduler_name)
@@ -121,15 +106,20 @@ class ControlPlane:
         return ", ".join(parts)
 
     @property
+    def access(self) -> Access:
+        """How the administrator gets at the API server."""
+        return Access(self.url, self.folder / "ca.crt", self.token)
+
+    @property
     def api(self) -> Api:
         """A client that may do anything."""
-        return Api(self.url, ca=str(self.folder / "ca.crt"), token=self.token)
+        return Api(self.access)
 
     def _start_api(self) -> None:
         client, peer, secure = free_ports(3)
         write_certificates(self.folder)
         self.url, self.token = f"https://127.0.0.1:{secure}", write_admin_token(self.folder)
-        self.kubeconfig.write_text(yaml.safe_dump(kubeconfig(self.url, self.folder / "ca.crt", self.token), sort_keys=False))
+        self.kubeconfig.write_text(yaml.safe_dump(self.access.kubeconfig(), sort_keys=False))
         in_memory = _ETCD_MEMORY if _ETCD_MEMORY.is_dir() else self.folder
         data = Path(tempfile.mkdtemp(prefix="allaboard-etcd-", dir=in_memory))
         (self.folder / ETCD_DATA).symlink_to(data)
@@ -168,21 +158,12 @@ def forget_data(folder: Path) -> None:
         link.unlink()
 
 
-def kubeconfig(server: str, ca: Path | None, token: str) -> dict[str, Any]:
-    """A kubeconfig for one user of one cluster."""
-    cluster = {"server": server} | ({"certificate-authority": str(ca)} if ca else {})
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "controlplane",
-        "clusters": [{"name": "controlplane", "cluster": cluster}],
-        "users": [{"name": "user", "user": {"token": token} if token else {}}],
-        "contexts": [{"name": "controlplane", "context": {"cluster": "controlplane", "user": "user", "namespace": "default"}}],
-    }
-
-
-def start_kwok(processes: Processes, program: Path, kubeconfig: Path, config: Path) -> None:
-    """Start fake kubelets for the nodes that bear the annotation, on any cluster."""
+def start_kwok(processes: Processes, program: Path, kubeconfig: Path, folder: Path, *, start_pods: bool) -> None:
+    """Start fake kubelets for the nodes that bear the annotation, on any cluster, again if need be."""
+    processes.stop("kwok")
+    stages = [stage for stage in yaml.safe_load_all(STAGES.read_text()) if start_pods or stage["metadata"]["name"] != "pod-start"]
+    config = folder / "stages.yaml"
+    config.write_text(yaml.safe_dump_all(stages))
     (port,) = free_ports(1)
     flags = (
         f"--kubeconfig={kubeconfig}",
@@ -195,8 +176,31 @@ def start_kwok(processes: Processes, program: Path, kubeconfig: Path, config: Pa
     processes.start("kwok", [program, *flags])
 
 
+def start_scheduler(
+    processes: Processes,
+    program: Path,
+    kubeconfig: Path,
+    folder: Path,
+    configuration: Mapping[str, Any] | None = None,
+    flags: Sequence[str] = (),
+) -> None:
+    """Start kube-scheduler against any cluster that has none."""
+    (port,) = free_ports(1)
+    body = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000},
+        **(configuration or {}),
+    }
+    config = folder / "kube-scheduler.yaml"
+    config.write_text(yaml.safe_dump(body))
+    processes.start("kube-scheduler", [program, f"--config={config}", "--bind-address=127.0.0.1", f"--secure-port={port}", *flags])
+    processes.wait_until("kube-scheduler", lambda: "Serving securely" in processes.tail("kube-scheduler", 500))
+
+
 def start_training_operator(processes: Processes, program: Path, api: Api, kubeconfig: Path, gang_scheduler_name: str) -> None:
-    """Start training-operator against any cluster, with what its webhook server insists on.
+    """Start training-operator against any cluster, again if need be, with what its webhook server insists on.
 
     Its certificate rotator fills a Secret and waits until a kubelet has put that into the one folder it looks in.
     Here it's filled from the Secret. Nobody calls the webhook, which listens on all interfaces: it can be told the port only.
@@ -216,6 +220,7 @@ def start_training_operator(processes: Processes, program: Path, api: Api, kubec
         "--kube-api-burst=400",
         *([f"--gang-scheduler-name={gang_scheduler_name}"] if gang_scheduler_name else []),
     ]
+    processes.stop("training-operator")
     processes.start("training-operator", [program, *flags])
     secret = "/api/v1/namespaces/kubeflow/secrets/training-operator-webhook-cert"
     wanted = {"ca.crt", "ca.key", "tls.crt", "tls.key"}

@@ -5,7 +5,6 @@ What a test does to set its stage goes straight to the API server, and at once; 
 
 import asyncio
 import contextlib
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -17,15 +16,17 @@ import yaml
 from allaboard.sandbox import ApiError, NodeShape, node_object
 from allaboard.sandbox.faults import Faults
 
+from .access import kubeconfig
 from .client import JSON_PATCH, MERGE_PATCH, Api, Body, Resource, namespace_of
-from .controlplane import NODE_ANNOTATION, ControlPlane, kubeconfig
+from .controlplane import NODE_ANNOTATION, ControlPlane
+from .existing import ExistingCluster
 from .proxy import FaultProxy
 
 CONFIG = Path(__file__).parents[3] / "config"
 GONE_SECONDS = 60.0
 _POLL_SECONDS = 0.03
 _NOT_READY = "node.kubernetes.io/not-ready"
-_SYSTEM_NAMESPACES = frozenset(("default", "kube-system", "kube-public", "kube-node-lease", "kubeflow", "allaboard-system"))
+SYSTEM_NAMESPACES = frozenset(("default", "kube-system", "kube-public", "kube-node-lease", "kubeflow", "allaboard-system"))
 # In this order: owners first, so that no controller makes anew what has been removed.
 _WORKLOADS = (
     ("apps/v1", "deployments"),
@@ -38,6 +39,11 @@ _WORKLOADS = (
     ("v1", "persistentvolumeclaims"),
     ("v1", "persistentvolumes"),
     ("v1", "nodes"),
+)
+_CLUSTER_WIDE = (
+    ("scheduling.k8s.io/v1", "priorityclasses"),
+    ("apiextensions.k8s.io/v1", "customresourcedefinitions"),
+    ("v1", "namespaces"),
 )
 
 
@@ -140,9 +146,9 @@ class RealCluster:
 class ControlPlaneHome:
     """Lends one control plane to test after test, tidied up in between."""
 
-    def __init__(self, plane: ControlPlane, crds: Sequence[Body]) -> None:
+    def __init__(self, plane: ControlPlane | ExistingCluster, crds: Sequence[Body]) -> None:
         self._plane, self._crds, self._api = plane, crds, plane.api
-        self._operator_token = operator_token(self._api)
+        self._operator_token = operator_token(self._api, self._install)
         self._gang_scheduler_name: str | None = None
         self._starts_pods = True
 
@@ -156,10 +162,9 @@ class ControlPlaneHome:
         if self._starts_pods is not (startup_delay < GONE_SECONDS):
             self._starts_pods = not self._starts_pods
             self._plane.start_kubelets(start_pods=self._starts_pods)
-        tls = ssl.create_default_context(cafile=str(self._plane.folder / "ca.crt"))
-        async with FaultProxy(self._plane.url, self._plane.token, tls) as proxy:
+        async with FaultProxy(self._plane.access) as proxy:
             try:
-                yield RealCluster(self._api, proxy)
+                yield self._lent(proxy)
             finally:
                 self.clear()
 
@@ -169,7 +174,7 @@ class ControlPlaneHome:
 
     def write_direct_operator_kubeconfig(self, path: Path) -> None:
         """As a pod has it: the API server itself, over TLS."""
-        path.write_text(yaml.safe_dump(kubeconfig(self._plane.url, self._plane.folder / "ca.crt", self._operator_token)))
+        path.write_text(yaml.safe_dump(self._plane.access.kubeconfig(self._operator_token)))
 
     def clear(self) -> None:
         """Remove everything that a test may have left, and wait until it is gone."""
@@ -178,16 +183,10 @@ class ControlPlaneHome:
                 self._remove(self._api.resource(plural, group_version), obj)
         for group_version, plural in (*self._custom(), *_WORKLOADS):
             self._until_gone(group_version, plural)
-        self._api.request("DELETE", "/api/v1/namespaces/default/events")
-        for obj in self._api.items("/apis/scheduling.k8s.io/v1/priorityclasses"):
-            if not obj["metadata"]["name"].startswith("system-"):
-                self._remove(self._api.resource("priorityclasses"), obj)
-        for obj in self._api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"):
-            if obj["spec"]["group"] == "example.com":
-                self._remove(self._api.resource("customresourcedefinitions"), obj)
-        for obj in self._api.items("/api/v1/namespaces"):
-            if obj["metadata"]["name"] not in _SYSTEM_NAMESPACES:
-                self._remove(self._api.resource("namespaces"), obj)
+        self._clear_events()
+        for group_version, plural in _CLUSTER_WIDE:
+            for obj in self._left(group_version, plural):
+                self._remove(self._api.resource(plural, group_version), obj)
         self._until_gone("v1", "namespaces")
 
     def furnish(self, *, crds: bool = True) -> None:
@@ -195,11 +194,24 @@ class ControlPlaneHome:
         for crd in self._crds:
             path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
             if crds:
-                self._api.apply(crd)
+                self._install(crd)
                 _until(partial(self._is_served, path), f"{crd['metadata']['name']} is served")
             elif self._api.find(path):
                 self._api.request("DELETE", path)
                 _until(partial(self._is_gone, path), f"{crd['metadata']['name']} is gone")
+
+    def _install(self, obj: Body) -> None:
+        self._api.apply(obj)
+
+    def _lent(self, proxy: FaultProxy) -> RealCluster:
+        return RealCluster(self._api, proxy)
+
+    def _is_ours(self, resource: Resource, obj: Body) -> bool:
+        """Whether a test may have made it; what isn't is left alone."""
+        return not _is_system(resource.plural, obj)
+
+    def _clear_events(self) -> None:
+        self._api.request("DELETE", "/api/v1/namespaces/default/events")
 
     def _is_served(self, path: str) -> bool:
         conditions = ((self._api.find(path) or {}).get("status") or {}).get("conditions") or []
@@ -216,8 +228,8 @@ class ControlPlaneHome:
 
     def _left(self, group_version: str, plural: str) -> list[Body]:
         try:
-            found = self._api.items(self._api.resource(plural, group_version).path(None))
-            return [obj for obj in found if not _is_system(plural, obj)]
+            resource = self._api.resource(plural, group_version)
+            return [obj for obj in self._api.items(resource.path(None)) if self._is_ours(resource, obj)]
         except ApiError as error:
             if error.status == 404:
                 return []
@@ -247,11 +259,11 @@ class ControlPlaneHome:
         _until(is_gone, f"no {plural} are left")
 
 
-def operator_token(api: Api) -> str:
+def operator_token(api: Api, install: Callable[[Body], None]) -> str:
     """Install the operator's account with the rights that are shipped, and return a token of it."""
     manifests = [CONFIG / "namespace.yaml", *sorted((CONFIG / "rbac").glob("[!k]*.yaml"))]
     for manifest in manifests:
-        api.apply(yaml.safe_load(manifest.read_text()))
+        install(yaml.safe_load(manifest.read_text()))
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 24 * 3600}}
     answer = api.request("POST", "/api/v1/namespaces/allaboard-system/serviceaccounts/allaboard/token", request)
     return str(answer["status"]["token"])
@@ -268,9 +280,13 @@ def _until(is_so: Callable[[], bool], what: str) -> None:
 def _is_system(plural: str, obj: Body) -> bool:
     name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace")
     match plural:
+        case "priorityclasses":
+            return bool(name.startswith("system-"))
+        case "customresourcedefinitions":
+            return bool(obj["spec"]["group"] != "example.com")
         case "services":
-            return bool(name == "kubernetes") or namespace in _SYSTEM_NAMESPACES - {"default"}
+            return bool(name == "kubernetes") or namespace in SYSTEM_NAMESPACES - {"default"}
         case "namespaces":
-            return name in _SYSTEM_NAMESPACES
+            return name in SYSTEM_NAMESPACES
         case _:
-            return namespace in _SYSTEM_NAMESPACES - {"default"}
+            return namespace in SYSTEM_NAMESPACES - {"default"}

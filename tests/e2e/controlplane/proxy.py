@@ -19,24 +19,26 @@ from allaboard.sandbox.faults import Faults
 from allaboard.sandbox.requests import Place, decode, place_of
 from allaboard.sandbox.server import fail, refused, struck
 
+from .access import Access
+
 _DROPPED_HEADERS = {"transfer-encoding", "content-length", "content-encoding", "connection", "host"}
 
 
 class FaultProxy:
-    """Forwards to the API server at ``url``, but for the ``faults`` that strike."""
+    """Forwards to an API server, but for the ``faults`` that strike."""
 
-    def __init__(self, url: str, token: str, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, access: Access) -> None:
         self.faults = Faults()
-        self._target, self._token, self._tls = url, token, tls
+        self._target, self._access = access.url, access
         self._watches: dict[int, tuple[web.Request, str]] = {}
         self._expired: dict[str, int] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self._administrator: aiohttp.ClientSession | None = None
+        self._other: aiohttp.ClientSession | None = None
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls if self._tls is not None else True)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
+        self._administrator = _session(self._access.tls())
+        self._other = _session(self._access.tls(as_administrator=False))
         application = web.Application(client_max_size=8 * 1024 * 1024)
         application.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.5, keepalive_timeout=600)
@@ -50,8 +52,8 @@ class FaultProxy:
         self.drop_watches()
         if self._runner:
             await self._runner.cleanup()
-        if self._session:
-            await self._session.close()
+        for session in filter(None, (self._administrator, self._other)):
+            await session.close()
 
     def drop_watches(self, plural: str | None = None) -> None:
         """Break the open watches, of one resource or all."""
@@ -91,12 +93,13 @@ class FaultProxy:
 
     async def _forward(self, request: web.Request, payload: bytes) -> web.StreamResponse:
         """Pass a request on, and its answer back as it comes."""
-        assert self._session is not None
+        session = self._other if "Authorization" in request.headers else self._administrator
+        assert session is not None
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _DROPPED_HEADERS}
-        if self._token:
-            headers.setdefault("Authorization", f"Bearer {self._token}")
+        if self._access.token:
+            headers.setdefault("Authorization", f"Bearer {self._access.token}")
         url = URL(f"{self._target}{request.raw_path}", encoded=True)
-        async with self._session.request(request.method, url, data=payload or None, headers=headers, allow_redirects=False) as answer:
+        async with session.request(request.method, url, data=payload or None, headers=headers, allow_redirects=False) as answer:
             if "watch" not in request.query:
                 return web.Response(status=answer.status, headers=_kept(answer.headers), body=await answer.read())
             response = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
@@ -109,6 +112,12 @@ class FaultProxy:
                 # One of the two has gone; the watch ends with it.
                 pass
             return response
+
+
+def _session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(limit=0, ssl=tls if tls is not None else True)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+    return aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
 
 
 def _kept(headers: Mapping[str, str]) -> list[tuple[str, str]]:

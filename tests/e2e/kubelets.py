@@ -1,0 +1,58 @@
+"""Kubelets that look whether there is room for a pod before they run it, as real ones do and kwok's don't."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from fractions import Fraction
+
+from allaboard.sandbox import ApiError
+from allaboard.sandbox.quantities import parse
+from tests.cluster import Body, Cluster
+
+from .workloads import requests_of
+
+_POLL_SECONDS = 0.03
+
+
+@asynccontextmanager
+async def admitting(cluster: Cluster) -> AsyncIterator[None]:
+    """Run the pods that fit, in the order in which they were bound, and reject the others, until the context ends.
+
+    The cluster's own fake kubelets must not start pods.
+    """
+    task = asyncio.create_task(_admit(cluster))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _admit(cluster: Cluster) -> None:
+    while True:
+        found = [pod for pod in cluster.list("pods") if pod["spec"].get("nodeName")]
+        left = _room_left(cluster, [pod for pod in found if pod["status"]["phase"] == "Running"])
+        waiting = [pod for pod in found if pod["status"]["phase"] == "Pending" and not pod["metadata"].get("deletionTimestamp")]
+        for pod in sorted(waiting, key=lambda pod: int(pod["metadata"]["resourceVersion"])):
+            room, asked = left[pod["spec"]["nodeName"]], requests_of(pod)
+            lacking = [resource for resource, quantity in asked.items() if quantity > room[resource]]
+            status: Body = {"phase": "Failed", "reason": f"OutOf{lacking[0]}"} if lacking else {"phase": "Running"}
+            # It may have been deleted in the meantime.
+            with suppress(ApiError):
+                await asyncio.to_thread(cluster.patch, "pods", pod["metadata"]["name"], {"status": status}, "default", "status")
+                for resource, quantity in asked.items() if not lacking else ():
+                    room[resource] -= quantity
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _room_left(cluster: Cluster, admitted: list[Body]) -> dict[str, dict[str, Fraction]]:
+    left: dict[str, dict[str, Fraction]] = {
+        node["metadata"]["name"]: defaultdict(Fraction, {name: parse(text) for name, text in node["status"]["allocatable"].items()})
+        for node in cluster.list("nodes")
+    }
+    for pod in admitted:
+        for resource, quantity in requests_of(pod).items():
+            left[pod["spec"]["nodeName"]][resource] -= quantity
+    return left

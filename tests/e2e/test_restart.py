@@ -1,0 +1,51 @@
+"""An operator that is replaced while work arrives, as an update of its Deployment does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.cluster import Cluster, Home
+from tests.stories import running
+
+from .conftest import StartOperator
+from .workloads import deployment, gangs, in_part
+
+GANGS = 24
+MEMBERS = 3
+
+
+@pytest.fixture
+async def cluster(home: Home) -> AsyncIterator[Cluster]:
+    """An empty cluster, on which nobody schedules yet."""
+    async with home.open() as opened:
+        yield opened
+
+
+async def test_gangs_that_arrive_while_the_operator_is_replaced_are_all_scheduled_whole(
+    cluster: Cluster, start_operator: StartOperator
+) -> None:
+    for number in range(1, 5):
+        cluster.add_node(f"node-{number}", cpu="24")
+    first = await asyncio.to_thread(start_operator)
+    is_ended = asyncio.Event()
+
+    async def arrive() -> None:
+        for number in range(GANGS):
+            if number == 2 * GANGS // 3:
+                await is_ended.wait()
+            await asyncio.to_thread(cluster.create, deployment(f"gang-{number}", MEMBERS, {"cpu": "1"}))
+
+    arriving = asyncio.create_task(arrive())
+    await cluster.wait_for(lambda s: running(s) >= 2 * MEMBERS, message="the first gangs run")
+    assert await asyncio.to_thread(first.stop) == 0
+    torn = in_part(cluster)
+    is_ended.set()
+    second = await asyncio.to_thread(start_operator)
+    await arriving
+
+    await cluster.wait_for(lambda s: running(s) == GANGS * MEMBERS, timeout=20, message="all run")
+    assert in_part(cluster) == {}
+    assert len(gangs(cluster)) == GANGS
+    assert torn == {}, "the operator left with gangs half bound"
+    assert [*first.complaints(), *second.complaints()] == []
