@@ -1,4 +1,4 @@
-"""The real kubectl on the sandbox: what people do by hand must work, tables, watches and waits included."""
+"""The real kubectl in both homes: what people do by hand must work, tables, watches and waits included."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from allaboard.sandbox import Sandbox
+from tests.cluster import Cluster, Home
 
 pytestmark = pytest.mark.kubectl
 
@@ -20,16 +20,17 @@ SECONDS = 20.0
 
 
 class Kubectl:
-    """Runs kubectl in a subprocess; the sandbox answers it from this event loop."""
+    """Runs kubectl in a subprocess; it's answered from this event loop."""
 
-    def __init__(self, binary: str, folder: Path) -> None:
+    def __init__(self, binary: str, folder: Path, cluster: Cluster) -> None:
         self._binary = binary
         self._folder = folder
-        self.kubeconfig = folder / "kubeconfig"
+        self._kubeconfig = folder / "kubeconfig"
+        cluster.write_kubeconfig(self._kubeconfig)
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
         """Start kubectl and leave it running, as for ``get --watch``."""
-        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self._folder / "cache")}
+        environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "KUBECACHEDIR": str(self._folder / "cache")}
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(self._binary, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
 
@@ -48,16 +49,12 @@ class Kubectl:
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Sandbox]:
-    async with Sandbox(startup_delay=0, gang_scheduler_name="allaboard") as sandbox:
-        yield sandbox
+def kubectl(kubectl_binary: str, cluster: Cluster, tmp_path: Path) -> Kubectl:
+    return Kubectl(kubectl_binary, tmp_path, cluster)
 
 
-@pytest.fixture
-def kubectl(kubectl_binary: str, cluster: Sandbox, tmp_path: Path) -> Kubectl:
-    runner = Kubectl(kubectl_binary, tmp_path)
-    cluster.write_kubeconfig(runner.kubeconfig)
-    return runner
+def is_running(cluster: Cluster, name: str) -> bool:
+    return (cluster.get("pods", name) or {"status": {}})["status"].get("phase") == "Running"
 
 
 def pod(name: str = "p", labels: Body | None = None, **spec: Any) -> Body:
@@ -92,7 +89,7 @@ def rows(output: str) -> list[list[str]]:
     return [line.split() for line in output.splitlines()]
 
 
-async def test_nodes_are_listed_narrow_and_wide(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_nodes_are_listed_narrow_and_wide(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1", gpus=4)
     cluster.add_node("node-2", ready=False)
     header, first, second = rows(await kubectl("get", "nodes"))
@@ -101,11 +98,11 @@ async def test_nodes_are_listed_narrow_and_wide(cluster: Sandbox, kubectl: Kubec
     assert "CONTAINER-RUNTIME" in await kubectl("get", "nodes", "-o", "wide")
 
 
-async def test_pods_are_listed_as_by_a_real_cluster(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_pods_are_listed_as_by_a_real_cluster(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     cluster.create(pod("running", {"app": "x"}, nodeName="node-1"))
     cluster.create(pod("waiting", {"app": "y"}))
-    await cluster.wait_for(lambda sandbox: sandbox.get("pods", "running")["status"]["phase"] == "Running")  # type: ignore[index]
+    await cluster.wait_for(lambda home: is_running(home, "running"))
     header, running, waiting = rows(await kubectl("get", "pods"))
     assert header == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
     assert running[:4] == ["running", "1/1", "Running", "0"]
@@ -117,7 +114,7 @@ async def test_pods_are_listed_as_by_a_real_cluster(cluster: Sandbox, kubectl: K
     assert rows(await kubectl("get", "pods", "-A", "--no-headers"))[0][:2] == ["default", "running"]
 
 
-async def test_objects_are_printed_as_json_and_yaml(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_objects_are_printed_as_json_and_yaml(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.create(pod())
     single = json.loads(await kubectl("get", "pod", "p", "-o", "json"))
     assert (single["kind"], single["apiVersion"], single["spec"]["schedulerName"]) == ("Pod", "v1", "default-scheduler")
@@ -130,18 +127,26 @@ async def test_a_missing_object_is_named_in_the_error(kubectl: Kubectl) -> None:
     assert (code, err) == (1, 'Error from server (NotFound): pods "nope" not found\n')
 
 
-async def test_many_objects_are_listed_over_pages(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_many_objects_are_listed_over_pages(cluster: Cluster, kubectl: Kubectl) -> None:
     for number in range(7):
-        cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}})
-    out = await kubectl("get", "configmaps", "--chunk-size=3", "-o", "name")
-    assert out.split() == [f"configmap/c{number}" for number in range(7)]
+        cluster.create(pod(f"p{number}"))
+    out = await kubectl("get", "pods", "--chunk-size=3", "-o", "name")
+    assert out.split() == [f"pod/p{number}" for number in range(7)]
 
 
-async def test_a_definition_applied_is_served(cluster: Sandbox, kubectl: Kubectl) -> None:
+@pytest.fixture
+async def bare(home: Home) -> AsyncIterator[Cluster]:
+    """A cluster without the PodGroup CRD."""
+    async with home.open(crds=False) as opened:
+        yield opened
+
+
+async def test_a_definition_applied_is_served(bare: Cluster, kubectl_binary: str, tmp_path: Path) -> None:
+    kubectl = Kubectl(kubectl_binary, tmp_path, bare)
     assert "podgroups.scheduling.x-k8s.io created" in await kubectl("apply", "-f", str(CRDS))
     await kubectl("wait", "--for=condition=Established", "crd/podgroups.scheduling.x-k8s.io")
     assert "podgroup.scheduling.x-k8s.io/gang created" in await kubectl("apply", "-f", "-", manifest=pod_group())
-    cluster.patch("podgroups", "gang", {"status": {"phase": "Pending", "scheduled": 0, "message": "waits"}}, subresource="status")
+    bare.patch("podgroups", "gang", {"status": {"phase": "Pending", "scheduled": 0, "message": "waits"}}, subresource="status")
     header, row = rows(await kubectl("get", "pg"))
     assert header == ["NAME", "PHASE", "MIN", "SCHEDULED", "RUNNING", "MESSAGE", "AGE"]
     assert row[:5] == ["gang", "Pending", "2", "0", "waits"]
@@ -149,8 +154,7 @@ async def test_a_definition_applied_is_served(cluster: Sandbox, kubectl: Kubectl
     assert "Min Member:  2" in described
 
 
-async def test_an_invalid_pod_group_is_refused_with_the_field(cluster: Sandbox, kubectl: Kubectl) -> None:
-    cluster.apply(yaml.safe_load((CRDS / "podgroups.scheduling.x-k8s.io.yaml").read_text()))
+async def test_an_invalid_pod_group_is_refused_with_the_field(kubectl: Kubectl) -> None:
     code, _, err = await kubectl.attempt("apply", "-f", "-", manifest=pod_group(0))
     assert code == 1
     assert "spec.minMember: Invalid value: 0: spec.minMember in body should be greater than or equal to 1" in err
@@ -161,7 +165,7 @@ async def test_an_invalid_pod_group_is_refused_with_the_field(cluster: Sandbox, 
     assert 'strict decoding error: unknown field "spec.bogus"' in err
 
 
-async def test_applying_creates_then_changes_nothing_then_configures(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_applying_creates_then_changes_nothing_then_configures(cluster: Cluster, kubectl: Kubectl) -> None:
     assert await kubectl("apply", "-f", "-", manifest=deployment(2)) == "deployment.apps/web created\n"
     assert await kubectl("apply", "-f", "-", manifest=deployment(2)) == "deployment.apps/web unchanged\n"
     assert await kubectl("apply", "-f", "-", manifest=deployment(3, "web:2")) == "deployment.apps/web configured\n"
@@ -184,9 +188,19 @@ async def test_server_side_apply_works(kubectl: Kubectl) -> None:
     assert await kubectl("apply", "--server-side", "-f", "-", manifest=deployment(1)) == "deployment.apps/web serverside-applied\n"
 
 
-async def test_a_tfjob_brings_pods_services_and_a_pod_group(cluster: Sandbox, kubectl: Kubectl) -> None:
-    await kubectl("apply", "-f", str(CRDS))
+@pytest.fixture
+async def kubeflow(home: Home) -> AsyncIterator[Cluster]:
+    """A cluster whose training-operator makes a PodGroup for each job."""
+    async with home.open(gang_scheduler_name="allaboard") as opened:
+        yield opened
+
+
+async def test_a_tfjob_brings_pods_services_and_a_pod_group(kubeflow: Cluster, kubectl_binary: str, tmp_path: Path) -> None:
+    kubectl = Kubectl(kubectl_binary, tmp_path, kubeflow)
     assert await kubectl("apply", "-f", "-", manifest=tfjob()) == "tfjob.kubeflow.org/mnist created\n"
+    created = {"Created pod: mnist-worker-0", "Created pod: mnist-worker-1"}
+    await kubeflow.wait_for(lambda home: created <= {event["message"] for event in home.list("events", "default")})
+    await kubeflow.wait_for(lambda home: bool((home.get("tfjobs", "mnist") or {}).get("status", {}).get("conditions")))
     assert rows(await kubectl("get", "tfjobs", "--no-headers"))[0][:2] == ["mnist", "Created"]
     out = await kubectl("get", "pods,services,podgroups", "-o", "name")
     assert set(out.split()) >= {"pod/mnist-worker-0", "pod/mnist-worker-1", "service/mnist-worker-0", "podgroup.scheduling.x-k8s.io/mnist"}
@@ -194,10 +208,10 @@ async def test_a_tfjob_brings_pods_services_and_a_pod_group(cluster: Sandbox, ku
     assert "Created pod: mnist-worker-0" in described
     assert "tfjob.kubeflow.org/mnist unchanged" in await kubectl("apply", "-f", "-", manifest=tfjob())
     await kubectl("delete", "tfjob", "mnist")
-    await cluster.wait_for(lambda sandbox: not sandbox.list("pods") and not sandbox.list("podgroups"))
+    await kubeflow.wait_for(lambda home: not home.list("pods") and not home.list("podgroups"))
 
 
-async def test_a_pod_is_described_with_its_events(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_a_pod_is_described_with_its_events(cluster: Cluster, kubectl: Kubectl) -> None:
     created = cluster.create(pod())
     involved = {"kind": "Pod", "name": "p", "namespace": "default", "uid": created["metadata"]["uid"]}
     cluster.create(
@@ -221,7 +235,7 @@ async def test_a_pod_is_described_with_its_events(cluster: Sandbox, kubectl: Kub
     assert row[1:4] == ["Warning", "FailedScheduling", "pod/p"]
 
 
-async def test_a_node_is_described_with_what_its_pods_take(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_a_node_is_described_with_what_its_pods_take(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1", gpus=4)
     cluster.create(pod(nodeName="node-1"))
     described = await kubectl("describe", "node", "node-1")
@@ -230,7 +244,7 @@ async def test_a_node_is_described_with_what_its_pods_take(cluster: Sandbox, kub
     assert "cpu                1 (6%)" in described
 
 
-async def test_objects_are_labelled_annotated_and_patched(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_objects_are_labelled_annotated_and_patched(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.create(pod())
     await kubectl("label", "pod", "p", "a=b")
     await kubectl("annotate", "pod", "p", "c=d")
@@ -240,40 +254,48 @@ async def test_objects_are_labelled_annotated_and_patched(cluster: Sandbox, kube
     assert (metadata["labels"], metadata["annotations"]) == ({"e": "f"}, {"c": "d"})
 
 
-async def test_nodes_are_cordoned_and_uncordoned(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_nodes_are_cordoned_and_uncordoned(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     assert await kubectl("cordon", "node-1") == "node/node-1 cordoned\n"
     assert "Ready,SchedulingDisabled" in await kubectl("get", "node", "node-1")
     assert await kubectl("uncordon", "node-1") == "node/node-1 uncordoned\n"
-    assert "unschedulable" not in cluster.get("nodes", "node-1")["spec"]  # type: ignore[index]
+    assert not cluster.get("nodes", "node-1")["spec"].get("unschedulable")  # type: ignore[index]
 
 
-async def test_a_drained_node_is_empty(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_a_drained_node_is_empty(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     cluster.create(pod(nodeName="node-1"))
-    await cluster.wait_for(lambda sandbox: sandbox.get("pods", "p")["status"]["phase"] == "Running")  # type: ignore[index]
+    await cluster.wait_for(lambda home: is_running(home, "p"))
     assert "node/node-1 drained" in await kubectl("drain", "node-1", "--force")
     assert cluster.list("pods") == []
 
 
-async def test_a_deployment_is_scaled(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_a_deployment_is_scaled(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.create(deployment(1))
     assert await kubectl("scale", "deployment", "web", "--replicas=3") == "deployment.apps/web scaled\n"
-    await cluster.wait_for(lambda sandbox: len(sandbox.list("pods")) == 3)
+    await cluster.wait_for(lambda home: len(home.list("pods")) == 3)
 
 
-async def test_deleting_waits_until_the_object_is_gone(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_a_rollout_is_followed_to_its_end(cluster: Cluster, kubectl: Kubectl) -> None:
+    cluster.add_node("node-1")
+    placed = deployment(2)
+    placed["spec"]["template"]["spec"]["nodeName"] = "node-1"
+    cluster.create(placed)
+    assert 'deployment "web" successfully rolled out' in await kubectl("rollout", "status", "deployment", "web", "--timeout=15s")
+
+
+async def test_deleting_waits_until_the_object_is_gone(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     cluster.create(pod(nodeName="node-1"))
     cluster.create(deployment(1))
-    await cluster.wait_for(lambda sandbox: sandbox.get("pods", "p")["status"]["phase"] == "Running")  # type: ignore[index]
-    assert await kubectl("delete", "pod", "p") == 'pod "p" deleted\n'
+    await cluster.wait_for(lambda home: is_running(home, "p"))
+    assert (await kubectl("delete", "pod", "p")).startswith('pod "p" deleted')
     assert cluster.get("pods", "p") is None
-    assert await kubectl("delete", "-f", "-", manifest=deployment(1)) == 'deployment.apps "web" deleted\n'
-    await cluster.wait_for(lambda sandbox: not sandbox.list("replicasets") and not sandbox.list("pods"))
+    assert (await kubectl("delete", "-f", "-", manifest=deployment(1))).startswith('deployment.apps "web" deleted')
+    await cluster.wait_for(lambda home: not home.list("replicasets") and not home.list("pods"))
 
 
-async def test_a_watch_prints_each_change(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_a_watch_prints_each_change(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     cluster.create(pod("first"))
     process = await kubectl.start("get", "pods", "--watch")
@@ -290,7 +312,7 @@ async def test_a_watch_prints_each_change(cluster: Sandbox, kubectl: Kubectl) ->
         await process.communicate()
 
 
-async def test_waiting_for_a_condition_ends_when_it_holds(cluster: Sandbox, kubectl: Kubectl) -> None:
+async def test_waiting_for_a_condition_ends_when_it_holds(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.create(pod())
     process = await kubectl.start("wait", "--for=condition=PodScheduled", "pod/p", "--timeout=15s")
     condition = {"type": "PodScheduled", "status": "True"}
@@ -303,4 +325,4 @@ async def test_the_resources_served_are_listed(kubectl: Kubectl) -> None:
     out = await kubectl("api-resources", "--no-headers")
     kinds = {line.split()[-1] for line in out.splitlines()}
     assert kinds >= {"Pod", "Node", "Event", "Deployment", "Job", "PodDisruptionBudget", "PriorityClass", "Lease", "TFJob"}
-    assert "Server Version: v1.37.0+sandbox" in await kubectl("version")
+    assert "Server Version: v1.37.0" in await kubectl("version")

@@ -152,7 +152,21 @@ def _default_priority_class(body: Body) -> Body:
 
 
 def _default_node(body: Body) -> Body:
-    return {"spec": {}, "status": {}, **body}
+    status = body.get("status") or {}
+    offered = {"allocatable": dict(status["capacity"])} if status.get("capacity") else {}
+    return {"spec": {}, **body, "status": {**offered, **status}}
+
+
+def _default_claim(body: Body) -> Body:
+    return {**body, "spec": {"volumeMode": "Filesystem", **(body.get("spec") or {})}}
+
+
+def _default_volume(body: Body) -> Body:
+    return {**body, "spec": {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain", **(body.get("spec") or {})}}
+
+
+def _default_storage_class(body: Body) -> Body:
+    return {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate", **body}
 
 
 def _tainted_until_ready(body: Body) -> Body:
@@ -218,6 +232,9 @@ _DEFAULTS: Mapping[str, Callable[[Body], Body]] = {
     "services": _default_service,
     "namespaces": _default_namespace,
     "nodes": _default_node,
+    "persistentvolumeclaims": _default_claim,
+    "persistentvolumes": _default_volume,
+    "storageclasses.storage.k8s.io": _default_storage_class,
     "secrets": _default_secret,
     "priorityclasses.scheduling.k8s.io": _default_priority_class,
     "customresourcedefinitions.apiextensions.k8s.io": customresources.with_defaults,

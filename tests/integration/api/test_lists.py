@@ -70,6 +70,22 @@ async def test_a_page_of_the_forgotten_past_is_expired_and_offers_the_rest(
     assert named(rest["items"]) == ["p2"]
 
 
+async def test_a_list_of_the_forgotten_past_is_expired(
+    cluster: Cluster, http: aiohttp.ClientSession, forget: Callable[[], Awaitable[None]]
+) -> None:
+    old = revision_of(cluster.create(pod("a")))
+    exactly = {"resourceVersion": old, "resourceVersionMatch": "Exact"}
+    cluster.create(pod("b"))
+    status, body = await answer(http, "GET", PODS, params=exactly)
+    assert (status, named(body["items"])) == (200, ["a"])
+    await forget()
+    async with asyncio.timeout(30):
+        while (await answer(http, "GET", PODS, params=exactly))[0] == 200:  # noqa: ASYNC110  # nothing to wait for but the answer
+            await asyncio.sleep(0.1)  # a real API server hears of it a moment later
+    status, body = await answer(http, "GET", PODS, params=exactly)
+    assert (status, body["reason"], body["message"]) == (410, "Expired", "The resourceVersion for the provided list is too old.")
+
+
 @pytest.mark.parametrize(
     ("params", "expected"),
     [
