@@ -28,6 +28,8 @@ StartOperator = Callable[[], OperatorProcess]
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--home") == "sandbox" and any(item.path.is_relative_to(HERE) for item in items):
         raise pytest.UsageError("the end-to-end tests need a real control plane: add --home=controlplane, or run `make e2e`")
+    if existing.is_operator_deployed() and not existing.is_wanted():
+        raise pytest.UsageError("E2E_OPERATOR=deployed is for a cluster that is there: set E2E_EXISTING=1 too, and KUBECONFIG")
 
 
 @pytest.fixture(scope="session")
@@ -37,10 +39,15 @@ def is_deployed() -> bool:
 
 
 @pytest.fixture(scope="module")
-def start_operator(home: Home, is_deployed: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartOperator]:
-    """Starts the operator with the shipped options and rights, straight at the API server; returns it when it makes decisions."""
+def alone(is_deployed: bool) -> None:
+    """Nobody schedules but whom the test starts."""
     if is_deployed:
         pytest.skip(STARTS_OPERATORS)
+
+
+@pytest.fixture(scope="module")
+def start_operator(alone: None, home: Home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartOperator]:
+    """Starts the operator with the shipped options and rights, straight at the API server; returns it when it makes decisions."""
     folder = tmp_path_factory.mktemp("operator")
     arguments = shipped_arguments(yaml.safe_load(DEPLOYMENT.read_text()))
     home.write_direct_operator_kubeconfig(folder / "kubeconfig")

@@ -206,7 +206,7 @@ def test_the_image_has_the_crds_and_the_examples(image: Image) -> None:
 
 
 def test_the_image_places_and_undoes_gangs_with_the_roles_rights_and_writes_nothing(
-    api_server: ControlPlane, kubectl: Kubectl, installed: None, container: Body, image: Image, tmp_path: Path
+    alone: None, api_server: ControlPlane, kubectl: Kubectl, installed: None, container: Body, image: Image, tmp_path: Path
 ) -> None:
     before = _state(image.prefix)
     operator = ImageOperator(image, container["args"], _kubeconfig(api_server, kubectl, tmp_path), tmp_path)
