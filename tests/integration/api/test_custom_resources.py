@@ -1,5 +1,6 @@
 """Custom resources: pruning, defaults, validation, their status, and the definitions themselves."""
 
+import re
 from typing import Any
 
 import aiohttp
@@ -68,8 +69,9 @@ async def test_an_invalid_group_is_refused_with_its_fields(
 
 def sorted_problems(message: str) -> list[str]:
     """The problems of a message in one order: a real API server has none."""
-    head, _, problems = message.partition("[")
-    return [message] if not problems.endswith("]") else [head, *sorted(problems[:-1].split(", spec."))]
+    head, _, listed = message.partition(" is invalid: ")
+    problems = re.split(r", (?=spec\.)", listed[1:-1]) if listed.startswith("[") else [listed]
+    return [head, *sorted(problems)]
 
 
 async def test_a_condition_is_checked_as_a_status_is_written(cluster: Cluster, http: aiohttp.ClientSession) -> None:

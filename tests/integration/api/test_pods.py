@@ -64,7 +64,7 @@ async def test_a_priority_class_sets_priority_and_preemption(cluster: Cluster) -
             "preemptionPolicy": "Never",
         }
     )
-    spec = cluster.create(pod(priorityClassName="low"))["spec"]
+    spec = await created_when_the_class_is_known(cluster, "low", priorityClassName="low")
     assert (spec["priority"], spec["preemptionPolicy"]) == (7, "Never")
 
 
@@ -78,8 +78,24 @@ async def test_the_global_default_class_applies_to_pods_without_one(cluster: Clu
             "globalDefault": True,
         }
     )
-    spec = cluster.create(pod())["spec"]
-    assert (spec["priority"], spec["priorityClassName"]) == (3, "usual")
+    spec = await created_when_the_class_is_known(cluster, "usual")
+    assert spec["priority"] == 3
+
+
+async def created_when_the_class_is_known(cluster: Cluster, name: str, **spec: Any) -> dict[str, Any]:
+    """Return a pod's spec with the priority class: admission learns of classes by a watch, a moment after they are there."""
+    found: list[dict[str, Any]] = []
+
+    def is_known(home: Cluster) -> bool:
+        try:
+            found.append(home.create({**pod(**spec), "metadata": {"generateName": "p-"}})["spec"])
+        except ApiError as error:
+            assert error.status == 403
+            return False
+        return found[-1].get("priorityClassName") == name
+
+    await cluster.wait_for(is_known)
+    return found[-1]
 
 
 async def test_an_unknown_priority_class_is_forbidden(cluster: Cluster) -> None:
