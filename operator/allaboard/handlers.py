@@ -4,6 +4,7 @@ Only handlers that write nothing: job operators overwrite the objects they own, 
 fight. Handlers return nothing, since Kopf would write that to the object's status.
 """
 
+import logging
 import os
 import signal
 from typing import Any
@@ -41,6 +42,8 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     settings.persistence.diffbase_storage = _NoDiffBase()
     settings.persistence.progress_storage = kopf.MultiProgressStorage([])
     settings.queueing.idle_timeout = 1.0
+    # Kopf tells of each call of a handler, which is of no use and costs as much as the call.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     try:
         app = App(load_settings())
         # Whoever runs the operator starts it again; half of one would look alive and decide nothing.
@@ -67,6 +70,7 @@ async def log_in(**_: Any) -> kopf.ConnectionInfo:
         token=token or None,
         certificate_path=configuration.cert_file,
         private_key_path=configuration.key_file,
+        proxy_url=configuration.proxy,
     )
 
 

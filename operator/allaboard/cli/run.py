@@ -70,6 +70,7 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
         raise click.UsageError(str(error)) from error
 
     import kopf
+    import uvloop
 
     import allaboard.handlers  # noqa: F401  # registers itself with Kopf
 
@@ -78,11 +79,15 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     if not verbose:
         logging.getLogger("kopf").setLevel(logging.WARNING)
+        logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # the probes, every few seconds
     try:
-        kopf.run(
-            clusterwide=True,
-            standalone=True,
-            liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None,
-        )
+        # `kopf run` takes uvloop by itself, `kopf.run` doesn't.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            kopf.run(
+                loop=runner.get_loop(),
+                clusterwide=True,
+                standalone=True,
+                liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None,
+            )
     except Exception as error:
         raise click.ClickException(str(error)) from error

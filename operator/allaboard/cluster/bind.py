@@ -5,21 +5,24 @@ Replies and texts: kube-apiserver 1.37, registry/core/pod/storage/storage.go.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
+from typing import Any, TypeVar
 
 from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.retry import Sleep, retried
 from allaboard.model.pod import OPTION_PREFIX, Pod, pod_from
 
 STAMP = f"{OPTION_PREFIX}transaction"
 """Annotation that names the transaction a pod was bound by: ``<id>/<minMember at that commit>``."""
 
 _STALE_TRIES = 3
+
+Answer = TypeVar("Answer")
 
 
 class Result(StrEnum):
@@ -46,11 +49,6 @@ class BindReply:
         return self.result is Result.BOUND
 
 
-def is_transient(error: BaseException) -> bool:
-    """Whether trying again may help."""
-    return isinstance(error, ApiError) and error.is_transient
-
-
 class Binder:
     """Binds and releases pods, ``concurrency`` at a time over all transactions."""
 
@@ -60,15 +58,32 @@ class Binder:
         *,
         concurrency: int = 64,
         attempts: int = 4,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Sleep = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
         self._turns = asyncio.Semaphore(concurrency)
         self._attempts = attempts
         self._sleep = sleep
+        self._clock = clock
+        self._under_way = 0
+        self._busy_since = 0.0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def lull(self, patience: float) -> None:
+        """Return when no bind is under way, or when there has been one all the time for ``patience`` seconds."""
+        if not self._idle.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._busy_since + patience - self._clock())):
+                    await self._idle.wait()
 
     async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False) -> BindReply:
         """Bind ``pod`` as it was last seen (UID and resourceVersion) to ``node_name``; never raises for an answer of the API server."""
+        async with self._noted():
+            return await self._bind(pod, node_name, stamp, dry_run)
+
+    async def _bind(self, pod: Pod, node_name: str, stamp: str, dry_run: bool) -> BindReply:
         version = pod.resource_version
         try:
             for _ in range(_STALE_TRIES):
@@ -159,26 +174,22 @@ class Binder:
             raise
         return current if current["metadata"]["uid"] == pod.uid else None
 
-    async def _retried(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """``call``, tried again after transient errors; the last one is raised."""
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(self._attempts),
-            wait=_pause,
-            retry=retry_if_exception(is_transient),
-            sleep=self._sleep,
-            reraise=True,
-        )
-        return await retrying(call)
+    @asynccontextmanager
+    async def _noted(self) -> AsyncIterator[None]:
+        """Count a bind among those under way."""
+        if not self._under_way:
+            self._busy_since = self._clock()
+            self._idle.clear()
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
 
-
-_BACKOFF = wait_random_exponential(multiplier=0.1, max=5)
-
-
-def _pause(state: RetryCallState) -> float:
-    """What the API server asked for, else a jittered exponential pause."""
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.retry_after if isinstance(error, ApiError) else None
-    return _BACKOFF(state) if asked is None else asked
+    async def _retried(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        return await retried(call, self._attempts, self._sleep)
 
 
 def _bound_reply(current: dict[str, Any], node_name: str, stamp: str, message: str) -> BindReply:

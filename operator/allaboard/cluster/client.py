@@ -7,10 +7,12 @@ bind (a Status where a Binding is declared), so requests are made on the client'
 import asyncio
 import json
 import os
+import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 from kubernetes.aio import config as kube_config
@@ -51,7 +53,6 @@ async def load_credentials() -> Configuration:
     configuration = Configuration()
     try:
         kube_config.load_incluster_config(client_configuration=configuration)
-        return configuration
     except kube_config.ConfigException as in_cluster:
         path = os.environ.get("KUBECONFIG") or "~/.kube/config"
         try:
@@ -63,7 +64,16 @@ async def load_credentials() -> Configuration:
                 f"no cluster to connect to: not in a pod ({in_cluster}), and kubeconfig {path} can't be used ({problem}); "
                 "set KUBECONFIG, or start `allaboard sandbox` and use the line it prints"
             ) from local
+    configuration.proxy = configuration.proxy or _proxy_for(configuration.host)
     return configuration
+
+
+def _proxy_for(url: str) -> str | None:
+    """The proxy that the environment (``HTTPS_PROXY``, ``NO_PROXY``, …) names for ``url``."""
+    parts = urlsplit(url)
+    if urllib.request.proxy_bypass(parts.netloc):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)
 
 
 class ApiServer:
@@ -73,6 +83,8 @@ class ApiServer:
         configuration.connection_pool_maxsize = _CONNECTIONS
         # Retrying is decided where the meaning of the request is known.
         configuration.retries = None
+        # What the environment says of proxies is looked up once; aiohttp would do it for each request, in threads.
+        configuration.client_session_kwargs = {"trust_env": False}
         self.configuration = configuration
         self._client = ApiClient(configuration)
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)

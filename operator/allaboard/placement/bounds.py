@@ -31,6 +31,8 @@ class Bounds:
 
 def bounds_of(problem: Problem) -> Bounds:
     """The exact checks before any search."""
+    if problem.total == 1 and problem.minimum <= 1 and problem.nodes:
+        return Bounds((1,), 1, None)  # a node that can't take the pod is no part of the problem
     most = tuple(min(int(count), int(seats)) for count, seats in zip(problem.count, problem.seats.sum(axis=1), strict=True))
     placeable = sum(most)
     for column in range(len(problem.columns)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allaboard.model.gang import Objective
-from allaboard.placement.bounds import bounds_of, score_bound
+from allaboard.placement.bounds import Bounds, bounds_of, score_bound
 from allaboard.placement.candidates import candidate_rows
 from allaboard.placement.explain import explain
 from allaboard.placement.genetic import Evolution, SearchSettings, Target, evolve
@@ -43,22 +43,21 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
     # 2. Do what a scheduler does that places one role after another.
     seeds = _ranked(problem, _only_pod(problem) if problem.total == 1 else greedy_seeds(problem))
     name, counts, greedy = seeds[0]
-    target = Target(bounds.placeable, score_bound(problem))
     # 3. Search, unless there is nothing to find or to gain.
     if is_impossible:
         evolution = Evolution(counts, 0, "bound" if problem.total_nodes else "no-nodes", ())
-    elif problem.total <= 1 or not problem.nodes or _is_optimal(problem, greedy, target):
+    elif problem.total <= 1 or not problem.nodes or _is_optimal(problem, greedy, (target := _target(problem, bounds))):
         evolution = Evolution(counts, 0, "optimal", ())
     elif not use_genetic or len(problem.roles) > _MOST_ROLES:
         evolution = Evolution(counts, 0, "greedy-only", ())
     else:
         evolution = _evolved(problem, seeds, settings, seed, target)
     # 4. Hand out nothing that is worse than greedy or doesn't hold.
-    worth = _worth(problem, evolution.counts)
-    if worth > greedy or not holds(problem, evolution.counts):
-        worth, counts = greedy, counts
-    else:
-        counts = evolution.counts
+    worth = greedy
+    if evolution.counts is not counts:
+        found = _worth(problem, evolution.counts)
+        if found <= greedy and holds(problem, evolution.counts):
+            worth, counts = found, evolution.counts
     # 5. Tell.
     feasible = None if worth.missing else True
     proof = "none" if worth.missing else "genetic" if greedy.missing else "greedy"
@@ -112,6 +111,10 @@ def _only_pod(problem: Problem) -> list[Seed]:
         full = fullness_with_one(problem.scoring, 0, used)
         counts[0, best_first(full if problem.objective is Objective.BINPACK else -full, used)[0]] = 1
     return [("exact", counts)]
+
+
+def _target(problem: Problem, bounds: Bounds) -> Target:
+    return Target(bounds.placeable, score_bound(problem))
 
 
 def _is_optimal(problem: Problem, worth: _Worth, target: Target) -> bool:

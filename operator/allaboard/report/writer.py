@@ -1,4 +1,5 @@
-"""Writes what users are told, beside the scheduling path: a slow or failing API server costs words, never decisions.
+"""Writes what users are told, beside the scheduling path: a slow or failing API server costs words, never decisions, and words wait
+while there is something to do.
 
 Jobs are keyed: a newer one replaces an older one of the same key that hasn't begun, so a status that changes ten times while the
 API server is busy is written once.
@@ -8,24 +9,24 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
-
-from allaboard.cluster.bind import is_transient
 from allaboard.cluster.client import ApiError
+from allaboard.cluster.retry import Sleep, retried
 
 logger = logging.getLogger(__name__)
 
 Job = Callable[[], Awaitable[object]]
+Lull = Callable[[float], Awaitable[None]]
 
 _LIMIT = 20_000
 _WORKERS = 8
 _ATTEMPTS = 4
+_PATIENCE_SECONDS = 3.0
 
 
 class Writer:
     """A bounded queue of writes and the workers that do them."""
 
-    def __init__(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(self, sleep: Sleep = asyncio.sleep) -> None:
         self._sleep = sleep
         self._keys: asyncio.Queue[str] = asyncio.Queue()
         self._jobs: dict[str, Job] = {}
@@ -47,19 +48,20 @@ class Writer:
         """Jobs that have not begun."""
         return len(self._jobs)
 
-    async def run(self) -> None:
-        """Do jobs until cancelled."""
+    async def run(self, lull: Lull) -> None:
+        """Do jobs until cancelled. ``lull(seconds)`` returns when there is nothing more urgent, after ``seconds`` of that at most."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(_WORKERS):
-                workers.create_task(self._work())
+                workers.create_task(self._work(lull))
 
     async def drain(self) -> None:
         """Wait until everything put so far has been done or given up."""
         await self._keys.join()
 
-    async def _work(self) -> None:
+    async def _work(self, lull: Lull) -> None:
         while True:
             key = await self._keys.get()
+            await lull(_PATIENCE_SECONDS)
             job = self._jobs.pop(key)
             self._running.add(key)
             try:
@@ -71,15 +73,8 @@ class Writer:
                 self._keys.task_done()
 
     async def _do(self, key: str, job: Job) -> None:
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.2, max=5),
-            retry=retry_if_exception(is_transient),
-            sleep=self._sleep,
-            reraise=True,
-        )
         try:
-            await retrying(job)
+            await retried(job, _ATTEMPTS, self._sleep)
         except ApiError as error:
             # What is gone needs no words any more.
             if error.status != 404:

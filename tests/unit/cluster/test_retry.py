@@ -1,0 +1,56 @@
+"""What may succeed later is tried again, at the pace the API server asks for."""
+
+import pytest
+
+from allaboard.cluster.client import ApiError
+from allaboard.cluster.retry import retried
+
+BUSY = ApiError(503, "ServiceUnavailable", "busy")
+ASKS = ApiError(429, "TooManyRequests", "slow down", retry_after=7.0)
+FORBIDDEN = ApiError(403, "Forbidden", "no")
+
+
+class Server:
+    def __init__(self, *answers: ApiError | str) -> None:
+        self.answers = list(answers)
+        self.pauses: list[float] = []
+
+    async def call(self) -> str:
+        answer = self.answers.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+@pytest.mark.parametrize(
+    ("answers", "attempts", "left"),
+    [
+        (("yes",), 4, 0),
+        ((BUSY, BUSY, BUSY, "yes"), 4, 0),
+        ((BUSY, BUSY, BUSY, BUSY, "yes"), 4, 1),
+        ((BUSY, "yes"), 1, 1),
+        ((FORBIDDEN, "yes"), 4, 1),
+        ((BUSY, FORBIDDEN, "yes"), 4, 1),
+    ],
+)
+async def test_transient_errors_are_tried_again_until_the_attempts_are_used_up(
+    answers: tuple[ApiError | str, ...], attempts: int, left: int
+) -> None:
+    server = Server(*answers)
+    if left:
+        with pytest.raises(ApiError):
+            await retried(server.call, attempts, server.sleep)
+    else:
+        assert await retried(server.call, attempts, server.sleep) == "yes"
+    assert len(server.answers) == left
+
+
+async def test_the_pause_is_the_servers_wish_or_short_and_random() -> None:
+    server = Server(ASKS, BUSY, ASKS, "yes")
+    await retried(server.call, 4, server.sleep)
+    first, second, third = server.pauses
+    assert (first, third) == (7.0, 7.0)
+    assert 0 <= second <= 5
