@@ -141,7 +141,7 @@ class App:
         """Have the gang of a pod looked at; the facts come from the view."""
         pod = self.view.pod(f"{raw['metadata'].get('namespace', 'default')}/{raw['metadata']['name']}")
         key = self.registry.key_of(pod) if pod else None
-        if key is not None and pod is not None and pod.is_candidate:
+        if key is not None:
             self.queue.mark(key)
 
     def health(self) -> dict[str, object]:
