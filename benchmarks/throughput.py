@@ -9,17 +9,14 @@ import json
 import multiprocessing
 import os
 import platform
-import ssl
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import click
@@ -28,93 +25,19 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from operator_process import ROOT, children, cpu_seconds, memory_mib, operator_process
+from contenders import CONTENDERS, HOMES, Connection, Home, progress
+from load import PODS, SCENARIOS, Binds, Load, Scenario, a_node, a_pod, a_pod_group, create, find, send
+from operator_process import ROOT, children, cpu_seconds, memory_mib
 
-PODS = "/api/v1/namespaces/default/pods"
 PODGROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 CRD = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OUR_PODGROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 
-GATES = ("GenericWorkload",)
-API_FLAGS = ("--runtime-config=scheduling.k8s.io/v1beta1=true",)
-
 _READY_SECONDS = 60.0
 _TABLE_WIDTH = 140
 _QUIET_SHARE = 0.06  # of a processor: what an idle scheduler may use
 _QUIET_SECONDS = (0.5, 20.0)  # how long it must be idle, and how long that is waited for
-
-progress = Console(stderr=True, highlight=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """So many gangs of so many pods."""
-
-    gangs: int
-    size: int
-
-    def __str__(self) -> str:
-        return f"{self.gangs}x{self.size}"
-
-    @property
-    def pods(self) -> int:
-        """Pods of all gangs."""
-        return self.gangs * self.size
-
-
-SCENARIOS = {str(scenario): scenario for scenario in (Scenario(1000, 1), Scenario(50, 20), Scenario(2, 500), Scenario(1, 1000))}
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """Where an API server is, and how one gets in."""
-
-    url: str
-    ca: str = ""
-    token: str = ""
-
-    @classmethod
-    def of(cls, kubeconfig: Path) -> "Connection":
-        """The one cluster and user of a kubeconfig."""
-        content = yaml.safe_load(kubeconfig.read_text())
-        cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
-        return cls(cluster["server"], cluster.get("certificate-authority", ""), user.get("token", ""))
-
-    def session(self, limit: int = 16) -> aiohttp.ClientSession:
-        """A session of at most ``limit`` connections."""
-        context = ssl.create_default_context(cafile=self.ca) if self.ca else True
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
-        return aiohttp.ClientSession(self.url, connector=aiohttp.TCPConnector(limit=limit, ssl=context), headers=headers)
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """A cluster that runs. ``servers`` are the pids of what serves it; ``start_scheduler`` starts kube-scheduler and returns its pid."""
-
-    kubeconfig: Path
-    servers: Sequence[int]
-    start_scheduler: Callable[[], int] | None
-    describe: Callable[[], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What the load generator is to create: bodies with the number of their gang, in order."""
-
-    connection: Connection
-    gangs: int
-    bodies: Sequence[tuple[int, bytes]]
-    concurrency: int
-
-
-@dataclass(frozen=True, slots=True)
-class Created:
-    """When the first pod of each gang was sent, and the last pod of all was there, on the machine's monotonic clock."""
-
-    first: Sequence[float]
-    ended: float
-    cpu_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,190 +74,6 @@ class Rules:
     timeout: float
 
 
-@asynccontextmanager
-async def control_plane(folder: Path) -> AsyncIterator[Home]:
-    """etcd, kube-apiserver, kube-controller-manager and fake kubelets."""
-    sys.path.append(str(ROOT))
-    from tests.e2e.controlplane.controlplane import ControlPlane, Options
-
-    plane = ControlPlane(folder, Options(GATES, API_FLAGS), progress)
-
-    def start_scheduler() -> int:
-        plane.start_scheduler()
-        return plane.processes.pid("kube-scheduler")
-
-    await asyncio.to_thread(plane.start)
-    try:
-        servers = [plane.processes.pid(name) for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kwok")]
-        yield Home(plane.kubeconfig, servers, start_scheduler, plane.describe)
-    finally:
-        await asyncio.to_thread(plane.stop)
-
-
-@asynccontextmanager
-async def sandbox(folder: Path) -> AsyncIterator[Home]:
-    """The sandbox, in a process of its own."""
-    kubeconfig = folder / "kubeconfig"
-    command = (sys.executable, "-m", "allaboard", "sandbox", "--nodes", "0", "--kubeconfig-out", str(kubeconfig))
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
-    try:
-        if process.stdout is None or not await process.stdout.readline():
-            raise click.ClickException("the sandbox could not start: `allaboard sandbox` says why")
-        yield Home(kubeconfig, [process.pid], None, lambda: "Allaboard's sandbox")
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-
-
-@asynccontextmanager
-async def allaboard(home: Home, profile: Path | None) -> AsyncIterator[int]:
-    """The operator, as users run it."""
-    async with operator_process(home.kubeconfig, profile) as pid:
-        yield pid
-
-
-@asynccontextmanager
-async def native(home: Home, profile: Path | None) -> AsyncIterator[int]:
-    """kube-scheduler with GenericWorkload. It ends with its home."""
-    if home.start_scheduler is None:
-        raise click.UsageError("the sandbox has no kube-scheduler: leave --contender native out, or use --home controlplane")
-    yield await asyncio.to_thread(home.start_scheduler)
-
-
-HOMES: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Home]]] = {"controlplane": control_plane, "sandbox": sandbox}
-CONTENDERS: Mapping[str, Callable[[Home, Path | None], AbstractAsyncContextManager[int]]] = {"allaboard": allaboard, "native": native}
-
-
-def a_node(number: int) -> dict[str, Any]:
-    """A ready node of 16 cpu, 64 GiB and 110 pods, kept by a fake kubelet."""
-    from allaboard.sandbox import NodeShape, node_object  # not needed where pods are created
-
-    node = node_object(f"node-{number}", NodeShape("16", "64Gi", pods=110))
-    node["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}
-    return node
-
-
-def a_pod(contender: str, name: str, group: str = "", size: int = 1) -> dict[str, Any]:
-    """A bare pod, of the gang ``group`` if there is one, in the contender's own way of saying so."""
-    labels = {"pod-group.scheduling.sigs.k8s.io/name": group, "pod-group.scheduling.sigs.k8s.io/min-available": str(size)}
-    ours: dict[str, Any] = {"schedulerName": "allaboard"}
-    theirs: dict[str, Any] = {"schedulingGroup": {"podGroupName": group}} if group else {}
-    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": labels if group and contender == "allaboard" else {}},
-        "spec": {"containers": [container], **(ours if contender == "allaboard" else theirs)},
-    }
-
-
-def a_pod_group(name: str, size: int) -> dict[str, Any]:
-    """kube-scheduler's own kind of gang."""
-    return {
-        "apiVersion": "scheduling.k8s.io/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": size}}},
-    }
-
-
-def create(load: Load) -> Created:
-    """Create pods as fast as the API server takes them. Runs in the load generator's process."""
-    return asyncio.run(_create(load))
-
-
-async def _create(load: Load) -> Created:
-    first = [0.0] * load.gangs
-    waiting = iter(load.bodies)
-    async with load.connection.session(load.concurrency) as session:
-
-        async def post() -> None:
-            for gang, body in waiting:
-                first[gang] = first[gang] or time.monotonic()
-                async with session.post(PODS, data=body) as response:
-                    answer = await response.read()
-                    if response.status != 201:
-                        raise RuntimeError(f"a pod could not be created: {answer.decode(errors='replace')}")
-
-        # Connect first: a handshake is no part of a create.
-        await asyncio.gather(*(_send(session, "GET", "/version") for _ in range(load.concurrency)))
-        cpu = time.process_time()
-        await asyncio.gather(*(post() for _ in range(load.concurrency)))
-        return Created(first, time.monotonic(), time.process_time() - cpu)
-
-
-async def _send(session: aiohttp.ClientSession, method: str, path: str, body: Any = None) -> Any:
-    """A request that must succeed, and its answer."""
-    async with session.request(method, path, data=None if body is None else json.dumps(body)) as response:
-        answer = await response.read()
-        if response.status >= 400:
-            raise RuntimeError(f"{method} {path}: {answer.decode(errors='replace')}")
-        return json.loads(answer)
-
-
-async def _find(session: aiohttp.ClientSession, path: str) -> Any:
-    """What is there; ``None`` when there is nothing, or nothing yet."""
-    async with session.get(path) as response:
-        answer = await response.read()
-        return json.loads(answer) if response.status == 200 else None
-
-
-class Binds:
-    """Hears of pods that are bound, and when. Use ``listening()``."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._missing = scenario.pods
-        self.first = np.zeros(scenario.gangs)
-        self.last = np.zeros(scenario.gangs)
-        self.complete = asyncio.Event()
-
-    @property
-    def missing(self) -> int:
-        """Pods that are not bound yet."""
-        return self._missing
-
-    @asynccontextmanager
-    async def listening(self, session: aiohttp.ClientSession) -> AsyncIterator[asyncio.Task[None]]:
-        """Listen from now on; yields the task that does, which ends only by an error."""
-        task = asyncio.create_task(self._listen(session, (await _send(session, "GET", f"{PODS}?limit=1"))["metadata"]["resourceVersion"]))
-        try:
-            yield task
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _listen(self, session: aiohttp.ClientSession, version: str) -> None:
-        """Watch until cancelled. The API server closes watches that don't keep up with a burst; they go on where they were."""
-        # A pod comes into the selection by being bound. Of a pod, metadata is enough.
-        headers = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
-        query = {"watch": "1", "fieldSelector": "spec.nodeName!="}
-        while True:
-            parameters = {**query, "resourceVersion": version}
-            async with session.get(PODS, params=parameters, headers=headers, timeout=aiohttp.ClientTimeout(total=None)) as response:
-                response.raise_for_status()
-                rest = b""
-                async for chunk in response.content.iter_any():
-                    now = time.monotonic()
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
-                        version = self._take(json.loads(line), now)
-
-    def _take(self, event: dict[str, Any], now: float) -> str:
-        """Take one event, and return the version it brings."""
-        if event["type"] == "ERROR":
-            raise RuntimeError(f"the watch of bound pods has failed: {event['object'].get('message')}")
-        metadata = event["object"]["metadata"]
-        if event["type"] == "ADDED":
-            gang = int(metadata["name"].split("-")[1])
-            self.first[gang] = self.first[gang] or now
-            self.last[gang] = now
-            self._missing -= 1
-            if not self._missing:
-                self.complete.set()
-        return str(metadata["resourceVersion"])
-
-
 async def measure(home: Home, contender: str, scenario: Scenario, rules: Rules, generator: Executor, profile: Path | None) -> Figures:
     """One scenario by one contender, on a cluster that nobody has used."""
     connection = Connection.of(home.kubeconfig)
@@ -356,7 +95,7 @@ async def _run(
     generator: Executor,
 ) -> Figures:
     if contender == "native" and scenario.size > 1:
-        groups = (_send(session, "POST", PODGROUPS, a_pod_group(f"gang-{gang}", scenario.size)) for gang in range(scenario.gangs))
+        groups = (send(session, "POST", PODGROUPS, a_pod_group(f"gang-{gang}", scenario.size)) for gang in range(scenario.gangs))
         await asyncio.gather(*groups)
     bodies = [
         (gang, json.dumps(a_pod(contender, f"gang-{gang}-{member}", f"gang-{gang}" if scenario.size > 1 else "", scenario.size)).encode())
@@ -395,16 +134,16 @@ async def _run(
 
 async def _furnish(session: aiohttp.ClientSession, nodes: int) -> None:
     """Nodes that are ready, and Allaboard's CRD; both contenders find the same."""
-    if await _find(session, OUR_PODGROUPS) is None:
-        await _send(session, "POST", CRDS, yaml.safe_load(CRD.read_text()))
-    await asyncio.gather(*(_send(session, "POST", "/api/v1/nodes", a_node(number)) for number in range(nodes)))
+    if await find(session, OUR_PODGROUPS) is None:
+        await send(session, "POST", CRDS, yaml.safe_load(CRD.read_text()))
+    await asyncio.gather(*(send(session, "POST", "/api/v1/nodes", a_node(number)) for number in range(nodes)))
 
     async def is_untainted() -> bool:
-        answer = await _send(session, "GET", "/api/v1/nodes")
+        answer = await send(session, "GET", "/api/v1/nodes")
         return not any(node["spec"].get("taints") for node in answer["items"])
 
     async def is_served() -> bool:
-        return await _find(session, OUR_PODGROUPS) is not None
+        return await find(session, OUR_PODGROUPS) is not None
 
     await _until(is_untainted, "the nodes to be ready")
     await _until(is_served, "PodGroups to be served")
@@ -415,14 +154,14 @@ async def _warm_up(session: aiohttp.ClientSession, contender: str) -> None:
     path = f"{PODS}/warm-up"
 
     async def is_bound() -> bool:
-        return bool((await _send(session, "GET", path))["spec"].get("nodeName"))
+        return bool((await send(session, "GET", path))["spec"].get("nodeName"))
 
     async def is_gone() -> bool:
-        return await _find(session, path) is None
+        return await find(session, path) is None
 
-    await _send(session, "POST", PODS, a_pod(contender, "warm-up"))
+    await send(session, "POST", PODS, a_pod(contender, "warm-up"))
     await _until(is_bound, f"{contender} to bind a pod")
-    await _send(session, "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
+    await send(session, "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
     await _until(is_gone, "a pod to go")
 
 

@@ -24,10 +24,11 @@ class Mirror:
             await asyncio.sleep(0)
 
         self.pauses = 0
+        self.now = 1000.0
         self.view = ClusterView()
         self.changed = asyncio.Event()
         self.view.listen(on_pod=lambda old, new: self.changed.set())
-        self.reflector = Reflector(server, "/api/v1/pods", pod_from, PodStore(self.view), sleep=no_pause)
+        self.reflector = Reflector(server, "/api/v1/pods", pod_from, PodStore(self.view), sleep=no_pause, clock=lambda: self.now)
         self.task = asyncio.create_task(self.reflector.run())
 
     async def until(self, is_so: Callable[[], bool]) -> None:
@@ -106,3 +107,14 @@ async def test_a_pod_that_cannot_be_understood_is_kept_as_malformed(cluster: Clu
     odd = mirror.view.pod("default/odd")
     assert odd is not None
     assert "spec.tolerations" in odd.malformed
+
+
+async def test_a_watch_that_is_opened_again_is_a_sign_of_life(cluster: Cluster, mirror: Mirror) -> None:
+    """Nothing may ever happen to a resource; that alone doesn't make the operator unready."""
+    await mirror.reflector.synced.wait()
+    mirror.now += 1000
+    assert mirror.reflector.silence_seconds == 1000
+    cluster.drop_watches("pods")
+    async with asyncio.timeout(10):
+        while mirror.reflector.silence_seconds:
+            await asyncio.sleep(0)

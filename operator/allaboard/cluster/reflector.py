@@ -132,7 +132,8 @@ class Reflector:
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # jitter
         }
         async with self._server.stream(self.path, query, _SILENCE_SECONDS) as lines:
-            began = started = self._clock()
+            # A collection may be silent for long, but a server that takes the watch is alive.
+            began = started = self._heard = self._clock()
             heard = 0
             async for line in lines:
                 self._version = self._apply(json.loads(line)) or self._version

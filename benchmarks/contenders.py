@@ -1,0 +1,108 @@
+"""Who is compared and where: clusters that boot and end, and the schedulers that run on them."""
+
+import asyncio
+import ssl
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import click
+import yaml
+from rich.console import Console
+
+from operator_process import ROOT, operator_process
+
+GATES = ("GenericWorkload",)
+API_FLAGS = ("--runtime-config=scheduling.k8s.io/v1beta1=true",)
+
+progress = Console(stderr=True, highlight=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where an API server is, and how one gets in."""
+
+    url: str
+    ca: str = ""
+    token: str = ""
+
+    @classmethod
+    def of(cls, kubeconfig: Path) -> "Connection":
+        """The one cluster and user of a kubeconfig."""
+        content = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
+        return cls(cluster["server"], cluster.get("certificate-authority", ""), user.get("token", ""))
+
+    def session(self, limit: int = 16) -> aiohttp.ClientSession:
+        """A session of at most ``limit`` connections."""
+        context = ssl.create_default_context(cafile=self.ca) if self.ca else True
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
+        return aiohttp.ClientSession(self.url, connector=aiohttp.TCPConnector(limit=limit, ssl=context), headers=headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A cluster that runs. ``servers`` are the pids of what serves it; ``start_scheduler`` starts kube-scheduler and returns its pid."""
+
+    kubeconfig: Path
+    servers: Sequence[int]
+    start_scheduler: Callable[[], int] | None
+    describe: Callable[[], str]
+
+
+@asynccontextmanager
+async def control_plane(folder: Path) -> AsyncIterator[Home]:
+    """etcd, kube-apiserver, kube-controller-manager and fake kubelets."""
+    sys.path.append(str(ROOT))
+    from tests.e2e.controlplane.controlplane import ControlPlane, Options
+
+    plane = ControlPlane(folder, Options(GATES, API_FLAGS), progress)
+
+    def start_scheduler() -> int:
+        plane.start_scheduler()
+        return plane.processes.pid("kube-scheduler")
+
+    await asyncio.to_thread(plane.start)
+    try:
+        servers = [plane.processes.pid(name) for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kwok")]
+        yield Home(plane.kubeconfig, servers, start_scheduler, plane.describe)
+    finally:
+        await asyncio.to_thread(plane.stop)
+
+
+@asynccontextmanager
+async def sandbox(folder: Path) -> AsyncIterator[Home]:
+    """The sandbox, in a process of its own."""
+    kubeconfig = folder / "kubeconfig"
+    command = (sys.executable, "-m", "allaboard", "sandbox", "--nodes", "0", "--kubeconfig-out", str(kubeconfig))
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        if process.stdout is None or not await process.stdout.readline():
+            raise click.ClickException("the sandbox could not start: `allaboard sandbox` says why")
+        yield Home(kubeconfig, [process.pid], None, lambda: "Allaboard's sandbox")
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+@asynccontextmanager
+async def allaboard(home: Home, profile: Path | None) -> AsyncIterator[int]:
+    """The operator, as users run it."""
+    async with operator_process(home.kubeconfig, profile) as pid:
+        yield pid
+
+
+@asynccontextmanager
+async def native(home: Home, profile: Path | None) -> AsyncIterator[int]:
+    """kube-scheduler with GenericWorkload. It ends with its home."""
+    if home.start_scheduler is None:
+        raise click.UsageError("the sandbox has no kube-scheduler: leave --contender native out, or use --home controlplane")
+    yield await asyncio.to_thread(home.start_scheduler)
+
+
+HOMES: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Home]]] = {"controlplane": control_plane, "sandbox": sandbox}
+CONTENDERS: Mapping[str, Callable[[Home, Path | None], AbstractAsyncContextManager[int]]] = {"allaboard": allaboard, "native": native}

@@ -1,0 +1,186 @@
+"""The load: nodes, gangs of pods created as fast as the API server takes them, and a watch that hears of each bind.
+
+Pods are created by a process of its own, so that creating is no part of what is measured.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import numpy as np
+
+from contenders import Connection
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """So many gangs of so many pods."""
+
+    gangs: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.gangs}x{self.size}"
+
+    @property
+    def pods(self) -> int:
+        """Pods of all gangs."""
+        return self.gangs * self.size
+
+
+SCENARIOS = {str(scenario): scenario for scenario in (Scenario(1000, 1), Scenario(50, 20), Scenario(2, 500), Scenario(1, 1000))}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the load generator is to create: bodies with the number of their gang, in order."""
+
+    connection: Connection
+    gangs: int
+    bodies: Sequence[tuple[int, bytes]]
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """When the first pod of each gang was sent, and the last pod of all was there, on the machine's monotonic clock."""
+
+    first: Sequence[float]
+    ended: float
+    cpu_seconds: float
+
+
+def a_node(number: int) -> dict[str, Any]:
+    """A ready node of 16 cpu, 64 GiB and 110 pods, kept by a fake kubelet."""
+    from allaboard.sandbox import NodeShape, node_object  # not needed where pods are created
+
+    node = node_object(f"node-{number}", NodeShape("16", "64Gi", pods=110))
+    node["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}
+    return node
+
+
+def a_pod(contender: str, name: str, group: str = "", size: int = 1) -> dict[str, Any]:
+    """A bare pod, of the gang ``group`` if there is one, in the contender's own way of saying so."""
+    labels = {"pod-group.scheduling.sigs.k8s.io/name": group, "pod-group.scheduling.sigs.k8s.io/min-available": str(size)}
+    ours: dict[str, Any] = {"schedulerName": "allaboard"}
+    theirs: dict[str, Any] = {"schedulingGroup": {"podGroupName": group}} if group else {}
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": labels if group and contender == "allaboard" else {}},
+        "spec": {"containers": [container], **(ours if contender == "allaboard" else theirs)},
+    }
+
+
+def a_pod_group(name: str, size: int) -> dict[str, Any]:
+    """kube-scheduler's own kind of gang."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": size}}},
+    }
+
+
+def create(load: Load) -> Created:
+    """Create pods as fast as the API server takes them. Runs in the load generator's process."""
+    return asyncio.run(_create(load))
+
+
+async def _create(load: Load) -> Created:
+    first = [0.0] * load.gangs
+    waiting = iter(load.bodies)
+    async with load.connection.session(load.concurrency) as session:
+
+        async def post() -> None:
+            for gang, body in waiting:
+                first[gang] = first[gang] or time.monotonic()
+                async with session.post(PODS, data=body) as response:
+                    answer = await response.read()
+                    if response.status != 201:
+                        raise RuntimeError(f"a pod could not be created: {answer.decode(errors='replace')}")
+
+        # Connect first: a handshake is no part of a create.
+        await asyncio.gather(*(send(session, "GET", "/version") for _ in range(load.concurrency)))
+        cpu = time.process_time()
+        await asyncio.gather(*(post() for _ in range(load.concurrency)))
+        return Created(first, time.monotonic(), time.process_time() - cpu)
+
+
+async def send(session: aiohttp.ClientSession, method: str, path: str, body: Any = None) -> Any:
+    """A request that must succeed, and its answer."""
+    async with session.request(method, path, data=None if body is None else json.dumps(body)) as response:
+        answer = await response.read()
+        if response.status >= 400:
+            raise RuntimeError(f"{method} {path}: {answer.decode(errors='replace')}")
+        return json.loads(answer)
+
+
+async def find(session: aiohttp.ClientSession, path: str) -> Any:
+    """What is there; ``None`` when there is nothing, or nothing yet."""
+    async with session.get(path) as response:
+        answer = await response.read()
+        return json.loads(answer) if response.status == 200 else None
+
+
+class Binds:
+    """Hears of pods that are bound, and when. Use ``listening()``."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._missing = scenario.pods
+        self.first = np.zeros(scenario.gangs)
+        self.last = np.zeros(scenario.gangs)
+        self.complete = asyncio.Event()
+
+    @property
+    def missing(self) -> int:
+        """Pods that are not bound yet."""
+        return self._missing
+
+    @asynccontextmanager
+    async def listening(self, session: aiohttp.ClientSession) -> AsyncIterator[asyncio.Task[None]]:
+        """Listen from now on; yields the task that does, which ends only by an error."""
+        task = asyncio.create_task(self._listen(session, (await send(session, "GET", f"{PODS}?limit=1"))["metadata"]["resourceVersion"]))
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _listen(self, session: aiohttp.ClientSession, version: str) -> None:
+        """Watch until cancelled. The API server closes watches that don't keep up with a burst; they go on where they were."""
+        # A pod comes into the selection by being bound. Of a pod, metadata is enough.
+        headers = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
+        query = {"watch": "1", "fieldSelector": "spec.nodeName!="}
+        while True:
+            parameters = {**query, "resourceVersion": version}
+            async with session.get(PODS, params=parameters, headers=headers, timeout=aiohttp.ClientTimeout(total=None)) as response:
+                response.raise_for_status()
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    now = time.monotonic()
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        version = self._take(json.loads(line), now)
+
+    def _take(self, event: dict[str, Any], now: float) -> str:
+        """Take one event, and return the version it brings."""
+        if event["type"] == "ERROR":
+            raise RuntimeError(f"the watch of bound pods has failed: {event['object'].get('message')}")
+        metadata = event["object"]["metadata"]
+        if event["type"] == "ADDED":
+            gang = int(metadata["name"].split("-")[1])
+            self.first[gang] = self.first[gang] or now
+            self.last[gang] = now
+            self._missing -= 1
+            if not self._missing:
+                self.complete.set()
+        return str(metadata["resourceVersion"])
