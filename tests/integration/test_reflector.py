@@ -116,5 +116,5 @@ async def test_a_watch_that_is_opened_again_is_a_sign_of_life(cluster: Cluster, 
     assert mirror.reflector.silence_seconds == 1000
     cluster.drop_watches("pods")
     async with asyncio.timeout(10):
-        while mirror.reflector.silence_seconds:
+        while mirror.reflector.silence_seconds:  # noqa: ASYNC110  # the reflector tells nobody of it
             await asyncio.sleep(0)
