@@ -199,7 +199,7 @@ class App:
         return self.view.counts[name]
 
     def _order(self, key: GangKey) -> Order:
-        return self._scheduler.order(key) if self._scheduler else (False, 0, 0.0, key)
+        return self._scheduler.order(key) if self._scheduler else (False, 0, False, 0.0, key)
 
     def _spawn(self, name: str, work: Coroutine[None, None, None], on_death: Callable[[], None]) -> asyncio.Task[None]:
         def report_end(task: asyncio.Task[None]) -> None:

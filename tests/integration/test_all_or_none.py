@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from allaboard.app import App
-from allaboard.cluster.bind import STAMP
+from allaboard.model.pod import STAMP
 from allaboard.sandbox import Fault
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import load_settings

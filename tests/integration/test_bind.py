@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from allaboard.cluster.bind import STAMP, Binder, Result
+from allaboard.cluster.bind import Binder, Result
 from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.model.pod import Pod, pod_from
+from allaboard.model.pod import STAMP, Pod, pod_from
 from allaboard.sandbox import Fault
 from tests.cluster import Cluster
 

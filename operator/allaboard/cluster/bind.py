@@ -15,10 +15,7 @@ from typing import Any, TypeVar
 
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.retry import Sleep, retried
-from allaboard.model.pod import OPTION_PREFIX, Pod, pod_from
-
-STAMP = f"{OPTION_PREFIX}transaction"
-"""Annotation that names the transaction a pod was bound by: ``<id>/<minMember at that commit>``."""
+from allaboard.model.pod import STAMP, Pod, pod_from
 
 _STALE_TRIES = 3
 
@@ -125,6 +122,25 @@ class Binder:
                 if error.status != 409:
                     raise
         return False
+
+    async def evict(self, pod: Pod) -> bool:
+        """Delete a bound ``pod``, running or not, as its grace period and disruption budgets allow; returns whether it is going.
+
+        Raises ``ApiError``; a budget that forbids it is a 429.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        try:
+            async with self._turns:
+                await self._retried(partial(self._server.post, f"{_path(pod)}/eviction", body))
+        except ApiError as error:
+            if error.status not in (404, 409):  # gone, or replaced by one of its name
+                raise
+        return True
 
     async def _post(self, pod: Pod, version: str, node_name: str, stamp: str, dry_run: bool) -> None:
         binding: dict[str, object] = {

@@ -4,36 +4,41 @@ An option that isn't known, or has no meaning, holds the gang: a typing mistake 
 """
 
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import TypeVar
 
 from allaboard.gangs.podgroup import PodGroup
-from allaboard.model.gang import Hold, Objective
+from allaboard.model.gang import Hold
 from allaboard.model.pod import OPTION_PREFIX, Pod
 
-KNOWN = frozenset({"objective", "recreate"})
+KNOWN = frozenset({"objective", "on-member-lost", "recreate"})
 """What users may set."""
 
 _OURS = frozenset({"transaction", "epoch"})
-_OBJECTIVE = f"metadata.annotations[{OPTION_PREFIX}objective]"
+_Choice = TypeVar("_Choice", bound=StrEnum)
 
 
-def objective_of(group: PodGroup | None, alive: Sequence[Pod], default: Objective) -> tuple[Objective, Hold | None]:
+def choice_of(
+    name: str, choices: type[_Choice], group: PodGroup | None, alive: Sequence[Pod], default: _Choice
+) -> tuple[_Choice, Hold | None]:
     """What the pods ask for, else the PodGroup, else the default; and why the gang can't be trusted, if it can't."""
-    stated = [(pod, value) for pod in alive if (value := pod.option("objective")) is not None]
+    field = f"metadata.annotations[{OPTION_PREFIX}{name}]"
+    stated = [(pod, value) for pod in alive if (value := pod.option(name)) is not None]
     for pod, value in stated:
-        if value not in set(Objective):
-            return default, Hold("InvalidAnnotation", f"pod {pod.name}: {_bad_objective(value)}", pod, _OBJECTIVE)
+        if value not in set(choices):
+            return default, Hold("InvalidAnnotation", f"pod {pod.name}: {_not_one_of(name, value, choices)}", pod, field)
         if value != stated[0][1]:
             first = stated[0][0].name
-            text = f"Objectives do not match: pod {pod.name} says {value}, pod {first} says {stated[0][1]}"
-            return default, Hold("ObjectiveMismatch", text, pod, _OBJECTIVE)
+            text = f"Annotations {OPTION_PREFIX}{name} do not match: pod {pod.name} says {value}, pod {first} says {stated[0][1]}"
+            return default, Hold(f"{name.title().replace('-', '')}Mismatch", text, pod, field)
     if stated:
-        return Objective(stated[0][1]), None
-    value = group.options.get("objective") if group else None
+        return choices(stated[0][1]), None
+    value = group.options.get(name) if group else None
     if group is None or value is None:
         return default, None
-    if value not in set(Objective):
-        return default, Hold("InvalidAnnotation", f"podgroup {group.key}: {_bad_objective(value)}", field=_OBJECTIVE)
-    return Objective(value), None
+    if value not in set(choices):
+        return default, Hold("InvalidAnnotation", f"podgroup {group.key}: {_not_one_of(name, value, choices)}", field=field)
+    return choices(value), None
 
 
 def unknown_option(group: PodGroup | None, alive: Sequence[Pod]) -> Hold | None:
@@ -55,5 +60,5 @@ def _no_such(name: str) -> str:
     return f"annotation {OPTION_PREFIX}{name[:64]}: no such option; known are {', '.join(sorted(KNOWN))}"
 
 
-def _bad_objective(value: str) -> str:
-    return f"annotation {OPTION_PREFIX}objective: {value[:64]!r} is not one of {', '.join(Objective)}"
+def _not_one_of(name: str, value: str, choices: type[StrEnum]) -> str:
+    return f"annotation {OPTION_PREFIX}{name}: {value[:64]!r} is not one of {', '.join(choices)}"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from allaboard.gangs.dialects import Membership, membership_of
-from allaboard.gangs.options import objective_of, unknown_option
+from allaboard.gangs.options import choice_of, unknown_option
 from allaboard.gangs.podgroup import PodGroup
-from allaboard.model.gang import Gang, GangKey, Hold, Objective
+from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost
 from allaboard.model.pod import Pod
 
 DirtyListener = Callable[[GangKey], None]
@@ -134,8 +134,9 @@ class GangRegistry:
             return None
         alive = [pod for pod in members if not (pod.is_terminal or pod.is_terminating)]
         first = alive[0] if alive else (members[0] if members else None)
-        minimum = self._min_member(group, first)
-        objective, objective_hold = objective_of(group, alive, self._defaults.objective)
+        minimum = self._min_member(group, first, alive)
+        objective, objective_hold = choice_of("objective", Objective, group, alive, self._defaults.objective)
+        on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, alive, OnMemberLost.HEAL)
         return Gang(
             key=key,
             min_member=minimum,
@@ -145,15 +146,16 @@ class GangRegistry:
             objective=objective,
             timeout_seconds=(group.timeout_seconds if group else 0) or self._defaults.timeout_seconds,
             uid=group.uid if group else (first.uid if first and key.kind == "Pod" else ""),
-            hold=self._hold(key, group, alive, minimum) or objective_hold or unknown_option(group, alive),
+            on_member_lost=on_member_lost,
+            hold=self._hold(key, group, alive, minimum) or objective_hold or lost_hold or unknown_option(group, alive),
         )
 
-    def _min_member(self, group: PodGroup | None, first: Pod | None) -> int:
-        """The PodGroup's minimum, except where we made it from labels: then the labels' own."""
+    def _min_member(self, group: PodGroup | None, first: Pod | None, alive: Sequence[Pod]) -> int:
+        """The PodGroup's minimum, except where we made it from labels: then the labels' own. Without either, what was promised."""
         stated = self._memberships[first.uid].min_member if first else None
         if stated is not None and (group is None or group.is_ours):
             return stated
-        return group.min_member if group else 1
+        return group.min_member if group else max((pod.promise for pod in alive if pod.node_name), default=0) or 1
 
     def _hold(self, key: GangKey, group: PodGroup | None, alive: Sequence[Pod], minimum: int) -> Hold | None:
         """The first reason in what the members are why the gang must not be scheduled."""
@@ -165,9 +167,11 @@ class GangRegistry:
                 return Hold("InvalidPod", f"pod {pod.name}: {pod.malformed}", pod, pod.malformed.partition(": ")[0])
         if group is not None and group.malformed:
             return Hold("InvalidPodGroup", f"podgroup {key}: {group.malformed}", field=group.malformed.partition(": ")[0])
+        bound = sum(1 for pod in alive if pod.node_name)
         for pod in alive:
             stated = self._memberships[pod.uid].min_member
-            if stated is None and group is None:
+            # A PodGroup that goes half way through a commit leaves its gang to be completed all the same.
+            if stated is None and group is None and not 0 < bound < minimum:
                 return Hold("PodGroupNotFound", f"PodGroup not found: pod {pod.name} names podgroup {key}", pod)
             if stated is not None and stated != minimum:
                 text = f"PodGroupMinAvailables do not match: pod {pod.name} says {stated}, podgroup {key} has {minimum}"

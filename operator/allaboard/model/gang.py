@@ -10,6 +10,17 @@ from enum import StrEnum
 from allaboard.model.pod import Pod
 
 
+class OnMemberLost(StrEnum):
+    """What becomes of a gang that was whole and has lost a member."""
+
+    HEAL = "heal"
+    """The lost member's replacement is placed before other gangs of the same priority; the others keep running."""
+    RELEASE = "release"
+    """As heal, but once the gang's time-out has passed all its members are released."""
+    IGNORE = "ignore"
+    """The replacement is placed when its turn comes."""
+
+
 class Objective(StrEnum):
     """What a placement should look like when several are possible."""
 
@@ -59,6 +70,7 @@ class Gang:
     objective: Objective
     timeout_seconds: int
     uid: str = ""
+    on_member_lost: OnMemberLost = OnMemberLost.HEAL
     hold: Hold | None = None
 
     @property
@@ -96,6 +108,12 @@ class Gang:
     def is_whole(self) -> bool:
         """Whether nothing is missing."""
         return self.missing == 0
+
+    @property
+    def owed(self) -> int:
+        """Members missing of what a transaction of ours has promised those that are bound: raising the minimum owes nobody anything."""
+        promised = max((pod.promise for pod in self.bound), default=0)
+        return max(0, min(promised, self.min_member) - self.succeeded - len(self.bound))
 
     @property
     def is_single(self) -> bool:

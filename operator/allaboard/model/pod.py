@@ -1,5 +1,6 @@
 """A pod as the scheduler sees it: who it is, whether it counts, and what it asks."""
 
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +13,9 @@ from allaboard.model.requests import RawObject
 
 OPTION_PREFIX = "allaboard.dev/"
 """Annotations under this prefix are options of ours; a pod's other annotations are not kept."""
+
+STAMP = f"{OPTION_PREFIX}transaction"
+"""Annotation that names the transaction a pod was bound by: ``<id>/<minMember at that commit>``."""
 
 _Value = TypeVar("_Value", bound=Hashable)
 
@@ -30,7 +34,9 @@ class Owner:
 class Pod:
     """One pod at one resourceVersion.
 
-    ``created`` is seconds since the epoch. ``malformed`` is set, and ``spec`` empty, when the object could not be understood:
+    ``created`` is seconds since the epoch. ``promise`` is the minimum that the transaction which bound the pod has promised its gang,
+    0 when no transaction of ours did; ``bound_at`` is when that was. Both are what the pod says, and a tenant may have made it say so:
+    they are hints about its own gang. ``malformed`` is set, and ``spec`` empty, when the object could not be understood:
     the pod is then shown as what it is instead of being lost.
     """
 
@@ -50,6 +56,8 @@ class Pod:
     group_name: str = ""
     is_terminating: bool = False
     is_gated: bool = False
+    promise: int = 0
+    bound_at: float = 0.0
     malformed: str = ""
 
     @property
@@ -127,6 +135,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
         scheduling = scheduling_spec_from(raw)
     except MalformedError as error:
         malformed = str(error)
+    promise = promised_by(options.get(STAMP))
     return Pod(
         namespace=intern(namespace),
         name=name,
@@ -146,8 +155,24 @@ def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
         group_name=intern(text(mapping(spec, "schedulingGroup", "spec."), "podGroupName", path="spec.schedulingGroup.")),
         is_terminating=metadata.get("deletionTimestamp") is not None,
         is_gated=bool(sequence(spec, "schedulingGates", "spec.")),
+        promise=promise,
+        bound_at=_bound_at(status) if promise else 0.0,
         malformed=malformed,
     )
+
+
+def promised_by(stamp: str | None) -> int:
+    """The minimum that a stamp promises; 0 for what isn't one of ours, whatever it says."""
+    found = re.fullmatch(r"[0-9a-f]{1,32}/([1-9][0-9]{0,8})", stamp or "", re.ASCII)
+    return int(found[1]) if found else 0
+
+
+def _bound_at(status: Mapping[str, object]) -> float:
+    """When the API server took the bind, which it notes in a condition."""
+    for _, condition in items(status, "conditions", "status."):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
+            return parse_time(text(condition, "lastTransitionTime"))
+    return 0.0
 
 
 def parse_time(timestamp: str) -> float:

@@ -3,14 +3,15 @@
 Immutable by contract: the arrays are read-only views or copies, so a snapshot can be kept, compared and sent to another process.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allaboard.model.constraints import HostPort
 from allaboard.model.node import Node
+from allaboard.model.pod import Pod
 
 Amounts = NDArray[np.int64]
 
@@ -34,6 +35,18 @@ class Snapshot:
     def free(self) -> Amounts:
         """int64[nodes, resources], negative where a node is over-committed."""
         return self.allocatable - self.used
+
+    def without(self, pods: Iterable[Pod]) -> "Snapshot":
+        """The cluster as it would be if bound ``pods`` weren't there. Host ports stay taken, for a node may share one."""
+        used = self.used.copy()
+        rows = {node.name: row for row, node in enumerate(self.nodes)}
+        columns = {resource: column for column, resource in enumerate(self.resources)}
+        for pod in pods:
+            for resource, amount in pod.spec.requests if pod.node_name in rows else ():
+                if resource in columns:
+                    used[rows[pod.node_name], columns[resource]] -= amount
+        used.setflags(write=False)
+        return replace(self, used=used)
 
     def row_of(self, node_name: str) -> int | None:
         """The row of a node, ``None`` when it isn't there."""

@@ -6,8 +6,11 @@ from enum import StrEnum
 from typing import Any
 
 from allaboard.model.gang import Gang
+from allaboard.model.pod import parse_time
 
 Condition = dict[str, Any]
+
+_INITIALLY = "PodGroupInitiallyScheduled"
 
 
 class Verdict(StrEnum):
@@ -56,6 +59,15 @@ def pod_group_status(gang: Gang, phase: str, opinion: Opinion, current: Mapping[
     return status
 
 
+def scheduled_since(status: Mapping[str, Any]) -> float | None:
+    """When the gang was first whole, by its PodGroup's status: seconds since the epoch, ``None`` when that doesn't say."""
+    conditions = status.get("conditions")
+    for condition in conditions if isinstance(conditions, Sequence) else ():
+        if isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == (_INITIALLY, "True"):
+            return parse_time(str(condition.get("lastTransitionTime") or ""))
+    return None
+
+
 def pod_unscheduled(message: str, now: str, reason: str = "Unschedulable") -> Condition:
     """The condition that autoscalers react to."""
     return {"type": "PodScheduled", "status": "False", "reason": reason, "message": message, "lastTransitionTime": now}
@@ -64,11 +76,11 @@ def pod_unscheduled(message: str, now: str, reason: str = "Unschedulable") -> Co
 def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
     """``PodGroupInitiallyScheduled`` stays True once it was, as upstream's does; the others say what is so now."""
     before = {str(condition.get("type")): condition for condition in current}
-    was_scheduled = before.get("PodGroupInitiallyScheduled", {}).get("status") == "True"
+    was_scheduled = before.get(_INITIALLY, {}).get("status") == "True"
     is_scheduled = was_scheduled or opinion.verdict is Verdict.SCHEDULED
     wanted: list[tuple[str, bool, str, str]] = [
         (
-            "PodGroupInitiallyScheduled",
+            _INITIALLY,
             is_scheduled,
             Verdict.SCHEDULED if is_scheduled else opinion.verdict,
             "all members that must start together have been bound" if is_scheduled else opinion.message,

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +23,7 @@ from allaboard.placement import NodeFilters, Plan, build_problem
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
-from allaboard.scheduling.opengangs import OpenGangs
+from allaboard.scheduling.opengangs import OpenGangs, was_cut_off
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of
 from allaboard.scheduling.transaction import DryRun, Refused, Transaction, begin
 from allaboard.scheduling.workers import Searcher, SearchError
@@ -93,10 +93,11 @@ class Scheduler:
     def order(self, key: GangKey) -> Order:
         """The place of a gang in the queue: those we left half bound come first."""
         gang = self.registry.gang(key)
-        return order_of(gang, is_first=key in self._open) if gang else (False, 0, 0.0, key)
+        return order_of(gang, is_first=key in self._open) if gang else (False, 0, False, 0.0, key)
 
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
+        self._recover()
         try:
             while True:
                 await self.queue.wait()
@@ -139,8 +140,12 @@ class Scheduler:
             return  # just bound; the watch is about to say so, and rings again
         attempt = _Attempt(gang, self.clock(), self.queue.changes)
         # 2. What we have left half bound, and could not finish, is undone before anything else.
+        self._open.observe(gang)
         if self._open.is_overdue(gang):
             self._beside(key, self._open.undo_overdue(gang))
+            return
+        if self._open.is_given_up(gang):
+            self._beside(key, self._open.give_up(gang))
             return
         # 3. May it be scheduled, and is there anything to do?
         if gang.hold and (gang.candidates or gang.is_open):
@@ -160,8 +165,10 @@ class Scheduler:
         except SearchError as error:
             self._fail(attempt, str(error))
             return
-        # 5. Nowhere: say why, and wait for what was lacking.
+        # 5. Nowhere: say why, and wait for what was lacking; half gangs whose time is over make way.
         if not plan.feasible:
+            if gang.missing:
+                await self._make_way(gang)
             self._refuse(attempt, plan)
             return
         # 6. Promise the seats, unless the world has moved on meanwhile.
@@ -198,11 +205,38 @@ class Scheduler:
         avoided = self.view.avoided(pod)
         return replace(resolved, spec=replace(resolved.spec, avoided=avoided)) if avoided else resolved
 
-    async def _search(self, gang: Gang) -> Plan:
-        """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one."""
-        problem = build_problem(
-            gang.candidates, max(1, gang.missing), self.view.snapshot(), objective=gang.objective, filters=self._filters
-        )
+    def _recover(self) -> None:
+        """Take up what a scheduler before us left half done, before anything else is planned. The pods are the journal."""
+        for gang in list(self.registry.gangs()):
+            if was_cut_off(gang, self.registry.group(gang.key)):
+                logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.owed)
+                self._open.add(gang.key)
+                self.queue.mark(gang.key)
+
+    async def _make_way(self, gang: Gang) -> None:
+        """Release half gangs whose time is over, as few as it takes, if their seats are what ``gang`` needs."""
+        blocking = [other for other in self._open.blocking(gang, self.registry.gangs()) if other.key not in self._under_way]
+        for count in range(1, len(blocking) + 1):
+            if not (await self._search(gang, without=blocking[:count])).feasible:
+                continue
+            needed = blocking[:count]
+            for other in blocking[: count - 1]:
+                rest = [each for each in needed if each is not other]
+                if (await self._search(gang, without=rest)).feasible:
+                    needed = rest
+            for other in needed:
+                self._beside(other.key, self._open.yield_to(gang, other))
+            return
+
+    async def _search(self, gang: Gang, without: Sequence[Gang] = ()) -> Plan:
+        """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one.
+
+        ``without`` are gangs that are taken to be gone.
+        """
+        snapshot = self.view.snapshot()
+        if without:
+            snapshot = snapshot.without(pod for other in without for pod in other.bound)
+        problem = build_problem(gang.candidates, max(1, gang.missing), snapshot, objective=gang.objective, filters=self._filters)
         started = self.clock()
         seed = zlib.crc32(f"{gang.uid or gang.key}/{self.queue.attempts(gang.key)}".encode())
         plan = await self.searcher.search(problem, seed)
@@ -232,6 +266,10 @@ class Scheduler:
         self.announcer.bound(gang, outcome, plan.search, self.clock() - attempt.started)
         if outcome.missing:
             self.metrics.transactions.labels("open").inc()
+            if gang.is_open and gang.key not in self._open:
+                # It was half bound before, and not by us: it was whole once, and is healed however long that takes.
+                self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
+                return
             await self._open.finish_forward(gang, outcome, attempt.changes)
             return
         self.metrics.transactions.labels("whole").inc()
@@ -262,7 +300,7 @@ class Scheduler:
 
     def _await_members(self, gang: Gang) -> None:
         """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller."""
-        self._open.retry_when_overdue(gang.key)
+        self._look_again_in_time(gang)
         self.announcer.members_missing(gang, words.members_missing(gang))
 
     def _hold(self, attempt: _Attempt, hold: Hold) -> None:
@@ -273,7 +311,11 @@ class Scheduler:
             return
         self.announcer.held(attempt.gang, hold.reason, hold.message, hold.pod)
         self.queue.park(key, Lacks(), seen=attempt.changes)
-        self._open.retry_when_overdue(key)
+        self._look_again_in_time(attempt.gang)
+
+    def _look_again_in_time(self, gang: Gang) -> None:
+        if (when := self._open.next_look(gang)) is not None:
+            self.queue.retry(gang.key, when - self.clock())
 
     def _rest(self, gang: Gang) -> None:
         self._close(gang.key)
@@ -311,10 +353,14 @@ class Scheduler:
                 self.queue.mark(key)
 
     def _deadline(self, gang: Gang) -> float | None:
-        """When the gang's time-out is to be told, on our clock; ``None`` once it has been, or for a gang that is whole."""
-        if gang.is_whole or self.announcer.has_timed_out(gang):
+        """When the gang's time is over, or that of one that may make way for it, on our clock; ``None`` without such a time."""
+        if gang.is_whole:
             return None
-        return self.clock() + self.announcer.seconds_left(gang)
+        next_look = self._open.next_look(gang)
+        if self.announcer.has_timed_out(gang):
+            return next_look
+        timeout = self.clock() + self.announcer.seconds_left(gang)
+        return timeout if next_look is None else min(timeout, next_look)
 
     def _close(self, key: GangKey) -> None:
         """The gang is whole or absent: what it took to get there is forgotten."""

@@ -1,19 +1,23 @@
-"""Gangs that a transaction of ours left half bound: finished forward while there is hope, undone when there is none.
+"""Gangs that are half bound: finished forward while there is hope, undone when there is none, healed when they were whole before.
 
-Only gangs that *we* opened are ever undone. One that was whole and has lost a member since is healed, however long that takes.
+Only gangs that a transaction of ours left half bound are undone, and by whom that was doesn't matter: the pods say so. One that was
+whole and has lost a member since is healed, however long that takes, unless it has asked for less.
 """
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from allaboard.cluster.bind import Binder
-from allaboard.model.gang import Gang, GangKey
+from allaboard.gangs.podgroup import PodGroup
+from allaboard.model.gang import Gang, GangKey, OnMemberLost
 from allaboard.model.pod import Pod
+from allaboard.report.conditions import scheduled_since
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
-from allaboard.scheduling.queue import ANYTHING, GangQueue
-from allaboard.scheduling.transaction import Committed, undo
+from allaboard.scheduling.queue import ANYTHING, GangQueue, order_of
+from allaboard.scheduling.transaction import Committed, is_releasable, undo
 
 FORWARD_SECONDS = 5.0
 """How long the missing members may take to be bound around the bound ones."""
@@ -32,6 +36,7 @@ class OpenGangs:
     clock: Callable[[], float] = time.monotonic
     _deadlines: dict[GangKey, float] = field(default_factory=dict)
     _kept_open: set[GangKey] = field(default_factory=set)
+    _expires: dict[GangKey, float] = field(default_factory=dict)
     _undone: set[GangKey] = field(default_factory=set)
 
     def __contains__(self, key: GangKey) -> bool:
@@ -50,6 +55,14 @@ class OpenGangs:
         """The gang is whole or absent."""
         self._deadlines.pop(key, None)
         self._kept_open.discard(key)
+        self._expires.pop(key, None)
+
+    def observe(self, gang: Gang) -> None:
+        """Note since when a gang is half bound: its time-out runs from then."""
+        if gang.is_open and gang.owed:
+            self._expires.setdefault(gang.key, self.clock() + gang.timeout_seconds)
+        else:
+            self._expires.pop(gang.key, None)
 
     def forget(self, key: GangKey) -> None:
         """The gang is gone."""
@@ -66,10 +79,34 @@ class OpenGangs:
             return False
         return self.clock() >= deadline
 
-    def retry_when_overdue(self, key: GangKey) -> None:
-        """Have a gang that can't be finished now looked at when its time is over."""
-        if key in self._deadlines:
-            self.queue.retry(key, max(0.0, self._deadlines[key] - self.clock()))
+    def is_given_up(self, gang: Gang) -> bool:
+        """Whether the gang has lost members, could not be healed in its time, and wants to be released then."""
+        return gang.on_member_lost is OnMemberLost.RELEASE and gang.key not in self._deadlines and self._has_timed_out(gang)
+
+    def blocking(self, gang: Gang, others: Iterable[Gang]) -> list[Gang]:
+        """Of ``others``, the half gangs that must yield to ``gang`` if it needs their seats, those that yield first first.
+
+        They have never been whole and their time-out has passed: half a gang that blocks others is the deadlock that gang scheduling is
+        there to prevent. Of two half gangs the later in the queue yields; to one that is absent those of no higher priority do.
+        """
+        found = [
+            other
+            for other in others
+            if other.key in self._kept_open
+            and other.key != gang.key
+            and self._has_timed_out(other)
+            and all(is_releasable(pod) for pod in other.bound)
+            and (order_of(gang) < order_of(other) if gang.bound else other.priority <= gang.priority)
+        ]
+        return sorted(found, key=order_of, reverse=True)
+
+    def next_look(self, gang: Gang) -> float | None:
+        """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for."""
+        times = [self._deadlines.get(gang.key), *(self._expires.get(key) for key in {gang.key, *self._kept_open})]
+        return min((when for when in times if when is not None and when > self.clock()), default=None)
+
+    def _has_timed_out(self, gang: Gang) -> bool:
+        return self._expires.get(gang.key, math.inf) <= self.clock()
 
     async def finish_forward(self, gang: Gang, outcome: Committed, changes: int) -> None:
         """Have the missing placed around the bound, before anybody else; undo at once when a member was refused for good."""
@@ -88,14 +125,24 @@ class OpenGangs:
         text = f"{gang.missing} missing members could not be bound within {FORWARD_SECONDS:g} s"
         await self.undo(gang, gang.bound, text)
 
-    async def undo(self, gang: Gang, pods: Sequence[Pod], message: str) -> None:
+    async def give_up(self, gang: Gang) -> None:
+        """Release all members of a gang that has lost some and wants that."""
+        text = f"{gang.missing} lost members could not be replaced within {gang.timeout_seconds} s"
+        await self.undo(gang, gang.bound, text, even_running=True)
+
+    async def yield_to(self, other: Gang, gang: Gang) -> None:
+        """Release all members of the half ``gang``, whose seats ``other`` needs."""
+        text = f"not whole within {gang.timeout_seconds} s, and podgroup {other.key} needs the seats of its {len(gang.bound)} bound members"
+        await self.undo(gang, gang.bound, text, even_running=True)
+
+    async def undo(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False) -> None:
         """Release the bound ``pods`` that may be released. What the API server doesn't let us release is tried again."""
-        undone = await undo(pods, self.binder)
+        undone = await undo(pods, self.binder, even_running=even_running)
         if undone.released:
             self._undone.add(gang.key)
             self.metrics.transactions.labels("undone").inc()
             self.announcer.undone(gang, undone.released, message)
-        if undone.is_unfinished:
+        if undone.is_unfinished and not even_running:
             self._deadlines[gang.key] = self.clock()
             self.queue.retry(gang.key, _RETRY_SECONDS)
             return
@@ -103,3 +150,18 @@ class OpenGangs:
         if len(undone.released) < len(pods):
             self._kept_open.add(gang.key)
         self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
+
+
+def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
+    """Whether a transaction of ours was left half done, by whoever was the scheduler then: nothing but the pods is needed to tell.
+
+    Members that were there when the last one was bound, and are owed a seat still, were not replaced since: the gang has never been
+    whole. Only its PodGroup may say otherwise. When it can't be told, the gang was whole.
+    """
+    if not (gang.is_open and gang.owed):
+        return False
+    last = max(pod.bound_at for pod in gang.bound)
+    there = sum(1 for pod in gang.alive if pod.created <= last)
+    whole_since = scheduled_since(group.status or {}) if group else None
+    is_of_that_time = whole_since is not None and min(pod.created for pod in gang.bound) <= whole_since
+    return there >= gang.owed + len(gang.bound) and not is_of_that_time

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from allaboard.model.gang import Gang, GangKey
+from allaboard.model.gang import Gang, GangKey, OnMemberLost
 from allaboard.model.pod import Pod
 from allaboard.placement import Explanation
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 
-Order = tuple[bool, int, float, GangKey]
+Order = tuple[bool, int, bool, float, GangKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,12 @@ ANYTHING = Lacks(anything=True)
 
 
 def order_of(gang: Gang, *, is_first: bool = False) -> Order:
-    """Queue order: priority, age and name. ``is_first`` is for gangs that a transaction of ours left half bound.
+    """Queue order: priority, then those that have lost a member, then age and name. ``is_first`` is for gangs that we left half bound.
 
-    Being half bound alone is no ticket to the front: a tenant could raise the minimum of a bound gang to pass a higher priority.
+    Being half bound alone is no ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp.
     """
-    return (not is_first, -gang.priority, gang.created, gang.key)
+    heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE
+    return (not is_first, -gang.priority, not heals, gang.created, gang.key)
 
 
 class GangQueue:
@@ -192,7 +193,7 @@ class GangQueue:
     def _make_due(self, key: GangKey) -> None:
         self._timer_of.pop(key, None)
         self._is_pausing.discard(key)
-        heapq.heappush(self._due, (self._order(key) if self._exists(key) else (False, 0, 0.0, key), key))
+        heapq.heappush(self._due, (self._order(key) if self._exists(key) else (False, 0, False, 0.0, key), key))
         self._is_due.add(key)
         self._changed.set()
 

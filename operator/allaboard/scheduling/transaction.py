@@ -161,15 +161,16 @@ class Undone:
     is_unfinished: bool = False
 
 
-async def undo(pods: Sequence[Pod], binder: Binder) -> Undone:
-    """Release the bound ``pods`` of an open gang that have not started.
+async def undo(pods: Sequence[Pod], binder: Binder, *, even_running: bool = False) -> Undone:
+    """Release the bound ``pods`` of an open gang that have not started; ``even_running`` evicts those that have.
 
-    Nobody is released once any of them runs: the gang would stay open all the same, with less.
+    Otherwise nobody is released once any of them runs: the gang would stay open all the same, with less.
     """
-    if any(pod.phase == "Running" for pod in pods):
+    if not even_running and any(pod.phase == "Running" for pod in pods):
         return Undone()
     releasable = [pod for pod in pods if is_releasable(pod)]
-    outcomes = await asyncio.gather(*(binder.release(pod) for pod in releasable), return_exceptions=True)
+    releases = (binder.evict(pod) if even_running else binder.release(pod) for pod in releasable)
+    outcomes = await asyncio.gather(*releases, return_exceptions=True)
     return Undone(
         released=tuple(pod for pod, outcome in zip(releasable, outcomes, strict=True) if outcome is True),
         is_unfinished=any(isinstance(outcome, Exception) for outcome in outcomes),
