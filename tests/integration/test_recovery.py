@@ -1,0 +1,193 @@
+"""What one scheduler leaves half done the next one ends: the pods are the journal."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allaboard.app import App
+from allaboard.cluster.bind import Binder
+from allaboard.cluster.client import ApiServer
+from allaboard.model.pod import pod_from
+from allaboard.sandbox import Fault
+from allaboard.scheduling import opengangs
+from tests.cluster import Cluster, Home
+
+from .conftest import StartApp, gang_pod
+from .test_all_or_none import bound, message, replica_set, warnings
+from .test_healing import conditions, pod_group
+
+STAMP = "0123456789ab"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds that a user has, tests haven't."""
+    monkeypatch.setattr(opengangs, "FORWARD_SECONDS", 0.3)
+    monkeypatch.setattr(opengangs, "_RETRY_SECONDS", 0.05)
+
+
+@pytest.fixture
+async def slow_cluster(home: Home) -> AsyncIterator[Cluster]:
+    """A cluster whose pods take their time to start, so that what is bound can be released."""
+    async with home.open(startup_delay=3600) as opened:
+        yield opened
+
+
+async def crash(app: App) -> None:
+    """End a scheduler as a kill does: nothing is finished, and nobody is told."""
+    tasks = [*(app._scheduler._under_way.values() if app._scheduler else ()), *app._tasks]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    app._tasks.clear()
+    app._deciding = None
+
+
+async def bind(cluster: Cluster, name: str, node: str, minimum: int) -> None:
+    """Bind a pod as a scheduler did that is no more."""
+    async with ApiServer.connect() as server:
+        reply = await Binder(server).bind(pod_from(cluster.get("pods", name) or {}), node, f"{STAMP}/{minimum}")
+    assert reply.is_bound, reply.message
+
+
+def taker(node: str, cpu: str) -> dict[str, Any]:
+    return gang_pod("taker", "other", 1, requests={"cpu": cpu}, schedulerName="someone", nodeName=node)
+
+
+async def cut_off(cluster: Cluster, start_app: StartApp) -> None:
+    """A scheduler that ends when two of three are bound."""
+    app = await start_app()
+    cluster.add_node("node-1", cpu="3")
+    cluster.faults.add(Fault("bind", "pods", nth=3, status=0, delay=3600))
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s)) == 2)
+    await crash(app)
+    cluster.faults.clear()
+
+
+async def test_a_gang_cut_off_half_way_is_completed_by_the_next_scheduler(cluster: Cluster, start_app: StartApp) -> None:
+    await cut_off(cluster, start_app)
+    first = set(bound(cluster))
+    await start_app()
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
+    assert first < set(bound(cluster))
+
+
+class TestOnAClusterWhosePodsStartSlowly:
+    @pytest.fixture
+    def cluster(self, slow_cluster: Cluster) -> Cluster:
+        return slow_cluster
+
+    async def test_a_gang_cut_off_half_way_whose_seats_are_gone_is_undone_by_the_next_scheduler(
+        self, cluster: Cluster, start_app: StartApp
+    ) -> None:
+        await cut_off(cluster, start_app)
+        cluster.create(taker("node-1", "1"))
+        await start_app()
+        await cluster.wait_for(lambda s: not bound(s, "gang"))
+        await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")))
+        cluster.delete("pods", "taker")
+        await cluster.wait_for(lambda s: len(bound(s, "gang")) == 3)
+
+    async def test_a_gang_that_was_whole_and_lost_a_member_before_the_restart_is_healed_not_undone(
+        self, cluster: Cluster, start_app: StartApp
+    ) -> None:
+        app = await start_app()
+        cluster.add_node("node-1", cpu="3")
+        cluster.create(replica_set())
+        await cluster.wait_for(lambda s: "3 members bound" in message(s))
+        await app.stop()
+        cluster.delete("pods", bound(cluster)[0], grace=0)
+        kept = set(bound(cluster))
+        cluster.create(taker("node-1", "1"))
+        await start_app(schedule_timeout_seconds=1)
+        await cluster.wait_for(lambda s: conditions(s).get("PartiallyBound") == "True" and conditions(s).get("Timeout") == "True")
+        assert kept <= set(bound(cluster))
+        cluster.delete("pods", "taker")
+        await cluster.wait_for(lambda s: len(bound(s, "gang")) == 3 and conditions(s).get("PartiallyBound") == "False")
+        assert kept < set(bound(cluster))
+
+
+async def test_a_pod_group_that_goes_half_way_through_a_commit_leaves_its_gang_to_be_completed(
+    cluster: Cluster, start_app: StartApp
+) -> None:
+    app = await start_app(bind_attempts=1)
+    cluster.add_node("node-1")
+    cluster.create(pod_group("gang", 3))
+    app.observe_pod_group("ADDED", cluster.get("podgroups", "gang") or {})
+    cluster.faults.add(Fault("bind", "pods", name="c", times=4, status=503))
+    for name in "abc":
+        pod = gang_pod(name)
+        pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "gang"}
+        cluster.create(pod)
+    await cluster.wait_for(lambda s: bound(s) == ["a", "b"])
+    app.observe_pod_group("DELETED", cluster.get("podgroups", "gang") or {})
+    cluster.delete("podgroups", "gang")
+    await cluster.wait_for(lambda s: bound(s) == ["a", "b", "c"])
+
+
+async def test_of_two_half_gangs_that_need_each_others_seats_the_younger_yields(
+    cluster: Cluster, start_app: StartApp, kubeconfig: Path
+) -> None:
+    cluster.add_node("node-1", cpu="2")
+    for gang in ("older", "younger"):
+        for number in range(2):
+            pod = gang_pod(f"{gang}-{number}", gang, 2, annotations={"allaboard.dev/recreate": "true"})
+            cluster.create(pod)
+    for gang in ("older", "younger"):
+        await bind(cluster, f"{gang}-0", "node-1", 2)
+    await start_app(schedule_timeout_seconds=1)
+    await cluster.wait_for(lambda s: conditions(s, "older").get("PartiallyBound") == "True", message="the older says that it is open")
+    await cluster.wait_for(lambda s: bound(s, "older") == ["older-0", "older-1"], timeout=15, message="the older is whole")
+    assert not bound(cluster, "younger")
+    assert any("needs the seats" in text for text in warnings(cluster, "GangUndone"))
+
+
+async def test_half_gangs_of_bare_pods_are_never_released_for_another(cluster: Cluster, start_app: StartApp, kubeconfig: Path) -> None:
+    cluster.add_node("node-1", cpu="2")
+    for gang in ("older", "younger"):
+        for number in range(2):
+            cluster.create(gang_pod(f"{gang}-{number}", gang, 2))
+    for gang in ("older", "younger"):
+        await bind(cluster, f"{gang}-0", "node-1", 2)
+    await start_app(schedule_timeout_seconds=1)
+    for gang in ("older", "younger"):
+        await cluster.wait_for(lambda s, gang=gang: conditions(s, gang).get("Timeout") == "True")  # type: ignore[misc]
+        assert conditions(cluster, gang)["PartiallyBound"] == "True"
+    assert bound(cluster) == ["older-0", "younger-0"]
+
+
+@pytest.mark.parametrize("policy", ["heal", "release"])
+async def test_a_running_gang_that_loses_a_member_for_good_is_released_only_if_it_says_so(
+    policy: str, cluster: Cluster, start_app: StartApp
+) -> None:
+    await start_app(schedule_timeout_seconds=1)
+    cluster.add_node("node-1", cpu="3")
+    workload = replica_set()
+    workload["spec"]["template"]["metadata"]["annotations"] = {"allaboard.dev/on-member-lost": policy}
+    cluster.create(workload)
+    await cluster.wait_for(lambda s: [pod["status"]["phase"] for pod in s.list("pods")] == ["Running"] * 3)
+    cluster.add_node("node-2", cpu="3")
+    cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
+    cluster.patch("nodes", "node-2", {"spec": {"unschedulable": True}})
+    cluster.delete("pods", bound(cluster)[0], grace=0)
+    await cluster.wait_for(lambda s: conditions(s).get("Timeout") == "True")
+    if policy == "heal":
+        assert len(bound(cluster)) == 2
+    else:
+        await cluster.wait_for(lambda s: not bound(s), message="the others are released")
+    cluster.patch("nodes", "node-2", {"spec": {"unschedulable": False}})
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
+
+
+@pytest.mark.parametrize("stamp", ["", "/", "x", "0/0", "abc/-1", "abc/99999999999999999999", "zzz/3", "abc/3/3", "abc/٣", "abc/3\n"])
+async def test_a_forged_stamp_costs_nobody_a_seat(stamp: str, cluster: Cluster, start_app: StartApp, kubeconfig: Path) -> None:
+    cluster.add_node("node-1", cpu="3")
+    for name in "ab":
+        cluster.create(gang_pod(name, minimum=2, annotations={"allaboard.dev/transaction": stamp}))
+    await start_app()
+    await cluster.wait_for(lambda s: bound(s) == ["a", "b"])
+    assert not warnings(cluster, "GangUndone")
