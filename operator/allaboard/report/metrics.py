@@ -1,10 +1,11 @@
 """Prometheus metrics: kube-scheduler's suffixes and label values under our own prefix. No names of pods or gangs in labels."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from wsgiref.simple_server import WSGIServer
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _SECONDS = tuple(0.001 * 2**power for power in range(16))
 
@@ -64,21 +65,33 @@ class Metrics:
             gauge.labels(value).set_function(read)
 
 
-@contextmanager
-def serve(metrics: Metrics, port: int) -> Iterator[None]:
-    """Serve ``/metrics`` on ``port`` while the context lasts; 0 serves nothing. Raises ``OSError`` when the port is taken."""
+@asynccontextmanager
+async def serve(metrics: Metrics, port: int, is_ready: Callable[[], bool]) -> AsyncIterator[None]:
+    """Serve ``/metrics``, and ``/readyz`` (200 or 503), on ``port`` while the context lasts; 0 serves nothing.
+
+    Served by the event loop itself: a loop that is stuck is not ready. Raises ``OSError`` when the port is taken.
+    """
     if not port:
         yield
         return
-    server: WSGIServer
+
+    async def scrape(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def readiness(_: web.Request) -> web.Response:
+        return web.Response(text="ready\n") if is_ready() else web.Response(status=503, text="not ready: /healthz says why\n")
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", scrape), web.get("/readyz", readiness)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
     try:
-        server, thread = start_http_server(port, registry=metrics.registry)
-    except OSError as error:
-        text = f"metrics can't be served on port {port}: {error.strerror}; choose another with ALLABOARD_METRICS_PORT, or 0 for none"
-        raise OSError(error.errno, text) from error
-    try:
+        try:
+            await web.TCPSite(runner, port=port).start()
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            text = f"metrics can't be served on port {port}: {reason}; choose another with ALLABOARD_METRICS_PORT, or 0 for none"
+            raise OSError(error.errno, text) from error
         yield
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        await runner.cleanup()
