@@ -292,14 +292,18 @@ class PodStore:
 
 
 class NodeStore:
-    """The nodes of a view as a reflector's store."""
+    """The nodes of a view as a reflector's store: those that have all labels of ``selector``, and no others."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, selector: Mapping[str, str] | None = None) -> None:
         self._view = view
+        self._selector = (selector or {}).items()
 
     def upsert(self, key: str, record: Node) -> None:
-        """Take a node."""
-        self._view.upsert_node(record)
+        """Take a node; one that has lost a label is forgotten."""
+        if self._selector <= record.labels.items():
+            self._view.upsert_node(record)
+        else:
+            self._view.remove_node(record.name)
 
     def remove(self, key: str) -> None:
         """Forget a node."""

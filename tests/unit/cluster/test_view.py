@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allaboard.cluster.view import ClusterView
+from allaboard.cluster.view import ClusterView, NodeStore
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -199,3 +199,26 @@ def test_rows_of_nodes_that_are_gone_are_used_again() -> None:
         view.remove_pod("default/a")
         view.remove_node(f"n{generation}")
     assert len(view._usage._used) <= 16
+
+
+def test_a_snapshot_without_some_pods_is_what_the_view_would_give_without_them() -> None:
+    view, other = ClusterView(), ClusterView()
+    pods = [a_pod(name, node=node, spec=spec) for name, node, spec in zip("abc", ("n1", "n1", "gone"), SPECS[:2] * 2, strict=False)]
+    for each in (view, other):
+        each.upsert_node(a_node("n1"))
+    for pod in pods:
+        view.upsert_pod(pod)
+    other.upsert_pod(pods[1])
+    assert (view.snapshot().without([pods[0], pods[2]]).used == other.snapshot().used).all()
+    assert used(view, "n1", "cpu") == 1000, "the view itself is as it was"
+
+
+def test_a_part_of_the_cluster_is_the_nodes_with_its_labels_as_long_as_they_have_them() -> None:
+    view = ClusterView()
+    store = NodeStore(view, {"pool": "train"})
+    for name, labels in (("ours", {"pool": "train", "zone": "a"}), ("theirs", {"pool": "web"}), ("nobody's", {})):
+        store.upsert(name, replace(a_node(name), labels=labels))
+    assert [node.name for node in view.snapshot().nodes] == ["ours"]
+    store.upsert("theirs", replace(a_node("theirs"), labels={"pool": "train"}))
+    store.upsert("ours", replace(a_node("ours"), labels={"pool": "web"}))
+    assert [node.name for node in view.snapshot().nodes] == ["theirs"]
