@@ -4,7 +4,7 @@ Where it differs from a real cluster, the sandbox is wrong: the integration test
 """
 
 from allaboard.sandbox.errors import ApiError
-from allaboard.sandbox.faults import Fault
+from allaboard.sandbox.faults import Fault, Hold
 from allaboard.sandbox.sandbox import NodeShape, Sandbox, node_object
 
-__all__ = ["ApiError", "Fault", "NodeShape", "Sandbox", "node_object"]
+__all__ = ["ApiError", "Fault", "Hold", "NodeShape", "Sandbox", "node_object"]

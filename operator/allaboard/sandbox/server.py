@@ -49,9 +49,13 @@ def struck(faults: Faults, place: Place, request: web.Request, body: Any) -> Fau
 async def fail(fault: Fault, request: web.Request, carry_out: Callable[[], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
     """Let a fault have its way with a request, which ``carry_out`` would answer. Raises the ``ApiError`` that is to be the answer."""
     await asyncio.sleep(fault.delay)
-    if fault.after or not (fault.status or fault.drop):
+    if fault.hold and not fault.after:
+        await fault.hold.wait()
+    if fault.after or not fault.fails:
         response = await carry_out()
-        if not (fault.status or fault.drop):
+        if fault.hold and fault.after:
+            await fault.hold.wait()
+        if not fault.fails:
             return response
     if fault.drop:
         if request.transport is not None:
