@@ -57,6 +57,27 @@ def taker(node: str, cpu: str) -> dict[str, Any]:
     return gang_pod("taker", "other", 1, requests={"cpu": cpu}, schedulerName="someone", nodeName=node)
 
 
+def job(forgives: bool) -> dict[str, Any]:
+    """A batch Job of three pods, which counts an evicted one as failed unless it ``forgives`` that."""
+    template = gang_pod("x", "gang", 3)
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "gang", "namespace": "default"},
+        "spec": {
+            "parallelism": 3,
+            "completions": 3,
+            "backoffLimit": 0,
+            **({"podFailurePolicy": {"rules": [rule]}} if forgives else {}),
+            "template": {
+                "metadata": {"labels": template["metadata"]["labels"]},
+                "spec": {**template["spec"], "restartPolicy": "Never"},
+            },
+        },
+    }
+
+
 async def cut_off(cluster: Cluster, start_app: StartApp) -> None:
     """A scheduler that ends when two of three are bound."""
     app = await start_app()
@@ -109,6 +130,23 @@ class TestOnAClusterWhosePodsStartSlowly:
         cluster.delete("pods", "taker")
         await cluster.wait_for(lambda s: len(bound(s, "gang")) == 3 and conditions(s).get("PartiallyBound") == "False")
         assert kept < set(bound(cluster))
+
+    @pytest.mark.parametrize("forgives", [True, False], ids=["policy", "no policy"])
+    async def test_a_job_that_can_t_be_finished_is_undone_only_if_that_costs_it_nothing(
+        self, forgives: bool, cluster: Cluster, start_app: StartApp
+    ) -> None:
+        cluster.add_node("node-1")
+        cluster.faults.add(Fault("bind", "pods", nth=3, times=10_000, status=403, message="no more"))
+        await start_app()
+        cluster.create(job(forgives))
+        await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone" if forgives else "KeptOpen")))
+        if forgives:
+            await cluster.wait_for(lambda s: len(s.list("pods")) == 3 and not bound(s), message="the members are back, unbound")
+        else:
+            assert len(bound(cluster)) == 2
+            assert "podFailurePolicy" in warnings(cluster, "KeptOpen")[0]
+            await cluster.wait_for(lambda s: conditions(s).get("PartiallyBound") == "True")
+        assert not ((cluster.get("jobs", "gang") or {}).get("status") or {}).get("failed")
 
 
 async def test_a_pod_group_that_goes_half_way_through_a_commit_leaves_its_gang_to_be_completed(

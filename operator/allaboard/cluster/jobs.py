@@ -3,16 +3,8 @@
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, mapping
-from allaboard.model.pod import Owner, Pod
+from allaboard.model.pod import Pod
 from allaboard.model.requests import RawObject
-
-POLICY = 'spec.podFailurePolicy.rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget, status: "True"}]}]'
-"""What a Job needs so that its pods can be evicted at no cost."""
-
-
-def is_batch_job(owner: Owner | None) -> bool:
-    """Whether a controller is a Job of Kubernetes' own."""
-    return owner is not None and owner.kind == "Job" and owner.api_version.startswith("batch/")
 
 
 async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
@@ -25,6 +17,8 @@ async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
     except ApiError as error:
         if error.status == 404:
             return True  # nobody is left to count
+        if error.status == 403:
+            return False
         raise
     return job["metadata"].get("uid") == pod.owner.uid and policy_ignores_disruption(job)
 

@@ -29,6 +29,11 @@ class Owner:
     name: str
     uid: str
 
+    @property
+    def is_batch_job(self) -> bool:
+        """Whether it is a Job of Kubernetes' own, which counts every lost pod as a failure."""
+        return self.kind == "Job" and self.api_version.startswith("batch/")
+
 
 @dataclass(frozen=True, slots=True)
 class Pod:

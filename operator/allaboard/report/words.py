@@ -3,13 +3,15 @@
 Formats: kube-scheduler framework/types.go (FitError), 1.37. A gang's own sentence comes first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from allaboard.model.gang import Gang
+from allaboard.model.pod import Pod
 from allaboard.model.quantities import format_amount
 from allaboard.placement import Explanation, Plan, RoleExplanation
 
 NO_NODES = "no nodes available to schedule pods"
+_JOB_POLICY = "a podFailurePolicy rule with action Ignore on the condition DisruptionTarget"
 _EVENT_NOTE_LIMIT = 1024  # bytes; the API server refuses longer notes
 
 
@@ -53,6 +55,26 @@ def members_missing(gang: Gang) -> str:
     gated = sum(1 for pod in gang.members if pod.is_gated and not pod.is_terminating)
     tail = f", {gated} of them gated" if gated else ""
     return f"podgroup {gang.key}: waiting for members: {there} of {gang.min_member} exist{tail}"
+
+
+def kept_open(gang: Gang, bound: Sequence[Pod], message: str) -> str:
+    """Why a gang that is half bound keeps its seats, what it lacks, and what its owner could say so that they may be released."""
+    running = [pod.name for pod in bound if pod.phase == "Running"]
+    bare = [pod.name for pod in bound if pod.owner is None and pod.option("recreate") != "true"]
+    jobs = {pod.owner.name for pod in bound if pod.owner is not None and pod.owner.is_batch_job}
+    reasons = []
+    if running:
+        reasons.append(f"{_some(running)} already running")
+    if bare:
+        reasons.append(f'{_some(bare)} would be gone for good (annotate allaboard.dev/recreate: "true" where something recreates them)')
+    if jobs:
+        reasons.append(f"job {', '.join(sorted(jobs))} counts a lost pod as a failure (unless it has {_JOB_POLICY})")
+    why = "; ".join(reasons) or "members could not be released"
+    return f"kept open with {len(bound)} of {gang.quorum} members bound: {why}; {message}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
 
 
 def event_note(text: str) -> str:

@@ -130,6 +130,12 @@ class Announcer:
         self._say(gang, Verdict.UNSCHEDULABLE, text)
         self._log(gang, "undone", None, 0.0, text)
 
+    def kept_open(self, gang: Gang, message: str) -> None:
+        """Bound members of a half gang stay bound, since releasing them would cost more than their seats."""
+        if (about := self._reference(gang)) is not None:
+            self._events.warning(about, "KeptOpen", "Binding", message)
+        self._say(gang, Verdict.PARTIAL, message)
+
     def unchanged(self, gang: Gang) -> None:
         """Nothing to decide; the PodGroup's counts, or what was last said, may not be so any more."""
         before = self._keeper.opinion(gang.key)

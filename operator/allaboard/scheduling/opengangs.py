@@ -13,6 +13,7 @@ from allaboard.cluster.bind import Binder
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang, GangKey, OnMemberLost
 from allaboard.model.pod import Pod
+from allaboard.report import words
 from allaboard.report.conditions import scheduled_since
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
@@ -149,6 +150,7 @@ class OpenGangs:
         self._deadlines.pop(gang.key, None)
         if len(undone.released) < len(pods):
             self._kept_open.add(gang.key)
+            self.announcer.kept_open(gang, words.kept_open(gang, pods, message))
         self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
 
 

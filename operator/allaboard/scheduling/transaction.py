@@ -145,12 +145,9 @@ def begin(gang: Gang, assignments: Mapping[str, str], view: ClusterView, binder:
 def is_releasable(pod: Pod) -> bool:
     """Whether deleting ``pod`` gives its seat back without losing it: its controller makes it anew.
 
-    A batch Job counts a deleted pod as a failure, so its pods are kept; a bare pod would be gone, so it is kept unless its owner
-    has said that it is recreated.
+    A bare pod would be gone, so it is kept unless its owner has said that it is recreated. A batch Job is asked when it comes to it.
     """
-    if pod.option("recreate") == "true":
-        return True
-    return pod.owner is not None and not (pod.owner.kind == "Job" and pod.owner.api_version.startswith("batch/"))
+    return pod.owner is not None or pod.option("recreate") == "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +161,16 @@ class Undone:
 async def undo(pods: Sequence[Pod], binder: Binder, *, even_running: bool = False) -> Undone:
     """Release the bound ``pods`` of an open gang that have not started; ``even_running`` evicts those that have.
 
-    Otherwise nobody is released once any of them runs: the gang would stay open all the same, with less.
+    Otherwise nobody is released once any of them runs: the gang would stay open all the same, with less. Pods of a batch Job are
+    evicted in any case, if their Job doesn't count that as a failure; a deletion it always counts.
     """
     if not even_running and any(pod.phase == "Running" for pod in pods):
         return Undone()
     releasable = [pod for pod in pods if is_releasable(pod)]
-    releases = (binder.evict(pod) if even_running else binder.release(pod) for pod in releasable)
+    releases = (
+        binder.evict(pod) if even_running or (pod.owner is not None and pod.owner.is_batch_job) else binder.release(pod)
+        for pod in releasable
+    )
     outcomes = await asyncio.gather(*releases, return_exceptions=True)
     return Undone(
         released=tuple(pod for pod, outcome in zip(releasable, outcomes, strict=True) if outcome is True),

@@ -1,10 +1,12 @@
 """Sentences that people grep for."""
 
+from dataclasses import replace
+
 import pytest
 
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
-from allaboard.model.pod import Pod
+from allaboard.model.pod import Owner, Pod
 from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Shortage
 from allaboard.report import words
 
@@ -84,3 +86,21 @@ def test_a_note_is_cut_to_what_an_event_may_hold(text: str) -> None:
 
 def test_a_short_note_is_left_alone() -> None:
     assert words.event_note("short") == "short"
+
+
+@pytest.mark.parametrize(
+    ("pod", "advice"),
+    [
+        ({"phase": "Running", "owner": Owner("apps/v1", "ReplicaSet", "r", "u")}, "a already running"),
+        ({"owner": None}, 'a would be gone for good (annotate allaboard.dev/recreate: "true"'),
+        ({"owner": Owner("batch/v1", "Job", "train", "u")}, "job train counts a lost pod as a failure (unless it has a podFailurePolicy"),
+    ],
+)
+def test_a_gang_that_is_kept_open_says_why_and_what_would_help(pod: dict[str, object], advice: str) -> None:
+    spec = SchedulingSpec((("pods", 1),))
+    a = replace(Pod("default", "a", "uid-a", "1", 0.0, "allaboard", "node-1", "Pending", 0, spec), **pod)  # type: ignore[arg-type]
+    gang = Gang(GangKey("default", "train"), 3, (a,), 0, 0.0, Objective.BINPACK, 60)
+    text = words.kept_open(gang, [a], "0/1 nodes are available: 1 Insufficient cpu.")
+    assert text.startswith("kept open with 1 of 3 members bound: ")
+    assert advice in text
+    assert text.endswith("; 0/1 nodes are available: 1 Insufficient cpu.")
