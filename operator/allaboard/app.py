@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import socket
+import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -11,6 +12,8 @@ from typing import Any
 
 from allaboard.cluster.bind import Binder
 from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.epoch import Epoch
+from allaboard.cluster.lease import Lease, LeaseLostError, LeaseTimes, own_namespace
 from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
@@ -35,8 +38,9 @@ _LAST_WORDS_SECONDS = 2.0
 
 
 class App:
-    """One running scheduler. ``start`` returns at once; decisions begin when pods, nodes and PodGroups are known.
+    """One running scheduler. ``start`` returns at once; decisions begin when pods, nodes and PodGroups are known (``synced``).
 
+    With leader election they begin (``scheduling``) when this replica holds the lease as well; until then it writes nothing.
     A ``searcher`` that is given is used and left open; otherwise one is made by the settings.
     """
 
@@ -51,11 +55,14 @@ class App:
         self.queue = GangQueue(
             self._order, self.registry.knows, backoff_initial=settings.backoff_initial_seconds, backoff_max=settings.backoff_max_seconds
         )
+        self.synced = asyncio.Event()
         self.scheduling = asyncio.Event()
+        self.has_failed = False
         self._podgroups_listed = asyncio.Event()
         self._reflectors: dict[str, Reflector] = {}
         self._keeper: PodGroupKeeper | None = None
         self._scheduler: Scheduler | None = None
+        self._lease: Lease | None = None
         self._writer = Writer()
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
@@ -74,14 +81,16 @@ class App:
 
     async def _start(self, on_death: Callable[[], None]) -> None:
         settings = self.settings
-        self._stack.enter_context(serve(self.metrics, settings.metrics_port))
+        await self._stack.enter_async_context(serve(self.metrics, settings.metrics_port, lambda: self.is_ready))
         server = await self._stack.enter_async_context(ApiServer.connect(settings.request_timeout_seconds))
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
         writer = self._writer
         controller = settings.scheduler_names[0]
         events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
         self._keeper = keeper = PodGroupKeeper(server, self.registry, writer)
-        binder = Binder(server, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts)
+        self._lease = lease = _lease(server, settings) if settings.leader_elect else None
+        epoch = Epoch(server, lease, concurrency=settings.bind_concurrency)
+        binder = Binder(server, lease, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts)
         announcer = Announcer(server, events, keeper, writer, self.metrics)
         volumes = VolumeView()
         self._scheduler = scheduler = Scheduler(
@@ -91,6 +100,7 @@ class App:
             queue=self.queue,
             searcher=searcher,
             binder=binder,
+            epoch=epoch,
             announcer=announcer,
             metrics=self.metrics,
             dry_run=settings.dry_run,
@@ -99,7 +109,6 @@ class App:
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(scheduler.observe_pod, scheduler.observe_node)
         volumes.listen(scheduler.observe_volumes)
-        self.registry.listen(self.queue.mark)
         intern = Interner()
         self._reflectors = {
             "nodes": Reflector(server, "/api/v1/nodes", node_from, NodeStore(self.view)),
@@ -112,13 +121,16 @@ class App:
             self._spawn(f"reflect {name}", reflector.run(), on_death)
         self._spawn("write", writer.run(binder.lull), on_death)
         self._spawn("resync", self._resync(keeper), on_death)
-        self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher), on_death)
+        self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, epoch), on_death)
+        if lease is not None:
+            self._spawn("lead", self._lead(lease), on_death)
 
     async def stop(self) -> None:
-        """Stop deciding first, say what is left to say, then close connections and end the workers."""
+        """Stop deciding first, say what is left to say, let another lead, then close connections and end the workers."""
         if self._deciding is not None:
             self._deciding.cancel()
             await asyncio.gather(self._deciding, return_exceptions=True)
+        if self.leads:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_SECONDS):
                     await self._writer.drain()
@@ -126,6 +138,8 @@ class App:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        if self._lease is not None:
+            await self._lease.release()
         await self._stack.aclose()
 
     def observe_pod_group(self, event: str | None, raw: dict[str, Any]) -> None:
@@ -138,7 +152,9 @@ class App:
             self._keeper.observe(raw)
 
     def ring(self, raw: dict[str, Any]) -> None:
-        """Have the gang of a pod looked at; the facts come from the view."""
+        """Have the gang of a pod looked at; the facts come from the view. When decisions begin every gang is looked at anyway."""
+        if not self.scheduling.is_set():
+            return
         pod = self.view.pod(f"{raw['metadata'].get('namespace', 'default')}/{raw['metadata']['name']}")
         key = self.registry.key_of(pod) if pod else None
         if key is not None:
@@ -149,28 +165,56 @@ class App:
         silences = {name: round(reflector.silence_seconds, 1) for name, reflector in self._reflectors.items()}
         return {
             "ready": self.is_ready,
+            "leader": self.leads,
             "silenceSeconds": silences,
             "cache": dict(self.view.counts),
             "gangs": dict(self.queue.sizes()),
         }
 
     @property
-    def is_ready(self) -> bool:
-        """Whether everything has been listed, and every watch and every other part is alive."""
-        stale = self.settings.stale_seconds
-        is_alive = bool(self._tasks) and not any(task.done() for task in self._tasks)
-        return is_alive and self.scheduling.is_set() and all(reflector.silence_seconds < stale for reflector in self._reflectors.values())
+    def leads(self) -> bool:
+        """Whether this replica decides; without leader election it always does."""
+        return self.scheduling.is_set() and (self._lease is None or self._lease.is_held)
 
-    async def _schedule(self, scheduler: Scheduler, searcher: Searcher) -> None:
-        """Decide nothing before everything is known."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether everything has been listed, and every watch and every other part is alive; a follower that is warm is ready, too."""
+        is_alive = bool(self._tasks) and not any(task.done() for task in self._tasks)
+        return is_alive and self.synced.is_set() and self.is_fresh
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the API server has spoken of everything lately enough to decide by what it said."""
+        return all(reflector.silence_seconds < self.settings.stale_seconds for reflector in self._reflectors.values())
+
+    async def _schedule(self, scheduler: Scheduler, searcher: Searcher, epoch: Epoch) -> None:
+        """Decide nothing before everything is known, nor while another replica does."""
         await searcher.warm_up()
         for reflector in self._reflectors.values():
             await reflector.synced.wait()
         await self._podgroups_listed.wait()
         _spare_the_collector()
-        logger.info("synced: %(nodes)d nodes, %(pods)d pods; scheduling begins", self.view.counts)
+        logger.info("synced: %(nodes)d nodes, %(pods)d pods", self.view.counts)
+        self.synced.set()
+        if self._lease is not None:
+            await self._lease.acquired.wait()
+            await epoch.begin(self._lease.transitions)
+        for gang in self.registry.gangs():
+            self.queue.mark(gang.key)
+        self.registry.listen(self.queue.mark)
+        logger.info("scheduling begins")
         self.scheduling.set()
         await scheduler.run()
+
+    async def _lead(self, lease: Lease) -> None:
+        """Compete for the lease when everything is known. When it is lost nothing more is decided or written, whoever else hangs."""
+        await self.synced.wait()
+        try:
+            await lease.run()
+        finally:
+            for task in self._tasks:
+                if task is not asyncio.current_task():
+                    task.cancel()
 
     async def _resync(self, keeper: PodGroupKeeper) -> None:
         """PodGroups come from Kopf, which may lose a deletion; listing them now and then makes up for it."""
@@ -189,6 +233,7 @@ class App:
         gauges("cache_size", "Objects known.", "type", {name: partial(self._known, name) for name in counts})
         silences = {name: partial(_silence, reflector) for name, reflector in self._reflectors.items()}
         gauges("watch_silence_seconds", "Seconds since the API server last said anything.", "resource", silences)
+        self.metrics.gauge("leader", "Whether this replica decides.", lambda: float(self.leads))
         self.metrics.gauge("writes_waiting", "Events and statuses that are yet to be written.", lambda: writer.waiting)
         self.metrics.gauge("writes_dropped", "Events and statuses that were given up.", lambda: writer.dropped)
 
@@ -203,8 +248,15 @@ class App:
 
     def _spawn(self, name: str, work: Coroutine[None, None, None], on_death: Callable[[], None]) -> asyncio.Task[None]:
         def report_end(task: asyncio.Task[None]) -> None:
-            if not task.cancelled():
-                logger.critical("%s has ended: the operator can't go on", name, exc_info=task.exception())
+            if task.cancelled():
+                return
+            is_first, self.has_failed = not self.has_failed, True
+            error = task.exception()
+            if isinstance(error, LeaseLostError):
+                logger.critical("this replica no longer leads and ends: %s", error)
+            else:
+                logger.critical("%s has ended: the operator can't go on", name, exc_info=error)
+            if is_first:
                 on_death()
 
         task = asyncio.create_task(work, name=name)
@@ -216,6 +268,12 @@ class App:
 def _searcher(settings: Settings) -> Searcher:
     options = SearchSettings(**settings.search.model_dump())
     return Searcher(options, workers=settings.workers, timeout_seconds=settings.search_timeout_seconds)
+
+
+def _lease(server: ApiServer, settings: Settings) -> Lease:
+    times = LeaseTimes(settings.lease_duration_seconds, settings.lease_renew_deadline_seconds, settings.lease_retry_seconds)
+    namespace = settings.lease_namespace or own_namespace()
+    return Lease(server, namespace=namespace, name=settings.lease_name, identity=f"{socket.gethostname()}_{uuid.uuid4()}", times=times)
 
 
 def _spare_the_collector() -> None:

@@ -7,10 +7,10 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -20,8 +20,14 @@ CONFIG_VARIABLE = "ALLABOARD_CONFIG"
 
 _SERVICE_LINK = re.compile(r"ALLABOARD(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)")
 
+_OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+
 _Names = Annotated[tuple[str, ...], NoDecode]
 _Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+LONGEST_LEASE_SECONDS = 300
+"""A Lease object that says more is malformed."""
 
 
 class SettingsError(ValueError):
@@ -64,6 +70,14 @@ class Settings(BaseSettings):
     workers: int = Field(1, ge=1, le=64, description="Processes that search.")
     search_timeout_seconds: float = Field(60.0, gt=0, le=3600, description="A search that takes longer is killed; the gang is retried.")
     search: SearchOptions = SearchOptions()
+    leader_elect: bool = Field(False, description="Whether replicas elect one that decides; on in config/.")
+    lease_namespace: str = Field("", description="Namespace of the Lease of the election; none named means the operator's own.")
+    lease_name: str = Field("allaboard", pattern=_OBJECT_NAME, description="Name of the Lease.")
+    lease_duration_seconds: int = Field(
+        15, ge=1, le=LONGEST_LEASE_SECONDS, description="How long after its last renewal another replica may take the Lease."
+    )
+    lease_renew_deadline_seconds: float = Field(10.0, gt=0, description="How long without a renewal the leader goes on.")
+    lease_retry_seconds: float = Field(2.0, gt=0, description="Pause between renewals; a follower looks four times as often.")
     metrics_port: _Port = Field(8080, description="Port of /metrics; 0 means no metrics server.")
     health_port: _Port = Field(8081, description="Port of the liveness probe with `allaboard run`; 0 means none.")
     log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
@@ -74,6 +88,15 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(name.strip() for name in value.split(",") if name.strip())
         return value
+
+    @model_validator(mode="after")
+    def _keep_the_order_of_the_lease(self) -> Self:
+        if not self.lease_retry_seconds < self.lease_renew_deadline_seconds < self.lease_duration_seconds:
+            raise ValueError(
+                "lease_retry_seconds must be less than lease_renew_deadline_seconds, and that less than lease_duration_seconds, "
+                f"not {self.lease_retry_seconds:g}, {self.lease_renew_deadline_seconds:g} and {self.lease_duration_seconds}"
+            )
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -135,6 +158,8 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
 
 def _in_words(problem: ErrorDetails) -> str:
     option = ".".join(str(part) for part in problem["loc"])
+    if not option:  # about several options at once, which the message names
+        return problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         return f"{option}: no such option"
     return f"{option}: {problem['msg']}, not {problem['input']!r:.80}"

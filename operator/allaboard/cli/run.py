@@ -41,6 +41,8 @@ class _JsonLines(logging.Formatter):
     help="What placements aim at unless a gang says otherwise [binpack].",
 )
 @click.option("--workers", type=int, help="Processes that search [1].")
+@click.option("--leader-elect/--no-leader-elect", default=None, help="Let one of several replicas decide [no].")
+@click.option("--lease-namespace", help="Namespace of the replicas' Lease [the pod's own].")
 @click.option("--metrics-port", type=int, help="Port of /metrics; 0 for none [8080].")
 @click.option("--health-port", type=int, help="Port of /healthz; 0 for none [8081].")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How log lines look [text].")
@@ -80,14 +82,18 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
     if not verbose:
         logging.getLogger("kopf").setLevel(logging.WARNING)
         logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # the probes, every few seconds
+    memo = kopf.Memo()
     try:
         # `kopf run` takes uvloop by itself, `kopf.run` doesn't.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             kopf.run(
                 loop=runner.get_loop(),
+                memo=memo,
                 clusterwide=True,
                 standalone=True,
                 liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None,
             )
     except Exception as error:
         raise click.ClickException(str(error)) from error
+    if memo.app.has_failed:
+        sys.exit(1)  # the log says why; whoever runs us starts us again

@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.jobs import ignores_disruption
+from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.cluster.retry import Sleep, retried
 from allaboard.model.pod import STAMP, Pod, pod_from
 
@@ -31,6 +33,7 @@ class Result(StrEnum):
     GATED = "gated"
     REFUSED = "refused"  # admission or RBAC forbids it
     UNANSWERED = "unanswered"  # transient errors to the last try
+    DEPOSED = "deposed"  # another replica leads, or soon may: no request was sent, or none after one without an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,15 @@ class BindReply:
 
 
 class Binder:
-    """Binds and releases pods, ``concurrency`` at a time over all transactions."""
+    """Binds and releases pods, ``concurrency`` at a time over all transactions.
+
+    Each request that changes something goes through ``fence``, also when it is made again: what it says of the pod was read before.
+    """
 
     def __init__(
         self,
         server: ApiServer,
+        fence: Fence | None = None,
         *,
         concurrency: int = 64,
         attempts: int = 4,
@@ -59,6 +66,7 @@ class Binder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
+        self._fence = fence or Unfenced()
         self._turns = asyncio.Semaphore(concurrency)
         self._attempts = attempts
         self._sleep = sleep
@@ -96,13 +104,16 @@ class Binder:
                     if reply:
                         return reply
             return BindReply(Result.UNANSWERED, f"pod {pod.key} changes faster than it can be bound")
+        except LeaseLostError as error:
+            return BindReply(Result.DEPOSED, str(error))
         except ApiError as error:
             return BindReply(Result.UNANSWERED, str(error))
 
     async def release(self, pod: Pod) -> bool:
         """Delete a bound ``pod`` if it still isn't running; returns whether it is gone.
 
-        UID and resourceVersion are preconditions, so that a pod which has just started is spared. Raises ``ApiError``.
+        UID and resourceVersion are preconditions, so that a pod which has just started is spared. Raises ``ApiError``,
+        and ``LeaseLostError`` without leadership.
         """
         for _ in range(_STALE_TRIES):
             current = await self._retried(partial(self._current, pod))
@@ -114,7 +125,7 @@ class Binder:
             body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
             try:
                 async with self._turns:
-                    await self._retried(partial(self._server.delete, _path(pod), body))
+                    await self._retried(partial(self._change, partial(self._server.delete, _path(pod), body)))
                 return True
             except ApiError as error:
                 if error.status == 404:
@@ -126,8 +137,11 @@ class Binder:
     async def evict(self, pod: Pod) -> bool:
         """Delete a bound ``pod``, running or not, as its grace period and disruption budgets allow; returns whether it is going.
 
-        Raises ``ApiError``; a budget that forbids it is a 429.
+        A batch Job's pod stays if the Job would count it as failed.
+        Raises ``ApiError``, where a budget that forbids it is a 429, and ``LeaseLostError`` without leadership.
         """
+        if pod.owner is not None and pod.owner.is_batch_job and not await self._retried(partial(ignores_disruption, self._server, pod)):
+            return False
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -136,7 +150,7 @@ class Binder:
         }
         try:
             async with self._turns:
-                await self._retried(partial(self._server.post, f"{_path(pod)}/eviction", body))
+                await self._retried(partial(self._change, partial(self._server.post, f"{_path(pod)}/eviction", body)))
         except ApiError as error:
             if error.status not in (404, 409):  # gone, or replaced by one of its name
                 raise
@@ -156,7 +170,11 @@ class Binder:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
         }
         async with self._turns:
-            await self._server.post(f"{_path(pod)}/binding", binding, {"dryRun": "All"} if dry_run else None)
+            await self._change(partial(self._server.post, f"{_path(pod)}/binding", binding, {"dryRun": "All"} if dry_run else None))
+
+    async def _change(self, send: Callable[[], Awaitable[object]]) -> None:
+        async with fenced(self._fence):
+            await send()
 
     async def _look_again(self, pod: Pod, node_name: str, stamp: str, conflict: ApiError) -> tuple[BindReply | None, str]:
         """After a conflict: what the pod is now decides. Returns a final reply, or the version to try again with."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from allaboard.cluster.bind import Binder
+from allaboard.cluster.epoch import Epoch
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.gangs.registry import GangRegistry
@@ -31,6 +32,7 @@ from allaboard.scheduling.workers import Searcher, SearchError
 logger = logging.getLogger(__name__)
 
 _PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
+_SEALED_SECONDS = 1.0  # the watch tells of what was sealed long before
 _STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
 
 
@@ -53,6 +55,7 @@ class Scheduler:
     queue: GangQueue
     searcher: Searcher
     binder: Binder
+    epoch: Epoch
     announcer: Announcer
     metrics: Metrics
     dry_run: DryRun = "role"
@@ -136,8 +139,8 @@ class Scheduler:
         if gang is None:
             self._forget(key)
             return
-        if any(self.view.is_assumed(pod) for pod in gang.candidates):
-            return  # just bound; the watch is about to say so, and rings again
+        if self._awaits_news(gang):
+            return  # which ring again
         attempt = _Attempt(gang, self.clock(), self.queue.changes)
         # 2. What we have left half bound, and could not finish, is undone before anything else.
         self._open.observe(gang)
@@ -186,6 +189,20 @@ class Scheduler:
             return
         # 7. Bind all or none, beside the next search.
         self._beside(key, self._commit(attempt, plan, transaction))
+
+    def _awaits_news(self, gang: Gang) -> bool:
+        """Whether the watch is yet to tell of members that are bound just now, or must be sealed before anything is planned with them."""
+        if any(self.view.is_assumed(pod) for pod in gang.candidates):
+            return True
+        older = self.epoch.older(gang.candidates)
+        if older:
+            self._beside(gang.key, self._seal(gang.key, older))
+        return bool(older)
+
+    async def _seal(self, key: GangKey, older: Sequence[Pod]) -> None:
+        """Take members out of an earlier leader's reach; the watch tells of it, and rings again."""
+        await self.epoch.seal(older)
+        self.queue.retry(key, _SEALED_SECONDS)
 
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""

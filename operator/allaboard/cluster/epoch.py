@@ -1,0 +1,80 @@
+"""Keeps an earlier leader's late binds from succeeding, which no lease can: a process may be paused between its check and its request.
+
+Every bind names the version of the pod that it was decided on. So a new leader notes how far the pods had come when its term began,
+and writes to each older pod before it considers it: whatever an earlier leader may still send names an older version, and answers
+409. The leader plans with a pod only when its own watch has told of the write; by then the watch has also told of all that earlier
+leaders did. What the annotation says is never read: a tenant can write it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+from uuid import uuid4
+
+from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
+from allaboard.cluster.retry import retried
+from allaboard.model.pod import OPTION_PREFIX, Pod
+
+logger = logging.getLogger(__name__)
+
+EPOCH = f"{OPTION_PREFIX}epoch"
+"""Annotation that makes a pod newer than a leader's term: ``<leaseTransitions>/<random>``, random so that it is always a change."""
+
+_PODS = "/api/v1/pods"
+
+
+class Epoch:
+    """The term of one leader. Without a beginning, as without leader election, every pod is new enough."""
+
+    def __init__(self, server: ApiServer, fence: Fence | None = None, *, concurrency: int = 64, attempts: int = 4) -> None:
+        self._server = server
+        self._fence = fence or Unfenced()
+        self._turns = asyncio.Semaphore(concurrency)
+        self._attempts = attempts
+        self._begins_at = -1
+        self._mark = ""
+
+    async def begin(self, term: int) -> None:
+        """Note how far the pods have come. Call it after the lease was acquired. Raises ``ApiError``."""
+        # Without a resourceVersion the answer is no older than the question. One etcd revision counts the changes of all pods.
+        page = await retried(partial(self._server.get, _PODS, {"limit": "1"}), self._attempts)
+        version = str((page.get("metadata") or {}).get("resourceVersion"))
+        if not version.isdecimal():
+            raise ApiError(0, "Malformed", f"{_PODS}: resourceVersion {version!r} can't be compared")
+        self._begins_at = int(version)
+        self._mark = f"{term}/{uuid4().hex[:12]}"
+
+    def older(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Those of ``pods`` that an earlier leader may still bind."""
+        return [pod for pod in pods if not _is_after(pod.resource_version, self._begins_at)]
+
+    async def seal(self, pods: Sequence[Pod]) -> None:
+        """Write to ``pods``, so that their watch events make them newer than the term. Never raises for an answer of the API server.
+
+        A pod that isn't what it was meanwhile is left alone: the watch is about to tell what it is now.
+        """
+        outcomes = await asyncio.gather(*map(self._seal, pods), return_exceptions=True)
+        for pod, outcome in zip(pods, outcomes, strict=True):
+            if isinstance(outcome, ApiError):
+                if outcome.status not in (404, 409):
+                    logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, outcome)
+            elif isinstance(outcome, BaseException) and not isinstance(outcome, LeaseLostError):
+                raise outcome
+
+    async def _seal(self, pod: Pod) -> None:
+        metadata = {"resourceVersion": pod.resource_version, "annotations": {EPOCH: self._mark}}
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+
+        async def patch() -> None:
+            async with fenced(self._fence):
+                await self._server.patch(path, {"metadata": metadata})
+
+        async with self._turns:
+            await retried(patch, self._attempts)
+
+
+def _is_after(version: str, begins_at: int) -> bool:
+    """Whether a pod's version is newer; one that can't be compared isn't."""
+    return begins_at < 0 or (version.isdecimal() and int(version) > begins_at)
