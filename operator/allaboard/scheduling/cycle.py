@@ -24,7 +24,7 @@ from allaboard.placement import NodeFilters, Plan, build_problem
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
-from allaboard.scheduling.opengangs import OpenGangs, was_cut_off
+from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of
 from allaboard.scheduling.transaction import DryRun, Refused, Transaction, begin
 from allaboard.scheduling.workers import Searcher, SearchError
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 _PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
 _SEALED_SECONDS = 1.0  # the watch tells of what was sealed long before
+_STALE_POLL_SECONDS = 0.2
 _STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
 
 
@@ -60,6 +61,7 @@ class Scheduler:
     metrics: Metrics
     dry_run: DryRun = "role"
     batch_window: float = 0.02
+    is_fresh: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _under_way: dict[GangKey, asyncio.Task[None]] = field(default_factory=dict)
@@ -68,7 +70,7 @@ class Scheduler:
     _open: OpenGangs = field(init=False)
 
     def __post_init__(self) -> None:
-        self._open = OpenGangs(self.queue, self.binder, self.announcer, self.metrics, self.clock)
+        self._open = OpenGangs(self.registry, self.queue, self.binder, self.announcer, self.metrics, self.clock)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod has changed: seats it no longer takes may be what others wait for."""
@@ -100,12 +102,13 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
-        self._recover()
+        self._open.inherit()
         try:
             while True:
                 await self.queue.wait()
                 # Pods of one job arrive one by one; a short wait sees them together.
                 await asyncio.sleep(self.batch_window)
+                await self._until_fresh()
                 await self.cycle()
         finally:
             # Cut off in the middle, a transaction would leave its gang half bound.
@@ -141,6 +144,7 @@ class Scheduler:
             return
         if self._awaits_news(gang):
             return  # which ring again
+        self._open.take_over(gang)
         attempt = _Attempt(gang, self.clock(), self.queue.changes)
         # 2. What we have left half bound, and could not finish, is undone before anything else.
         self._open.observe(gang)
@@ -222,28 +226,24 @@ class Scheduler:
         avoided = self.view.avoided(pod)
         return replace(resolved, spec=replace(resolved.spec, avoided=avoided)) if avoided else resolved
 
-    def _recover(self) -> None:
-        """Take up what a scheduler before us left half done, before anything else is planned. The pods are the journal."""
-        for gang in list(self.registry.gangs()):
-            if was_cut_off(gang, self.registry.group(gang.key)):
-                logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.owed)
-                self._open.add(gang.key)
-                self.queue.mark(gang.key)
+    async def _until_fresh(self) -> None:
+        """Wait while what is known of the cluster is too old to decide by; the watches mend themselves."""
+        if self.is_fresh():
+            return
+        logger.warning("the API server has been silent for too long: nothing is decided until it speaks again")
+        while not self.is_fresh():  # noqa: ASYNC110  # silence is the lack of an event
+            await asyncio.sleep(_STALE_POLL_SECONDS)
+        logger.info("the API server speaks again")
 
     async def _make_way(self, gang: Gang) -> None:
-        """Release half gangs whose time is over, as few as it takes, if their seats are what ``gang`` needs."""
-        blocking = [other for other in self._open.blocking(gang, self.registry.gangs()) if other.key not in self._under_way]
-        for count in range(1, len(blocking) + 1):
-            if not (await self._search(gang, without=blocking[:count])).feasible:
-                continue
-            needed = blocking[:count]
-            for other in blocking[: count - 1]:
-                rest = [each for each in needed if each is not other]
-                if (await self._search(gang, without=rest)).feasible:
-                    needed = rest
-            for other in needed:
+        """Release half gangs whose time is over, if their seats are what ``gang`` needs."""
+
+        async def would_fit(without: Sequence[Gang]) -> bool:
+            return bool((await self._search(gang, without)).feasible)
+
+        for other in await self._open.who_yields(gang, would_fit):
+            if other.key not in self._under_way:
                 self._beside(other.key, self._open.yield_to(gang, other))
-            return
 
     async def _search(self, gang: Gang, without: Sequence[Gang] = ()) -> Plan:
         """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one.

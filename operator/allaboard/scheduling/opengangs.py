@@ -4,13 +4,15 @@ Only gangs that a transaction of ours left half bound are undone, and by whom th
 whole and has lost a member since is healed, however long that takes, unless it has asked for less.
 """
 
+import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from allaboard.cluster.bind import Binder
 from allaboard.gangs.podgroup import PodGroup
+from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, OnMemberLost
 from allaboard.model.pod import Pod
 from allaboard.report import words
@@ -19,6 +21,8 @@ from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.queue import ANYTHING, GangQueue, order_of
 from allaboard.scheduling.transaction import Committed, is_releasable, undo
+
+logger = logging.getLogger(__name__)
 
 FORWARD_SECONDS = 5.0
 """How long the missing members may take to be bound around the bound ones."""
@@ -30,6 +34,7 @@ _RETRY_SECONDS = 0.5
 class OpenGangs:
     """What we left half bound, and how far each has come: being finished, undone, or kept open because nobody may be released."""
 
+    registry: GangRegistry
     queue: GangQueue
     binder: Binder
     announcer: Announcer
@@ -39,10 +44,27 @@ class OpenGangs:
     _kept_open: set[GangKey] = field(default_factory=set)
     _expires: dict[GangKey, float] = field(default_factory=dict)
     _undone: set[GangKey] = field(default_factory=set)
+    _inherited: set[GangKey] = field(default_factory=set)
 
     def __contains__(self, key: GangKey) -> bool:
         """Whether the gang is being finished."""
         return key in self._deadlines
+
+    def inherit(self) -> None:
+        """See what a scheduler before us left half done: it goes first."""
+        for gang in self.registry.gangs():
+            self._inherited.add(gang.key)
+            if was_cut_off(gang, self.registry.group(gang.key)):
+                self.add(gang.key)
+            self.queue.mark(gang.key)
+
+    def take_over(self, gang: Gang) -> None:
+        """At the first look at a gang that was there before us, when no earlier leader can bind its members any more: is it half done?"""
+        if gang.key in self._inherited:
+            self._inherited.discard(gang.key)
+            if was_cut_off(gang, self.registry.group(gang.key)):
+                logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.owed)
+                self.add(gang.key)
 
     def was_undone(self, key: GangKey) -> bool:
         """Whether the gang was undone before, so that every member is to be tried beforehand."""
@@ -84,22 +106,32 @@ class OpenGangs:
         """Whether the gang has lost members, could not be healed in its time, and wants to be released then."""
         return gang.on_member_lost is OnMemberLost.RELEASE and gang.key not in self._deadlines and self._has_timed_out(gang)
 
-    def blocking(self, gang: Gang, others: Iterable[Gang]) -> list[Gang]:
-        """Of ``others``, the half gangs that must yield to ``gang`` if it needs their seats, those that yield first first.
+    async def who_yields(self, gang: Gang, would_fit: Callable[[Sequence[Gang]], Awaitable[bool]]) -> Sequence[Gang]:
+        """The half gangs that must yield to ``gang``, as few as it takes; none unless it ``would_fit`` without them.
 
         They have never been whole and their time-out has passed: half a gang that blocks others is the deadlock that gang scheduling is
         there to prevent. Of two half gangs the later in the queue yields; to one that is absent those of no higher priority do.
         """
-        found = [
-            other
-            for other in others
-            if other.key in self._kept_open
-            and other.key != gang.key
-            and self._has_timed_out(other)
-            and all(is_releasable(pod) for pod in other.bound)
-            and (order_of(gang) < order_of(other) if gang.bound else other.priority <= gang.priority)
-        ]
-        return sorted(found, key=order_of, reverse=True)
+        blocking = sorted(
+            (
+                other
+                for other in filter(None, map(self.registry.gang, self._kept_open - {gang.key}))
+                if self._has_timed_out(other)
+                and all(is_releasable(pod) for pod in other.bound)
+                and (order_of(gang) < order_of(other) if gang.bound else other.priority <= gang.priority)
+            ),
+            key=order_of,
+            reverse=True,
+        )
+        for count in range(1, len(blocking) + 1):
+            if await would_fit(blocking[:count]):
+                needed = blocking[:count]
+                for other in blocking[: count - 1]:
+                    rest = [each for each in needed if each is not other]
+                    if await would_fit(rest):
+                        needed = rest
+                return needed
+        return ()
 
     def next_look(self, gang: Gang) -> float | None:
         """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for."""
