@@ -105,6 +105,7 @@ class App:
             metrics=self.metrics,
             dry_run=settings.dry_run,
             batch_window=settings.batch_window_seconds,
+            is_fresh=lambda: self.is_fresh,
         )
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(scheduler.observe_pod, scheduler.observe_node)
@@ -199,8 +200,6 @@ class App:
         if self._lease is not None:
             await self._lease.acquired.wait()
             await epoch.begin(self._lease.transitions)
-        for gang in self.registry.gangs():
-            self.queue.mark(gang.key)
         self.registry.listen(self.queue.mark)
         logger.info("scheduling begins")
         self.scheduling.set()
