@@ -276,3 +276,22 @@ async def test_losing_one_part_of_the_operator_is_noticed(start_app: StartApp, k
     app._tasks[0].cancel()
     await asyncio.gather(app._tasks[0], return_exceptions=True)
     assert not app.is_ready
+
+
+async def test_nothing_is_decided_while_the_api_server_is_silent_and_work_goes_on_when_it_speaks_again(
+    cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="allaboard")
+    app = await start_app()
+    cluster.add_node("node-1")
+    with monkeypatch.context() as silent:
+        silent.setattr(Reflector, "silence_seconds", 1000.0)
+        cluster.create(replica_set())
+        await cluster.wait_for(lambda s: len(s.list("pods")) == 3)
+        async with asyncio.timeout(10):
+            while "nothing is decided" not in caplog.text:  # noqa: ASYNC110  # a log tells nobody of itself
+                await asyncio.sleep(0)
+        assert not app.is_ready
+        assert not bound(cluster)
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
+    assert app.is_ready
