@@ -23,6 +23,7 @@ _SERVICE_LINK = re.compile(r"ALLABOARD(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(
 _OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 
 _Names = Annotated[tuple[str, ...], NoDecode]
+_Labels = Annotated[dict[str, str], NoDecode]
 _Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -54,6 +55,7 @@ class Settings(BaseSettings):
 
     scheduler_names: _Names = Field(("allaboard",), min_length=1, description="Pods whose schedulerName is one of these are ours.")
     namespaces: _Names = Field((), description="Namespaces whose pods are ours; none named means all.")
+    node_selector: _Labels = Field({}, description="Labels of the nodes that are ours (pool=train,zone=a); none named means all.")
     objective: Objective = Field(Objective.BINPACK, description="What placements aim at unless a gang says otherwise.")
     schedule_timeout_seconds: int = Field(60, ge=1, le=86_400, description="How long a gang may wait before that is reported.")
     batch_window_seconds: float = Field(0.02, ge=0, le=10, description="How long events are gathered before a cycle starts.")
@@ -97,6 +99,16 @@ class Settings(BaseSettings):
                 f"not {self.lease_retry_seconds:g}, {self.lease_renew_deadline_seconds:g} and {self.lease_duration_seconds}"
             )
         return self
+
+    @field_validator("node_selector", mode="before")
+    @classmethod
+    def _pairs(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = [pair.strip() for pair in value.split(",") if pair.strip()]
+        if not all("=" in pair for pair in pairs):
+            raise ValueError("must be pairs like pool=train,zone=a")
+        return {name.strip(): text.strip() for name, _, text in (pair.partition("=") for pair in pairs)}
 
     @classmethod
     def settings_customise_sources(

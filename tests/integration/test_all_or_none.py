@@ -348,3 +348,13 @@ async def test_single_pods_that_come_together_are_placed_as_far_as_they_fit(clus
         cluster.create(pod)
     await cluster.wait_for(lambda s: len(bound(s)) == 7)
     await cluster.wait_for(lambda s: "3 Insufficient cpu" in pod_condition(s, "pod1").get("message", ""))
+
+
+async def test_only_nodes_of_our_own_part_of_the_cluster_are_used(cluster: Cluster, start_app: StartApp) -> None:
+    await start_app(node_selector="pool=train")
+    cluster.add_node("theirs", labels={"pool": "web"})
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: "no nodes available" in message(s))
+    cluster.add_node("ours", labels={"pool": "train"})
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
+    assert {pod["spec"]["nodeName"] for pod in cluster.list("pods")} == {"ours"}

@@ -70,3 +70,15 @@ def test_an_empty_file_sets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path.write_text("")
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
     assert load_settings() == load_settings()
+
+
+@pytest.mark.parametrize(("stated", "meant"), [("", {}), ("pool=train", {"pool": "train"}), (" a=b , c= ", {"a": "b", "c": ""})])
+def test_a_part_of_the_cluster_is_stated_as_labels(stated: str, meant: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLABOARD_NODE_SELECTOR", stated)
+    assert load_settings().node_selector == meant
+
+
+def test_a_selector_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLABOARD_NODE_SELECTOR", "pool")
+    with pytest.raises(SettingsError, match="node_selector: .*pool=train"):
+        load_settings()
