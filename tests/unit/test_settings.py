@@ -80,5 +80,5 @@ def test_a_part_of_the_cluster_is_stated_as_labels(stated: str, meant: dict[str,
 
 def test_a_selector_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLABOARD_NODE_SELECTOR", "pool")
-    with pytest.raises(SettingsError, match="node_selector: .*pool=train"):
+    with pytest.raises(SettingsError, match=r"node_selector: .*pool=train"):
         load_settings()
