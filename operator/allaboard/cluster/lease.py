@@ -183,6 +183,7 @@ class Lease:
         self._renewed = None
         if not self._has_tried:
             return
+        self._has_tried = False
         with suppress(ApiError):  # then it expires by itself
             async with self._limited(_RELEASE_SECONDS):
                 # Read anew: the answer to our last request may never have come.
