@@ -141,8 +141,9 @@ def test_the_operators_pod_meets_the_restricted_pod_security_standard(api_server
     [
         ("get", "", "secrets"),
         ("create", "", "pods"),
-        ("patch", "", "pods"),
-        ("create", "", "pods/eviction"),
+        ("update", "", "pods"),
+        ("get", "coordination.k8s.io", "leases"),
+        ("delete", "coordination.k8s.io", "leases"),
         ("patch", "", "nodes"),
         ("delete", "", "nodes"),
         ("delete", "scheduling.x-k8s.io", "podgroups"),
@@ -170,8 +171,9 @@ def test_the_deployments_arguments_and_ports_are_the_programs(container: Body, i
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {name: Settings.model_fields[f"{name}_port"].default for name in ("metrics", "health")}
     assert image.ports == set(ports.values())
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+    for probe in ("startupProbe", "livenessProbe"):
         assert container[probe]["httpGet"] == {"path": "/healthz", "port": "health"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
 
 
 def test_image_and_deployment_run_as_the_same_user(deployment: Body, image: Image) -> None:

@@ -14,6 +14,9 @@ from .processes import free_ports
 
 START_SECONDS = 45.0
 STOP_SECONDS = 20.0
+_AS_IN_A_POD = {"ALLABOARD_LEASE_NAMESPACE": "allaboard-system"}
+"""What a pod would read from its service account's folder."""
+
 _COMPLAINTS = ("Traceback", "Not enough permissions", 'User \\"system:serviceaccount:', 'User "system:serviceaccount:')
 """What no operator should ever log: an error nobody thought of, Kopf's and the API server's words for a right that is missing."""
 
@@ -35,7 +38,7 @@ class OperatorProcess:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*command, "--metrics-port=0", f"--health-port={self._port}"],
-                env={**(os.environ if environment is None else environment), "KUBECONFIG": str(kubeconfig)},
+                env={**(os.environ if environment is None else environment), "KUBECONFIG": str(kubeconfig), **_AS_IN_A_POD},
                 cwd=working_directory or folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
