@@ -1,6 +1,8 @@
 """Two replicas: one decides, the other takes over, and what the first one still sends comes too late."""
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -220,6 +222,62 @@ async def test_a_bind_that_a_paused_leader_sends_after_its_term_is_too_late(
     await cluster.wait_for(lambda s: bound(s) == ["a", "b", "c"])
     assert annotations(cluster, "c")[STAMP] != annotations(cluster, "a")[STAMP]
     assert annotations(cluster, "c")[EPOCH].startswith(f"{lease(cluster)['leaseTransitions']}/")
+
+
+async def test_a_release_that_a_paused_leader_sends_after_its_term_is_too_late(
+    cluster: Cluster, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumes = asyncio.Event()
+    late: list[asyncio.Task[Any]] = []
+    delete = ApiServer.delete
+
+    async def paused_delete(self: ApiServer, path: str, body: Any = None) -> Any:
+        async def send_at_last() -> Any:
+            await resumes.wait()
+            return await delete(self, path, body)
+
+        late.append(asyncio.create_task(send_at_last()))
+        return await asyncio.shield(late[-1])
+
+    monkeypatch.setattr(ApiServer, "delete", paused_delete)
+    cluster.add_node("node-1")
+    first = await leader(await start_replica())
+    second = await start_replica()
+    cluster.faults.add(Fault("bind", "pods", nth=3, status=403, message="not now"))
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: len(bound(s)) == 2)
+    async with asyncio.timeout(10):
+        while len(late) < 2:  # noqa: ASYNC110  # nothing in the cluster tells of a request that isn't sent
+            await asyncio.sleep(0.01)
+    await kill(first)
+    await leader(second)
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
+    resumes.set()
+    answers = await asyncio.gather(*late, return_exceptions=True)
+    assert [isinstance(answer, ApiError) and answer.status for answer in answers] == [409, 409]
+    assert len(bound(cluster)) == 3
+
+
+async def test_the_program_ends_with_a_failure_when_it_leads_no_more(cluster: Cluster, kubeconfig: Path) -> None:
+    options = {**QUICK, "lease_namespace": NAMESPACE, "metrics_port": 0, "health_port": 0}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "allaboard", "run", "--leader-elect"),
+        env={**os.environ, **{f"ALLABOARD_{name.upper()}": str(value) for name, value in options.items()}},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        await cluster.wait_for(lambda s: bool(lease(s).get("holderIdentity")), timeout=30)
+        cluster.faults.add(Fault("update", "leases", times=FOR_EVER, status=503))
+        async with asyncio.timeout(30):
+            _, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 1
+    assert said.decode().count("no longer leads") == 1
+    assert "Traceback" not in said.decode()
 
 
 async def test_pods_that_came_after_the_term_began_are_not_written_to(cluster: Cluster, start_replica: StartReplica) -> None:

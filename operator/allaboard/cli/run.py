@@ -95,5 +95,5 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
             )
     except Exception as error:
         raise click.ClickException(str(error)) from error
-    if memo.app.has_failed:
+    if "app" in memo and memo.app.has_failed:
         sys.exit(1)  # the log says why; whoever runs us starts us again

@@ -1,9 +1,9 @@
 """Keeps an earlier leader's late binds from succeeding, which no lease can: a process may be paused between its check and its request.
 
-Every bind names the version of the pod that it was decided on. So a new leader notes how far the pods had come when its term began,
-and writes to each older pod before it considers it: whatever an earlier leader may still send names an older version, and answers
-409. The leader plans with a pod only when its own watch has told of the write; by then the watch has also told of all that earlier
-leaders did. What the annotation says is never read: a tenant can write it.
+Every bind, and every release, names the version of the pod that it was decided on. So a new leader notes how far the pods had come
+when its term began, and writes to each older pod before it considers it: whatever an earlier leader may still send names an older
+version, and answers 409. The leader plans with a pod only when its own watch has told of the write; by then the watch has also told
+of all that earlier leaders did. What the annotation says is never read: a tenant can write it.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ EPOCH = f"{OPTION_PREFIX}epoch"
 """Annotation that makes a pod newer than a leader's term: ``<leaseTransitions>/<random>``, random so that it is always a change."""
 
 _PODS = "/api/v1/pods"
+_BEGIN_ATTEMPTS = 100  # whoever loses the lease meanwhile is ended by that
 
 
 class Epoch:
@@ -39,7 +40,7 @@ class Epoch:
     async def begin(self, term: int) -> None:
         """Note how far the pods have come. Call it after the lease was acquired. Raises ``ApiError``."""
         # Without a resourceVersion the answer is no older than the question. One etcd revision counts the changes of all pods.
-        page = await retried(partial(self._server.get, _PODS, {"limit": "1"}), self._attempts)
+        page = await retried(partial(self._server.get, _PODS, {"limit": "1"}), _BEGIN_ATTEMPTS)
         version = str((page.get("metadata") or {}).get("resourceVersion"))
         if not version.isdecimal():
             raise ApiError(0, "Malformed", f"{_PODS}: resourceVersion {version!r} can't be compared")
@@ -47,7 +48,9 @@ class Epoch:
         self._mark = f"{term}/{uuid4().hex[:12]}"
 
     def older(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Those of ``pods`` that an earlier leader may still bind."""
+        """Those of ``pods`` that an earlier leader may still bind or release."""
+        if self._begins_at < 0:
+            return []
         return [pod for pod in pods if not _is_after(pod.resource_version, self._begins_at)]
 
     async def seal(self, pods: Sequence[Pod]) -> None:
@@ -77,4 +80,4 @@ class Epoch:
 
 def _is_after(version: str, begins_at: int) -> bool:
     """Whether a pod's version is newer; one that can't be compared isn't."""
-    return begins_at < 0 or (version.isdecimal() and int(version) > begins_at)
+    return version.isdecimal() and int(version) > begins_at

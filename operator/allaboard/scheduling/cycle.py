@@ -195,16 +195,17 @@ class Scheduler:
         self._beside(key, self._commit(attempt, plan, transaction))
 
     def _awaits_news(self, gang: Gang) -> bool:
-        """Whether the watch is yet to tell of members that are bound just now, or must be sealed before anything is planned with them."""
+        """Whether the watch is yet to tell of members that are bound just now, or that must be taken out of an earlier leader's reach."""
         if any(self.view.is_assumed(pod) for pod in gang.candidates):
             return True
-        older = self.epoch.older(gang.candidates)
+        undoable = [pod for pod in gang.bound if pod.phase == "Pending"] if gang.is_open else []
+        older = self.epoch.older([*gang.candidates, *undoable])
         if older:
             self._beside(gang.key, self._seal(gang.key, older))
         return bool(older)
 
     async def _seal(self, key: GangKey, older: Sequence[Pod]) -> None:
-        """Take members out of an earlier leader's reach; the watch tells of it, and rings again."""
+        """Have an earlier leader's requests come too late; the watch tells of it, and rings again."""
         await self.epoch.seal(older)
         self.queue.retry(key, _SEALED_SECONDS)
 
