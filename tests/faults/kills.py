@@ -1,0 +1,199 @@
+"""Kills the operator at one API call after another, and looks what its successor makes of it. Runs on the sandbox and on a real cluster.
+
+At the chosen call everything stands still: it and all that follow are held, before it is carried out or once it has been and nobody
+knows. Then the process is killed, its held requests vanish with it, and the next one is let in.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allaboard.sandbox.faults import FOR_EVER, Call, Hold
+from tests.cluster import Cluster
+from tests.stories import bound, gang_pod, pods, running, status_of
+
+from .gangs import GangSpec, manifests
+from .operators import Operator
+
+MEMBERS = 8
+SEATS = 12
+"""Room for the gang and for a few more: who doesn't get those has found them leaked."""
+
+COUNTED = {"verb": "[!w]*", "resource": "[!l]*"}
+"""Every request but watches, and leases: those are renewed by the clock and not by what is decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a process is killed: at the ``call``-th request of a commit, before or after it is carried out."""
+
+    call: int
+    is_after: bool
+    kind: str = "controlled"
+
+    def __str__(self) -> str:
+        return f"{'after' if self.is_after else 'before'} call {self.call} ({self.kind} pods)"
+
+
+@dataclass(slots=True)
+class Toll:
+    """What a series of kills came to."""
+
+    points: list[Point] = field(default_factory=list)
+    missed: list[Point] = field(default_factory=list)
+    in_part: list[str] = field(default_factory=list)
+    leaked: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every promise was kept."""
+        return bool(self.points) and not (self.in_part or self.leaked or self.lost)
+
+    def __str__(self) -> str:
+        text = f"{len(self.points)} kills: {len(self.in_part)} gangs in part, {len(self.leaked)} seats leaked, {len(self.lost)} pods lost"
+        return text + (f" ({len(self.missed)} calls came less)" if self.missed else "")
+
+    def complaints(self) -> str:
+        """All that went wrong."""
+        return "; ".join([*self.in_part, *self.leaked, *self.lost])
+
+
+class Relay:
+    """One operator after the other: while one works, the next is starting and waits at its door."""
+
+    def __init__(self, cluster: Cluster, kubeconfig: Path, folder: Path, arguments: tuple[str, ...] = ()) -> None:
+        self._cluster, self._kubeconfig, self._folder, self._arguments = cluster, kubeconfig, folder, arguments
+        self._numbers = itertools.count()
+        self._stack = AsyncExitStack()
+        self._next: Operator | None = None
+
+    async def __aenter__(self) -> "Relay":
+        self.current = await self._start()
+        self._next = await self._start()
+        await self.current.let_in()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def kill(self) -> None:
+        """Kill the one that works. Its successor isn't let in yet."""
+        await self.current.kill()
+
+    async def succeed(self) -> None:
+        """Let the next one in, and start another."""
+        assert self._next is not None
+        self.current, self._next = self._next, await self._start()
+        await self.current.let_in()
+
+    async def _start(self) -> Operator:
+        folder = self._folder / str(next(self._numbers))
+        return await self._stack.enter_async_context(Operator(self._cluster.url, self._kubeconfig, folder, arguments=self._arguments))
+
+
+@asynccontextmanager
+async def arrival(cluster: Cluster, kind: str, name: str) -> AsyncIterator[GangSpec]:
+    """A gang of eight arrives; at the end it is gone again."""
+    spec = GangSpec(name, "bare" if kind == "bare" else "controlled", MEMBERS, MEMBERS)
+    for manifest in manifests(spec):
+        cluster.create(manifest)
+    try:
+        yield spec
+    finally:
+        await remove(cluster, spec)
+
+
+async def count_calls(cluster: Cluster, kind: str = "controlled") -> list[Call]:
+    """The requests of one commit without a fault, from seeing the gang to the last word on it."""
+    with cluster.faults.noting() as calls:
+        async with arrival(cluster, kind, f"count-{kind}") as spec:
+            await cluster.wait_for(_is_told(spec), timeout=20, message="the gang runs and its PodGroup says so")
+            return [call for call in calls if call.verb != "watch" and call.resource != "leases"]
+
+
+async def kill_at(point: Point, cluster: Cluster, relay: Relay, toll: Toll, name: str) -> None:
+    """Kill the operator at one point, let its successor in, and note what becomes of the gang."""
+    faults = cluster.faults
+    hold = faults.pause(**COUNTED, nth=point.call, after=point.is_after)
+    rest = faults.pause(**COUNTED, nth=point.call + 1, times=FOR_EVER)
+    async with arrival(cluster, point.kind, name) as spec:
+        if not await _comes_before(hold, cluster.wait_for(_is_told(spec), timeout=20)):
+            toll.missed.append(point)
+        await relay.kill()
+        for each in (hold, rest):
+            if each.has_arrived:
+                await each.abandoned()
+        faults.clear()
+        uids = {pod["metadata"]["uid"] for pod in pods(cluster, name)}
+        toll.points.append(point)
+        with cluster.faults.noting() as calls:
+            await relay.succeed()
+            try:
+                await cluster.wait_for(lambda s: running(s, name) == MEMBERS, timeout=15)
+            except TimeoutError:
+                toll.in_part.append(f"{point}: {len(bound(cluster, name))} of {MEMBERS} members are bound")
+            await _try_seats(cluster, point, toll, f"fill-{name}")
+        deleted = [call.name for call in calls if call.verb in ("delete", "evict")]
+        kept = {pod["metadata"]["uid"] for pod in pods(cluster, name)}
+        if deleted or not uids <= kept or len(kept) != MEMBERS:
+            toll.lost.append(f"{point}: {len(uids - kept)} pods are gone, {len(kept)} are there, {len(deleted)} were deleted")
+
+
+async def _try_seats(cluster: Cluster, point: Point, toll: Toll, name: str) -> None:
+    """All seats that are left can be had: by a gang that needs each of them."""
+    left = SEATS - len(bound(cluster))
+    if left < 1:
+        return
+    spec = GangSpec(name, "bare", left, left)
+    for number in range(left):
+        cluster.create(gang_pod(f"{name}-{number}", name, left))
+    try:
+        await cluster.wait_for(lambda s: len(bound(s, name)) == left, timeout=10)
+    except TimeoutError:
+        toll.leaked.append(f"{point}: {left} seats are free and can't be had")
+    await remove(cluster, spec)
+
+
+async def _comes_before(hold: Hold, other: object) -> bool:
+    """Whether a request came to ``hold`` before ``other`` was so."""
+    arrived, told = asyncio.ensure_future(hold.arrived()), asyncio.ensure_future(other)  # type: ignore[call-overload]  # a coroutine
+    await asyncio.wait([arrived, told], return_when=asyncio.FIRST_COMPLETED)
+    for task in (arrived, told):
+        task.cancel()
+    await asyncio.gather(arrived, told, return_exceptions=True)
+    return hold.has_arrived
+
+
+def _is_told(spec: GangSpec) -> Callable[[Cluster], bool]:
+    """Whether everything has been said of a gang that runs."""
+
+    def is_told(cluster: Cluster) -> bool:
+        if status_of(cluster, spec.name).get("running") != spec.size:
+            return False
+        told = [event for event in cluster.list("events") if event.get("reason") == "Scheduled"]
+        about = [
+            event
+            for event in told
+            if str((event.get("regarding") or event.get("involvedObject") or {}).get("name", "")).startswith(spec.name)
+        ]
+        return len(about) >= spec.size
+
+    return is_told
+
+
+async def remove(cluster: Cluster, spec: GangSpec) -> None:
+    """Take a gang away, with its PodGroup."""
+    if not spec.is_bare:
+        cluster.delete("replicasets", spec.name, spec.namespace)
+    for pod in cluster.list("pods", spec.namespace):
+        if pod["metadata"]["name"].startswith(f"{spec.name}-") and spec.is_bare:
+            cluster.delete("pods", pod["metadata"]["name"], spec.namespace, grace=0)
+    await cluster.wait_for(
+        lambda s: not any(pod["metadata"]["name"].startswith(f"{spec.name}-") for pod in s.list("pods", spec.namespace)),
+        timeout=20,
+        message=f"the pods of {spec.name} are gone",
+    )

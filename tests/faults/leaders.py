@@ -1,0 +1,141 @@
+"""Stops the leader before one request of a commit after the other, lets the follower take over, and lets the leader go on.
+
+The stopped leader's requests are on their way and arrive when the follower has decided: too late, if the epoch does its work.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allaboard.sandbox import Sandbox
+from allaboard.sandbox.faults import FOR_EVER
+from allaboard.sandbox.store import Change
+from tests.stories import bound, running
+
+from .gangs import STAMP, GangSpec, manifests
+from .kills import COUNTED, MEMBERS, remove
+from .operators import Operator
+
+NAMESPACE = "default"
+ARGUMENTS = ("--leader-elect", f"--lease-namespace={NAMESPACE}")
+LEASE = {
+    "ALLABOARD_LEASE_DURATION_SECONDS": "2",
+    "ALLABOARD_LEASE_RENEW_DEADLINE_SECONDS": "1.2",
+    "ALLABOARD_LEASE_RETRY_SECONDS": "0.3",
+}
+_KNOWS = "synced:"
+
+
+@dataclass(slots=True)
+class Terms:
+    """What a series of stopped leaders came to."""
+
+    points: int = 0
+    mixed: list[str] = field(default_factory=list)
+    in_part: list[str] = field(default_factory=list)
+    over_committed: list[str] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every promise was kept."""
+        return bool(self.points) and not (self.mixed or self.in_part or self.over_committed)
+
+    def __str__(self) -> str:
+        text = f"{self.points} stops: {len(self.mixed)} attempts mixed, {len(self.over_committed)} nodes over-committed"
+        return f"{text}, {len(self.in_part)} gangs in part"
+
+    def complaints(self) -> str:
+        """All that went wrong."""
+        return "; ".join([*self.mixed, *self.in_part, *self.over_committed])
+
+
+class Replicas:
+    """A leader and a follower, and another that is starting."""
+
+    def __init__(self, cluster: Sandbox, kubeconfig: Path, folder: Path) -> None:
+        self._cluster, self._kubeconfig, self._folder = cluster, kubeconfig, folder
+        self._numbers = itertools.count()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "Replicas":
+        self.leader, self.follower = await self._start(), await self._start()
+        await self.leader.let_in()
+        await self.follower.open()
+        await self.follower.says_within(_KNOWS)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def replace(self) -> None:
+        """The follower leads now; the one that led is ended, and another one follows."""
+        await self.leader.kill()
+        self.leader, self.follower = self.follower, await self._start()
+        await self.follower.open()
+        await self.follower.says_within(_KNOWS)
+
+    async def _start(self) -> Operator:
+        folder = self._folder / f"replica-{next(self._numbers)}"
+        operator = Operator(self._cluster.url, self._kubeconfig, folder, arguments=ARGUMENTS, environment=LEASE)
+        return await self._stack.enter_async_context(operator)
+
+
+async def stop_at(call: int, cluster: Sandbox, replicas: Replicas, terms: Terms, name: str) -> bool:
+    """Stop the leader when its ``call``-th request is on its way; returns whether there was such a request."""
+    spec = GangSpec(name, size=MEMBERS, minimum=MEMBERS)
+    rest = cluster.faults.pause(**COUNTED, nth=call, times=FOR_EVER)
+    stamps: list[str] = []
+    async with _following(cluster, name, stamps):
+        for manifest in manifests(spec):
+            cluster.create(manifest)
+        try:
+            async with asyncio.timeout(10):
+                await rest.arrived()
+        except TimeoutError:
+            cluster.faults.clear()
+            await remove(cluster, spec)
+            return False
+        replicas.leader.stop()
+        cluster.faults.clear()
+        terms.points += 1
+        try:
+            await replicas.follower.decides()
+            await cluster.wait_for(lambda s: running(s, name) == MEMBERS, timeout=15)
+        except TimeoutError:
+            terms.in_part.append(f"call {call}: {len(bound(cluster, name))} of {MEMBERS} members are bound after the follower's turn")
+        # What the leader had sent arrives now, and what it goes on to send.
+        replicas.leader.go_on()
+        rest.release()
+        await rest.abandoned()
+        await replicas.leader.settled()
+    by_stamp = [stamp for stamp, _ in itertools.groupby(stamps)]
+    if len(by_stamp) != len(set(by_stamp)):
+        terms.mixed.append(f"call {call}: binds of two plans were mixed: {stamps}")
+    if len(bound(cluster, name)) != MEMBERS:
+        terms.in_part.append(f"call {call}: {len(bound(cluster, name))} of {MEMBERS} members are bound at the end")
+    if failed := [pod for pod in cluster.list("pods") if pod["status"].get("phase") == "Failed"]:
+        terms.over_committed.append(f"call {call}: {len(failed)} pods were rejected by their kubelets")
+    await remove(cluster, spec)
+    await replicas.replace()
+    return True
+
+
+@asynccontextmanager
+async def _following(cluster: Sandbox, name: str, stamps: list[str]) -> AsyncIterator[None]:
+    """Note the stamps of a gang's binds in the order in which they are carried out."""
+
+    def on_change(change: Change) -> None:
+        pod, before = change.record.body, change.previous.body if change.previous else None
+        if change.table != "pods" or before is None or not pod["metadata"]["name"].startswith(name):
+            return
+        if pod["spec"].get("nodeName") and not before["spec"].get("nodeName"):
+            stamps.append(pod["metadata"]["annotations"].get(STAMP, ""))
+
+    cluster.store.subscribe(on_change)
+    try:
+        yield
+    finally:
+        cluster.store._subscribers.remove(on_change)

@@ -1,0 +1,276 @@
+"""Random schedules of faults: hypothesis chooses what happens and when, the ``World`` plays it, the ``Judge`` judges.
+
+A schedule that fails is shrunk to its shortest form and printed with a seed; ``make faults SEED=…`` plays exactly that one again.
+"""
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, Verbosity, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from allaboard.sandbox import Fault
+
+from .gangs import GangSpec
+from .judge import ViolationError
+from .world import World
+
+SCHEDULES = 1000
+STEPS = 12
+GANGS_AT_MOST = 6
+BIND_ERRORS = (400, 401, 403, 404, 409, 410, 422, 429, 500, 503, 504)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the schedules of a run came to."""
+
+    schedules: int = 0
+    gangs: int = 0
+    whole: int = 0
+    absent: int = 0
+    kept_open: Counter[str] = field(default_factory=Counter)
+    happenings: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        kept = ", ".join(f"{count} because {reason}" for reason, count in sorted(self.kept_open.items())) or "none"
+        return f"{self.schedules} schedules, {self.gangs} gangs: {self.whole} whole, {self.absent} absent, kept open: {kept}"
+
+
+TALLY = Tally()
+
+gangs = st.builds(
+    GangSpec,
+    name=st.just("unnamed"),
+    kind=st.sampled_from(["controlled", "controlled", "bare", "recreated", "job"]),
+    size=st.integers(2, 6),
+    minimum=st.integers(1, 6),
+    cpu=st.integers(1, 3),
+    has_group=st.booleans(),
+)
+
+
+def _possible(fault: Fault) -> Fault:
+    """A server that has carried a request out may lose the reply or fail to give it, but doesn't refuse the request then."""
+    return replace(fault, after=fault.after and (fault.drop or fault.status >= 500))
+
+
+bind_faults = st.builds(
+    Fault,
+    verb=st.just("bind"),
+    resource=st.just("pods"),
+    nth=st.integers(1, 5),
+    times=st.sampled_from([1, 1, 2, 5, 40]),
+    status=st.sampled_from(BIND_ERRORS),
+    retry_after=st.sampled_from([None, None, 1]),
+    drop=st.booleans(),
+    after=st.booleans(),
+    dry_run=st.sampled_from([False, False, False, True]),
+).map(_possible)
+pauses = st.sampled_from([0.0, 0.005, 0.03, 0.06, 0.1, 0.4, 2.0, 6.0, 20.0, 40.0])
+numbers = st.integers(0, 7)
+
+
+class Schedules(RuleBasedStateMachine):
+    """Everything that may happen to a gang, but for the end of its scheduler."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world: World | None = None
+
+    @initialize(
+        seed=st.integers(0, 2**32 - 1),
+        startup_delay=st.sampled_from([0.05, 2.0, 3600.0]),
+        gang=gangs,
+        faults=st.lists(bind_faults, max_size=2),
+        pause=pauses,
+    )
+    def begin(self, seed: int, startup_delay: float, gang: GangSpec, faults: list[Fault], pause: float) -> None:
+        self.world = World(seed, startup_delay=startup_delay)
+        team = GangSpec("theirs", size=2, minimum=2, namespace="team")
+        self.world.add(team)
+        self.world.advance(3)
+        self.theirs = [pod["metadata"]["uid"] for pod in self.world.judge.bound(team)]
+        assert len(self.theirs) == 2
+        self.arrive(gang, faults, pause)
+
+    @property
+    def w(self) -> World:
+        assert self.world is not None
+        return self.world
+
+    def gang(self, number: int) -> GangSpec:
+        own = self.w.gangs[1:]
+        return own[number % len(own)]
+
+    def after(self, what: str, pause: float) -> None:
+        TALLY.happenings[what] += 1
+        self.w.advance(pause)
+
+    def has_gangs(self) -> bool:
+        return self.world is not None and len(self.world.gangs) > 1
+
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @rule(gang=gangs, faults=st.lists(bind_faults, max_size=2), pause=pauses)
+    def a_gang_arrives(self, gang: GangSpec, faults: list[Fault], pause: float) -> None:
+        self.arrive(gang, faults, pause)
+
+    def arrive(self, gang: GangSpec, faults: list[Fault], pause: float) -> None:
+        """``faults`` await it."""
+        for fault in faults:
+            self.w.fault(fault)
+        self.w.add(replace(gang, name=f"gang-{len(self.w.gangs)}", minimum=min(gang.minimum, gang.size)))
+        self.after("arrival", pause)
+
+    @rule(fault=bind_faults, pause=pauses)
+    def binds_will_fail(self, fault: Fault, pause: float) -> None:
+        self.w.fault(fault)
+        self.after("bind error", pause)
+
+    @rule(
+        request=st.sampled_from(
+            [("get", "pods"), ("delete", "pods"), ("patch", "*"), ("create", "*"), ("list", "*"), ("watch", "pods"), ("evict", "pods")]
+        ),
+        status=st.sampled_from([403, 404, 409, 429, 500, 503]),
+        times=st.integers(1, 6),
+        drop=st.booleans(),
+        is_after=st.booleans(),
+        pause=pauses,
+    )
+    def other_requests_will_fail(self, request: tuple[str, str], status: int, times: int, drop: bool, is_after: bool, pause: float) -> None:
+        self.w.fault(_possible(Fault(*request, times=times, status=status, drop=drop, after=is_after)))
+        self.after("other error", pause)
+
+    @rule(resource=st.sampled_from([None, "pods", "nodes"]), pause=pauses)
+    def watches_break(self, resource: str | None, pause: float) -> None:
+        self.w.drop_watches(resource)
+        self.after("watch drop", pause)
+
+    @rule(pause=pauses)
+    def watches_expire(self, pause: float) -> None:
+        self.w.compact()
+        self.after("410", pause)
+
+    @precondition(has_gangs)
+    @rule(gang=numbers, member=numbers, is_at_once=st.booleans(), pause=pauses)
+    def a_member_is_deleted(self, gang: int, member: int, is_at_once: bool, pause: float) -> None:
+        self.w.delete_member(self.gang(gang), member, grace=0 if is_at_once else None)
+        self.after("deletion", pause)
+
+    @precondition(has_gangs)
+    @rule(gang=numbers, member=numbers, pause=pauses)
+    def a_member_is_replaced(self, gang: int, member: int, pause: float) -> None:
+        self.w.replace_member(self.gang(gang), member)
+        self.after("replacement", pause)
+
+    @precondition(has_gangs)
+    @rule(gang=numbers, member=numbers, pause=pauses)
+    def a_kubelet_rejects(self, gang: int, member: int, pause: float) -> None:
+        self.w.reject(self.gang(gang), member)
+        self.after("rejection", pause)
+
+    @rule(node=numbers, cpu=st.integers(1, 6), pause=pauses)
+    def another_scheduler_binds(self, node: int, cpu: int, pause: float) -> None:
+        self.w.bind_foreign(node, cpu)
+        self.after("other scheduler", pause)
+
+    @rule(pause=pauses)
+    def what_another_scheduler_bound_ends(self, pause: float) -> None:
+        self.w.remove_foreign()
+        self.after("room", pause)
+
+    @precondition(has_gangs)
+    @rule(gang=numbers, minimum=st.integers(1, 8), pause=pauses)
+    def the_minimum_is_edited(self, gang: int, minimum: int, pause: float) -> None:
+        self.w.set_minimum(self.gang(gang), minimum)
+        self.after("minimum", pause)
+
+    @precondition(has_gangs)
+    @rule(gang=numbers, pause=pauses)
+    def a_pod_group_is_deleted(self, gang: int, pause: float) -> None:
+        self.w.delete_group(self.gang(gang))
+        self.after("PodGroup deleted", pause)
+
+    @rule(node=numbers, is_cordoned=st.booleans(), pause=pauses)
+    def a_node_is_cordoned(self, node: int, is_cordoned: bool, pause: float) -> None:
+        self.w.cordon(node, is_cordoned=is_cordoned)
+        self.after("cordon", pause)
+
+    def teardown(self) -> None:
+        if self.world is None:
+            return
+        try:
+            self._conclude(self.world)
+        finally:
+            self.world.close()
+
+    def _conclude(self, world: World) -> None:
+        judge = world.judge
+        judge.check()
+        world.settle()
+        _demand(judge.unseated(), judge.over_committed(), world.leaked())
+        TALLY.schedules += 1
+        for spec in world.gangs[1:]:
+            TALLY.gangs += 1
+            if not judge.bound(spec):
+                TALLY.absent += 1
+            elif not judge.missing(spec):
+                TALLY.whole += 1
+        for spec in judge.kept_open():
+            TALLY.kept_open[judge.excuse(spec)] += 1
+        world.make_room()
+        world.settle()
+        _demand(judge.incomplete(), judge.over_committed(), world.leaked())
+        still = [pod["metadata"]["uid"] for pod in judge.bound(world.gangs[0])]
+        _demand([] if sorted(still) == sorted(self.theirs) else ["a gang of another namespace has lost a member"])
+
+
+class SchedulesWithRestarts(Schedules):
+    """The same, and the scheduler is stopped or killed at any moment and starts again without memory."""
+
+    @rule(down=st.sampled_from([0.0, 1.0, 10.0]), pause=pauses)
+    def the_scheduler_is_restarted(self, down: float, pause: float) -> None:
+        self.w.restart(down)
+        self.after("restart", pause)
+
+    @rule(down=st.sampled_from([0.0, 1.0, 10.0]), pause=pauses)
+    def the_scheduler_is_killed(self, down: float, pause: float) -> None:
+        self.w.crash(down)
+        self.after("kill", pause)
+
+    @rule(
+        request=st.sampled_from([("bind", "pods"), ("bind", "pods"), ("delete", "pods"), ("patch", "*"), ("create", "*"), ("get", "*")]),
+        nth=st.integers(1, 6),
+        is_after=st.booleans(),
+        down=st.sampled_from([0.0, 1.0, 10.0]),
+        pause=pauses,
+    )
+    def the_scheduler_will_be_killed(self, request: tuple[str, str], nth: int, is_after: bool, down: float, pause: float) -> None:
+        self.w.crash_at(*request, nth, after=is_after, down_seconds=down)
+        self.after("kill at a request", pause)
+
+
+def options(schedules: int, *, shrinks: bool = True) -> settings:
+    """Settings of a run of as many schedules."""
+    phases = [Phase.explicit, Phase.generate, *([Phase.shrink] if shrinks else [])]
+    return settings(
+        max_examples=schedules,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        phases=phases,
+        report_multiple_bugs=False,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.normal,
+        derandomize=bool(os.environ.get("FAULTS_DERANDOMIZE")),
+    )
+
+
+def _demand(*problems: Any) -> None:
+    found = [text for each in problems for text in each]
+    if found:
+        raise ViolationError("; ".join(found))

@@ -1,0 +1,79 @@
+"""The simulation that schedules run in is worth believing: time, crashes and judgements are what they should be."""
+
+import pytest
+
+from allaboard.sandbox import Fault
+
+from .gangs import GangSpec
+from .judge import ViolationError
+from .world import World
+
+
+def history(seed: int) -> list[tuple[str, str, str]]:
+    """What happened in one schedule, in order."""
+    seen: list[tuple[str, str, str]] = []
+    with World(seed) as world:
+        world.sandbox.store.subscribe(lambda change: seen.append((change.type, change.table, str(change.record.body["metadata"]["uid"]))))
+        world.fault(Fault("bind", "pods", nth=2, times=3, status=503))
+        world.add(GangSpec("gang"))
+        world.advance(2)
+        world.crash(1)
+        world.advance(5)
+    return seen
+
+
+def test_a_seed_plays_the_same_schedule_again() -> None:
+    assert history(7) == history(7) != history(8)
+
+
+def test_a_crash_loses_what_has_not_been_carried_out_and_keeps_what_has() -> None:
+    with World() as world:
+        gang = GangSpec("gang", "bare", size=4, minimum=4)
+        hold = world.sandbox.faults.pause("bind", "pods", nth=3, times=1000, dry_run=False)
+        world.add(gang)
+        world.advance(1)
+        assert len(world.judge.bound(gang)) == 2
+        assert hold.has_arrived
+        world.sandbox.faults.clear()
+        world.crash(down_seconds=60)
+        assert len(world.judge.bound(gang)) == 2
+        hold.release()
+        world.advance(5)
+        assert not world.judge.missing(gang)
+
+
+def test_a_scheduler_that_takes_a_bare_pod_away_is_caught() -> None:
+    with World() as world:
+        gang = GangSpec("gang", "bare")
+        world.add(gang)
+        world.advance(2)
+        assert world.app is not None
+        pod = world.app.view.pod("default/gang-0")
+        assert pod is not None
+        world.run(world.as_operator(world.server.delete(f"/api/v1/namespaces/default/pods/{pod.name}")))
+        with pytest.raises(ViolationError, match="of a bare gang was deleted"):
+            world.judge.check()
+
+
+def test_a_bind_that_over_commits_a_node_is_caught() -> None:
+    with World(nodes=1, cpu=2) as world:
+        gang = GangSpec("gang", "bare", size=3, minimum=3)
+        world.add(gang)
+        world.advance(2)
+        assert not world.judge.bound(gang)
+        for number in range(3):
+            body = {"metadata": {"name": f"gang-{number}"}, "target": {"name": "node-0"}}
+            world.run(world.as_operator(world.server.post(f"/api/v1/namespaces/default/pods/gang-{number}/binding", body)))
+        with pytest.raises(ViolationError, match="over-committed"):
+            world.judge.check()
+
+
+def test_a_gang_that_stays_half_bound_without_a_rule_is_caught() -> None:
+    with World(startup_delay=3600) as world:
+        gang = GangSpec("gang")
+        world.fault(Fault("bind", "pods", nth=2, times=1000, status=500))
+        world.add(gang)
+        world.advance(1)
+        assert world.judge.unseated()
+        world.settle()
+        assert not world.judge.unseated()

@@ -1,0 +1,118 @@
+"""Time that passes only when nothing is left to do: minutes of schedules in milliseconds, and the same each time.
+
+The scheduler asks ``time`` and ``asyncio.sleep`` like everybody. The loop here jumps to the next timer instead of waiting for it,
+and ``virtual_clocks`` has the scheduler's modules read its time. Chance comes from one seed, identifiers included.
+"""
+
+import asyncio
+import functools
+import heapq
+import random
+import sys
+import time
+import types
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+BEGINNING = 1_800_000_000.0
+"""The wall clock when a simulation begins; what matters is that it doesn't change."""
+
+
+class StandstillError(RuntimeError):
+    """Nothing is left that could ever happen, and somebody still waits."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock stands still while there is work and jumps when there is none."""
+
+    def __init__(self) -> None:
+        self._now = 1000.0
+        super().__init__()
+
+    def time(self) -> float:
+        return self._now
+
+    def _run_once(self) -> None:
+        loop: Any = self
+        if not loop._ready and not loop._stopping:
+            while loop._scheduled and loop._scheduled[0]._cancelled:
+                loop._timer_cancelled_count -= 1
+                heapq.heappop(loop._scheduled)._scheduled = False
+            if not loop._scheduled:
+                raise StandstillError
+            self._now = max(self._now, loop._scheduled[0]._when)
+        super()._run_once()  # type: ignore[misc]  # asyncio.BaseEventLoop has it
+
+    def wall_clock(self) -> float:
+        """Seconds since the epoch."""
+        return BEGINNING + self._now
+
+    def utc(self) -> datetime:
+        """The same as the sandbox wants it."""
+        return datetime.fromtimestamp(self.wall_clock(), UTC)
+
+
+@contextmanager
+def virtual_clocks(loop: VirtualLoop, seed: int) -> Iterator[random.Random]:
+    """Let the modules of the scheduler and of the sandbox live in the time of ``loop``, with chance from ``seed``."""
+    chance = random.Random(seed)
+    clocks: dict[Any, Callable[[], float]] = {time.monotonic: loop.time, time.time: loop.wall_clock, time.perf_counter: loop.time}
+    shim = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("__")})
+    shim.monotonic, shim.time, shim.perf_counter = loop.time, loop.wall_clock, loop.time
+
+    def uuid4() -> uuid.UUID:
+        return uuid.UUID(int=chance.getrandbits(128), version=4)
+
+    state = random.getstate()
+    random.seed(seed)
+    with ExitStack() as stack:
+        for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "allaboard"]:
+            _replace(stack, module, "time", time, shim)
+            _replace(stack, module, "uuid4", uuid.uuid4, uuid4)
+            _replace(stack, module, "uuid", uuid, SimpleNamespace(uuid4=uuid4))
+        for function, clocked in _clocked_functions():
+            # A clock that is a default argument was looked up when the function was defined.
+            for field in clocked:
+                before = getattr(function, field)
+                if isinstance(before, tuple):
+                    after: Any = tuple(clocks.get(each, each) if callable(each) else each for each in before)
+                else:
+                    after = {name: clocks.get(each, each) if callable(each) else each for name, each in before.items()}
+                stack.callback(setattr, function, field, before)
+                setattr(function, field, after)
+        try:
+            yield chance
+        finally:
+            random.setstate(state)
+
+
+def _replace(stack: ExitStack, module: types.ModuleType, name: str, old: Any, new: Any) -> None:
+    if vars(module).get(name) is old:
+        stack.enter_context(mock.patch.object(module, name, new))
+
+
+@functools.lru_cache(maxsize=1)
+def _clocked_functions() -> tuple[tuple[Any, tuple[str, ...]], ...]:
+    """The functions of the scheduler that have a clock as a default, with where they have it. Looked for once: it takes a while."""
+    clocks = (time.monotonic, time.time, time.perf_counter)
+    found: dict[int, tuple[Any, tuple[str, ...]]] = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] != "allaboard":
+            continue
+        for holder in [module, *(each for each in vars(module).values() if isinstance(each, type))]:
+            for function in vars(holder).values():
+                if not isinstance(function, types.FunctionType):
+                    continue
+                fields = []
+                if any(each in clocks for each in function.__defaults__ or () if callable(each)):
+                    fields.append("__defaults__")
+                if any(each in clocks for each in (function.__kwdefaults__ or {}).values() if callable(each)):
+                    fields.append("__kwdefaults__")
+                if fields:
+                    found[id(function)] = function, tuple(fields)
+    return tuple(found.values())
