@@ -35,6 +35,7 @@ from allaboard.settings import Settings
 logger = logging.getLogger(__name__)
 
 _LAST_WORDS_SECONDS = 2.0
+_SEAL_SECONDS = 0.3
 
 
 class App:
@@ -200,6 +201,10 @@ class App:
         if self._lease is not None:
             await self._lease.acquired.wait()
             await epoch.begin(self._lease.transitions)
+            # Before anything is bound, lest a late bind meet one of ours on a node. What a long backlog leaves is done gang by gang.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SEAL_SECONDS):
+                    await epoch.seal(epoch.older(pod for gang in self.registry.gangs() for pod in gang.candidates))
         self.registry.listen(self.queue.mark)
         logger.info("scheduling begins")
         self.scheduling.set()

@@ -79,7 +79,7 @@ class Settings(BaseSettings):
         15, ge=1, le=LONGEST_LEASE_SECONDS, description="How long after its last renewal another replica may take the Lease."
     )
     lease_renew_deadline_seconds: float = Field(10.0, gt=0, description="How long without a renewal the leader goes on.")
-    lease_retry_seconds: float = Field(2.0, gt=0, description="Pause between renewals; a follower looks four times as often.")
+    lease_retry_seconds: float = Field(2.0, gt=0, description="Pause between renewals; a follower looks eight times as often.")
     metrics_port: _Port = Field(8080, description="Port of /metrics; 0 means no metrics server.")
     health_port: _Port = Field(8081, description="Port of the liveness probe with `allaboard run`; 0 means none.")
     log_format: Literal["text", "json"] = Field("text", description="How log lines look.")

@@ -21,7 +21,7 @@ from allaboard.settings import LONGEST_LEASE_SECONDS
 logger = logging.getLogger(__name__)
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_LOOKS_PER_RETRY = 4  # a follower can be no more punctual than it has seen the last renewal
+_LOOKS_PER_RETRY = 8  # a follower can be no more punctual than it has seen the last renewal
 _TRIES_PER_DEADLINE = 3  # a call that hangs must leave time for others
 _RELEASE_SECONDS = 2.0
 _NOT_RUN = "this process was held up"
