@@ -5,7 +5,6 @@ bind (a Status where a Binding is declared), so requests are made on the client'
 """
 
 import asyncio
-import json
 import os
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
@@ -15,6 +14,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import aiohttp
+import orjson
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 
@@ -134,7 +134,7 @@ class ApiServer:
                 method,
                 self._url(path),
                 params=query,
-                data=None if body is None else json.dumps(body, separators=(",", ":")),
+                data=None if body is None else orjson.dumps(body),
                 headers=await self._headers(content_type),
                 proxy=self.configuration.proxy,
                 timeout=self._timeout,
@@ -206,7 +206,7 @@ def _api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
     retry_after = response.headers.get("Retry-After", "")
     seconds = float(retry_after) if retry_after.isdigit() else None
     try:
-        status = json.loads(payload)
+        status = orjson.loads(payload)
         details = status.get("details") or {}
         if seconds is None and details.get("retryAfterSeconds"):
             seconds = float(details["retryAfterSeconds"])
@@ -218,7 +218,7 @@ def _api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
 
 def _decoded(payload: bytes, path: str) -> RawObject:
     try:
-        decoded = json.loads(payload)
+        decoded = orjson.loads(payload)
     except ValueError as error:
         raise ApiError(0, "Malformed", f"{path}: the answer is not JSON: {payload[:100]!r}") from error
     if not isinstance(decoded, dict):

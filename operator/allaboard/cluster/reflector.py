@@ -5,12 +5,13 @@ change faster than Kopf's workers can follow. Events are projected to small reco
 """
 
 import asyncio
-import json
 import logging
 import random
 import time
 from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeVar
+
+import orjson
 
 from allaboard.cluster.client import ApiError, ApiServer, pages
 from allaboard.model.errors import MalformedError
@@ -136,7 +137,7 @@ class Reflector:
             began = started = self._heard = self._clock()
             heard = 0
             async for line in lines:
-                self._version = self._apply(json.loads(line)) or self._version
+                self._version = self._apply(orjson.loads(line)) or self._version
                 heard += 1
                 now = self._heard = self._clock()
                 self._failures = 0
