@@ -44,6 +44,15 @@ def test_nested_options_have_two_underscores(monkeypatch: pytest.MonkeyPatch) ->
         ("ALLABOARD_SEARCH__MUTATION_RATE", "1.5", "search.mutation_rate"),
         ("ALLABOARD_SCHEDULER_NAMES", "", "scheduler_names"),
         ("ALLABOARD_OBJEKTIVE", "spread", "ALLABOARD_OBJEKTIVE: no such option"),
+        (
+            "ALLABOARD_LEASE_DURATION_SECONDS",
+            "9",
+            "^lease_retry_seconds must be less than lease_renew_deadline_seconds, .* not 2, 10 and 9$",
+        ),
+        ("ALLABOARD_LEASE_RENEW_DEADLINE_SECONDS", "2", "not 2, 2 and 15"),
+        ("ALLABOARD_LEASE_RETRY_SECONDS", "0", "lease_retry_seconds"),
+        ("ALLABOARD_LEASE_DURATION_SECONDS", "3601", "lease_duration_seconds"),
+        ("ALLABOARD_LEASE_NAME", "No Name", "lease_name"),
     ],
 )
 def test_a_mistake_in_the_environment_is_named(name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
