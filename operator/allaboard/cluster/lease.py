@@ -21,6 +21,7 @@ from allaboard.settings import LONGEST_LEASE_SECONDS
 logger = logging.getLogger(__name__)
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_MOST_TRANSITIONS = 2**31 - 1  # an int32 to the API server
 _LOOKS_PER_RETRY = 8  # a follower can be no more punctual than it has seen the last renewal
 _TRIES_PER_DEADLINE = 3  # a call that hangs must leave time for others
 _RELEASE_SECONDS = 2.0
@@ -100,7 +101,7 @@ class _Record:
             version=str(metadata.get("resourceVersion") or ""),
             holder=holder if isinstance(holder, str) else "",
             duration=stated if 0 < stated <= LONGEST_LEASE_SECONDS else duration,
-            transitions=max(0, transitions),
+            transitions=transitions if 0 <= transitions < _MOST_TRANSITIONS else 0,
         )
 
 

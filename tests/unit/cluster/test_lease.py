@@ -291,6 +291,7 @@ def test_a_follower_that_stops_has_nothing_to_release() -> None:
         {"holderIdentity": "gone", "leaseDurationSeconds": -3, "renewTime": "yesterday", "leaseTransitions": "many"},
         {"holderIdentity": "gone", "leaseDurationSeconds": 10**9, "acquireTime": 12, "leaseTransitions": -1},
         {"holderIdentity": "gone", "leaseDurationSeconds": True, "leaseTransitions": 1.5},
+        {"holderIdentity": "gone", "leaseDurationSeconds": 15, "leaseTransitions": 2**31 - 1},
     ],
 )
 def test_a_lease_that_makes_no_sense_is_taken_after_a_lease_duration_at_most(spec: Any) -> None:
