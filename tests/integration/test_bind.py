@@ -149,6 +149,25 @@ async def test_release_spares_a_pod_that_has_started(cluster: Cluster, binder: B
     assert cluster.get("pods", "a") is not None
 
 
+async def test_a_running_pod_is_released_as_an_eviction_that_its_budget_allows(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": dict(pod.labels)}},
+    }
+    await binder.bind(pod, "node-1", "t1/3")
+    await cluster.wait_for(lambda s: (s.get("pods", "a") or {})["status"]["phase"] == "Running")
+    cluster.create(budget)
+    await cluster.wait_for(lambda s: ((s.get("poddisruptionbudgets", "keep") or {}).get("status") or {}).get("observedGeneration") == 1)
+    with pytest.raises(ApiError, match="disruption budget"):
+        await binder.release(pod, even_running=True)
+    assert cluster.get("pods", "a") is not None
+    cluster.delete("poddisruptionbudgets", "keep")
+    assert await binder.release(pod, even_running=True)
+    await cluster.wait_for(lambda s: s.get("pods", "a") is None)
+
+
 async def test_release_never_deletes_a_new_pod_of_the_old_name(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.delete("pods", "a")
     cluster.create(gang_pod("a"))

@@ -109,23 +109,28 @@ class Binder:
         except ApiError as error:
             return BindReply(Result.UNANSWERED, str(error))
 
-    async def release(self, pod: Pod) -> bool:
-        """Delete a bound ``pod`` if it still isn't running; returns whether it is gone.
+    async def release(self, pod: Pod, *, even_running: bool = False) -> bool:
+        """Give the seat of a bound ``pod`` back, for its controller to make it anew; returns whether it is going.
 
-        UID and resourceVersion are preconditions, so that a pod which has just started is spared. Raises ``ApiError``,
-        and ``LeaseLostError`` without leadership.
+        One that runs is spared, unless ``even_running``: then it is evicted, which keeps its grace period and disruption budgets. So
+        are the pods of a batch Job, and only if the Job doesn't count that as a failure. UID and resourceVersion are preconditions, so
+        that a pod which has just started is spared, and so that a leader of the past comes too late.
+        Raises ``ApiError``, where a budget that forbids it is a 429, and ``LeaseLostError`` without leadership.
         """
+        of_job = pod.owner is not None and pod.owner.is_batch_job
+        if of_job and not await self._retried(partial(ignores_disruption, self._server, pod)):
+            return False
+        send = self._evict if of_job or even_running else self._delete
         for _ in range(_STALE_TRIES):
             current = await self._retried(partial(self._current, pod))
             if current is None:
                 return True
-            if (current.get("status") or {}).get("phase", "Pending") != "Pending":
+            if not even_running and (current.get("status") or {}).get("phase", "Pending") != "Pending":
                 return False
             preconditions = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}
-            body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
             try:
                 async with self._turns:
-                    await self._retried(partial(self._change, partial(self._server.delete, _path(pod), body)))
+                    await self._retried(partial(self._change, partial(send, pod, preconditions)))
                 return True
             except ApiError as error:
                 if error.status == 404:
@@ -134,27 +139,13 @@ class Binder:
                     raise
         return False
 
-    async def evict(self, pod: Pod) -> bool:
-        """Delete a bound ``pod``, running or not, as its grace period and disruption budgets allow; returns whether it is going.
+    async def _delete(self, pod: Pod, preconditions: dict[str, str]) -> None:
+        await self._server.delete(_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
 
-        A batch Job's pod stays if the Job would count it as failed.
-        Raises ``ApiError``, where a budget that forbids it is a 429, and ``LeaseLostError`` without leadership.
-        """
-        if pod.owner is not None and pod.owner.is_batch_job and not await self._retried(partial(ignores_disruption, self._server, pod)):
-            return False
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": {"preconditions": {"uid": pod.uid}},
-        }
-        try:
-            async with self._turns:
-                await self._retried(partial(self._change, partial(self._server.post, f"{_path(pod)}/eviction", body)))
-        except ApiError as error:
-            if error.status not in (404, 409):  # gone, or replaced by one of its name
-                raise
-        return True
+    async def _evict(self, pod: Pod, preconditions: dict[str, str]) -> None:
+        metadata = {"name": pod.name, "namespace": pod.namespace}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": {"preconditions": preconditions}}
+        await self._server.post(f"{_path(pod)}/eviction", body)
 
     async def _post(self, pod: Pod, version: str, node_name: str, stamp: str, dry_run: bool) -> None:
         binding: dict[str, object] = {

@@ -161,16 +161,12 @@ class Undone:
 async def undo(pods: Sequence[Pod], binder: Binder, *, even_running: bool = False) -> Undone:
     """Release the bound ``pods`` of an open gang that have not started; ``even_running`` evicts those that have.
 
-    Otherwise nobody is released once any of them runs: the gang would stay open all the same, with less. Pods of a batch Job are
-    evicted in any case, if their Job doesn't count that as a failure; a deletion it always counts.
+    Otherwise nobody is released once any of them runs: the gang would stay open all the same, with less.
     """
     if not even_running and any(pod.phase == "Running" for pod in pods):
         return Undone()
     releasable = [pod for pod in pods if is_releasable(pod)]
-    releases = (
-        binder.evict(pod) if even_running or (pod.owner is not None and pod.owner.is_batch_job) else binder.release(pod)
-        for pod in releasable
-    )
+    releases = (binder.release(pod, even_running=even_running) for pod in releasable)
     outcomes = await asyncio.gather(*releases, return_exceptions=True)
     return Undone(
         released=tuple(pod for pod, outcome in zip(releasable, outcomes, strict=True) if outcome is True),
