@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e e2e-kind lint typecheck run sandbox cluster cluster-down clean bench
+.PHONY: help demo test faults e2e e2e-kind lint typecheck run sandbox cluster cluster-down clean bench
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ test: $(READY) ## Run every test
 e2e: $(READY) ## Run the integration suite and the end-to-end tests on a real control plane (builds it with Go at first: ten minutes)
 	$(BIN)/python -m tests.e2e.controlplane build $(if $(E2E_EXISTING),kwok training-operator.v1)
 	$(BIN)/python -m pytest $(if $(E2E_EXISTING),,tests/integration) tests/e2e --home=controlplane
+
+faults: $(READY) ## Measure what holds under faults, twenty minutes; SEED=… plays one random schedule again
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.faults $(if $(SEED),--seed='$(SEED)')
 
 e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster (needs docker and kind)
 	tests/e2e/kind.sh

@@ -38,6 +38,8 @@ class _Life:
     open_since: float | None = None
     edited: float = -1e9
     was_whole: bool = False
+    seated: set[str] = field(default_factory=set)
+    """Who has been bound since the gang was last absent: members that a kubelet rejects at once were bound all the same."""
 
 
 @dataclass(slots=True)
@@ -118,8 +120,9 @@ class Judge:
             self._follow(spec)
 
     def _follow(self, spec: GangSpec) -> None:
-        life = self._life(spec)
-        if self.bound(spec) and not self.owed(spec) and not self.missing(spec):
+        life, bound = self._life(spec), self.bound(spec)
+        life.seated = (life.seated if bound else set()) | {pod["metadata"]["uid"] for pod in bound}
+        if bound and ((not self.owed(spec) and not self.missing(spec)) or len(life.seated) >= max(map(_promise, bound)) > 0):
             life.was_whole = True
         if not self.owed(spec):
             life.open_since = None

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from allaboard.cli import bundled
 from allaboard.sandbox.faults import FOR_EVER, Call, Hold
 from tests.cluster import Cluster
 from tests.stories import bound, gang_pod, pods, running, status_of
@@ -105,6 +106,19 @@ async def arrival(cluster: Cluster, kind: str, name: str) -> AsyncIterator[GangS
         yield spec
     finally:
         await remove(cluster, spec)
+
+
+def install_crds(cluster: Cluster) -> None:
+    """PodGroups are served."""
+    for crd in bundled.crds():
+        cluster.apply(crd)
+
+
+def furnish(cluster: Cluster) -> None:
+    """PodGroups, and room for one gang and a few more."""
+    install_crds(cluster)
+    for number in (1, 2):
+        cluster.add_node(f"node-{number}", cpu=str(SEATS // 2))
 
 
 async def count_calls(cluster: Cluster, kind: str = "controlled") -> list[Call]:

@@ -15,7 +15,7 @@ from allaboard.sandbox.faults import FOR_EVER
 from allaboard.sandbox.store import Change
 from tests.stories import bound, running
 
-from .gangs import STAMP, GangSpec, manifests
+from .gangs import STAMP, Body, GangSpec, manifests
 from .kills import COUNTED, MEMBERS, remove
 from .operators import Operator
 
@@ -123,15 +123,18 @@ async def stop_at(call: int, cluster: Sandbox, replicas: Replicas, terms: Terms,
     return True
 
 
+def is_bind(before: Body, after: Body) -> bool:
+    """Whether a pod has got its node between two states."""
+    return bool(after["spec"].get("nodeName")) and not before["spec"].get("nodeName")
+
+
 @asynccontextmanager
 async def _following(cluster: Sandbox, name: str, stamps: list[str]) -> AsyncIterator[None]:
     """Note the stamps of a gang's binds in the order in which they are carried out."""
 
     def on_change(change: Change) -> None:
         pod, before = change.record.body, change.previous.body if change.previous else None
-        if change.table != "pods" or before is None or not pod["metadata"]["name"].startswith(name):
-            return
-        if pod["spec"].get("nodeName") and not before["spec"].get("nodeName"):
+        if change.table == "pods" and before is not None and is_bind(before, pod) and pod["metadata"]["name"].startswith(name):
             stamps.append(pod["metadata"]["annotations"].get(STAMP, ""))
 
     cluster.store.subscribe(on_change)
@@ -139,3 +142,41 @@ async def _following(cluster: Sandbox, name: str, stamps: list[str]) -> AsyncIte
         yield
     finally:
         cluster.store._subscribers.remove(on_change)
+
+
+async def take_over(cluster: Sandbox, replicas: Replicas, name: str) -> float:
+    """Kill the leader while gangs wait and arrive; returns the seconds from the end of its lease to the follower's first bind."""
+    loop = asyncio.get_running_loop()
+    first: asyncio.Future[float] = loop.create_future()
+    renewed = loop.time()
+    is_dead = False
+
+    def on_change(change: Change) -> None:
+        nonlocal renewed
+        body, before = change.record.body, change.previous.body if change.previous else None
+        if change.table.startswith("leases") and body["metadata"]["name"] == "allaboard" and not is_dead:
+            renewed = loop.time()
+        elif change.table == "pods" and before is not None and is_bind(before, body) and is_dead and not first.done():
+            first.set_result(loop.time())
+
+    specs = [GangSpec(f"{name}-{number}", size=2, minimum=2) for number in range(5)]
+    cluster.store.subscribe(on_change)
+    hold = cluster.faults.pause("bind", "pods", nth=3, times=FOR_EVER, dry_run=False)
+    try:
+        for spec in specs:
+            for manifest in manifests(spec):
+                cluster.create(manifest)
+        async with asyncio.timeout(20):
+            await hold.arrived()
+            await replicas.leader.kill()
+            await hold.abandoned()
+            is_dead = True
+            cluster.faults.clear()
+            bound_at = await first
+        await cluster.wait_for(lambda s: running(s, name) == 2 * len(specs), timeout=20, message="all gangs are whole")
+    finally:
+        cluster.store._subscribers.remove(on_change)
+    for spec in specs:
+        await remove(cluster, spec)
+    await replicas.replace()
+    return bound_at - renewed - int(LEASE["ALLABOARD_LEASE_DURATION_SECONDS"])

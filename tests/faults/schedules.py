@@ -3,7 +3,6 @@
 A schedule that fails is shrunk to its shortest form and printed with a seed; ``make faults SEED=…`` plays exactly that one again.
 """
 
-import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -178,6 +177,11 @@ class Schedules(RuleBasedStateMachine):
         self.after("other scheduler", pause)
 
     @rule(pause=pauses)
+    def another_scheduler_fills_all_nodes(self, pause: float) -> None:
+        self.w.fill()
+        self.after("full nodes", pause)
+
+    @rule(pause=pauses)
     def what_another_scheduler_bound_ends(self, pause: float) -> None:
         self.w.remove_foreign()
         self.after("room", pause)
@@ -252,9 +256,19 @@ class SchedulesWithRestarts(Schedules):
         self.w.crash_at(*request, nth, after=is_after, down_seconds=down)
         self.after("kill at a request", pause)
 
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @rule(gang=gangs, nth=st.integers(1, 5), is_after=st.booleans(), is_full=st.booleans(), pause=pauses)
+    def the_scheduler_is_killed_in_a_commit(self, gang: GangSpec, nth: int, is_after: bool, is_full: bool, pause: float) -> None:
+        self.w.crash_at("bind", "pods", nth, after=is_after, down_seconds=5.0)
+        self.arrive(gang, [], 1.0)
+        if is_full:
+            # What it has left half bound can't be finished now.
+            self.w.fill()
+        self.after("kill in a commit", pause)
 
-def options(schedules: int, *, shrinks: bool = True) -> settings:
-    """Settings of a run of as many schedules."""
+
+def options(schedules: int, *, shrinks: bool = True, is_fixed: bool = False) -> settings:
+    """Settings of a run of as many schedules: others each time, or with ``is_fixed`` always the same."""
     phases = [Phase.explicit, Phase.generate, *([Phase.shrink] if shrinks else [])]
     return settings(
         max_examples=schedules,
@@ -266,7 +280,7 @@ def options(schedules: int, *, shrinks: bool = True) -> settings:
         print_blob=True,
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.normal,
-        derandomize=bool(os.environ.get("FAULTS_DERANDOMIZE")),
+        derandomize=is_fixed,
     )
 
 

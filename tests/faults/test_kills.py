@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from allaboard.cli import bundled
 from allaboard.sandbox import Sandbox
 from allaboard.sandbox.faults import FOR_EVER
 
@@ -20,15 +19,8 @@ SAMPLE = [(1, True), (2, True), (5, False), (9, True), (10, False), (18, True)]
 @pytest.fixture
 async def cluster() -> AsyncIterator[Sandbox]:
     async with Sandbox() as cluster:
-        furnish(cluster)
+        kills.furnish(cluster)
         yield cluster
-
-
-def furnish(cluster: Sandbox) -> None:
-    for crd in bundled.crds():
-        cluster.apply(crd)
-    for number in (1, 2):
-        cluster.add_node(f"node-{number}", cpu=str(kills.SEATS // 2))
 
 
 @pytest.fixture
@@ -51,7 +43,7 @@ async def test_a_gang_whose_scheduler_is_killed_at_an_api_call_is_whole_after_th
 async def test_what_a_killed_scheduler_left_half_bound_is_undone_when_its_seats_have_gone(kubeconfig: Path, tmp_path: Path) -> None:
     spec = GangSpec("gang", size=MEMBERS, minimum=MEMBERS)
     async with Sandbox(startup_delay=3600) as cluster:
-        furnish(cluster)
+        kills.furnish(cluster)
         cluster.write_kubeconfig(kubeconfig)
         async with Relay(cluster, kubeconfig, tmp_path) as relay:
             rest = cluster.faults.pause("bind", "pods", nth=4, times=FOR_EVER, dry_run=False)

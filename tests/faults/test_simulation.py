@@ -1,11 +1,18 @@
 """The simulation that schedules run in is worth believing: time, crashes and judgements are what they should be."""
 
+from unittest import mock
+
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
 
 from allaboard.sandbox import Fault
+from allaboard.scheduling import opengangs
 
+from . import replay
 from .gangs import GangSpec
 from .judge import ViolationError
+from .schedules import Schedules
 from .world import World
 
 
@@ -77,3 +84,28 @@ def test_a_gang_that_stays_half_bound_without_a_rule_is_caught() -> None:
         assert world.judge.unseated()
         world.settle()
         assert not world.judge.unseated()
+
+
+def test_a_scheduler_that_recovers_nothing_is_found_out() -> None:
+    with mock.patch.object(opengangs, "was_cut_off", lambda *_: False), World(startup_delay=3600) as world:
+        gang = GangSpec("gang")
+        world.crash_at("bind", "pods", 2, after=True, down_seconds=5)
+        world.add(gang)
+        world.advance(1)
+        world.fill()
+        world.settle()
+        assert world.judge.unseated()
+
+
+def test_a_schedule_that_fails_can_be_played_again_by_its_seed() -> None:
+    class Rotten(Schedules):
+        @rule(number=st.integers(0, 1000))
+        def nothing(self, number: int) -> None:
+            if number > 100:
+                raise ViolationError(f"{number} is too much")
+
+    with mock.patch.dict(replay.MACHINES, rotten=Rotten):
+        with pytest.raises(replay.ScheduleError, match="make faults SEED=rotten:") as caught:
+            replay.play("rotten", 20)
+        with pytest.raises(ViolationError, match="101 is too much"):
+            replay.play_again(caught.value.seed)

@@ -60,10 +60,9 @@ def play(stamp: str, epoch: str, *, is_late: bool, startup_delay: float = 0.05) 
         assert world.leaked() == []
 
 
-@pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("forged", FORGED)
-def test_a_forged_stamp_takes_no_seat_from_anybody(forged: str, is_late: bool) -> None:
-    play(forged, forged, is_late=is_late)
+def test_a_forged_stamp_takes_no_seat_from_anybody(forged: str) -> None:
+    play(forged, forged, is_late=True)
 
 
 @settings(max_examples=60)

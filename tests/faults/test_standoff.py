@@ -1,36 +1,15 @@
-"""Two half-started gangs that need each other's seats: the deadlock that gang scheduling is there to prevent."""
+"""Half-started gangs: those that block others make way when their time is over, the others keep what they have."""
 
-from .gangs import STAMP, GangSpec, manifests
+from . import standoff
+from .gangs import GangSpec
+from .standoff import TIMEOUT_SECONDS, halve
 from .world import World
-
-TIMEOUT_SECONDS = 30
-
-
-def halve(world: World, spec: GangSpec, node: str, count: int) -> None:
-    """Have a gang be half bound and running, as a scheduler that died has left it."""
-    for manifest in manifests(spec):
-        world.sandbox.create(manifest)
-    world.gangs.append(spec)
-    world.advance(0.001)
-    for pod in world.judge.members(spec)[:count]:
-        world.bind_by_hand(pod, node, {STAMP: f"0123456789ab/{spec.minimum}"})
 
 
 def test_of_two_half_started_gangs_that_need_each_others_seats_the_older_is_whole_within_two_time_outs() -> None:
-    with World(nodes=2, cpu=4) as world:
-        older, younger = GangSpec("older", size=6, minimum=6), GangSpec("younger", size=6, minimum=6)
-        world.fell()
-        halve(world, older, "node-0", 3)
-        world.advance(2)
-        halve(world, younger, "node-1", 3)
-        world.advance(2)
-        world.rise()
-        world.advance(2 * TIMEOUT_SECONDS)
-        assert not world.judge.missing(older)
-        assert not world.judge.bound(younger) or not world.judge.missing(younger)
-        world.make_room()
-        world.settle()
-        assert world.judge.incomplete() == []
+    seconds, is_younger_right = standoff.play()
+    assert seconds is not None
+    assert is_younger_right
 
 
 def test_a_half_started_gang_that_is_in_nobodys_way_keeps_its_seats() -> None:
@@ -39,7 +18,6 @@ def test_a_half_started_gang_that_is_in_nobodys_way_keeps_its_seats() -> None:
         world.cordon(1, is_cordoned=True)
         world.fell()
         halve(world, gang, "node-0", 3)
-        world.advance(2)
         kept = {pod["metadata"]["uid"] for pod in world.judge.bound(gang)}
         world.rise()
         world.advance(5 * TIMEOUT_SECONDS)

@@ -201,6 +201,14 @@ class World:
         sandbox_binding.bind(self.sandbox.api, "elsewhere", name, target, WriteOptions())
 
     @happens
+    def fill(self) -> None:
+        """Another scheduler fills all nodes."""
+        used = self.judge.usage()
+        for number in range(NODES):
+            if free := NODE_CPU - used.get((f"node-{number}", "cpu"), 0) // 1000:
+                self.bind_foreign(number, free)
+
+    @happens
     def remove_foreign(self) -> None:
         """What the other scheduler has bound ends."""
         for pod in self.sandbox.list("pods", "elsewhere"):
@@ -262,7 +270,8 @@ class World:
         """The scheduler is stopped as Kubernetes does it, and started anew."""
 
         async def again() -> None:
-            assert self.app is not None
+            if self.app is None:
+                return  # it is down, and about to be started
             await self.app.stop()
             await asyncio.sleep(down_seconds)
             await self._start()
@@ -368,12 +377,13 @@ class World:
         self.app = app
 
     async def _crash(self, down_seconds: float) -> None:
+        if self.app is None:
+            return  # it is down, and about to be started
         victim, self.app = self.app, None
         self.server.sever()
         self.restarts += 1
-        if victim is not None:
-            # Nothing it does now reaches the cluster; it is only cleared away.
-            self._keep(asyncio.ensure_future(victim.stop()))
+        # Nothing it does now reaches the cluster; it is only cleared away.
+        self._keep(asyncio.ensure_future(victim.stop()))
         await asyncio.sleep(down_seconds)
         await self._start()
 

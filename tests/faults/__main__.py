@@ -1,0 +1,233 @@
+"""``make faults``: measures every promise of "all or none, under every fault" and prints which bars are held.
+
+Each row says what is done, the bar, what was measured, and whether it is held; the exit status tells whether all are.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from allaboard.sandbox import Sandbox
+
+from . import kills, leaders, schedules, spread, standoff
+from .kills import Point, Relay, Toll
+from .leaders import Replicas, Terms
+from .replay import MACHINES, ScheduleError, play, play_again
+from .schedules import SCHEDULES
+from .soak import Soak
+from .world import quiet
+
+PARTIAL_SECONDS = 0.25
+TAKEOVER_SECONDS = 1.0
+SOAK_ROUNDS = 10
+SCHEDULES_AT_ONCE = SCHEDULES // 20
+
+Advance = Callable[[int, int], None]
+"""Takes how many steps are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was measured, and whether that holds the bar; ``evidence`` is for whoever has to mend it."""
+
+    measured: str
+    is_held: bool
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One row of the table."""
+
+    what: str
+    bar: str
+    measure: Callable[[Path, Advance], Awaitable[Outcome]]
+
+
+async def killed_at_every_call(folder: Path, advance: Advance) -> Outcome:
+    toll = Toll()
+    async with Sandbox() as cluster:
+        kills.furnish(cluster)
+        kubeconfig = _kubeconfig(cluster, folder)
+        async with Relay(cluster, kubeconfig, folder) as relay:
+            points = []
+            calls = len(await kills.count_calls(cluster))
+            for call in range(1, calls + 1):
+                points += [Point(call, False), Point(call, True), Point(call, call % 2 == 0, "bare")]
+            # One more than were counted: it comes in no run, or the count was wrong.
+            points.append(Point(calls + 1, False))
+            for number, point in enumerate(points):
+                await kills.kill_at(point, cluster, relay, toll, f"gang-{number}")
+                advance(number + 1, len(points))
+    return Outcome(str(toll), toll.is_clean, toll.complaints())
+
+
+async def stopped_at_every_call(folder: Path, advance: Advance) -> Outcome:
+    terms = Terms()
+    async with Sandbox() as cluster:
+        kills.furnish(cluster)
+        async with Replicas(cluster, _kubeconfig(cluster, folder), folder) as replicas:
+            call = 1
+            while await leaders.stop_at(call, cluster, replicas, terms, f"gang-{call}"):
+                advance(call, max(24, call + 1))
+                call += 1
+    return Outcome(str(terms), terms.is_clean, terms.complaints())
+
+
+async def killed_under_load(folder: Path, advance: Advance) -> Outcome:
+    async with Sandbox() as cluster:
+        kills.furnish(cluster)
+        async with Replicas(cluster, _kubeconfig(cluster, folder), folder) as replicas:
+            delays = []
+            for number in range(5):
+                delays.append(await leaders.take_over(cluster, replicas, f"load-{number}"))
+                advance(number + 1, 5)
+    return Outcome(f"{max(delays):.2f} s at most, in {len(delays)} take-overs", max(delays) <= TAKEOVER_SECONDS)
+
+
+async def played(folder: Path, advance: Advance) -> Outcome:
+    return await asyncio.to_thread(_played, advance)
+
+
+def _played(advance: Advance) -> Outcome:
+    quiet()
+    tally = schedules.TALLY = schedules.Tally()
+    rounds = SCHEDULES // SCHEDULES_AT_ONCE
+    for number in range(rounds):
+        for name in MACHINES:
+            try:
+                play(name, SCHEDULES_AT_ONCE)
+            except ScheduleError as error:
+                return Outcome(f"{tally}; one failed: make faults SEED={error.seed}", False, str(error))
+        advance(number + 1, rounds)
+    return Outcome(str(tally), tally.schedules >= SCHEDULES)
+
+
+async def stood_off(folder: Path, advance: Advance) -> Outcome:
+    return await asyncio.to_thread(_stood_off)
+
+
+def _stood_off() -> Outcome:
+    seconds, is_right = standoff.play()
+    text = f"the older whole after {seconds:.0f} s of {2 * standoff.TIMEOUT_SECONDS} s" if seconds is not None else "the older isn't whole"
+    return Outcome(f"{text}, the younger {'whole or absent' if is_right else 'half bound'}", seconds is not None and is_right)
+
+
+def soaked(minutes: float) -> Callable[[Path, Advance], Awaitable[Outcome]]:
+    async def soak(folder: Path, advance: Advance) -> Outcome:
+        rounds = iter(range(1, SOAK_ROUNDS + 2))
+        soak = Soak(folder, seed=1, on_gauge=lambda _: advance(next(rounds), SOAK_ROUNDS + 1))
+        result = await soak.run(60 * minutes, SOAK_ROUNDS)
+        problems = [*result.violations, *result.growth()]
+        return Outcome(str(result), not problems, "; ".join(problems[:20]))
+
+    return soak
+
+
+async def half_bound(folder: Path, advance: Advance) -> Outcome:
+    spreads = await spread.half_bound_seconds(folder, 100, lambda number: advance(number, 100))
+    value = spread.p99(spreads)
+    return Outcome(f"{1000 * value:.0f} ms", value <= PARTIAL_SECONDS)
+
+
+def promises(minutes: float) -> Sequence[Promise]:
+    """The rows, those that say most first."""
+    nothing = "every gang whole or none; 0 seats leaked; 0 pods lost"
+    return [
+        Promise(
+            "killed (SIGKILL) at every API call of committing 8 members, before and after it, and restarted", nothing, killed_at_every_call
+        ),
+        Promise(
+            "leader stopped (SIGSTOP) before each request of the commit, follower takes over, SIGCONT",
+            "no attempt mixes two plans; no node over-committed",
+            stopped_at_every_call,
+        ),
+        Promise("leader killed under load", f"first decision of the other ≤ {TAKEOVER_SECONDS:g} s after lease expiry", killed_under_load),
+        Promise("random schedules of faults", f"≥ {SCHEDULES:,} schedules, 0 violations", played),
+        Promise(
+            "two half-started gangs that need each other's seats",
+            "the older whole within two time-outs, the younger absent or whole later",
+            stood_off,
+        ),
+        Promise("64 members bound without a fault", f"half bound for ≤ {1000 * PARTIAL_SECONDS:.0f} ms (p99 of 100)", half_bound),
+        Promise(
+            f"soak: {minutes:g} minutes of gangs with faults on", "0 violations; memory, tasks and handles don't grow", soaked(minutes)
+        ),
+    ]
+
+
+@click.command()
+@click.option("--seed", default="", help="Play the one random schedule that this seed stands for, and nothing else.")
+@click.option("--minutes", default=10.0, show_default=True, help="How long to soak.")
+@click.option("--only", multiple=True, metavar="TEXT", help="Measure the rows whose name has this in it (repeatable).")
+def main(seed: str, minutes: float, only: Sequence[str]) -> None:
+    """Measure what holds under faults."""
+    console = Console()
+    if seed:
+        _replay(console, seed)
+        return
+    table = Table("", "bar", "measured", "held", title="All or none, under every fault", show_lines=True)
+    wanted = [promise for promise in promises(minutes) if not only or any(text in promise.what for text in only)]
+    is_held, evidence = True, []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress, tempfile.TemporaryDirectory(prefix="allaboard-faults-") as folder:
+        for number, promise in enumerate(wanted):
+            task = progress.add_task(promise.what[:60], total=None)
+            outcome = _measured(promise, Path(folder, str(number)), progress, task)
+            table.add_row(promise.what, promise.bar, outcome.measured, "[green]yes" if outcome.is_held else "[red]NO")
+            is_held &= outcome.is_held
+            if outcome.evidence:
+                evidence.append(f"{promise.what}: {outcome.evidence}")
+    console.print(table)
+    for text in evidence:
+        console.print(text, markup=False, highlight=False)
+    sys.exit(0 if is_held else 1)
+
+
+def _measured(promise: Promise, folder: Path, progress: Progress, task: TaskID) -> Outcome:
+    """One row; whatever goes wrong in measuring it is a bar that isn't held."""
+    folder.mkdir()
+    started = time.monotonic()
+    try:
+        outcome = asyncio.run(promise.measure(folder, lambda done, total: progress.update(task, completed=done, total=total)))  # type: ignore[arg-type]
+    except Exception as error:
+        outcome = Outcome(f"failed: {type(error).__name__}", False, str(error))
+    progress.update(task, total=1, completed=1)
+    progress.console.print(
+        f"{'held' if outcome.is_held else 'NOT HELD'} in {time.monotonic() - started:.0f} s: {promise.what}: {outcome.measured}",
+        markup=False,
+        highlight=False,
+    )
+    return outcome
+
+
+def _replay(console: Console, seed: str) -> None:
+    quiet()
+    try:
+        play_again(seed)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    except Exception as error:
+        console.print("\n".join([str(error), *getattr(error, "__notes__", ())]), markup=False, highlight=False)
+        sys.exit(1)
+    console.print("the schedule breaks no promise any more")
+
+
+def _kubeconfig(cluster: Sandbox, folder: Path) -> Path:
+    cluster.write_kubeconfig(folder / "kubeconfig")
+    return folder / "kubeconfig"
+
+
+if __name__ == "__main__":
+    os.environ.pop("KUBECONFIG", None)
+    main()

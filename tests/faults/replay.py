@@ -1,0 +1,42 @@
+"""Plays random schedules, and one of them again by its seed."""
+
+import re
+
+import hypothesis
+from hypothesis.stateful import run_state_machine_as_test
+
+from .schedules import Schedules, SchedulesWithRestarts, options
+
+MACHINES: dict[str, type[Schedules]] = {"plain": Schedules, "restarts": SchedulesWithRestarts}
+_BLOB = re.compile(r"@reproduce_failure\('[^']+', b'([^']+)'\)")
+
+
+class ScheduleError(AssertionError):
+    """A schedule broke a promise; ``seed`` plays it again."""
+
+    def __init__(self, problem: str, seed: str, story: str) -> None:
+        super().__init__(f"{problem}\n{story}\nto play exactly this schedule again: make faults SEED={seed}")
+        self.seed = seed
+
+
+def play(name: str, schedules: int, *, is_fixed: bool = False) -> None:
+    """Play as many schedules of one machine, with ``is_fixed`` the same each time.
+
+    Raises ``ScheduleError`` for the shortest of those that broke a promise.
+    """
+    try:
+        run_state_machine_as_test(MACHINES[name], settings=options(schedules, is_fixed=is_fixed))  # type: ignore[no-untyped-call]  # it isn't typed
+    except Exception as error:
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        found = _BLOB.search(notes)
+        raise ScheduleError(str(error), f"{name}:{found[1]}" if found else "none", _BLOB.sub("", notes)) from error
+
+
+def play_again(seed: str) -> None:
+    """Play the schedule that ``seed`` stands for. Raises what it raised then."""
+    name, _, blob = seed.partition(":")
+    if name not in MACHINES or not blob:
+        raise ValueError(f"{seed} is no seed of a schedule: it begins with {' or '.join(MACHINES)} and a colon")
+    again = type(MACHINES[name].__name__, (MACHINES[name],), {})
+    hypothesis.reproduce_failure(hypothesis.__version__, blob.encode())(again)
+    run_state_machine_as_test(again, settings=options(1, shrinks=False))  # type: ignore[no-untyped-call]  # it isn't typed

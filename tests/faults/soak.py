@@ -1,0 +1,193 @@
+"""Gangs arrive and finish for as long as one likes while requests fail and watches break: nothing is violated, and nothing grows."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from aiohttp import web
+
+from allaboard.sandbox import ApiError, Fault, Sandbox
+from allaboard.sandbox.server import Server
+
+from .gangs import GangSpec, manifests
+from .judge import OPERATOR, Judge, actor
+from .kills import install_crds
+from .operators import started
+
+ROOT = Path(__file__).parents[2]
+NODES, NODE_CPU = 8, 16
+AT_ONCE = 12
+WHOLE_SECONDS = 60.0
+GROWTH_BYTES = 16 * 1024 * 1024
+GROWTH_SHARE = 0.05
+GROWTH_COUNT = 12
+"""Connections that are kept alive, and the tasks that wait for the next event, come and go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """What the process held at a moment when nothing was to be done."""
+
+    rss: int
+    tasks: int
+    handles: int
+
+
+@dataclass(slots=True)
+class Soaked:
+    """What a soak came to."""
+
+    gangs: int = 0
+    faults: int = 0
+    violations: list[str] = field(default_factory=list)
+    gauges: list[Gauge] = field(default_factory=list)
+    tasks: dict[str, int] = field(default_factory=dict)
+    """What the tasks were at the end."""
+
+    def growth(self) -> list[str]:
+        """What has grown since the first gauge, which is taken after warm-up."""
+        first, last = self.gauges[0], self.gauges[-1]
+        found = []
+        if last.rss > first.rss * (1 + GROWTH_SHARE) + GROWTH_BYTES:
+            found.append(f"memory grew from {first.rss >> 20} to {last.rss >> 20} MiB")
+        if last.tasks > first.tasks + GROWTH_COUNT:
+            found.append(f"tasks grew from {first.tasks} to {last.tasks}: {self.tasks}")
+        if last.handles > first.handles + GROWTH_COUNT:
+            found.append(f"file handles grew from {first.handles} to {last.handles}")
+        return found
+
+    def __str__(self) -> str:
+        text = f"{self.gangs} gangs, {self.faults} faults: {len(self.violations)} violations"
+        if not self.gauges:
+            return text
+        first, last = self.gauges[0], self.gauges[-1]
+        memory = f"{first.rss >> 20} → {last.rss >> 20} MiB"
+        return f"{text}; {memory}, {first.tasks} → {last.tasks} tasks, {first.handles} → {last.handles} handles"
+
+
+class Soak:
+    """One soak; ``on_gauge`` hears of each round that has ended."""
+
+    def __init__(self, folder: Path, seed: int, on_gauge: Callable[[Soaked], None] = lambda soaked: None) -> None:
+        self.result = Soaked()
+        self._folder, self._chance, self._on_gauge = folder, random.Random(seed), on_gauge
+        self._specs: list[GangSpec] = []
+        self._count = 0
+
+    async def run(self, seconds: float, rounds: int) -> Soaked:
+        """Soak for as long, in rounds that each end when all gangs have; the first is warm-up."""
+        answer = Server._answer
+
+        async def as_operator(server: Server, request: web.Request) -> web.StreamResponse:
+            # Whatever comes over HTTP is the operator's.
+            actor.set(OPERATOR)
+            return await answer(server, request)
+
+        with mock.patch.object(Server, "_answer", as_operator):
+            async with Sandbox() as cluster:
+                await self._soak(cluster, seconds, rounds)
+        return self.result
+
+    async def _soak(self, cluster: Sandbox, seconds: float, rounds: int) -> None:
+        install_crds(cluster)
+        for number in range(NODES):
+            cluster.add_node(f"node-{number}", cpu=str(NODE_CPU))
+        judge = Judge(cluster, self._specs, time.monotonic)
+        cluster.store.subscribe(judge.on_change)
+        kubeconfig = self._folder / "kubeconfig"
+        cluster.write_kubeconfig(kubeconfig)
+        environment = {"PYTHONPATH": str(ROOT), "ALLABOARD_SCHEDULE_TIMEOUT_SECONDS": "30"}
+        options: dict[str, Any] = {"command": ("-m", "tests.faults.gauged", "run"), "environment": environment}
+        async with started(cluster.url, kubeconfig, self._folder / "operator", **options) as operator:
+            for number in range(rounds + 1):
+                await self._round(cluster, judge, seconds / (rounds + 1))
+                gauge = Gauge(**json.loads(await operator.ask(f"gauge-{number}")))
+                if number:
+                    self.result.gauges.append(gauge)
+                self.result.violations += judge.over_committed()
+                self._on_gauge(self.result)
+            self.result.tasks = json.loads(await operator.ask("tasks"))
+            self.result.violations += judge.violations
+            self.result.violations += [line for line in operator.lines if "Traceback" in line or "CRITICAL" in line]
+
+    async def _round(self, cluster: Sandbox, judge: Judge, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        turns = asyncio.Semaphore(AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            while time.monotonic() < ends:
+                await turns.acquire()
+                self._disturb(cluster)
+                group.create_task(self._released(turns, self._live(cluster, judge)))
+                # This is the pace at which users come, not something that is waited for.
+                await asyncio.sleep(self._chance.uniform(0.0, 0.15))
+        cluster.faults.clear()
+
+    async def _released(self, turns: asyncio.Semaphore, work: Awaitable[None]) -> None:
+        try:
+            await work
+        finally:
+            turns.release()
+
+    def _disturb(self, cluster: Sandbox) -> None:
+        """Let something go wrong now and then."""
+        chance = self._chance
+        if chance.random() < 0.5 and len(cluster.faults.pending) < 10:
+            self.result.faults += 1
+            status = chance.choice([403, 409, 429, 500, 503, 504])
+            verb, resource = chance.choice(
+                [("bind", "pods"), ("bind", "pods"), ("get", "pods"), ("patch", "*"), ("create", "events"), ("delete", "pods")]
+            )
+            drop = chance.random() < 0.3
+            after = (drop or status >= 500) and chance.random() < 0.5
+            nth, times = chance.randint(1, 6), chance.randint(1, 3)
+            cluster.faults.add(Fault(verb, resource, nth=nth, times=times, status=status, drop=drop, after=after))
+        if chance.random() < 0.03:
+            self.result.faults += 1
+            cluster.drop_watches(chance.choice([None, "pods", "nodes"]))
+        if chance.random() < 0.01:
+            self.result.faults += 1
+            cluster.compact()
+            cluster.drop_watches()
+
+    async def _live(self, cluster: Sandbox, judge: Judge) -> None:
+        """One gang's life: it comes, runs whole, and goes."""
+        self._count += 1
+        size = self._chance.randint(2, 8)
+        spec = GangSpec(
+            f"gang-{self._count}", self._chance.choice(["controlled", "bare"]), size, size, has_group=self._chance.random() < 0.5
+        )
+        self._specs.append(spec)
+        try:
+            for manifest in manifests(spec):
+                cluster.create(manifest)
+
+            def runs(_: Sandbox) -> bool:
+                return sum(pod["status"].get("phase") == "Running" for pod in judge.members(spec)) >= size
+
+            try:
+                await cluster.wait_for(runs, timeout=WHOLE_SECONDS)
+            except TimeoutError:
+                self.result.violations.append(f"{spec.name} is not whole after {WHOLE_SECONDS:g} s: {len(judge.bound(spec))} of {size}")
+            self.result.gangs += 1
+            await asyncio.sleep(self._chance.uniform(0.1, 1.0))  # it computes
+            self._end(cluster, judge, spec)
+            await cluster.wait_for(lambda _: not judge.members(spec), timeout=30, message=f"{spec.name} goes")
+        finally:
+            self._specs.remove(spec)
+
+    def _end(self, cluster: Sandbox, judge: Judge, spec: GangSpec) -> None:
+        """Take a gang away before the scheduler can make anything of the fewer and fewer members."""
+        if not spec.is_bare:
+            cluster.delete("replicasets", spec.name)
+        for pod in judge.members(spec):
+            with suppress(ApiError):
+                cluster.delete("pods", pod["metadata"]["name"], grace=0)
+        with suppress(ApiError):
+            cluster.delete("podgroups", spec.name)

@@ -1,0 +1,36 @@
+"""Two half-started gangs that need each other's seats, as a scheduler that died may leave them."""
+
+from .gangs import STAMP, GangSpec, manifests
+from .world import World
+
+TIMEOUT_SECONDS = 30
+
+
+def halve(world: World, spec: GangSpec, node: str, count: int) -> None:
+    """Have a gang be half bound and running."""
+    for manifest in manifests(spec):
+        world.sandbox.create(manifest)
+    world.gangs.append(spec)
+    world.advance(0.001)
+    for pod in world.judge.members(spec)[:count]:
+        world.bind_by_hand(pod, node, {STAMP: f"0123456789ab/{spec.minimum}"})
+    world.advance(2)
+
+
+def play() -> tuple[float | None, bool]:
+    """The seconds until the older gang is whole, None when it isn't within two time-outs; and whether the younger ends whole or absent."""
+    with World(nodes=2, cpu=4) as world:
+        older, younger = GangSpec("older", size=6, minimum=6), GangSpec("younger", size=6, minimum=6)
+        world.fell()
+        halve(world, older, "node-0", 3)
+        halve(world, younger, "node-1", 3)
+        world.rise()
+        seconds = None
+        for second in range(1, 2 * TIMEOUT_SECONDS + 1):
+            world.advance(1)
+            if seconds is None and not world.judge.missing(older):
+                seconds = float(second)
+        is_right = not world.judge.bound(younger) or not world.judge.missing(younger)
+        world.make_room()
+        world.settle()
+        return seconds, is_right and world.judge.incomplete() == []

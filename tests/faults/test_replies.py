@@ -1,0 +1,24 @@
+"""Replies that mislead: what a pod is decides, not what was answered."""
+
+import pytest
+
+from allaboard.sandbox import Fault
+
+from .gangs import GangSpec
+from .world import World
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="a bind that is refused at a second try isn't looked up, although the first, whose reply was lost, may have been carried out",
+)
+@pytest.mark.parametrize("status", [400, 403, 422])
+def test_a_refusal_after_a_lost_reply_does_not_undo_a_gang_that_is_whole(status: int) -> None:
+    with World(startup_delay=3600) as world:
+        gang = GangSpec("gang")
+        world.fault(Fault("bind", "pods", nth=3, drop=True, after=True))
+        world.fault(Fault("bind", "pods", nth=4, status=status))
+        world.add(gang)
+        world.advance(20)
+        assert not world.judge.missing(gang)
+        assert world.judge.released == 0
