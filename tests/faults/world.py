@@ -5,6 +5,7 @@ at once by the ``Judge``, whatever it leaves behind by ``verdict``.
 """
 
 import asyncio
+import copy
 import functools
 import gc
 import logging
@@ -91,8 +92,8 @@ class World:
         self.server = self._new_server()
         self._foreign = 0
         self._background: set[asyncio.Task[Any]] = set()
-        for crd in bundled.crds():
-            self.sandbox.apply(crd)
+        for crd in _crds():
+            self.sandbox.apply(copy.deepcopy(crd))
         self.run(self._begin(nodes, cpu))
 
     def __enter__(self) -> "World":
@@ -416,6 +417,12 @@ class World:
     def _remake(self, spec: GangSpec, name: str) -> None:
         with suppress(ApiError):
             self.sandbox.create(pod_of(spec, name))
+
+
+@functools.cache
+def _crds() -> list[Body]:
+    """Read once: a thousand schedules would spend a quarter of their time on it."""
+    return list(bundled.crds())
 
 
 def quiet() -> None:
