@@ -25,8 +25,8 @@ from .kills import Point, Relay, Toll
 from .leaders import Replicas, Terms
 from .replay import MACHINES, ScheduleError, play, play_again
 from .schedules import SCHEDULES
+from .simulation import quiet
 from .soak import Soak
-from .world import quiet
 
 PARTIAL_SECONDS = 0.25
 TAKEOVER_SECONDS = 1.0

@@ -3,12 +3,12 @@
 import re
 
 import hypothesis
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from .schedules import Schedules, SchedulesWithRestarts, options
 
-MACHINES: dict[str, type[Schedules]] = {"plain": Schedules, "restarts": SchedulesWithRestarts}
-_BLOB = re.compile(r"@reproduce_failure\('[^']+', b'([^']+)'\)")
+MACHINES: dict[str, type[RuleBasedStateMachine]] = {"plain": Schedules, "restarts": SchedulesWithRestarts}
+_BLOB = re.compile(r"\n?You can reproduce this test case by temporarily adding @reproduce_failure\('[^']+', b'([^']+)'\).*")
 
 
 class ScheduleError(AssertionError):

@@ -5,7 +5,7 @@ import pytest
 from . import schedules
 from .replay import play
 from .schedules import SCHEDULES
-from .world import quiet
+from .simulation import quiet
 
 
 @pytest.fixture(autouse=True)

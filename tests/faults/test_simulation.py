@@ -4,7 +4,7 @@ from unittest import mock
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from allaboard.sandbox import Fault
 from allaboard.scheduling import opengangs
@@ -12,7 +12,6 @@ from allaboard.scheduling import opengangs
 from . import replay
 from .gangs import GangSpec
 from .judge import ViolationError
-from .schedules import Schedules
 from .world import World
 
 
@@ -98,13 +97,13 @@ def test_a_scheduler_that_recovers_nothing_is_found_out() -> None:
 
 
 def test_a_schedule_that_fails_can_be_played_again_by_its_seed() -> None:
-    class Rotten(Schedules):
+    class Rotten(RuleBasedStateMachine):
         @rule(number=st.integers(0, 1000))
         def nothing(self, number: int) -> None:
             if number > 100:
                 raise ViolationError(f"{number} is too much")
 
-    with mock.patch.dict(replay.MACHINES, rotten=Rotten):
+    with mock.patch.dict(replay.MACHINES, {"rotten": Rotten}):
         with pytest.raises(replay.ScheduleError, match="make faults SEED=rotten:") as caught:
             replay.play("rotten", 20)
         with pytest.raises(ViolationError, match="101 is too much"):

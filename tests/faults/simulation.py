@@ -1,0 +1,217 @@
+"""A cluster and a scheduler in one process and in virtual time: how they are started, stopped and killed.
+
+The scheduler is the ``App`` as it is; only its connection, its search processes, its clocks and Kopf are stood in for.
+"""
+
+import asyncio
+import copy
+import functools
+import gc
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import ExitStack, asynccontextmanager, suppress
+from types import SimpleNamespace
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from unittest import mock
+
+from allaboard import app as app_module
+from allaboard.app import App
+from allaboard.cli import bundled
+from allaboard.placement import Plan, Problem, SearchSettings, search
+from allaboard.sandbox import ApiError, Sandbox
+from allaboard.sandbox.store import DELETED, Change
+from allaboard.settings import load_settings
+
+from .direct import DirectServer
+from .gangs import LIVING, Body, GangSpec, pod_of
+from .judge import OPERATOR, Judge, actor
+from .virtual import VirtualLoop, virtual_clocks
+
+Answer = TypeVar("Answer")
+Given = ParamSpec("Given")
+Simulated = TypeVar("Simulated", bound="Simulation")
+
+NODES, NODE_CPU = 4, 8
+SEARCH = SearchSettings(generations=1, min_generations=0, population_size=4)
+_SETTINGS: dict[str, object] = {
+    "metrics_port": 0,
+    "backoff_max_seconds": 10.0,
+    "schedule_timeout_seconds": 30,
+    "search_timeout_seconds": 60.0,
+}
+
+
+def happens(method: Callable[Concatenate[Simulated, Given], Answer]) -> Callable[Concatenate[Simulated, Given], Answer]:
+    """Have a method run inside the world's loop, where fake kubelets set their timers."""
+
+    @functools.wraps(method)
+    def inside(self: Simulated, *args: Given.args, **options: Given.kwargs) -> Answer:
+        async def do() -> Answer:
+            return method(self, *args, **options)
+
+        return self.run(do()) if not self.loop.is_running() else method(self, *args, **options)
+
+    return inside
+
+
+class InlineSearcher:
+    """Searches on the spot; what other processes would take in time is taken from the virtual clock."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    async def warm_up(self) -> None:
+        """There is nothing to start."""
+
+    async def search(self, problem: Problem, seed: int) -> Plan:
+        await asyncio.sleep(self._chance.uniform(0.001, 0.05))
+        return search(problem, SEARCH, seed)
+
+
+class Simulation:
+    """One schedule's cluster and its scheduler. Use as a context manager: the loop and its time end with it."""
+
+    def __init__(self, seed: int = 0, *, startup_delay: float = 0.05, nodes: int = NODES, cpu: int = NODE_CPU) -> None:
+        self._stack = ExitStack()
+        self.loop = VirtualLoop()
+        self.chance = self._stack.enter_context(virtual_clocks(self.loop, seed))
+        self._stack.enter_context(mock.patch.object(app_module, "ApiServer", SimpleNamespace(connect=self._connect)))
+        # Every garbage collection would walk the test runner's whole heap, and freezing would keep the schedules' garbage for ever.
+        self._stack.enter_context(mock.patch.object(app_module, "_spare_the_collector", lambda: None))
+        self.sandbox = Sandbox(startup_delay=startup_delay, clock=self.loop.utc)
+        self.sandbox.api._random = self.chance
+        self.gangs: list[GangSpec] = []
+        self.judge = Judge(self.sandbox, self.gangs, self.loop.time)
+        self.app: App | None = None
+        self.restarts = 0
+        self.server = self._new_server()
+        self._foreign = 0
+        self._background: set[asyncio.Task[Any]] = set()
+        for crd in _crds():
+            self.sandbox.apply(copy.deepcopy(crd))
+        self.run(self._begin(nodes, cpu))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Let ``work`` be done, in virtual time."""
+        return self.loop.run_until_complete(work)
+
+    @staticmethod
+    async def as_operator(work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Do something in the scheduler's name."""
+        token = actor.set(OPERATOR)
+        try:
+            return await work
+        finally:
+            actor.reset(token)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.run(asyncio.sleep(seconds))
+        self.judge.check()
+
+    def close(self) -> None:
+        """End everything."""
+
+        async def end() -> None:
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for _ in range(3):
+                for task in tasks:
+                    task.cancel()
+                await asyncio.sleep(30)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        try:
+            self.server.sever()
+            self.run(end())
+            self.sandbox._kubelet.stop()
+        finally:
+            self._stack.close()
+            self.loop.close()
+
+    async def _begin(self, nodes: int, cpu: int) -> None:
+        assert self.sandbox._controllers is not None
+        self.sandbox._controllers.start()
+        for namespace in ("elsewhere", "team"):
+            self.sandbox.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        for number in range(nodes):
+            self.sandbox.add_node(f"node-{number}", cpu=str(cpu))
+        self.sandbox.store.subscribe(self._on_change)
+        await self._start()
+
+    def _new_server(self) -> DirectServer:
+        return DirectServer(self.sandbox, self.chance)
+
+    @asynccontextmanager
+    async def _connect(self, *_: object) -> AsyncIterator[DirectServer]:
+        yield self.server
+
+    async def _start(self) -> None:
+        self.server = self._new_server()
+        app = App(load_settings(_SETTINGS), InlineSearcher(self.chance))  # type: ignore[arg-type]  # as much of a Searcher as is used
+        token = actor.set(OPERATOR)
+        try:
+            await app.start()
+        finally:
+            actor.reset(token)
+        self.app = app
+
+    async def _crash(self, down_seconds: float) -> None:
+        if self.app is None:
+            return  # it is down, and about to be started
+        victim, self.app = self.app, None
+        self.server.sever()
+        self.restarts += 1
+        # Nothing it does now reaches the cluster; it is only cleared away.
+        self._keep(asyncio.ensure_future(victim.stop()))
+        await asyncio.sleep(down_seconds)
+        await self._start()
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _on_change(self, change: Change) -> None:
+        """Judge what the scheduler did; and stand in for Kopf, and for those who make anew what they let be deleted."""
+        self.judge.on_change(change)
+        if change.table.startswith("podgroups"):
+            if change.type == DELETED and self.chance.random() < 0.25:
+                return  # Kopf loses a deletion now and then
+            raw = self.sandbox.api.resource("podgroups").present(change.record.body)
+            self.loop.call_later(self.chance.uniform(0.001, 0.02), self._ring, change.type, raw)
+        elif change.table == "pods" and change.type == DELETED and LIVING not in change.record.body["metadata"]:
+            spec = self.judge.gang_of(change.record.body)
+            if spec is not None and spec.kind == "recreated":
+                self.loop.call_later(0.2, self._remake, spec, change.record.key[1])
+
+    def _ring(self, event: str, raw: Body) -> None:
+        if self.app is not None:
+            token = actor.set(OPERATOR)
+            try:
+                self.app.observe_pod_group(event, raw)
+            finally:
+                actor.reset(token)
+
+    @happens
+    def _remake(self, spec: GangSpec, name: str) -> None:
+        with suppress(ApiError):
+            self.sandbox.create(pod_of(spec, name))
+
+
+@functools.cache
+def _crds() -> list[Body]:
+    """Read once: a thousand schedules would spend a quarter of their time on it."""
+    return list(bundled.crds())
+
+
+def quiet() -> None:
+    """Keep the logs of thousands of schedules out of the way."""
+    for name in ("allaboard", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    gc.freeze()
