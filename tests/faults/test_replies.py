@@ -22,3 +22,16 @@ def test_a_refusal_after_a_lost_reply_does_not_undo_a_gang_that_is_whole(status:
         world.advance(20)
         assert not world.judge.missing(gang)
         assert world.judge.released == 0
+
+
+@pytest.mark.xfail(strict=True, reason="a status that was refused once is given up, and not written again while nothing else changes")
+def test_a_gang_that_is_kept_open_says_so_although_its_status_was_refused_once() -> None:
+    with World() as world:
+        gang = GangSpec("gang", size=2, minimum=1, has_group=True)
+        world.add(gang)
+        world.advance(3)
+        world.fault(Fault("patch", "podgroups", status=403))
+        world.set_minimum(gang, 3)
+        world.settle()
+        assert world.judge.kept_open() == [gang]
+        assert world.judge.unseated() == []
