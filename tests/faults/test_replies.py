@@ -29,9 +29,11 @@ def test_a_gang_that_is_kept_open_says_so_although_its_status_was_refused_once()
     with World() as world:
         gang = GangSpec("gang", size=2, minimum=1, has_group=True)
         world.add(gang)
-        world.advance(3)
-        world.fault(Fault("patch", "podgroups", status=403))
+        world.advance(0.4)
         world.set_minimum(gang, 3)
+        # Every word that the edit gives reason to is refused; afterwards nothing more happens to the gang.
+        world.fault(Fault("patch", "*", status=403, times=3))
+        world.advance(0.5)
         world.settle()
         assert world.judge.kept_open() == [gang]
         assert world.judge.unseated() == []
