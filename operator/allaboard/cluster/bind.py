@@ -96,8 +96,8 @@ class Binder:
                     await self._retried(partial(self._post, pod, version, node_name, stamp, dry_run))
                     return BindReply(Result.BOUND)
                 except ApiError as error:
-                    if error.is_transient:
-                        return await self._after_silence(pod, node_name, stamp, error)
+                    if error.is_transient or (error.status not in (404, 409) and not dry_run):
+                        return await self._look_up(pod, node_name, stamp, error)
                     if error.status != 409:
                         return _classified(error)
                     reply, version = await self._look_again(pod, node_name, stamp, error)
@@ -180,14 +180,14 @@ class Binder:
             return BindReply(Result.GONE, f"pod {pod.key} has changed since it was planned"), ""
         return None, str(current["metadata"]["resourceVersion"])
 
-    async def _after_silence(self, pod: Pod, node_name: str, stamp: str, error: ApiError) -> BindReply:
-        """After the last transient error: the bind may have happened all the same."""
-        current = await self._current(pod)
+    async def _look_up(self, pod: Pod, node_name: str, stamp: str, error: ApiError) -> BindReply:
+        """After the last transient error, or a refusal: the bind may have happened all the same, at a try whose answer was lost."""
+        current = await self._retried(partial(self._current, pod))
         if current is None:
             return BindReply(Result.GONE, f'pods "{pod.name}" not found')
         if current["spec"].get("nodeName"):
             return _bound_reply(current, node_name, stamp, str(error))
-        return BindReply(Result.UNANSWERED, str(error))
+        return _classified(error)
 
     async def _current(self, pod: Pod) -> dict[str, Any] | None:
         """The pod as the API server has it, ``None`` when it is gone or another pod has its name."""

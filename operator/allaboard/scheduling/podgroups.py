@@ -45,6 +45,7 @@ class PodGroupKeeper:
         self._now = now
         self._opinions: dict[GangKey, Opinion] = {}
         self._written: dict[GangKey, tuple[str, dict[str, Any]]] = {}
+        self._unwritten: set[GangKey] = set()
 
     def observe(self, raw: dict[str, Any]) -> None:
         """Take a PodGroup as the API server has it."""
@@ -75,8 +76,8 @@ class PodGroupKeeper:
         for key in set(self._registry.groups()) - found:
             self._registry.forget_group(key, version)
         for key in self._opinions:
-            # The CRD may have been installed, or a PodGroup of ours deleted, since its gang was last spoken of.
-            if self._registry.needs_group(key):
+            # The CRD may have been installed, or a PodGroup of ours deleted, since its gang was last spoken of; or we were refused.
+            if key in self._unwritten or self._registry.needs_group(key):
                 self._write(key)
 
     def tell(self, gang: Gang, opinion: Opinion | None = None) -> None:
@@ -96,6 +97,7 @@ class PodGroupKeeper:
         """The gang is gone."""
         self._opinions.pop(key, None)
         self._written.pop(key, None)
+        self._unwritten.discard(key)
 
     def _is_foreign(self, gang: Gang) -> bool:
         """Whether the PodGroup is another scheduler's business: no pod of ours has ever named it, and somebody has spoken of it."""
@@ -103,21 +105,20 @@ class PodGroupKeeper:
         return not gang.members and gang.key not in self._opinions and group is not None and bool(group.status)
 
     def _write(self, key: GangKey) -> None:
+        self._unwritten.add(key)
         self._writer.put(f"podgroup {key}", partial(self._bring_up_to_date, key))
 
     async def _bring_up_to_date(self, key: GangKey) -> None:
+        self._unwritten.add(key)  # until it is
         gang, opinion = self._registry.gang(key), self._opinions.get(key)
-        if gang is None or opinion is None:
-            return
-        group = await self._group_of(gang)
-        if group is None:
-            return
-        status = pod_group_status(gang, phase_of(gang), opinion, group.status or {}, self._now())
-        if self._written.get(key) == (group.uid, status) or status == group.status:
-            return
-        raw = await self._server.patch(f"{_path(key)}/status", {"status": status})
-        self._written[key] = (group.uid, status)
-        self.observe(raw)
+        group = await self._group_of(gang) if gang is not None and opinion is not None else None
+        if gang is not None and opinion is not None and group is not None:
+            status = pod_group_status(gang, phase_of(gang), opinion, group.status or {}, self._now())
+            if self._written.get(key) != (group.uid, status) and status != group.status:
+                raw = await self._server.patch(f"{_path(key)}/status", {"status": status})
+                self._written[key] = (group.uid, status)
+                self.observe(raw)
+        self._unwritten.discard(key)
 
     async def _group_of(self, gang: Gang) -> PodGroup | None:
         """The PodGroup of a gang, made or mended when it is ours to make; ``None`` when there is none."""
