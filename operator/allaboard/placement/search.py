@@ -10,6 +10,7 @@ import numpy as np
 from allaboard.model.gang import Objective
 from allaboard.placement.bounds import Bounds, bounds_of, score_bound
 from allaboard.placement.candidates import candidate_rows
+from allaboard.placement.exact import best_packing
 from allaboard.placement.explain import explain
 from allaboard.placement.genetic import Evolution, SearchSettings, Target, evolve
 from allaboard.placement.greedy import Seed, best_first, greedy_seeds
@@ -40,13 +41,14 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
     # 1. Rule out what can't be.
     bounds = bounds_of(problem)
     is_impossible = bounds.placeable < problem.minimum
-    # 2. Do what a scheduler does that places one role after another.
-    seeds = _ranked(problem, _only_pod(problem) if problem.total == 1 else greedy_seeds(problem))
+    # 2. Do what a scheduler does that places one role after another; of interchangeable pods the best is known.
+    exact = _only_pod(problem) if problem.total == 1 else best_packing(problem)
+    seeds = _ranked(problem, greedy_seeds(problem) if exact is None else [("exact", exact)])
     name, counts, greedy = seeds[0]
     # 3. Search, unless there is nothing to find or to gain.
     if is_impossible:
         evolution = Evolution(counts, 0, "bound" if problem.total_nodes else "no-nodes", ())
-    elif problem.total <= 1 or not problem.nodes or _is_optimal(problem, greedy, (target := _target(problem, bounds))):
+    elif exact is not None or not problem.nodes or _is_optimal(problem, greedy, (target := _target(problem, bounds))):
         evolution = Evolution(counts, 0, "optimal", ())
     elif not use_genetic or len(problem.roles) > _MOST_ROLES:
         evolution = Evolution(counts, 0, "greedy-only", ())
@@ -103,14 +105,14 @@ def _ranked(problem: Problem, seeds: list[Seed]) -> list[tuple[str, Integers, _W
     return sorted(((name, counts, _worth(problem, counts)) for name, counts in seeds), key=lambda seed: seed[2])
 
 
-def _only_pod(problem: Problem) -> list[Seed]:
+def _only_pod(problem: Problem) -> Integers:
     """One pod: look at every node. Ties go to the fuller node, then by name."""
     counts = np.zeros((1, len(problem.nodes)), dtype=np.int64)
     if len(problem.nodes):
         used = problem.scoring.used
         full = fullness_with_one(problem.scoring, 0, used)
         counts[0, best_first(full if problem.objective is Objective.BINPACK else -full, used)[0]] = 1
-    return [("exact", counts)]
+    return counts
 
 
 def _target(problem: Problem, bounds: Bounds) -> Target:
