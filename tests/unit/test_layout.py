@@ -23,9 +23,16 @@ def test_every_setting_is_documented_and_nothing_else_is() -> None:
 
 
 def test_every_file_that_the_readme_links_to_exists() -> None:
-    for page in (ROOT / "README.md", ROOT / "examples" / "README.md"):
+    for page in (ROOT / "README.md", ROOT / "examples" / "README.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_test_that_a_promise_names_exists() -> None:
+    named = re.findall(r"`(tests/[a-z0-9_/]+\.py)::(test_\w+)`", (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8"))
+    assert named
+    for file, test in named:
+        assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {test}"
 
 
 def test_no_module_is_longer_than_five_hundred_lines() -> None:
