@@ -38,8 +38,8 @@ class _Life:
     open_since: float | None = None
     edited: float = -1e9
     was_whole: bool = False
-    seated: set[str] = field(default_factory=set)
-    """Who has been bound since the gang was last absent: members that a kubelet rejects at once were bound all the same."""
+    seated: dict[str, set[str]] = field(default_factory=dict)
+    """Whom each transaction has bound: members that a kubelet rejects at once were bound all the same."""
 
 
 @dataclass(slots=True)
@@ -121,8 +121,10 @@ class Judge:
 
     def _follow(self, spec: GangSpec) -> None:
         life, bound = self._life(spec), self.bound(spec)
-        life.seated = (life.seated if bound else set()) | {pod["metadata"]["uid"] for pod in bound}
-        if bound and ((not self.owed(spec) and not self.missing(spec)) or len(life.seated) >= max(map(_promise, bound)) > 0):
+        for pod in bound:
+            life.seated.setdefault(_stamp(pod), set()).add(pod["metadata"]["uid"])
+        kept = any(len(life.seated[_stamp(pod)]) >= _promise(pod) > 0 for pod in bound)
+        if bound and (kept or (not self.owed(spec) and not self.missing(spec))):
             life.was_whole = True
         if not self.owed(spec):
             life.open_since = None
@@ -236,9 +238,12 @@ def _lives(pod: Body) -> bool:
     return "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") not in _ENDED
 
 
+def _stamp(pod: Body) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(STAMP, ""))
+
+
 def _promise(pod: Body) -> int:
-    stamp = str((pod["metadata"].get("annotations") or {}).get(STAMP, ""))
-    number = stamp.rpartition("/")[2]
+    number = _stamp(pod).rpartition("/")[2]
     return int(number) if number.isdigit() and len(number) < 10 else 0
 
 
