@@ -136,6 +136,8 @@ class Kubelet:
         pod = self._pod(key)
         if pod is None or "deletionTimestamp" in pod["metadata"] or not self._answers(pod["spec"]["nodeName"]):
             return
+        if pod["status"].get("phase", "Pending") != "Pending":
+            return  # somebody has written that it has ended meanwhile
         now, address = self._api.now(), next(self._addresses)
         statuses = [
             {

@@ -164,3 +164,13 @@ def resources(**requests: str) -> dict[str, Any]:
 )
 def test_a_pod_takes_what_the_kubelet_counts(spec: dict[str, Any], expected: dict[str, int]) -> None:
     assert requests_of({"spec": spec}) == expected
+
+
+async def test_a_pod_that_has_ended_before_it_could_start_stays_ended(sandbox: Sandbox, pod: MakePod) -> None:
+    sandbox.add_node("node-1")
+    for name in ("ended", "later"):
+        sandbox.create(pod(name))
+        to_node(sandbox, name)
+    sandbox.finish_pod("ended", phase="Failed")
+    await sandbox.wait_for(phase("later", "Running"))
+    assert phase("ended", "Failed")(sandbox)
