@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,15 @@ class SandboxHome:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--home", choices=HOMES, default="sandbox", help="The cluster that the suite runs on.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--home") == "sandbox" or shutil.which("kubectl"):
+        return
+    from tests.e2e.controlplane import binaries
+
+    if built := binaries.locate(binaries.KUBECTL):
+        os.environ["PATH"] = f"{os.environ['PATH']}{os.pathsep}{built.parent}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
