@@ -1,8 +1,8 @@
 """What must never be, and what must be so at the end, told from the cluster's own objects: the scheduler isn't asked.
 
 Two kinds of rule. While a schedule runs, each write of the scheduler is looked at in the moment it is carried out: no bind may
-over-commit a node with our own pods, no deletion may hit whom design §6.7 protects. At the end, every gang is whole or absent, or kept
-open by a rule that is named.
+over-commit a node with our own pods, no deletion may hit whom docs/reliability.md protects. At the end, every gang is whole or absent,
+or kept open by a rule that is named.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -184,7 +184,7 @@ class Judge:
         return [spec for spec in self.gangs if self.bound(spec) and self.missing(spec) and self.excuse(spec)]
 
     def excuse(self, spec: GangSpec) -> str:
-        """The rule of design §6.7 that keeps a half bound gang open; empty without one."""
+        """The rule of docs/reliability.md that keeps a half bound gang open; empty without one."""
         bound = self.bound(spec)
         if not self.owed(spec):
             return "the minimum was raised, or nothing was promised"
