@@ -28,7 +28,7 @@ from allaboard.report.writer import Writer
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.cycle import Scheduler
 from allaboard.scheduling.podgroups import PodGroupKeeper
-from allaboard.scheduling.queue import GangQueue, Order
+from allaboard.scheduling.queue import GangQueue, Order, order_of_gone
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import Settings
 
@@ -248,7 +248,7 @@ class App:
         return self.view.counts[name]
 
     def _order(self, key: GangKey) -> Order:
-        return self._scheduler.order(key) if self._scheduler else (False, 0, False, 0.0, key)
+        return self._scheduler.order(key) if self._scheduler else order_of_gone(key)
 
     def _spawn(self, name: str, work: Coroutine[None, None, None], on_death: Callable[[], None]) -> asyncio.Task[None]:
         def report_end(task: asyncio.Task[None]) -> None:

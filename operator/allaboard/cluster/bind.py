@@ -11,17 +11,15 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.jobs import ignores_disruption
 from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
-from allaboard.cluster.retry import Sleep, retried
+from allaboard.cluster.retry import Answer, Sleep, retried
 from allaboard.model.pod import STAMP, Pod, pod_from
 
 _STALE_TRIES = 3
-
-Answer = TypeVar("Answer")
 
 
 class Result(StrEnum):

@@ -25,7 +25,7 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.opengangs import OpenGangs
-from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of
+from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of, order_of_gone
 from allaboard.scheduling.transaction import DryRun, Refused, Transaction, begin
 from allaboard.scheduling.workers import Searcher, SearchError
 
@@ -98,7 +98,7 @@ class Scheduler:
     def order(self, key: GangKey) -> Order:
         """The place of a gang in the queue: those we left half bound come first."""
         gang = self.registry.gang(key)
-        return order_of(gang, is_first=key in self._open) if gang else (False, 0, False, 0.0, key)
+        return order_of(gang, is_first=key in self._open) if gang else order_of_gone(key)
 
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""

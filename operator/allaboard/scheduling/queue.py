@@ -63,6 +63,11 @@ def order_of(gang: Gang, *, is_first: bool = False) -> Order:
     return (not is_first, -gang.priority, not heals, gang.created, gang.key)
 
 
+def order_of_gone(key: GangKey) -> Order:
+    """The place of a gang that is no more: due at once, only to be forgotten."""
+    return (False, 0, False, 0.0, key)
+
+
 class GangQueue:
     """Gangs that are due, that pause after a failure, and that wait for something to change.
 
@@ -193,7 +198,7 @@ class GangQueue:
     def _make_due(self, key: GangKey) -> None:
         self._timer_of.pop(key, None)
         self._is_pausing.discard(key)
-        heapq.heappush(self._due, (self._order(key) if self._exists(key) else (False, 0, False, 0.0, key), key))
+        heapq.heappush(self._due, (self._order(key) if self._exists(key) else order_of_gone(key), key))
         self._is_due.add(key)
         self._changed.set()
 
