@@ -137,9 +137,22 @@ async def test_suspending_a_job_counts_nothing_and_resuming_starts_anew(sandbox:
     await sandbox.wait_for(pod_count(2))
     sandbox.patch("jobs", "batch", {"spec": {"suspend": True}})
     await sandbox.wait_for(lambda cluster: pod_count(0)(cluster) and condition("jobs", "batch", "Suspended")(cluster))
+    assert "startTime" not in sandbox.get("jobs", "batch")["status"]  # type: ignore[index]
     sandbox.patch("jobs", "batch", {"spec": {"suspend": False}})
     await sandbox.wait_for(pod_count(2))
-    assert not condition("jobs", "batch", "Failed")(sandbox)
+    status = sandbox.get("jobs", "batch")["status"]  # type: ignore[index]
+    assert [(each["type"], each["status"], each["reason"]) for each in status["conditions"]] == [("Suspended", "False", "JobResumed")]
+    assert status["failed"] == 0
+    assert "startTime" in status
+
+
+async def test_a_pod_that_fails_by_itself_is_counted_although_its_job_is_being_suspended(sandbox: Sandbox) -> None:
+    sandbox.create(job(parallelism=2, completions=2))
+    await sandbox.wait_for(pod_count(2))
+    sandbox.patch("jobs", "batch", {"spec": {"suspend": True}})
+    sandbox.finish_pod(sandbox.list("pods")[0]["metadata"]["name"], phase="Failed")
+    await sandbox.wait_for(condition("jobs", "batch", "Suspended"))
+    await sandbox.wait_for(lambda cluster: cluster.get("jobs", "batch")["status"]["failed"] == 1)  # type: ignore[index]
 
 
 async def test_an_indexed_job_gives_each_pod_its_index(sandbox: Sandbox) -> None:

@@ -1,7 +1,8 @@
 """The batch Job controller, with the property that matters to a scheduler: a lost pod counts as a failure.
 
-Even one evicted before it ran, unless the Job's podFailurePolicy ignores disruptions or the Job is suspended (both observed on a real
-cluster). Back-off delays between retries are left out.
+Even one evicted before it ran, unless the Job's podFailurePolicy ignores disruptions. What the controller deletes itself, as it does with
+all active pods of a suspended Job, doesn't count (both observed on a real cluster; kubernetes pkg/controller/job, deleteJobPods, 1.37).
+Back-off delays between retries are left out.
 """
 
 from collections.abc import Iterator
@@ -72,7 +73,7 @@ class JobController:
             tally.succeeded[pod.uid] = _index_of(pod)
         elif phase == "Failed" or workload.is_terminating(pod) or change.type == DELETED:
             spec = job.body["spec"]
-            if pod.uid not in tally.excused and not spec["suspend"] and not _is_ignored(spec, pod):
+            if pod.uid not in tally.excused and not _is_ignored(spec, pod):
                 tally.failed.add(pod.uid)
 
     def _wanted(self, spec: Body, tally: _Tally, active: int) -> int | None:
@@ -105,15 +106,13 @@ class JobController:
         before = job.body.get("status") or {}
         active = [pod for pod in self._ownership.owned(job, "pods") if workload.is_active(pod)]
         now = self._api.now()
-        suspended = job.body["spec"]["suspend"]
-        conditions = [each for each in before.get("conditions") or () if each["type"] != "Suspended"]
+        suspended = bool(job.body["spec"]["suspend"])
+        conditions = list(before.get("conditions") or ())
         moment = {"lastProbeTime": now, "lastTransitionTime": now}
-        if suspended or workload.has_condition(job.body, "Suspended"):
-            told = next((each for each in before.get("conditions") or () if each["type"] == "Suspended"), None)
-            state = "True" if suspended else "False"
-            reason = "JobSuspended" if suspended else "JobResumed"
-            unchanged = told is not None and told["status"] == state
-            conditions.append(told if unchanged and told else {"type": "Suspended", "status": state, "reason": reason, **moment})
+        if suspended is not workload.has_condition(job.body, "Suspended") and not outcome:
+            word = "suspended" if suspended else "resumed"
+            told = {"type": "Suspended", "status": str(suspended), "reason": f"Job{word.title()}", "message": f"Job {word}", **moment}
+            conditions = [*(each for each in conditions if each["type"] != "Suspended"), told]
         status = {
             "active": len(active),
             "ready": sum(1 for pod in active if workload.is_ready(pod)),
@@ -122,7 +121,7 @@ class JobController:
             "uncountedTerminatedPods": {},
             "conditions": conditions,
         }
-        if not suspended:
+        if not suspended:  # a Job that is resumed starts anew, and with it its activeDeadlineSeconds
             status["startTime"] = before.get("startTime") or now
         if outcome:
             conditions.append({**outcome, "status": "True", **moment})
