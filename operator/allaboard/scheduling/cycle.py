@@ -10,12 +10,12 @@ import time
 import zlib
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from allaboard.cluster.bind import Binder
 from allaboard.cluster.epoch import Epoch
 from allaboard.cluster.view import ClusterView
-from allaboard.cluster.volumes import UnboundClaimError, VolumeView
+from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.node import Node
@@ -26,6 +26,7 @@ from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of, order_of_gone
+from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.scheduling.transaction import DryRun, Refused, Transaction, begin
 from allaboard.scheduling.workers import Searcher, SearchError
 
@@ -148,11 +149,8 @@ class Scheduler:
         attempt = _Attempt(gang, self.clock(), self.queue.changes)
         # 2. What we have left half bound, and could not finish, is undone before anything else.
         self._open.observe(gang)
-        if self._open.is_overdue(gang):
-            self._beside(key, self._open.undo_overdue(gang))
-            return
-        if self._open.is_given_up(gang):
-            self._beside(key, self._open.give_up(gang))
+        if undoing := self._open.undoing(gang):
+            self._beside(key, undoing)
             return
         # 3. May it be scheduled, and is there anything to do?
         if gang.hold and (gang.candidates or gang.is_open):
@@ -212,20 +210,7 @@ class Scheduler:
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
         gang = self.registry.gang(key)
-        if gang is None:
-            return None
-        members = []
-        for pod in gang.members:
-            try:
-                members.append(self._in_surroundings(pod) if pod.is_candidate else pod)
-            except UnboundClaimError as error:
-                return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {pod.name}: {error}", pod, "spec.volumes"))
-        return replace(gang, members=tuple(members))
-
-    def _in_surroundings(self, pod: Pod) -> Pod:
-        resolved = self.volumes.resolve(pod)
-        avoided = self.view.avoided(pod)
-        return replace(resolved, spec=replace(resolved.spec, avoided=avoided)) if avoided else resolved
+        return in_surroundings(gang, self.volumes, self.view) if gang else None
 
     async def _until_fresh(self) -> None:
         """Wait while what is known of the cluster is too old to decide by; the watches mend themselves."""
@@ -314,7 +299,7 @@ class Scheduler:
                 return
             self.announcer.refused(gang, words.pod_refusals(gang, plan), message, plan.search, seconds)
         lacks = Lacks.of(plan.explanation, gang.candidates)
-        self.queue.fail(gang.key, lacks, seen=attempt.changes, retry_by=self._deadline(gang))
+        self.queue.fail(gang.key, lacks, seen=attempt.changes, retry_by=self._open.deadline(gang))
 
     def _await_members(self, gang: Gang) -> None:
         """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller."""
@@ -369,16 +354,6 @@ class Scheduler:
             if key in self._missed:
                 self._missed.discard(key)
                 self.queue.mark(key)
-
-    def _deadline(self, gang: Gang) -> float | None:
-        """When the gang's time is over, or that of one that may make way for it, on our clock; ``None`` without such a time."""
-        if gang.is_whole:
-            return None
-        next_look = self._open.next_look(gang)
-        if self.announcer.has_timed_out(gang):
-            return next_look
-        timeout = self.clock() + self.announcer.seconds_left(gang)
-        return timeout if next_look is None else min(timeout, next_look)
 
     def _close(self, key: GangKey) -> None:
         """The gang is whole or absent: what it took to get there is forgotten."""

@@ -7,7 +7,7 @@ whole and has lost a member since is healed, however long that takes, unless it 
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
 from allaboard.cluster.bind import Binder
@@ -92,6 +92,12 @@ class OpenGangs:
         self.close(key)
         self._undone.discard(key)
 
+    def undoing(self, gang: Gang) -> Coroutine[None, None, None] | None:
+        """What must be done with the gang before anything else, if its time is over."""
+        if self.is_overdue(gang):
+            return self.undo_overdue(gang)
+        return self.give_up(gang) if self.is_given_up(gang) else None
+
     def is_overdue(self, gang: Gang) -> bool:
         """Whether the gang is half bound still, although finishing it has had its time."""
         deadline = self._deadlines.get(gang.key)
@@ -137,6 +143,16 @@ class OpenGangs:
         """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for."""
         times = [self._deadlines.get(gang.key), *(self._expires.get(key) for key in {gang.key, *self._kept_open})]
         return min((when for when in times if when is not None and when > self.clock()), default=None)
+
+    def deadline(self, gang: Gang) -> float | None:
+        """When the time of a gang that was refused is over, or that of one that may make way for it; ``None`` without such a time."""
+        if gang.is_whole:
+            return None
+        next_look = self.next_look(gang)
+        if self.announcer.has_timed_out(gang):
+            return next_look
+        timeout = self.clock() + self.announcer.seconds_left(gang)
+        return timeout if next_look is None else min(timeout, next_look)
 
     def _has_timed_out(self, gang: Gang) -> bool:
         return self._expires.get(gang.key, math.inf) <= self.clock()
