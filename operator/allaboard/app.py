@@ -15,6 +15,7 @@ from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.epoch import Epoch
 from allaboard.cluster.lease import Lease, LeaseLostError, LeaseTimes, own_namespace
 from allaboard.cluster.reflector import Reflector
+from allaboard.cluster.restart import JobRestarter
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
@@ -35,6 +36,7 @@ from allaboard.settings import Settings
 logger = logging.getLogger(__name__)
 
 _LAST_WORDS_SECONDS = 2.0
+_RESUME_SECONDS = 2.0
 _SEAL_SECONDS = 0.3
 
 
@@ -92,6 +94,7 @@ class App:
         self._lease = lease = _lease(server, settings) if settings.leader_elect else None
         epoch = Epoch(server, lease, concurrency=settings.bind_concurrency)
         binder = Binder(server, lease, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts)
+        restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
         announcer = Announcer(server, events, keeper, writer, self.metrics)
         volumes = VolumeView()
         self._scheduler = scheduler = Scheduler(
@@ -101,6 +104,7 @@ class App:
             queue=self.queue,
             searcher=searcher,
             binder=binder,
+            restarter=restarter,
             epoch=epoch,
             announcer=announcer,
             metrics=self.metrics,
@@ -124,6 +128,7 @@ class App:
         self._spawn("write", writer.run(binder.lull), on_death)
         self._spawn("resync", self._resync(keeper), on_death)
         self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, epoch), on_death)
+        self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
 
@@ -205,10 +210,18 @@ class App:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SEAL_SECONDS):
                     await epoch.seal(epoch.older(pod for gang in self.registry.gangs() for pod in gang.candidates))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RESUME_SECONDS):
+                await scheduler.restarter.resume_left()
         self.registry.listen(self.queue.mark)
         logger.info("scheduling begins")
         self.scheduling.set()
         await scheduler.run()
+
+    async def _resume_jobs(self, restarter: JobRestarter) -> None:
+        """See to it, as long as this replica decides, that no Job stays suspended."""
+        await self.scheduling.wait()
+        await restarter.run(self.settings.resync_seconds)
 
     async def _lead(self, lease: Lease) -> None:
         """Compete for the lease when everything is known. When it is lost nothing more is decided or written, whoever else hangs."""

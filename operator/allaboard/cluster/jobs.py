@@ -1,10 +1,49 @@
 """What a batch Job makes of a lost pod: a failure, even of one that was evicted before it ran, unless its policy ignores disruptions."""
 
-from allaboard.cluster.client import ApiError, ApiServer
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from allaboard.cluster.client import ApiError, ApiServer, RawObject
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, mapping
-from allaboard.model.pod import Pod
-from allaboard.model.requests import RawObject
+from allaboard.model.pod import OPTION_PREFIX, Pod
+
+SUSPENDED = f"{OPTION_PREFIX}suspended"
+"""Label of a Job that we have suspended, written and removed in the same write as that. Without it we never resume a Job."""
+
+_JOB_CONTROLLER = "kubernetes.io/job-controller"
+_KUEUE_LABEL = "kueue.x-k8s.io/queue-name"  # Kueue suspends and resumes such a Job without owning it
+_CONTROLLER_LABEL = "batch.kubernetes.io/controller-uid"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A batch Job at one resourceVersion. ``manager`` is who else suspends and resumes it, empty when nobody does."""
+
+    path: str
+    uid: str
+    version: str
+    selector: str
+    manager: str
+    is_suspended: bool
+    is_labelled: bool
+    is_ending: bool
+
+    @classmethod
+    def of(cls, raw: RawObject) -> "Job":
+        metadata, spec = raw["metadata"], raw["spec"]
+        labels = metadata.get("labels") or {}
+        selected = (spec.get("selector") or {}).get("matchLabels") or {_CONTROLLER_LABEL: metadata["uid"]}
+        return cls(
+            path=f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}",
+            uid=metadata["uid"],
+            version=metadata["resourceVersion"],
+            selector=",".join(f"{key}={value}" for key, value in selected.items()),
+            manager=_manager_of(metadata, spec, labels),
+            is_suspended=spec.get("suspend") is True,
+            is_labelled=SUSPENDED in labels,
+            is_ending="deletionTimestamp" in metadata,
+        )
 
 
 async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
@@ -33,3 +72,13 @@ def policy_ignores_disruption(job: RawObject) -> bool:
     except MalformedError:
         return False
     return False
+
+
+def _manager_of(metadata: RawObject, spec: RawObject, labels: Collection[str]) -> str:
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller") is True:
+            return f"{owner['kind']} {owner['name']}"
+    managed_by = str(spec.get("managedBy") or _JOB_CONTROLLER)
+    if managed_by != _JOB_CONTROLLER:
+        return managed_by
+    return "Kueue" if _KUEUE_LABEL in labels else ""

@@ -11,16 +11,17 @@ from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Hold
 from allaboard.model.pod import OPTION_PREFIX, Pod
 
-KNOWN = frozenset({"objective", "on-member-lost", "recreate"})
+KNOWN = frozenset({"objective", "on-member-lost", "recreate", "undo"})
 """What users may set."""
 
 _OURS = frozenset({"transaction", "epoch"})
 _Choice = TypeVar("_Choice", bound=StrEnum)
+_Default = TypeVar("_Default", bound=StrEnum | None)
 
 
 def choice_of(
-    name: str, choices: type[_Choice], group: PodGroup | None, alive: Sequence[Pod], default: _Choice
-) -> tuple[_Choice, Hold | None]:
+    name: str, choices: type[_Choice], group: PodGroup | None, alive: Sequence[Pod], default: _Default
+) -> tuple[_Choice | _Default, Hold | None]:
     """What the pods ask for, else the PodGroup, else the default; and why the gang can't be trusted, if it can't."""
     field = f"metadata.annotations[{OPTION_PREFIX}{name}]"
     stated = [(pod, value) for pod in alive if (value := pod.option(name)) is not None]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from allaboard.gangs.dialects import Membership, membership_of
 from allaboard.gangs.options import choice_of, unknown_option
 from allaboard.gangs.podgroup import PodGroup
-from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost
+from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
 from allaboard.model.pod import Pod
 
 DirtyListener = Callable[[GangKey], None]
@@ -136,6 +136,7 @@ class GangRegistry:
         first = alive[0] if alive else (members[0] if members else None)
         minimum = self._min_member(group, first, alive)
         objective, objective_hold = choice_of("objective", Objective, group, alive, self._defaults.objective)
+        undo, undo_hold = choice_of("undo", Undo, group, alive, None)
         on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, alive, OnMemberLost.HEAL)
         return Gang(
             key=key,
@@ -147,7 +148,8 @@ class GangRegistry:
             timeout_seconds=(group.timeout_seconds if group else 0) or self._defaults.timeout_seconds,
             uid=group.uid if group else (first.uid if first and key.kind == "Pod" else ""),
             on_member_lost=on_member_lost,
-            hold=self._hold(key, group, alive, minimum) or objective_hold or lost_hold or unknown_option(group, alive),
+            undo=undo,
+            hold=self._hold(key, group, alive, minimum) or objective_hold or lost_hold or undo_hold or unknown_option(group, alive),
         )
 
     def _min_member(self, group: PodGroup | None, first: Pod | None, alive: Sequence[Pod]) -> int:

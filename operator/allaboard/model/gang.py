@@ -21,6 +21,13 @@ class OnMemberLost(StrEnum):
     """The replacement is placed when its turn comes."""
 
 
+class Undo(StrEnum):
+    """How members that must give their seats back do so where deleting them would count against their batch Job."""
+
+    SUSPEND = "suspend"
+    """The Job is suspended, which deletes its pods without counting them, and resumed."""
+
+
 class Objective(StrEnum):
     """What a placement should look like when several are possible."""
 
@@ -71,6 +78,7 @@ class Gang:
     timeout_seconds: int
     uid: str = ""
     on_member_lost: OnMemberLost = OnMemberLost.HEAL
+    undo: Undo | None = None
     hold: Hold | None = None
 
     @property

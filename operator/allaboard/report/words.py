@@ -57,8 +57,11 @@ def members_missing(gang: Gang) -> str:
     return f"podgroup {gang.key}: waiting for members: {there} of {gang.min_member} exist{tail}"
 
 
-def kept_open(gang: Gang, bound: Sequence[Pod], message: str) -> str:
-    """Why a gang that is half bound keeps its seats, what it lacks, and what its owner could say so that they may be released."""
+def kept_open(gang: Gang, bound: Sequence[Pod], message: str, problem: str = "") -> str:
+    """Why a gang that is half bound keeps its seats, what it lacks, and what its owner could say so that they may be released.
+
+    ``problem`` is why Jobs that should be were not suspended.
+    """
     running = [pod.name for pod in bound if pod.phase == "Running"]
     bare = [pod.name for pod in bound if pod.owner is None and pod.option("recreate") != "true"]
     jobs = {pod.owner.name for pod in bound if pod.owner is not None and pod.owner.is_batch_job}
@@ -68,7 +71,12 @@ def kept_open(gang: Gang, bound: Sequence[Pod], message: str) -> str:
     if bare:
         reasons.append(f'{_some(bare)} would be gone for good (annotate allaboard.dev/recreate: "true" where something recreates them)')
     if jobs:
-        reasons.append(f"job {', '.join(sorted(jobs))} counts a lost pod as a failure (unless it has {_JOB_POLICY})")
+        way_out = _JOB_POLICY if gang.undo else f"{_JOB_POLICY}, or its gang says allaboard.dev/undo: suspend"
+        reasons.append(f"job {', '.join(sorted(jobs))} counts a lost pod as a failure (unless it has {way_out})")
+        if gang.undo and not (running or bare or problem):
+            reasons.append(f"it is suspended, and resumed, once {gang.timeout_seconds} s are over")
+    if problem:
+        reasons.append(problem)
     why = "; ".join(reasons) or "members could not be released"
     return f"kept open with {len(bound)} of {gang.quorum} members bound: {why}; {message}"
 

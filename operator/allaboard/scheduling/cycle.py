@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from allaboard.cluster.bind import Binder
 from allaboard.cluster.epoch import Epoch
+from allaboard.cluster.restart import JobRestarter
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
@@ -57,6 +58,7 @@ class Scheduler:
     queue: GangQueue
     searcher: Searcher
     binder: Binder
+    restarter: JobRestarter
     epoch: Epoch
     announcer: Announcer
     metrics: Metrics
@@ -71,7 +73,7 @@ class Scheduler:
     _open: OpenGangs = field(init=False)
 
     def __post_init__(self) -> None:
-        self._open = OpenGangs(self.registry, self.queue, self.binder, self.announcer, self.metrics, self.clock)
+        self._open = OpenGangs(self.registry, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod has changed: seats it no longer takes may be what others wait for."""
@@ -113,6 +115,7 @@ class Scheduler:
                 await self.cycle()
         finally:
             # Cut off in the middle, a transaction would leave its gang half bound.
+            self.restarter.hurry()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self.settled()

@@ -11,16 +11,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
 from allaboard.cluster.bind import Binder
+from allaboard.cluster.client import ApiError
+from allaboard.cluster.lease import LeaseLostError
+from allaboard.cluster.restart import JobKeptError, JobRestarter
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import GangRegistry
-from allaboard.model.gang import Gang, GangKey, OnMemberLost
+from allaboard.model.gang import Gang, GangKey, OnMemberLost, Undo
 from allaboard.model.pod import Pod
 from allaboard.report import words
 from allaboard.report.conditions import scheduled_since
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.queue import ANYTHING, GangQueue, order_of
-from allaboard.scheduling.transaction import Committed, is_releasable, undo
+from allaboard.scheduling.transaction import Committed, Undone, is_releasable, undo
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +40,16 @@ class OpenGangs:
     registry: GangRegistry
     queue: GangQueue
     binder: Binder
+    restarter: JobRestarter
     announcer: Announcer
     metrics: Metrics
     clock: Callable[[], float] = time.monotonic
     _deadlines: dict[GangKey, float] = field(default_factory=dict)
     _kept_open: set[GangKey] = field(default_factory=set)
     _expires: dict[GangKey, float] = field(default_factory=dict)
+    _restarts: dict[GangKey, float] = field(default_factory=dict)
     _undone: set[GangKey] = field(default_factory=set)
+    _made_way: dict[GangKey, GangKey] = field(default_factory=dict)
     _inherited: set[GangKey] = field(default_factory=set)
 
     def __contains__(self, key: GangKey) -> bool:
@@ -79,6 +85,8 @@ class OpenGangs:
         self._deadlines.pop(key, None)
         self._kept_open.discard(key)
         self._expires.pop(key, None)
+        self._restarts.pop(key, None)
+        self._made_way = {gang: other for gang, other in self._made_way.items() if key not in (gang, other)}
 
     def observe(self, gang: Gang) -> None:
         """Note since when a gang is half bound: its time-out runs from then."""
@@ -96,7 +104,9 @@ class OpenGangs:
         """What must be done with the gang before anything else, if its time is over."""
         if self.is_overdue(gang):
             return self.undo_overdue(gang)
-        return self.give_up(gang) if self.is_given_up(gang) else None
+        if self.is_given_up(gang):
+            return self.give_up(gang)
+        return self.restart_jobs(gang) if self.is_restartable(gang) else None
 
     def is_overdue(self, gang: Gang) -> bool:
         """Whether the gang is half bound still, although finishing it has had its time."""
@@ -112,17 +122,26 @@ class OpenGangs:
         """Whether the gang has lost members, could not be healed in its time, and wants to be released then."""
         return gang.on_member_lost is OnMemberLost.RELEASE and gang.key not in self._deadlines and self._has_timed_out(gang)
 
+    def is_restartable(self, gang: Gang) -> bool:
+        """Whether the gang is kept open by its Jobs, its time is over, and it is time to have them suspended (again)."""
+        return gang.key in self._kept_open and self._may_suspend(gang) and self.clock() >= self._restarts.get(gang.key, -math.inf)
+
+    def _may_suspend(self, gang: Gang) -> bool:
+        return gang.undo is Undo.SUSPEND and self._has_timed_out(gang)
+
     async def who_yields(self, gang: Gang, would_fit: Callable[[Sequence[Gang]], Awaitable[bool]]) -> Sequence[Gang]:
         """The half gangs that must yield to ``gang``, as few as it takes; none unless it ``would_fit`` without them.
 
         They have never been whole and their time-out has passed: half a gang that blocks others is the deadlock that gang scheduling is
-        there to prevent. Of two half gangs the later in the queue yields; to one that is absent those of no higher priority do.
+        there to prevent. Of two half gangs the later in the queue yields; to one that is absent those of no higher priority do, but not the
+        one that it has made way for.
         """
         blocking = sorted(
             (
                 other
                 for other in filter(None, map(self.registry.gang, self._kept_open - {gang.key}))
                 if self._has_timed_out(other)
+                and self._made_way.get(gang.key) != other.key
                 and all(is_releasable(pod) for pod in other.bound)
                 and (order_of(gang) < order_of(other) if gang.bound else other.priority <= gang.priority)
             ),
@@ -141,7 +160,11 @@ class OpenGangs:
 
     def next_look(self, gang: Gang) -> float | None:
         """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for."""
-        times = [self._deadlines.get(gang.key), *(self._expires.get(key) for key in {gang.key, *self._kept_open})]
+        times = [
+            self._deadlines.get(gang.key),
+            self._restarts.get(gang.key),
+            *(self._expires.get(key) for key in {gang.key, *self._kept_open}),
+        ]
         return min((when for when in times if when is not None and when > self.clock()), default=None)
 
     def deadline(self, gang: Gang) -> float | None:
@@ -179,14 +202,21 @@ class OpenGangs:
         text = f"{gang.missing} lost members could not be replaced within {gang.timeout_seconds} s"
         await self.undo(gang, gang.bound, text, even_running=True)
 
+    async def restart_jobs(self, gang: Gang) -> None:
+        """Release all members of a half gang that its Jobs have kept open."""
+        await self.undo(gang, gang.bound, f"{gang.missing} missing members could not be bound within {gang.timeout_seconds} s")
+
     async def yield_to(self, other: Gang, gang: Gang) -> None:
         """Release all members of the half ``gang``, whose seats ``other`` needs."""
+        self._made_way[gang.key] = other.key
         text = f"not whole within {gang.timeout_seconds} s, and podgroup {other.key} needs the seats of its {len(gang.bound)} bound members"
         await self.undo(gang, gang.bound, text, even_running=True)
 
     async def undo(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False) -> None:
         """Release the bound ``pods`` that may be released. What the API server doesn't let us release is tried again."""
-        undone = await undo(pods, self.binder, even_running=even_running)
+        undone, problem = await undo(pods, self.binder, even_running=even_running), ""
+        if not undone.is_unfinished and self._may_suspend(gang):
+            undone, problem = await self._suspended(gang, pods, undone, even_running)
         if undone.released:
             self._undone.add(gang.key)
             self.metrics.transactions.labels("undone").inc()
@@ -198,8 +228,25 @@ class OpenGangs:
         self._deadlines.pop(gang.key, None)
         if len(undone.released) < len(pods):
             self._kept_open.add(gang.key)
-            self.announcer.kept_open(gang, words.kept_open(gang, pods, message))
+            self.announcer.kept_open(gang, words.kept_open(gang, pods, message, problem))
+        else:
+            self._kept_open.discard(gang.key)
         self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
+
+    async def _suspended(self, gang: Gang, pods: Sequence[Pod], undone: Undone, even_running: bool) -> tuple[Undone, str]:
+        """What is undone once the Jobs of the other ``pods`` were suspended and resumed, if those are all Jobs' pods; else why not."""
+        kept = [pod for pod in pods if pod not in undone.released]
+        if not kept or not all(pod.owner is not None and pod.owner.is_batch_job for pod in kept):
+            return undone, ""
+        self._restarts[gang.key] = self.clock() + gang.timeout_seconds
+        try:
+            await self.restarter.restart(kept, even_running=even_running)
+        except JobKeptError as error:
+            return undone, str(error)
+        except (ApiError, LeaseLostError) as error:
+            logger.warning("gang %s: its jobs could not be suspended: %s; trying again", gang.key, error)
+            return Undone(undone.released, is_unfinished=True), str(error)
+        return Undone(tuple(pods)), ""
 
 
 def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:

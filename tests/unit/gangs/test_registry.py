@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.constraints import SchedulingSpec
-from allaboard.model.gang import GangKey, Objective
+from allaboard.model.gang import GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
 
 PAIR = "pod-group.scheduling.sigs.k8s.io"
@@ -99,6 +99,7 @@ def test_a_users_own_pod_group_that_disagrees_with_the_labels_holds_the_gang() -
         (a_pod("b", spec=SchedulingSpec((("pods", 1),), unsupported=("resource claims (DRA) are not supported",))), "Unsupported"),
         (a_pod("b", options=(("objective", "quick"),)), "InvalidAnnotation"),
         (a_pod("b", options=(("objectve", "spread"),)), "InvalidAnnotation"),
+        (a_pod("b", options=(("undo", "delete"),)), "InvalidAnnotation"),
     ],
 )
 def test_a_member_that_cannot_be_trusted_holds_the_gang_and_is_named(odd_one: Pod, reason: str) -> None:
@@ -163,6 +164,14 @@ def test_members_that_want_different_objectives_hold_the_gang() -> None:
     gang = a_registry(*pods).gang(KEY)
     assert gang is not None and gang.hold is not None
     assert gang.hold.reason == "ObjectiveMismatch"
+
+
+@pytest.mark.parametrize(("stated", "undo"), [((), None), ((("undo", "suspend"),), Undo.SUSPEND)])
+def test_jobs_are_suspended_only_for_gangs_that_say_so(stated: tuple[tuple[str, str], ...], undo: Undo | None) -> None:
+    gang = a_registry(a_pod("a", options=stated)).gang(KEY)
+    assert gang is not None
+    assert gang.hold is None
+    assert gang.undo is undo
 
 
 def test_the_stamp_of_an_earlier_bind_is_no_mistake() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from allaboard.model.constraints import SchedulingSpec
-from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.gang import Gang, GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
 from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Shortage
 from allaboard.report import words
@@ -86,6 +86,23 @@ def test_a_note_is_cut_to_what_an_event_may_hold(text: str) -> None:
 
 def test_a_short_note_is_left_alone() -> None:
     assert words.event_note("short") == "short"
+
+
+@pytest.mark.parametrize(
+    ("undo", "problem", "expected"),
+    [
+        (None, "", ", or its gang says allaboard.dev/undo: suspend)"),
+        (Undo.SUSPEND, "", "; it is suspended, and resumed, once 60 s are over; "),
+        (Undo.SUSPEND, "job train was suspended by somebody else", "; job train was suspended by somebody else; "),
+    ],
+)
+def test_a_job_that_keeps_its_gang_open_says_what_its_suspension_would_do_or_why_there_is_none(
+    undo: Undo | None, problem: str, expected: str
+) -> None:
+    spec, owner = SchedulingSpec((("pods", 1),)), Owner("batch/v1", "Job", "train", "u")
+    a = Pod("default", "a", "uid-a", "1", 0.0, "allaboard", "node-1", "Pending", 0, spec, owner=owner)
+    gang = Gang(GangKey("default", "train"), 3, (a,), 0, 0.0, Objective.BINPACK, 60, undo=undo)
+    assert expected in words.kept_open(gang, [a], "no room", problem)
 
 
 @pytest.mark.parametrize(

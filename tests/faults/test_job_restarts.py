@@ -1,0 +1,124 @@
+"""A Job that is suspended so that its gang gives its seats back goes on, whenever its scheduler dies meanwhile."""
+
+import itertools
+
+import pytest
+
+from allaboard.sandbox import Fault
+from allaboard.sandbox.faults import FOR_EVER
+
+from .gangs import Body, GangSpec, manifests
+from .world import World
+
+GANG = GangSpec("gang", "job")
+BEFORE_SECONDS, MEANWHILE_SECONDS = 25, 25
+"""The gang is half bound at once, kept open after five seconds, and its time-out is thirty."""
+
+ALL = ("[!w]*", "[!l]*")
+"""Every request but watches, and leases."""
+
+REQUESTS = 7
+"""Looking at the Job, its pods and what is labelled, suspending it, looking again and resuming it take as many at least."""
+
+
+def begin(world: World) -> None:
+    """A Job of three, of which two can be bound, comes shortly before its time is over."""
+    world.fault(Fault("bind", "pods", nth=3, times=FOR_EVER, status=403))
+    (job,) = manifests(GANG)
+    job["spec"]["backoffLimit"] = 0
+    job["spec"]["template"]["metadata"]["annotations"] = {"allaboard.dev/undo": "suspend"}
+    world.gangs.append(GANG)
+    world.sandbox.create(job)
+    world.advance(BEFORE_SECONDS)
+    assert len(world.judge.bound(GANG)) == 2
+
+
+def job_of(world: World) -> Body:
+    return world.sandbox.get("jobs", GANG.name) or {}
+
+
+def was_suspended(world: World) -> bool:
+    return any(each["type"] == "Suspended" for each in (job_of(world)["status"].get("conditions") or ()))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_job_whose_scheduler_is_killed_at_any_request_while_it_is_suspended_goes_on_whole(after: bool) -> None:
+    for number in itertools.count(1):
+        with World(startup_delay=3600) as world:
+            begin(world)
+            world.crash_at(*ALL, nth=number, after=after)
+            world.advance(MEANWHILE_SECONDS)
+            if not world.restarts:
+                assert was_suspended(world)
+                break  # so many requests don't come
+            world.settle()
+            job = job_of(world)
+            assert job["spec"]["suspend"] is False, number
+            assert not job["metadata"].get("labels"), number
+            assert not job["status"].get("failed"), number
+            assert world.judge.missing(GANG) == 0, number
+    assert number > REQUESTS
+
+
+def hold_pods(world: World) -> None:
+    """The pods that are there now don't go when they are deleted."""
+
+    async def hold() -> None:
+        for pod in world.judge.members(GANG):
+            world.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": ["example.com/held"]}})
+
+    world.run(hold())
+
+
+def test_a_scheduler_that_is_stopped_while_a_job_is_suspended_resumes_it_first() -> None:
+    with World(startup_delay=3600) as world:
+        begin(world)
+        hold_pods(world)
+        world.advance(MEANWHILE_SECONDS)
+        assert job_of(world)["spec"]["suspend"] is True
+        assert world.app is not None
+        world.run(world.app.stop())
+        assert job_of(world)["spec"]["suspend"] is False
+
+
+def test_a_job_whose_pods_do_not_go_is_resumed_all_the_same() -> None:
+    with World(startup_delay=3600) as world:
+        begin(world)
+        hold_pods(world)
+        world.advance(MEANWHILE_SECONDS)
+        assert job_of(world)["spec"]["suspend"] is True
+        world.settle()
+        assert job_of(world)["spec"]["suspend"] is False
+        assert world.judge.missing(GANG) == 0
+
+
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["resumed", "deleted"])
+def test_a_job_that_somebody_resumes_or_deletes_while_we_have_it_suspended_is_no_trouble(is_deleted: bool) -> None:
+    with World(startup_delay=3600) as world:
+        begin(world)
+        hold = world.sandbox.faults.pause("patch", "jobs", nth=2)
+        world.advance(MEANWHILE_SECONDS)
+        assert hold.has_arrived
+        if is_deleted:
+            world.sandbox.delete("jobs", GANG.name)
+        else:
+            world.sandbox.patch("jobs", GANG.name, {"spec": {"suspend": False}})
+        hold.release()
+        world.settle()
+        if is_deleted:
+            assert job_of(world) == {}
+            assert not world.judge.members(GANG)
+        else:
+            assert not job_of(world)["metadata"].get("labels")
+            assert world.judge.missing(GANG) == 0
+
+
+def test_a_job_that_can_t_be_resumed_for_long_is_resumed_when_it_can() -> None:
+    with World(startup_delay=3600) as world:
+        begin(world)
+        world.fault(Fault("patch", "jobs", nth=2, times=FOR_EVER, status=503))
+        world.advance(120)
+        assert job_of(world)["spec"]["suspend"] is True
+        world.settle()
+        assert job_of(world)["spec"]["suspend"] is False
+        assert world.judge.missing(GANG) == 0

@@ -1,0 +1,199 @@
+"""Jobs that would count released pods as failures give their seats back by being suspended and resumed, where their gangs say so."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from allaboard.cluster.jobs import SUSPENDED
+from allaboard.sandbox import Fault
+from allaboard.sandbox.faults import FOR_EVER
+from allaboard.scheduling import opengangs
+from tests.cluster import Body, Cluster, Home
+
+from .conftest import StartApp
+from .test_all_or_none import bound, message, warnings
+from .test_recovery import crash, job
+
+UNDO = {"allaboard.dev/undo": "suspend"}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds that a user has, tests haven't."""
+    monkeypatch.setattr(opengangs, "FORWARD_SECONDS", 0.3)
+    monkeypatch.setattr(opengangs, "_RETRY_SECONDS", 0.05)
+
+
+@pytest.fixture
+async def cluster(home: Home) -> AsyncIterator[Cluster]:
+    """A cluster whose pods take their time to start."""
+    async with home.open(startup_delay=3600) as opened:
+        opened.add_node("node-1")
+        yield opened
+
+
+def suspendable(**spec: Any) -> Body:
+    """A Job of three that counts a lost pod as a failure, has none to spare, and may be suspended."""
+    made = job(forgives=False)
+    made["spec"]["template"]["metadata"]["annotations"] = UNDO
+    made["spec"] |= spec
+    return made
+
+
+def refuse_one_bind(cluster: Cluster) -> None:
+    """Of three members two can be bound."""
+    cluster.faults.add(Fault("bind", "pods", nth=3, times=FOR_EVER, status=403, message="no more"))
+
+
+def read(cluster: Cluster) -> Body:
+    return cluster.get("jobs", "gang") or {}
+
+
+def status(cluster: Cluster) -> Body:
+    return read(cluster).get("status") or {}
+
+
+def is_labelled(cluster: Cluster) -> bool:
+    return SUSPENDED in (read(cluster)["metadata"].get("labels") or {})
+
+
+def was_suspended(cluster: Cluster) -> bool:
+    """The Job controller says that it has suspended the Job, and that it goes on."""
+    return any(each["type"] == "Suspended" and each["status"] == "False" for each in status(cluster).get("conditions") or ())
+
+
+async def test_a_half_bound_job_is_suspended_and_resumed_when_its_time_is_over_and_counts_no_failure(
+    cluster: Cluster, start_app: StartApp
+) -> None:
+    refuse_one_bind(cluster)
+    await start_app(schedule_timeout_seconds=2)
+    cluster.create(suspendable())
+    await cluster.wait_for(lambda s: len(bound(s)) == 2)
+    await cluster.wait_for(lambda s: bool(warnings(s, "KeptOpen")), message="it is kept open until its time is over")
+    assert "it is suspended, and resumed, once 2 s are over" in warnings(cluster, "KeptOpen")[0]
+    first = {pod["metadata"]["uid"] for pod in cluster.list("pods")}
+    await cluster.wait_for(lambda s: was_suspended(s) and not is_labelled(s), timeout=20, message="the job was suspended and goes on")
+    cluster.faults.clear()
+    await cluster.wait_for(lambda s: len(bound(s)) == 3, timeout=20, message="the gang is whole")
+    assert not first & {pod["metadata"]["uid"] for pod in cluster.list("pods")}
+    assert not status(cluster).get("failed")
+    assert read(cluster)["spec"]["suspend"] is False
+    assert bool(warnings(cluster, "GangUndone"))
+
+
+@pytest.mark.parametrize("state", ["suspending", "gone", "resumed"])
+async def test_a_job_whose_scheduler_dies_while_it_is_suspended_goes_on_with_the_next_one(
+    state: str, cluster: Cluster, start_app: StartApp
+) -> None:
+    refuse_one_bind(cluster)
+    app = await start_app(schedule_timeout_seconds=1)
+    nth = {"suspending": 1, "gone": 2, "resumed": 2}[state]
+    hold = cluster.faults.pause("patch", "jobs", nth=nth, after=state != "gone")
+    cluster.create(suspendable())
+    await asyncio.wait_for(hold.arrived(), 20)
+    await crash(app)
+    await hold.abandoned()
+    cluster.faults.clear()
+    await start_app()
+    await cluster.wait_for(lambda s: len(bound(s)) == 3, timeout=20, message="the gang is whole")
+    await cluster.wait_for(lambda s: not is_labelled(s))
+    assert read(cluster)["spec"]["suspend"] is False
+    assert not status(cluster).get("failed")
+
+
+async def test_a_job_that_somebody_else_has_suspended_is_not_resumed(cluster: Cluster, start_app: StartApp) -> None:
+    cluster.create(suspendable(suspend=True))
+    await start_app(resync_seconds=1)
+    await cluster.wait_for(lambda s: any(each["type"] == "Suspended" for each in status(s).get("conditions") or ()))
+    await asyncio.sleep(2.5)  # more than one look at what carries our label
+    assert read(cluster)["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("nth", [1, 2], ids=["suspended", "resumed"])
+async def test_a_lost_answer_leaves_no_job_suspended(nth: int, cluster: Cluster, start_app: StartApp) -> None:
+    refuse_one_bind(cluster)
+    cluster.faults.add(Fault("patch", "jobs", nth=nth, drop=True, after=True))
+    await start_app(schedule_timeout_seconds=1)
+    cluster.create(suspendable())
+    await cluster.wait_for(lambda s: was_suspended(s) and not is_labelled(s), timeout=20)
+    cluster.faults.clear()
+    await cluster.wait_for(lambda s: len(bound(s)) == 3, timeout=20)
+    assert not status(cluster).get("failed")
+
+
+@pytest.mark.parametrize("verb", ["patch", "list"])
+async def test_without_the_permission_the_job_is_kept_open_and_the_permission_named(
+    verb: str, cluster: Cluster, start_app: StartApp
+) -> None:
+    refuse_one_bind(cluster)
+    cluster.faults.add(Fault(verb, "jobs", times=FOR_EVER, status=403, message="no such right"))
+    await start_app(schedule_timeout_seconds=1)
+    cluster.create(suspendable())
+    expected = f"can't be suspended without the permission to {verb} jobs.batch: no such right"
+    await cluster.wait_for(lambda s: any(expected in text for text in warnings(s, "KeptOpen")), timeout=20)
+    assert len(bound(cluster)) == 2
+    assert not is_labelled(cluster)
+
+
+async def test_a_job_that_another_controls_is_left_alone(cluster: Cluster, start_app: StartApp) -> None:
+    refuse_one_bind(cluster)
+    await start_app(schedule_timeout_seconds=1)
+    owner = cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "boss", "namespace": "default"}})
+    made = suspendable()
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "uid": owner["metadata"]["uid"], "controller": True}
+    made["metadata"]["ownerReferences"] = [reference]
+    cluster.create(made)
+    await cluster.wait_for(lambda s: any("since ConfigMap boss controls it" in text for text in warnings(s, "KeptOpen")), timeout=20)
+    assert len(bound(cluster)) == 2
+    assert not was_suspended(cluster)
+
+
+async def test_a_label_of_ours_on_a_job_that_another_controls_resumes_nothing(cluster: Cluster, start_app: StartApp) -> None:
+    made = suspendable(suspend=True)
+    made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "queue", SUSPENDED: "true"}
+    cluster.create(made)
+    await start_app()
+    await cluster.wait_for(lambda s: not is_labelled(s))
+    assert read(cluster)["spec"]["suspend"] is True
+
+
+class TestOnAClusterWhosePodsStart:
+    @pytest.fixture
+    async def cluster(self, home: Home) -> AsyncIterator[Cluster]:
+        async with home.open() as opened:
+            opened.add_node("node-1")
+            yield opened
+
+    async def test_a_job_whose_pods_run_is_left_alone(self, cluster: Cluster, start_app: StartApp) -> None:
+        refuse_one_bind(cluster)
+        await start_app(schedule_timeout_seconds=2)
+        cluster.create(suspendable())
+        await cluster.wait_for(lambda s: [pod["status"]["phase"] for pod in s.list("pods")].count("Running") == 2)
+        await cluster.wait_for(lambda s: any("can't be suspended while its pod" in text for text in warnings(s, "KeptOpen")), timeout=20)
+        assert [pod["status"]["phase"] for pod in cluster.list("pods")].count("Running") == 2
+        cluster.faults.clear()
+        await cluster.wait_for(lambda s: len(bound(s)) == 3, timeout=20)
+        assert not was_suspended(cluster)
+
+    async def test_running_members_are_lost_only_where_gang_and_budgets_allow_it(self, cluster: Cluster, start_app: StartApp) -> None:
+        await start_app(schedule_timeout_seconds=2)
+        made = suspendable(backoffLimit=3)
+        made["spec"]["template"]["metadata"]["annotations"] = {**UNDO, "allaboard.dev/on-member-lost": "release"}
+        cluster.create(made)
+        await cluster.wait_for(lambda s: [pod["status"]["phase"] for pod in s.list("pods")] == ["Running"] * 3)
+        budget = {"minAvailable": 3, "selector": {"matchLabels": made["spec"]["template"]["metadata"]["labels"]}}
+        metadata = {"name": "keep", "namespace": "default"}
+        cluster.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget})
+        cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
+        cluster.delete("pods", bound(cluster)[0], grace=0)
+        await cluster.wait_for(
+            lambda s: any("disruption budget" in text for text in warnings(s, "KeptOpen")), timeout=20, message="the budget keeps them"
+        )
+        assert not was_suspended(cluster)
+        cluster.delete("poddisruptionbudgets", "keep")
+        await cluster.wait_for(was_suspended, timeout=20, message="the others are released")
+        cluster.patch("nodes", "node-1", {"spec": {"unschedulable": False}})
+        await cluster.wait_for(lambda s: "3 members bound" in message(s), timeout=30)
+        assert status(cluster).get("failed") == 1
