@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 _LAST_WORDS_SECONDS = 2.0
 _RESUME_SECONDS = 2.0
-_SEAL_SECONDS = 0.3
 
 
 class App:
@@ -206,10 +205,7 @@ class App:
         if self._lease is not None:
             await self._lease.acquired.wait()
             await epoch.begin(self._lease.transitions)
-            # Before anything is bound, lest a late bind meet one of ours on a node. What a long backlog leaves is done gang by gang.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_SEAL_SECONDS):
-                    await epoch.seal(epoch.older(pod for gang in self.registry.gangs() for pod in gang.candidates))
+            await epoch.seal_all(lambda: (pod for gang in self.registry.gangs() for pod in gang.candidates))
         with suppress(TimeoutError):
             async with asyncio.timeout(_RESUME_SECONDS):
                 await scheduler.restarter.resume_left()

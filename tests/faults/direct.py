@@ -58,7 +58,11 @@ class Write:
 
 
 class DirectServer(ApiServer):
-    """One scheduler's way to the sandbox. ``sever`` is what a SIGKILL is to the cluster: nothing more comes, nothing is heard."""
+    """One scheduler's way to the sandbox. ``sever`` is what a SIGKILL is to the cluster: nothing more comes, nothing is heard.
+
+    ``stall`` is what a SIGSTOP or a stuck network is to it: nothing comes and nothing is heard until ``go_on``, and then everything that
+    was sent does come, also what the scheduler has given up meanwhile.
+    """
 
     def __init__(self, sandbox: Sandbox, chance: random.Random, on_write: Callable[[Write], None] = lambda write: None) -> None:
         self._sandbox = sandbox
@@ -67,6 +71,8 @@ class DirectServer(ApiServer):
         self._on_write = on_write
         self._under_way: set[asyncio.Task[Any]] = set()
         self._is_severed = False
+        self._flow = asyncio.Event()
+        self._flow.set()
 
     async def close(self) -> None:
         """There is nothing to close."""
@@ -76,6 +82,14 @@ class DirectServer(ApiServer):
         self._is_severed = True
         for task in self._under_way:
             task.cancel()
+
+    def stall(self) -> None:
+        """Keep on their way, from now on, all requests and replies."""
+        self._flow.clear()
+
+    def go_on(self) -> None:
+        """Let them arrive."""
+        self._flow.set()
 
     async def request(
         self,
@@ -97,16 +111,25 @@ class DirectServer(ApiServer):
         return _decoded(content, path)
 
     async def _exchange(self, request: Any) -> Any:
+        delivery = asyncio.ensure_future(self._deliver(request))
+        delivery.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may be left to ask
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                await self._travel()
-                response = await self._server._answer(request)
-                if request.method != "GET":
-                    self._on_write(Write(request.method, request.path, response.status))
+                response = await asyncio.shield(delivery)
                 await self._travel()
                 return response
         except TimeoutError:
             raise ApiError(0, "Unreachable", "the API server can't be reached: TimeoutError") from None
+        finally:
+            if self._flow.is_set():
+                delivery.cancel()
+
+    async def _deliver(self, request: Any) -> Any:
+        await self._travel()
+        response = await self._server._answer(request)
+        if request.method != "GET":
+            self._on_write(Write(request.method, request.path, response.status))
+        return response
 
     async def _survived(self, work: Any) -> Any:
         """The outcome of ``work``, unless the connection is severed: then nobody ever hears of it."""
@@ -165,3 +188,4 @@ class DirectServer(ApiServer):
 
     async def _travel(self) -> None:
         await asyncio.sleep(self._chance.uniform(*_WAYS))
+        await self._flow.wait()

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from allaboard.cluster.lease import LeaseTimes
 from allaboard.sandbox import Sandbox
 from allaboard.sandbox.faults import FOR_EVER
 from allaboard.sandbox.store import Change
@@ -21,11 +22,7 @@ from .operators import Operator
 
 NAMESPACE = "default"
 ARGUMENTS = ("--leader-elect", f"--lease-namespace={NAMESPACE}")
-LEASE = {
-    "ALLABOARD_LEASE_DURATION_SECONDS": "2",
-    "ALLABOARD_LEASE_RENEW_DEADLINE_SECONDS": "1.2",
-    "ALLABOARD_LEASE_RETRY_SECONDS": "0.3",
-}
+SHORT, SHIPPED = LeaseTimes(2, 1.2, 0.3), LeaseTimes()
 _KNOWS = "synced:"
 
 
@@ -55,8 +52,9 @@ class Terms:
 class Replicas:
     """A leader and a follower, and another that is starting."""
 
-    def __init__(self, cluster: Sandbox, kubeconfig: Path, folder: Path) -> None:
+    def __init__(self, cluster: Sandbox, kubeconfig: Path, folder: Path, times: LeaseTimes = SHORT) -> None:
         self._cluster, self._kubeconfig, self._folder = cluster, kubeconfig, folder
+        self.times = times
         self._numbers = itertools.count()
         self._stack = AsyncExitStack()
 
@@ -79,7 +77,12 @@ class Replicas:
 
     async def _start(self) -> Operator:
         folder = self._folder / f"replica-{next(self._numbers)}"
-        operator = Operator(self._cluster.url, self._kubeconfig, folder, arguments=ARGUMENTS, environment=LEASE)
+        times = {
+            "ALLABOARD_LEASE_DURATION_SECONDS": str(self.times.duration),
+            "ALLABOARD_LEASE_RENEW_DEADLINE_SECONDS": str(self.times.renew_deadline),
+            "ALLABOARD_LEASE_RETRY_SECONDS": str(self.times.retry),
+        }
+        operator = Operator(self._cluster.url, self._kubeconfig, folder, arguments=ARGUMENTS, environment=times)
         return await self._stack.enter_async_context(operator)
 
 
@@ -166,7 +169,7 @@ async def take_over(cluster: Sandbox, replicas: Replicas, name: str) -> float:
         for spec in specs:
             for manifest in manifests(spec):
                 cluster.create(manifest)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(20 + replicas.times.duration):
             await hold.arrived()
             await replicas.leader.kill()
             await hold.abandoned()
@@ -179,4 +182,4 @@ async def take_over(cluster: Sandbox, replicas: Replicas, name: str) -> float:
     for spec in specs:
         await remove(cluster, spec)
     await replicas.replace()
-    return bound_at - renewed - int(LEASE["ALLABOARD_LEASE_DURATION_SECONDS"])
+    return bound_at - renewed - replicas.times.duration

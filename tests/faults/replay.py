@@ -5,9 +5,13 @@ import re
 import hypothesis
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from .schedules import Schedules, SchedulesWithRestarts, options
+from .schedules import Schedules, SchedulesWithLeaders, SchedulesWithRestarts, options
 
-MACHINES: dict[str, type[RuleBasedStateMachine]] = {"plain": Schedules, "restarts": SchedulesWithRestarts}
+MACHINES: dict[str, type[RuleBasedStateMachine]] = {
+    "plain": Schedules,
+    "restarts": SchedulesWithRestarts,
+    "leaders": SchedulesWithLeaders,
+}
 _BLOB = re.compile(r"\n?You can reproduce this test case by temporarily adding @reproduce_failure\('[^']+', b'([^']+)'\).*")
 
 

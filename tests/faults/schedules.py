@@ -70,11 +70,14 @@ bind_faults = st.builds(
     dry_run=st.sampled_from([False, False, False, True]),
 ).map(_possible)
 pauses = st.sampled_from([0.0, 0.005, 0.03, 0.06, 0.1, 0.4, 2.0, 6.0, 20.0, 40.0])
+standstills = st.sampled_from([1.0, 8.0, 15.5, 17.0, 25.0, 40.0])
 numbers = st.integers(0, 7)
 
 
 class Schedules(RuleBasedStateMachine):
     """Everything that may happen to a gang, but for the end of its scheduler."""
+
+    replicas = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +91,7 @@ class Schedules(RuleBasedStateMachine):
         pause=pauses,
     )
     def begin(self, seed: int, startup_delay: float, gang: GangSpec, faults: list[Fault], pause: float) -> None:
-        self.world = World(seed, startup_delay=startup_delay)
+        self.world = World(seed, startup_delay=startup_delay, replicas=self.replicas)
         team = GangSpec("theirs", size=2, minimum=2, namespace="team")
         self.world.add(team)
         self.world.advance(3)
@@ -265,6 +268,40 @@ class SchedulesWithRestarts(Schedules):
             # What it has left half bound can't be finished now.
             self.w.fill()
         self.after("kill in a commit", pause)
+
+
+class SchedulesWithLeaders(SchedulesWithRestarts):
+    """The same with two replicas, and the one that leads is stopped at any moment and goes on when the other has taken over."""
+
+    replicas = 2
+
+    @rule(seconds=standstills, pause=pauses)
+    def the_leader_stands_still(self, seconds: float, pause: float) -> None:
+        self.w.stall(seconds)
+        self.after("standstill", pause)
+
+    @rule(
+        request=st.sampled_from([("bind", "pods"), ("delete", "pods"), ("evict", "pods"), ("patch", "*"), ("update", "leases")]),
+        nth=st.integers(1, 6),
+        is_after=st.booleans(),
+        seconds=standstills,
+        pause=pauses,
+    )
+    def the_leader_will_stand_still(self, request: tuple[str, str], nth: int, is_after: bool, seconds: float, pause: float) -> None:
+        self.w.stall_at(*request, nth, after=is_after, seconds=seconds)
+        self.after("standstill at a request", pause)
+
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @rule(gang=gangs, nth=st.integers(1, 5), rival=gangs, is_full=st.booleans(), seconds=standstills, pause=pauses)
+    def the_leader_stands_still_in_a_commit(
+        self, gang: GangSpec, nth: int, rival: GangSpec, is_full: bool, seconds: float, pause: float
+    ) -> None:
+        """What it had sent arrives when another leader may have given the seats to the ``rival``."""
+        self.w.stall_at("bind", "pods", nth, after=False, seconds=seconds)
+        self.arrive(gang, [], 1.0)
+        if is_full:
+            self.w.fill()
+        self.arrive(rival, [], pause)
 
 
 def options(schedules: int, *, shrinks: bool = True, is_fixed: bool = False) -> settings:

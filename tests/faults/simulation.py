@@ -11,6 +11,8 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from unittest import mock
@@ -40,6 +42,8 @@ _SETTINGS: dict[str, object] = {
     "schedule_timeout_seconds": 30,
     "search_timeout_seconds": 60.0,
 }
+_ELECTION: dict[str, object] = {"leader_elect": True, "lease_namespace": "elsewhere"}
+_REBIRTH_SECONDS = 1.0
 
 
 def happens(method: Callable[Concatenate[Simulated, Given], Answer]) -> Callable[Concatenate[Simulated, Given], Answer]:
@@ -69,10 +73,25 @@ class InlineSearcher:
         return search(problem, SEARCH, seed)
 
 
-class Simulation:
-    """One schedule's cluster and its scheduler. Use as a context manager: the loop and its time end with it."""
+@dataclass(eq=False, slots=True)
+class Replica:
+    """One process of the scheduler, or what will be started in its place."""
 
-    def __init__(self, seed: int = 0, *, startup_delay: float = 0.05, nodes: int = NODES, cpu: int = NODE_CPU) -> None:
+    server: DirectServer
+    app: App | None = None
+
+
+_connecting: ContextVar[DirectServer] = ContextVar("connecting")
+"""The way to the cluster of the replica that is starting."""
+
+
+class Simulation:
+    """One schedule's cluster and its scheduler. Use as a context manager: the loop and its time end with it.
+
+    Of several ``replicas`` one leads.
+    """
+
+    def __init__(self, seed: int = 0, *, startup_delay: float = 0.05, nodes: int = NODES, cpu: int = NODE_CPU, replicas: int = 1) -> None:
         self._stack = ExitStack()
         self.loop = VirtualLoop()
         self.chance = self._stack.enter_context(virtual_clocks(self.loop, seed))
@@ -83,9 +102,8 @@ class Simulation:
         self.sandbox.api._random = self.chance
         self.gangs: list[GangSpec] = []
         self.judge = Judge(self.sandbox, self.gangs, self.loop.time)
-        self.app: App | None = None
+        self.replicas = [Replica(self._new_server()) for _ in range(replicas)]
         self.restarts = 0
-        self.server = self._new_server()
         self._foreign = 0
         self._background: set[asyncio.Task[Any]] = set()
         for crd in _crds():
@@ -97,6 +115,17 @@ class Simulation:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def leader(self) -> Replica | None:
+        """The replica that decides, or the only one that may; None while there is none."""
+        alive = [replica for replica in self.replicas if replica.app is not None]
+        return next((replica for replica in alive if len(self.replicas) == 1 or (replica.app and replica.app.leads)), None)
+
+    @property
+    def app(self) -> App | None:
+        """The scheduler that decides."""
+        return self.leader.app if self.leader else None
 
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Let ``work`` be done, in virtual time."""
@@ -128,7 +157,8 @@ class Simulation:
             await asyncio.gather(*tasks, return_exceptions=True)
 
         try:
-            self.server.sever()
+            for replica in self.replicas:
+                replica.server.sever()
             self.run(end())
             self.sandbox._kubelet.stop()
         finally:
@@ -143,35 +173,52 @@ class Simulation:
         for number in range(nodes):
             self.sandbox.add_node(f"node-{number}", cpu=str(cpu))
         self.sandbox.store.subscribe(self._on_change)
-        await self._start()
+        for replica in self.replicas:
+            await self._start(replica)
 
     def _new_server(self) -> DirectServer:
         return DirectServer(self.sandbox, self.chance)
 
     @asynccontextmanager
     async def _connect(self, *_: object) -> AsyncIterator[DirectServer]:
-        yield self.server
+        yield _connecting.get()
 
-    async def _start(self) -> None:
-        self.server = self._new_server()
-        app = App(load_settings(_SETTINGS), InlineSearcher(self.chance))  # type: ignore[arg-type]  # as much of a Searcher as is used
-        token = actor.set(OPERATOR)
+    async def _start(self, replica: Replica) -> None:
+        replica.server = self._new_server()
+        settings = load_settings(_SETTINGS | (_ELECTION if len(self.replicas) > 1 else {}))
+        app = App(settings, InlineSearcher(self.chance))  # type: ignore[arg-type]  # as much of a Searcher as is used
+
+        def on_death() -> None:
+            self._keep(asyncio.ensure_future(self._rebirth(replica, app)))
+
+        tokens = actor.set(OPERATOR), _connecting.set(replica.server)
         try:
-            await app.start()
+            await app.start(on_death)
         finally:
-            actor.reset(token)
-        self.app = app
+            actor.reset(tokens[0])
+            _connecting.reset(tokens[1])
+        replica.app = app
+
+    async def _rebirth(self, replica: Replica, dead: App) -> None:
+        """A replica has ended by itself, and is started anew."""
+        await dead.stop()
+        if replica.app is dead:
+            replica.app = None
+            await asyncio.sleep(_REBIRTH_SECONDS)
+            await self._start(replica)
 
     async def _crash(self, down_seconds: float) -> None:
-        if self.app is None:
+        replica = self.leader
+        if replica is None:
             return  # it is down, and about to be started
-        victim, self.app = self.app, None
-        self.server.sever()
+        victim, replica.app = replica.app, None
+        replica.server.sever()
         self.restarts += 1
-        # Nothing it does now reaches the cluster; it is only cleared away.
-        self._keep(asyncio.ensure_future(victim.stop()))
+        if victim is not None:
+            # Nothing it does now reaches the cluster; it is only cleared away.
+            self._keep(asyncio.ensure_future(victim.stop()))
         await asyncio.sleep(down_seconds)
-        await self._start()
+        await self._start(replica)
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._background.add(task)
@@ -191,12 +238,13 @@ class Simulation:
                 self.loop.call_later(0.2, self._remake, spec, change.record.key[1])
 
     def _ring(self, event: str, raw: Body) -> None:
-        if self.app is not None:
-            token = actor.set(OPERATOR)
-            try:
-                self.app.observe_pod_group(event, raw)
-            finally:
-                actor.reset(token)
+        token = actor.set(OPERATOR)
+        try:
+            for replica in self.replicas:
+                if replica.app is not None:
+                    replica.app.observe_pod_group(event, raw)
+        finally:
+            actor.reset(token)
 
     @happens
     def _remake(self, spec: GangSpec, name: str) -> None:
@@ -213,5 +261,5 @@ def _crds() -> list[Body]:
 def quiet() -> None:
     """Keep the logs of thousands of schedules out of the way."""
     for name in ("allaboard", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     gc.freeze()

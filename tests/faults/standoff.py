@@ -17,9 +17,9 @@ def halve(world: World, spec: GangSpec, node: str, count: int) -> None:
     world.advance(2)
 
 
-def play() -> tuple[float | None, bool]:
+def play(seed: int = 0) -> tuple[float | None, bool]:
     """The seconds until the older gang is whole, None when it isn't within two time-outs; and whether the younger ends whole or absent."""
-    with World(nodes=2, cpu=4) as world:
+    with World(seed, nodes=2, cpu=4) as world:
         older, younger = GangSpec("older", size=6, minimum=6), GangSpec("younger", size=6, minimum=6)
         world.fell()
         halve(world, older, "node-0", 3)

@@ -2,10 +2,16 @@
 
 from pathlib import Path
 
+import pytest
+
+from allaboard.cluster.lease import LeaseTimes
 from allaboard.sandbox import Sandbox
+from allaboard.sandbox.store import Change
 
 from . import kills, leaders
+from .gangs import GangSpec
 from .leaders import Replicas, Terms
+from .world import World
 
 # A sample: `make faults` stops the leader before every request.
 SAMPLE = (1, 2, 6)
@@ -20,3 +26,27 @@ async def test_what_a_stopped_leader_had_sent_comes_too_late_once_another_leads(
             for call in SAMPLE:
                 assert await leaders.stop_at(call, cluster, replicas, terms, f"gang-{call}")
     assert terms.is_clean, terms.complaints()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_when_the_leader_dies_under_load_the_other_replica_binds_within_a_second_of_the_end_of_its_lease(seed: int) -> None:
+    renewed, bound = [0.0], []
+    with World(seed, replicas=2) as world:
+
+        def on_change(change: Change) -> None:
+            pod, before = change.record.body, change.previous.body if change.previous else None
+            if change.table.startswith("leases"):
+                renewed.append(world.loop.time())
+            elif change.table == "pods" and before is not None and leaders.is_bind(before, pod):
+                bound.append(world.loop.time())
+
+        world.sandbox.store.subscribe(on_change)
+        world.advance(5)
+        world.crash_at("bind", "pods", 3, after=True, down_seconds=60)
+        for number in range(8):
+            world.add(GangSpec(f"gang-{number}", size=2, minimum=2))
+        world.advance(14)
+        before, expiry = len(bound), renewed[-1] + LeaseTimes().duration
+        assert before < 16
+        world.advance(5)
+        assert expiry <= bound[before] <= expiry + 1

@@ -1,13 +1,16 @@
 """Half-started gangs: those that block others make way when their time is over, the others keep what they have."""
 
+import pytest
+
 from . import standoff
 from .gangs import GangSpec
 from .standoff import TIMEOUT_SECONDS, halve
 from .world import World
 
 
-def test_of_two_half_started_gangs_that_need_each_others_seats_the_older_is_whole_within_two_time_outs() -> None:
-    seconds, is_younger_right = standoff.play()
+@pytest.mark.parametrize("seed", range(6))
+def test_of_two_half_started_gangs_that_need_each_others_seats_the_older_is_whole_within_two_time_outs(seed: int) -> None:
+    seconds, is_younger_right = standoff.play(seed)
     assert seconds is not None
     assert is_younger_right
 

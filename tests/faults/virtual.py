@@ -64,6 +64,7 @@ def virtual_clocks(loop: VirtualLoop, seed: int) -> Iterator[random.Random]:
     clocks: dict[Any, Callable[[], float]] = {time.monotonic: loop.time, time.time: loop.wall_clock, time.perf_counter: loop.time}
     shim = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("__")})
     shim.monotonic, shim.time, shim.perf_counter = loop.time, loop.wall_clock, loop.time
+    shim.clock_gettime = lambda _: loop.time()
 
     def uuid4() -> uuid.UUID:
         return uuid.UUID(int=chance.getrandbits(128), version=4)

@@ -138,28 +138,58 @@ class World(Simulation):
         """The scheduler is killed, and for now not started again."""
 
         async def die() -> None:
-            victim, self.app = self.app, None
-            self.server.sever()
-            if victim is not None:
-                self._keep(asyncio.ensure_future(victim.stop()))
+            for replica in self.replicas:
+                victim, replica.app = replica.app, None
+                replica.server.sever()
+                if victim is not None:
+                    self._keep(asyncio.ensure_future(victim.stop()))
 
         self.run(die())
 
     def rise(self) -> None:
         """It is started again."""
-        self.run(self._start())
+
+        async def start() -> None:
+            for replica in self.replicas:
+                await self._start(replica)
+
+        self.run(start())
 
     def restart(self, down_seconds: float = 0.0) -> None:
         """The scheduler is stopped as Kubernetes does it, and started anew."""
 
         async def again() -> None:
-            if self.app is None:
+            replica = self.leader
+            if replica is None or replica.app is None:
                 return  # it is down, and about to be started
-            await self.app.stop()
+            victim, replica.app = replica.app, None
+            await victim.stop()
             await asyncio.sleep(down_seconds)
-            await self._start()
+            await self._start(replica)
 
         self.run(again())
+
+    def stall(self, seconds: float) -> None:
+        """The leader is stopped where it stands, and goes on later."""
+
+        async def begin() -> None:
+            self._keep(asyncio.ensure_future(self._stall(seconds)))
+
+        self.run(begin())
+
+    def stall_at(self, verb: str, resource: str, nth: int, *, after: bool, seconds: float) -> None:
+        """The leader is stopped at the ``nth`` request of a kind from now, and goes on later: that request arrives then, too."""
+        hold = self.sandbox.faults.pause(verb, resource, nth=nth, after=after)
+
+        async def wait() -> None:
+            await hold.arrived()
+            await self._stall(seconds)
+            hold.release()
+
+        async def begin() -> None:
+            self._keep(asyncio.ensure_future(wait()))
+
+        self.run(begin())
 
     def crash(self, down_seconds: float = 0.0) -> None:
         """The scheduler is killed, and started anew."""
@@ -217,6 +247,13 @@ class World(Simulation):
                 self.set_minimum(spec, spec.size)  # the completions of a Job can't be raised
             elif minimum > spec.size:
                 self.sandbox.patch("replicasets", spec.name, {"spec": {"replicas": minimum}}, spec.namespace)
+
+    async def _stall(self, seconds: float) -> None:
+        if (leader := self.leader) is not None:
+            server = leader.server
+            server.stall()
+            await asyncio.sleep(seconds)
+            server.go_on()
 
     def leaked(self) -> list[str]:
         """Seats that the scheduler counts as taken and that nobody sits on, or the other way round."""

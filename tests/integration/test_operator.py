@@ -68,6 +68,20 @@ async def test_a_pod_group_that_is_deleted_releases_nobody_and_holds_who_comes_l
         await a_pod_group_that_is_deleted(cluster)
 
 
+async def test_a_status_that_somebody_overwrites_is_right_again_soon(
+    cluster: Cluster, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALLABOARD_RESYNC_SECONDS", "1")
+    gpu_nodes(cluster)
+    async with operator(kubeconfig):
+        cluster.create(manifest("tfjob-smoke-gpu.yaml")[0])
+        await cluster.wait_for(lambda s: running(s) == 5)
+        name = cluster.list("podgroups")[0]["metadata"]["name"]
+        await cluster.wait_for(lambda s: (s.get("podgroups", name) or {}).get("status", {}).get("phase") == "Running")
+        cluster.patch("podgroups", name, {"status": {"phase": "Pending"}}, subresource="status")
+        await cluster.wait_for(lambda s: (s.get("podgroups", name) or {}).get("status", {}).get("phase") == "Running")
+
+
 async def test_a_job_that_is_started_again_under_its_name_is_scheduled_again(cluster: Cluster, kubeconfig: Path) -> None:
     gpu_nodes(cluster)
     async with operator(kubeconfig):

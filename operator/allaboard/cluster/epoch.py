@@ -8,7 +8,7 @@ of all that earlier leaders did. What the annotation says is never read: a tenan
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from uuid import uuid4
 
@@ -23,6 +23,7 @@ EPOCH = f"{OPTION_PREFIX}epoch"
 """Annotation that makes a pod newer than a leader's term: ``<leaseTransitions>/<random>``, random so that it is always a change."""
 
 _PODS = "/api/v1/pods"
+_AGAIN_SECONDS = 0.1
 _BEGIN_ATTEMPTS = 100  # whoever loses the lease meanwhile is ended by that
 
 
@@ -53,20 +54,35 @@ class Epoch:
             return []
         return [pod for pod in pods if not _is_after(pod.resource_version, self._begins_at)]
 
-    async def seal(self, pods: Sequence[Pod]) -> None:
-        """Write to ``pods``, so that their watch events make them newer than the term. Never raises for an answer of the API server.
+    async def seal_all(self, pods: Callable[[], Iterable[Pod]]) -> None:
+        """Seal whatever is older of ``pods()``, until nothing is but what can't be written to.
 
-        A pod that isn't what it was meanwhile is left alone: the watch is about to tell what it is now.
+        Before this nothing may be bound: an earlier leader's late bind of a pod that isn't sealed would meet a seat given to another.
         """
-        outcomes = await asyncio.gather(*map(self._seal, pods), return_exceptions=True)
-        for pod, outcome in zip(pods, outcomes, strict=True):
-            if isinstance(outcome, ApiError):
-                if outcome.status not in (404, 409):
-                    logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, outcome)
-            elif isinstance(outcome, BaseException) and not isinstance(outcome, LeaseLostError):
-                raise outcome
+        done: set[str] = set()
+        while older := [pod for pod in self.older(pods()) if pod.uid not in done]:
+            logger.info("taking %d pending pods out of an earlier leader's reach", len(older))
+            refusals = await self.seal(older)
+            # Of those that failed for now some may be written to later; of a pod that has changed meanwhile the watch is about to tell.
+            again = {uid for uid, error in refusals.items() if error.is_transient or error.status == 409}
+            done.update(pod.uid for pod in older if pod.uid not in again)
+            if again:
+                await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _seal(self, pod: Pod) -> None:
+    async def seal(self, pods: Sequence[Pod]) -> dict[str, ApiError]:
+        """Write to ``pods``, so that their watch events make them newer than the term. Returns the refusals, by the pods' UIDs.
+
+        A pod that isn't what it was meanwhile answers 404 or 409: the watch is about to tell what it is now.
+        """
+        refusals = {}
+        for pod, refusal in zip(pods, await asyncio.gather(*map(self._seal, pods)), strict=True):
+            if refusal is not None:
+                refusals[pod.uid] = refusal
+                if refusal.status not in (404, 409):
+                    logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, refusal)
+        return refusals
+
+    async def _seal(self, pod: Pod) -> ApiError | None:
         metadata = {"resourceVersion": pod.resource_version, "annotations": {EPOCH: self._mark}}
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
 
@@ -75,7 +91,13 @@ class Epoch:
                 await self._server.patch(path, {"metadata": metadata})
 
         async with self._turns:
-            await retried(patch, self._attempts)
+            try:
+                await retried(patch, self._attempts)
+            except ApiError as error:
+                return error
+            except LeaseLostError:
+                pass  # which ends this process
+        return None
 
 
 def _is_after(version: str, begins_at: int) -> bool:

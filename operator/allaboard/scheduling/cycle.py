@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from allaboard.cluster.bind import Binder
-from allaboard.cluster.epoch import Epoch
+from allaboard.cluster.epoch import EPOCH, Epoch
 from allaboard.cluster.restart import JobRestarter
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
@@ -202,13 +202,21 @@ class Scheduler:
         undoable = [pod for pod in gang.bound if pod.phase == "Pending"] if gang.is_open else []
         older = self.epoch.older([*gang.candidates, *undoable])
         if older:
-            self._beside(gang.key, self._seal(gang.key, older))
+            self._beside(gang.key, self._seal(gang, older))
         return bool(older)
 
-    async def _seal(self, key: GangKey, older: Sequence[Pod]) -> None:
+    async def _seal(self, gang: Gang, older: Sequence[Pod]) -> None:
         """Have an earlier leader's requests come too late; the watch tells of it, and rings again."""
-        await self.epoch.seal(older)
-        self.queue.retry(key, _SEALED_SECONDS)
+        refusals = await self.epoch.seal(older)
+        lasting = {uid: error for uid, error in refusals.items() if not error.is_transient and error.status not in (404, 409)}
+        if not lasting:
+            self.queue.retry(gang.key, _SEALED_SECONDS)
+            return
+        pod = next(pod for pod in older if pod.uid in lasting)
+        message = (
+            f"pod {pod.name} can't be taken out of an earlier leader's reach: writing its annotation {EPOCH} fails: {lasting[pod.uid]}"
+        )
+        self._fail(_Attempt(gang, self.clock(), self.queue.changes), message)
 
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""

@@ -136,7 +136,22 @@ class OpenGangs:
         there to prevent. Of two half gangs the later in the queue yields; to one that is absent those of no higher priority do, but not the
         one that it has made way for.
         """
-        blocking = sorted(
+        blocking = self._in_the_way(gang)
+        for count in range(1, len(blocking) + 1):
+            if await would_fit(blocking[:count]):
+                needed = blocking[:count]
+                for other in blocking[: count - 1]:
+                    rest = [each for each in needed if each is not other]
+                    if await would_fit(rest):
+                        needed = rest
+                # One that has become whole meanwhile is no half gang any more.
+                still = {other.key: other for other in self._in_the_way(gang)}
+                return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()
+        return ()
+
+    def _in_the_way(self, gang: Gang) -> Sequence[Gang]:
+        """The half gangs that may have to yield to ``gang``, the last in the queue first."""
+        return sorted(
             (
                 other
                 for other in filter(None, map(self.registry.gang, self._kept_open - {gang.key}))
@@ -148,15 +163,6 @@ class OpenGangs:
             key=order_of,
             reverse=True,
         )
-        for count in range(1, len(blocking) + 1):
-            if await would_fit(blocking[:count]):
-                needed = blocking[:count]
-                for other in blocking[: count - 1]:
-                    rest = [each for each in needed if each is not other]
-                    if await would_fit(rest):
-                        needed = rest
-                return needed
-        return ()
 
     def next_look(self, gang: Gang) -> float | None:
         """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for."""

@@ -6,7 +6,8 @@ without any CRD gangs that are made by labels are scheduled all the same.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -35,6 +36,15 @@ def utc_now() -> str:
     return api_time(time.time())
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a PodGroup was given as its status, and what it had then: not all of it with upstream's CRD."""
+
+    uid: str
+    status: dict[str, Any]
+    kept: Mapping[str, Any] | None
+
+
 class PodGroupKeeper:
     """Creates, mends and updates PodGroups through a ``Writer``, and tells the registry of those it hears of."""
 
@@ -44,7 +54,7 @@ class PodGroupKeeper:
         self._writer = writer
         self._now = now
         self._opinions: dict[GangKey, Opinion] = {}
-        self._written: dict[GangKey, tuple[str, dict[str, Any]]] = {}
+        self._written: dict[GangKey, _Written] = {}
         self._unwritten: set[GangKey] = set()
 
     def observe(self, raw: dict[str, Any]) -> None:
@@ -77,7 +87,7 @@ class PodGroupKeeper:
             self._registry.forget_group(key, version)
         for key in self._opinions:
             # The CRD may have been installed, or a PodGroup of ours deleted, since its gang was last spoken of; or we were refused.
-            if key in self._unwritten or self._registry.needs_group(key):
+            if key in self._unwritten or self._registry.needs_group(key) or self._is_overwritten(key):
                 self._write(key)
 
     def tell(self, gang: Gang, opinion: Opinion | None = None) -> None:
@@ -114,11 +124,18 @@ class PodGroupKeeper:
         group = await self._group_of(gang) if gang is not None and opinion is not None else None
         if gang is not None and opinion is not None and group is not None:
             status = pod_group_status(gang, phase_of(gang), opinion, group.status or {}, self._now())
-            if self._written.get(key) != (group.uid, status) and status != group.status:
+            if status == group.status:
+                self._written[key] = _Written(group.uid, status, status)
+            elif self._written.get(key) != _Written(group.uid, status, group.status):
                 raw = await self._server.patch(f"{_path(key)}/status", {"status": status})
-                self._written[key] = (group.uid, status)
+                self._written[key] = _Written(group.uid, status, pod_group_from(raw).status)
                 self.observe(raw)
         self._unwritten.discard(key)
+
+    def _is_overwritten(self, key: GangKey) -> bool:
+        """Whether somebody, such as an earlier leader whose request came late, has changed what we had written."""
+        group, written = self._registry.group(key), self._written.get(key)
+        return group is not None and written is not None and group.uid == written.uid and group.status != written.kept
 
     async def _group_of(self, gang: Gang) -> PodGroup | None:
         """The PodGroup of a gang, made or mended when it is ours to make; ``None`` when there is none."""

@@ -2,7 +2,7 @@
 
 A gang is due when something about it has changed, or when something it lacked may have come free; never on a timer alone, save a
 slow flush in case an event was missed. Each failed attempt doubles the pause before the next, up to a bound; but a pause is no
-reason to be overtaken by a lower priority, when something has come free for both.
+reason to be overtaken by a lower priority, nor by one that isn't half bound, when something has come free for both.
 """
 
 import asyncio
@@ -161,12 +161,12 @@ class GangQueue:
         self._is_pausing.discard(key)
 
     def pop(self) -> GangKey | None:
-        """The first gang that is due, ``None`` without one; before it those of a higher priority that only sit their pause out."""
+        """The first gang that is due, ``None`` without one; before it those in a pause that are of higher priority or half bound."""
         self._ring_timers()
         if not self._is_due:
             return None
         heap, members = self._due, self._is_due
-        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:2] < self._first(self._due, self._is_due)[:2]:
+        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:3] < self._first(self._due, self._is_due)[:3]:
             heap, members = self._pausing, self._is_pausing
         while (key := heapq.heappop(heap)[1]) not in members:
             pass

@@ -80,13 +80,13 @@ async def test_the_mark_names_the_term_and_the_version_that_it_replaces_and_is_n
 
 @pytest.mark.parametrize("status", [403, 404, 409, 422, 503])
 async def test_a_pod_that_can_not_be_marked_fails_nothing(status: int, caplog: pytest.LogCaptureFixture) -> None:
-    await epoch(Server("100", ApiError(status, "", "no"))).seal([pod("99")])
+    assert [error.status for error in (await epoch(Server("100", ApiError(status, "", "no"))).seal([pod("99")])).values()] == [status]
     assert ("trying again" in caplog.text) is (status not in (404, 409))
 
 
 async def test_a_replica_that_does_not_lead_marks_nothing() -> None:
     server = Server("100")
-    await epoch(server, fence=Deposed()).seal([pod("99")])
+    assert await epoch(server, fence=Deposed()).seal([pod("99")]) == {}
     assert server.patches == []
 
 
@@ -104,3 +104,20 @@ async def test_no_more_pods_are_written_to_at_once_than_allowed() -> None:
 
     await epoch(Slow("100"), concurrency=3).seal([pod(str(number)) for number in range(20)])
     assert most == 3
+
+
+async def test_a_term_decides_nothing_until_all_older_pods_are_marked_but_those_that_never_can_be() -> None:
+    answers = {"b": [], "c": [503, 409, 500], "d": [403, 403]}
+
+    class Stubborn(Server):
+        async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            refusals = answers[path.rpartition("/")[2]]
+            if refusals:
+                raise ApiError(refusals.pop(0), "", "no")
+            return {}
+
+    term = epoch(Stubborn("100"))
+    await term.begin(3)
+    metadata = {"namespace": "default", "resourceVersion": "99"}
+    await term.seal_all(lambda: [pod_from({"metadata": {**metadata, "name": name, "uid": name}}) for name in answers])
+    assert answers == {"b": [], "c": [], "d": [403]}

@@ -18,9 +18,9 @@ class Clock:
         return self.now
 
 
-def a_queue(clock: Clock, priorities: dict[GangKey, int] | None = None) -> GangQueue:
+def a_queue(clock: Clock, priorities: dict[GangKey, int] | None = None, half_bound: GangKey | None = None) -> GangQueue:
     def order(key: GangKey) -> Order:
-        return (True, -(priorities or {}).get(key, 0), 0.0, key)
+        return (True, -(priorities or {}).get(key, 0), key != half_bound, 0.0, key)
 
     return GangQueue(order, backoff_initial=1.0, backoff_max=60.0, clock=clock)
 
@@ -91,10 +91,12 @@ def test_capacity_that_came_free_during_the_attempt_is_not_slept_over() -> None:
     assert drain(queue) == [A]
 
 
-@pytest.mark.parametrize("high", [10, 0])
-def test_a_pause_lets_nobody_of_lower_priority_pass_when_something_came_free_for_both(high: int) -> None:
+@pytest.mark.parametrize(("high", "half_bound"), [(10, None), (0, B), (0, None)])
+def test_a_pause_lets_pass_nobody_of_lower_priority_nor_without_a_seat_when_something_came_free_for_both(
+    high: int, half_bound: GangKey | None
+) -> None:
     clock = Clock()
-    queue = a_queue(clock, {B: high})
+    queue = a_queue(clock, {B: high}, half_bound)
     for _ in range(3):
         queue.fail(B, Lacks(frozenset({"cpu"})), seen=queue.changes)
     queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
@@ -105,9 +107,9 @@ def test_a_pause_lets_nobody_of_lower_priority_pass_when_something_came_free_for
     queue.wake(["cpu"])
     assert drain(queue) == []
     clock.now += 2
-    assert drain(queue) == ([B, A] if high else [A])
+    assert drain(queue) == ([B, A] if high or half_bound else [A])
     clock.now += 2
-    assert drain(queue) == ([] if high else [B])
+    assert drain(queue) == ([] if high or half_bound else [B])
 
 
 def test_a_forgotten_event_is_made_up_for_by_a_slow_flush() -> None:
