@@ -85,6 +85,13 @@ class Pod:
         """Whether a scheduler may bind it now. The phase alone says nothing: a bound pod that pulls images is Pending too."""
         return not (self.node_name or self.is_terminating or self.is_gated or self.is_terminal)
 
+    def freed(self, now: "Pod | None") -> list[str]:
+        """The resources of which it took more of its node than it does ``now``, when it may be gone or another of its name."""
+        if not self.is_bound:
+            return []
+        keeps = dict(now.spec.requests) if now is not None and now.is_bound and now.uid == self.uid else {}
+        return [resource for resource, amount in self.spec.requests if keeps.get(resource, 0) < amount]
+
     def label(self, key: str) -> str | None:
         """The value of a label, ``None`` without it."""
         return next((value for name, value in self.labels if name == key), None)

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from allaboard.placement import SearchReport
+
 _SECONDS = tuple(0.001 * 2**power for power in range(16))
 
 
@@ -53,6 +55,13 @@ class Metrics:
         self.binds = Counter("allaboard_binds", "Binds, by result.", ["result"], registry=self.registry)
         self.transactions = Counter("allaboard_transactions", "Transactions, by outcome.", ["outcome"], registry=self.registry)
         self.releases = Counter("allaboard_released_pods", "Bound pods deleted to undo a partial gang.", registry=self.registry)
+
+    def searched(self, report: SearchReport, seconds: float) -> None:
+        """Count one search."""
+        self.algorithm_seconds.observe(seconds)
+        self.generations.observe(report.generations)
+        self.gain.observe(max(0.0, report.score - report.seed_score))
+        self.searches.labels(report.stopped_by).inc()
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """A gauge that is read when it is scraped."""

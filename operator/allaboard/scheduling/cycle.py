@@ -81,13 +81,8 @@ class Scheduler:
             return
         if new is None:
             self.announcer.forget_pod(old)
-        if not old.is_bound:
-            return
-        if new is None or not new.is_bound or new.uid != old.uid:
-            self.queue.wake(resource for resource, _ in old.spec.requests)
-        elif new.spec.requests != old.spec.requests:
-            keeps = dict(new.spec.requests)
-            self.queue.wake(resource for resource, amount in old.spec.requests if keeps.get(resource, 0) < amount)
+        if freed := old.freed(new):
+            self.queue.wake(freed)
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
         """A node has come, gone or changed."""
@@ -101,7 +96,7 @@ class Scheduler:
     def order(self, key: GangKey) -> Order:
         """The place of a gang in the queue: those we left half bound come first."""
         gang = self.registry.gang(key)
-        return order_of(gang, is_first=key in self._open) if gang else order_of_gone(key)
+        return order_of(gang, is_first=key in self._open and gang.is_open) if gang else order_of_gone(key)
 
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
@@ -254,10 +249,7 @@ class Scheduler:
         started = self.clock()
         seed = zlib.crc32(f"{gang.uid or gang.key}/{self.queue.attempts(gang.key)}".encode())
         plan = await self.searcher.search(problem, seed)
-        self.metrics.algorithm_seconds.observe(self.clock() - started)
-        self.metrics.generations.observe(plan.search.generations)
-        self.metrics.gain.observe(max(0.0, plan.search.score - plan.search.seed_score))
-        self.metrics.searches.labels(plan.search.stopped_by).inc()
+        self.metrics.searched(plan.search, self.clock() - started)
         return plan
 
     async def _commit(self, attempt: _Attempt, plan: Plan, transaction: Transaction) -> None:

@@ -1,12 +1,14 @@
 """Raw pods become records, whatever is wrong with them."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.errors import MalformedError
 from allaboard.model.pod import Interner, Owner, Pod, parse_time, pod_from
 
@@ -223,3 +225,15 @@ def test_junk_in_a_pod_raises_nothing_but_malformed_error(raw: dict[str, Any]) -
 def test_junk_as_a_spec_is_noted_or_refused(spec: Any) -> None:
     with suppress(MalformedError):
         assert pod_from({"metadata": {"name": "x"}, "spec": spec}).name == "x"
+
+
+def test_a_bound_pod_frees_what_it_takes_no_more() -> None:
+    pod, requests = read(spec={"nodeName": "node-1"}), SchedulingSpec((("cpu", 500), ("pods", 1)))
+    assert pod.freed(pod) == []
+    assert pod.freed(replace(pod, spec=requests)) == ["cpu"]
+    for now in (None, replace(pod, phase="Succeeded"), replace(pod, uid="u2")):
+        assert pod.freed(now) == ["cpu", "pods"]
+
+
+def test_a_pod_without_a_node_frees_nothing() -> None:
+    assert read().freed(None) == []
