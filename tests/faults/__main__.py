@@ -5,6 +5,7 @@ Each row says what is done, the bar, what was measured, and whether it is held; 
 
 import asyncio
 import itertools
+import math
 import os
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from allaboard.sandbox import Sandbox
 from . import kills, leaders, schedules, spread, standoff
 from .kills import Point, Relay, Toll
 from .leaders import Replicas, Terms
-from .replay import MACHINES, ScheduleError, play, play_again
+from .replay import SHARES, ScheduleError, play, play_again
 from .schedules import SCHEDULES
 from .simulation import quiet
 from .soak import Soak
@@ -33,7 +34,7 @@ TAKEOVER_SECONDS = 1.0
 TAKEOVERS = {leaders.SHORT: 5, leaders.SHIPPED: 2}
 SOAK_ROUNDS = 10
 STANDOFFS = 20
-SCHEDULES_AT_ONCE = SCHEDULES // 20
+SCHEDULES_AT_ONCE = SCHEDULES // 10
 
 Advance = Callable[[int, int], None]
 """Takes how many steps are done, and of how many."""
@@ -114,11 +115,11 @@ async def played(folder: Path, advance: Advance) -> Outcome:
 def _played(advance: Advance) -> Outcome:
     quiet()
     tally = schedules.TALLY = schedules.Tally()
-    rounds = SCHEDULES // SCHEDULES_AT_ONCE
+    rounds = 3 * SCHEDULES // (2 * SCHEDULES_AT_ONCE)
     for number in range(rounds):
-        for name in MACHINES:
+        for name, share in SHARES.items():
             try:
-                play(name, SCHEDULES_AT_ONCE)
+                play(name, math.ceil(share * SCHEDULES_AT_ONCE))
             except ScheduleError as error:
                 return Outcome(f"{tally}; one failed: make faults SEED={error.seed}", False, str(error))
         advance(number + 1, rounds)

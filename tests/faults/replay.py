@@ -12,6 +12,8 @@ MACHINES: dict[str, type[RuleBasedStateMachine]] = {
     "restarts": SchedulesWithRestarts,
     "leaders": SchedulesWithLeaders,
 }
+SHARES = {"plain": 0.42, "restarts": 0.42, "leaders": 0.16}
+"""What part of the schedules is of each kind: those with leaders take four times as long."""
 _BLOB = re.compile(r"\n?You can reproduce this test case by temporarily adding @reproduce_failure\('[^']+', b'([^']+)'\).*")
 
 

@@ -114,7 +114,7 @@ class OpenGangs:
         if deadline is None:
             return False
         if not gang.is_open:
-            self.close(gang.key)
+            del self._deadlines[gang.key]
             return False
         return self.clock() >= deadline
 
@@ -231,11 +231,13 @@ class OpenGangs:
             self._deadlines[gang.key] = self.clock()
             self.queue.retry(gang.key, _RETRY_SECONDS)
             return
-        self._deadlines.pop(gang.key, None)
         if len(undone.released) < len(pods):
+            self._deadlines.pop(gang.key, None)
             self._kept_open.add(gang.key)
             self.announcer.kept_open(gang, words.kept_open(gang, pods, message, problem))
         else:
+            # Should the next look find one that was said to be gone, it is undone again.
+            self._deadlines[gang.key] = self.clock()
             self._kept_open.discard(gang.key)
         self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
 
