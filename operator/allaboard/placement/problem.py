@@ -39,6 +39,7 @@ class Role:
 class Problem:
     """What must be placed, and where it could go.
 
+    ``minimum`` pods in all, and ``least``: int64[roles] of each role, must be placed.
     ``columns`` names what is counted: ``resources`` resources first, then the host ports, of which each node has one.
     ``count``: int64[roles], pods of each. ``demand``: int64[roles, columns], of one pod. ``free``: int64[columns, nodes], never
     negative. ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of
@@ -46,6 +47,7 @@ class Problem:
     """
 
     minimum: int
+    least: Integers
     objective: Objective
     roles: tuple[Role, ...]
     nodes: tuple[str, ...]
@@ -104,6 +106,7 @@ def build_problem(
     columns = (*names, *(f"port {column.protocol}/{column.port}" for column in port_columns))
     return Problem(
         minimum=max(0, minimum),
+        least=np.zeros(len(specs), dtype=np.int64),
         objective=objective,
         roles=tuple(
             Role(
