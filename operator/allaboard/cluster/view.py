@@ -6,10 +6,12 @@ there are. A pod is charged once, to the node it is bound to or, before that is 
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -31,6 +33,7 @@ class ClusterView:
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, str] = {}  # node by pod UID
         self._usage = _Usage()
+        self._workload = WorkloadCounter()
         # By a label that pods must have to be kept away (None where a term names none), so that few terms are tried on each pod.
         self._repelling: dict[tuple[str, str] | None, dict[tuple[str, PodTerm], Counter[str]]] = {}
         self._ordered: tuple[Node, ...] | None = None
@@ -95,6 +98,7 @@ class ClusterView:
             self._assumed.pop(pod.uid, None)
         self._pods[pod.key] = pod
         self._charge(pod)
+        self._workload.replace(old, pod)
         for listener in self._pod_listeners:
             listener(old, pod)
 
@@ -105,6 +109,7 @@ class ClusterView:
             return
         self._discharge(old)
         self._assumed.pop(old.uid, None)
+        self._workload.replace(old, None)
         for listener in self._pod_listeners:
             listener(old, None)
 
@@ -153,7 +158,7 @@ class ClusterView:
         if self._ordered is None:
             self._ordered = tuple(sorted(self._nodes.values(), key=lambda node: node.name))
             self._order = np.array([self._usage.row(node.name) for node in self._ordered], dtype=np.intp)
-        return self._usage.snapshot(self._ordered, self._order)
+        return replace(self._usage.snapshot(self._ordered, self._order), mix=self._workload.mix())
 
     def _charge(self, pod: Pod) -> None:
         if seat := self._seat(pod):

@@ -56,6 +56,8 @@ class SchedulingSpec:
     """What one pod asks of a node. Equal specs are one role.
 
     ``affinity`` is ``None`` without required node affinity; otherwise one of the terms must match, and no terms match no node.
+    ``preferred`` is the preferred node affinity: (weight, term). ``gpu_share`` is what is asked of a single GPU, in thousandths of it;
+    live pods ask for whole ones.
     ``claims`` are PersistentVolumeClaims by name; ``volumes`` holds the node affinity of each bound one, filled in when a placement
     is prepared: every entry must have a matching term; likewise ``avoided``, the domains that bound pods keep this one out of. ``repels``
     is whom this pod keeps away once it is bound. ``unsupported`` says in words what can't be honoured yet: such pods are refused.
@@ -70,11 +72,18 @@ class SchedulingSpec:
     volumes: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     avoided: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     repels: tuple[PodTerm, ...] = ()
+    preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
+    gpu_share: int = 0
     unsupported: tuple[str, ...] = ()
 
     def amount(self, resource: str) -> int:
         """How much of ``resource`` is requested."""
         return dict(self.requests).get(resource, 0)
+
+    @property
+    def demand(self) -> "SchedulingSpec":
+        """What makes it a task of the cluster's workload: what it asks for and on which nodes, and nothing of the moment."""
+        return SchedulingSpec(self.requests, self.node_selector, self.affinity, gpu_share=self.gpu_share)
 
 
 def scheduling_spec_from(raw: RawObject) -> SchedulingSpec:
@@ -97,6 +106,7 @@ def scheduling_spec_from(raw: RawObject) -> SchedulingSpec:
         host_ports=tuple(sorted(set(_host_ports(spec)))),
         claims=_claims(spec),
         repels=repelling_terms(affinity),
+        preferred=tuple(_preferred(affinity)),
         unsupported=tuple(_unsupported(spec, affinity)),
     )
 
@@ -119,6 +129,17 @@ def _node_affinity(affinity: Mapping[str, object]) -> tuple[NodeSelectorTerm, ..
     if node_affinity.get(key) is None:
         return None
     return node_selector_terms(mapping(node_affinity, key, path), f"{path}{key}.")
+
+
+def _preferred(affinity: Mapping[str, object]) -> Iterator[tuple[int, NodeSelectorTerm]]:
+    """A preference without an expression matches every node, and says nothing (nodeaffinity.NewPreferredSchedulingTerms)."""
+    key = "preferredDuringSchedulingIgnoredDuringExecution"
+    for path, preference in items(mapping(affinity, "nodeAffinity", "spec.affinity."), key, "spec.affinity.nodeAffinity."):
+        weight, term = integer(preference, "weight", path=path), mapping(preference, "preference", path)
+        expressions = tuple(_requirements(term, "matchExpressions", f"{path}preference."))
+        fields = tuple(_requirements(term, "matchFields", f"{path}preference."))
+        if weight > 0 and (expressions or fields):
+            yield weight, NodeSelectorTerm(expressions, fields)
 
 
 def _requirements(term: Mapping[str, object], key: str, path: str) -> Iterator[Requirement]:

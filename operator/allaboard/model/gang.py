@@ -32,7 +32,11 @@ class Objective(StrEnum):
     """What a placement should look like when several are possible."""
 
     BINPACK = "binpack"
+    """As full nodes as possible."""
     SPREAD = "spread"
+    """As empty nodes as possible."""
+    FRAGMENTATION = "fragmentation"
+    """As few free GPUs as possible that the cluster's workload can't use, in few topology domains; then as binpack."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -9,11 +9,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from allaboard.model.constraints import HostPort
+from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 
 Amounts = NDArray[np.int64]
+Workload = tuple[tuple[SchedulingSpec, int], ...]
+"""What pods ask for (``SchedulingSpec.demand``), and how many of them do; the most frequent first."""
+
+
+def workload_of(tasks: Mapping[SchedulingSpec, int]) -> Workload:
+    """The workload that ``tasks`` are."""
+    return tuple(sorted(tasks.items(), key=lambda task: (-task[1], repr(task[0]))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +29,8 @@ class Snapshot:
 
     ``allocatable`` and ``used`` are int64[nodes, resources], in the units of ``model.requests``; ``resources`` names the columns.
     ``used`` counts pods of every scheduler and what we have assumed, so it may exceed ``allocatable``. ``host_ports`` gives the
-    ports taken on a node, by row of the node.
+    ports taken on a node, by row of the node. ``devices``: int64[nodes, devices], thousandths that are free of each GPU, where GPUs are
+    shared; without it they are counted whole. ``mix`` is the cluster's workload: what pods ask for, and how many of them.
     """
 
     nodes: tuple[Node, ...]
@@ -30,6 +38,8 @@ class Snapshot:
     allocatable: Amounts
     used: Amounts
     host_ports: Mapping[int, frozenset[HostPort]] = field(default_factory=dict)
+    devices: Amounts | None = None
+    mix: Workload = ()
 
     @property
     def free(self) -> Amounts:

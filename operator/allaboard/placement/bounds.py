@@ -9,7 +9,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from allaboard.model.gang import Objective
 from allaboard.placement.plan import Shortage
 from allaboard.placement.problem import Problem
 
@@ -42,12 +41,16 @@ def bounds_of(problem: Problem) -> Bounds:
 
 def score_bound(problem: Problem) -> float:
     """A score that no placement of *all* pods exceeds."""
-    total = problem.total
+    total, weights = problem.total, problem.weights
     if not total or not problem.nodes:
         return 0.0
-    if problem.objective is Objective.BINPACK:
-        return _fullest(problem) / total * 100.0
-    return 100.0 - _emptiest(problem) / total * 100.0
+    if problem.fragmentation is not None:
+        return float("inf")  # what the workload can use may grow with every pod that is placed
+    # Preferences and domains cost nothing at best.
+    least = weights.packing * (total - _fullest(problem)) if weights.packing else weights.spreading * _emptiest(problem)
+    if problem.domains is not None:
+        least += weights.domains
+    return 100.0 * (1.0 - least / total)
 
 
 def _ascending(problem: Problem, column: int) -> list[int]:

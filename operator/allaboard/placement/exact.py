@@ -1,126 +1,115 @@
-"""The best packing of interchangeable pods, exactly: a gang of one role needs no search.
+"""The best placement of interchangeable pods, exactly: a gang of one role needs no search.
 
-A node is worth ``k * (a + k * b)`` to the binpack score when it takes ``k`` pods: convex, so of two nodes that are both filled in part
-one could take a pod of the other at no loss. Some best packing therefore fills every node it uses to its brim, but at most one, and that
-is a knapsack over classes of equal nodes (bounded multiplicities, dynamic programming over pods; Kellerer et al., Knapsack Problems, 7).
+Without topology domains a placement costs what its nodes cost, each by how many pods it takes. Choosing those numbers is a multiple-choice
+knapsack (Kellerer et al., Knapsack Problems, 11): dynamic programming over pods, one node after the other. Equal nodes are taken
+together by doubling, so that hundreds of them cost no more than a few.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from allaboard.model.gang import Objective
-from allaboard.placement.problem import Integers, Problem
+from allaboard.placement.objectives import Floats, Integers
+from allaboard.placement.problem import Problem
+from allaboard.placement.valuation import Valuation
 
-Floats = NDArray[np.float64]
-
-_DIGITS = 12  # nodes whose worth differs by rounding only are equal
-_MOST_STEPS = 20_000  # operations on whole arrays; more would take longer than a search
-_NEVER = -1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Class:
-    """Equal nodes, ``rows`` ascending, each of which takes ``seats`` pods; ``worth``: float64[seats + 1] of taking so many."""
-
-    rows: Integers
-    seats: int
-    worth: Floats
+_DIGITS = 10  # nodes whose costs differ by rounding only are equal
+_EPSILON = 1e-12
+_MOST_STEPS = 60_000  # operations on whole arrays
+_MOST_WORK = 40_000_000  # of their elements; more would take longer than a search
+_MOST_COSTS = 120_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
-    """What was chosen of one class for each number of pods so far.
+class _Table:
+    """What some nodes cost together, float64[pods + 1] or less, inf where there is no such way.
 
-    ``full``: int64[pods + 1], nodes filled where all are; ``full_beside`` where one node of another class is filled in part;
-    ``full_below`` and ``part`` where that one is of this class, which is where ``part`` isn't 0.
+    Of one node, or of ``parts``: then ``second``: int64[pods + 1] is how many of the pods go to the second of them.
     """
 
-    full: Integers
-    full_beside: Integers
-    full_below: Integers
-    part: Integers
+    costs: Floats
+    parts: "tuple[_Table, _Table] | None" = None
+    second: Integers | None = None
 
 
-def best_packing(problem: Problem) -> Integers | None:
-    """The counts, int64[1, nodes], of a packing that nothing beats in the score of ``binpack``; as many pods as there are seats.
+def best_of_one_role(problem: Problem, valuation: Valuation) -> Integers | None:
+    """The counts, int64[1, nodes], of a placement that nothing beats; as many pods as there are seats.
 
-    ``None`` when the problem isn't of that kind: several roles, another objective, or a node that would be more than full.
+    ``None`` when the problem isn't of that kind (several roles, topology domains, shared GPUs) or too large.
     """
-    if len(problem.roles) != 1 or problem.objective is not Objective.BINPACK or not problem.nodes:
+    if len(problem.roles) != 1 or not problem.nodes or problem.domains is not None or problem.devices is not None:
         return None
     seats = np.minimum(problem.seats[0], problem.count[0])
     pods = int(min(problem.count[0], seats.sum()))
-    scoring = problem.scoring
-    weight, used, step = scoring.weight[0], scoring.used, scoring.step[0]
-    if (weight * (used + seats * step) > weight * (1.0 + 1e-9)).any():
-        return None  # a node that is full counts no more: not convex
-    classes = _classes(seats, (weight * used).sum(axis=0), (weight * step).sum(axis=0))
-    if sum(2 * min(len(each.rows), pods // each.seats) + each.seats for each in classes) > _MOST_STEPS:
+    if int(seats.sum()) > _MOST_COSTS:
         return None
-    return _traced(classes, *_layers(classes, pods), pods, len(problem.nodes))
-
-
-def _classes(seats: Integers, base: Floats, growth: Floats) -> list[_Class]:
-    """The fullest first, so that ties go to nodes that are in use."""
-    rows = np.flatnonzero(seats)
-    keys = np.column_stack((-np.round(base[rows], _DIGITS), np.round(growth[rows], _DIGITS), seats[rows]))
-    kinds, kind_of = np.unique(keys, axis=0, return_inverse=True)
-    found = []
-    for kind, (base_, growth_, most) in enumerate(kinds.tolist()):
-        taken = np.arange(int(most) + 1)
-        found.append(_Class(rows[kind_of.ravel() == kind], int(most), taken * (-base_ + taken * growth_)))
-    return found
-
-
-def _layers(classes: list[_Class], pods: int) -> tuple[list[_Layer], bool]:
-    """The layers of the knapsack, and whether the best packing fills a node in part."""
-    whole = np.full(pods + 1, _NEVER)
-    whole[0] = 0.0
-    parted = np.full(pods + 1, _NEVER)
-    layers = []
-    for each in classes:
-        most = min(len(each.rows), pods // each.seats)
-        below, full_below = _filled(whole, each, min(most, len(each.rows) - 1))
-        parted, full_beside = _filled(parted, each, most)
-        part = np.zeros(pods + 1, dtype=np.int64)
-        for count in range(1, min(each.seats, pods + 1)):
-            shifted = np.full(pods + 1, _NEVER)
-            shifted[count:] = np.where(below[: pods + 1 - count] >= 0, below[: pods + 1 - count] + each.worth[count], _NEVER)
-            better = shifted > parted
-            parted = np.where(better, shifted, parted)
-            part[better] = count
-        whole, full = _filled(whole, each, most)
-        layers.append(_Layer(full, full_beside, full_below, part))
-    return layers, bool(parted[pods] > whole[pods])
-
-
-def _filled(values: Floats, each: _Class, most: int) -> tuple[Floats, Integers]:
-    """``values`` when up to ``most`` nodes of a class are filled as well, and how many are."""
-    best, chosen = values.copy(), np.zeros(len(values), dtype=np.int64)
-    for count in range(1, most + 1):
-        offset = count * each.seats
-        before = values[: len(values) - offset]
-        candidate = np.where(before >= 0, before + count * each.worth[-1], _NEVER)
-        better = candidate > best[offset:]
-        best[offset:] = np.where(better, candidate, best[offset:])
-        chosen[offset:][better] = count
-    return best, chosen
-
-
-def _traced(classes: list[_Class], layers: list[_Layer], is_parted: bool, pods: int, nodes: int) -> Integers:
-    counts = np.zeros((1, nodes), dtype=np.int64)
-    left = pods
-    for each, layer in zip(reversed(classes), reversed(layers), strict=True):
-        part = int(layer.part[left]) if is_parted else 0
-        if part:
-            is_parted = False
-            left -= part
-            filled = int(layer.full_below[left])
-            counts[0, each.rows[filled]] = part
-        else:
-            filled = int((layer.full_beside if is_parted else layer.full)[left])
-        counts[0, each.rows[:filled]] = each.seats
-        left -= filled * each.seats
+    # The fullest first, so that ties go to nodes that are in use.
+    order = np.argsort(-problem.scoring.used.sum(axis=0).round(9), kind="stable")
+    kinds, first, kind_of = np.unique(_costs(valuation, seats)[order], axis=0, return_index=True, return_inverse=True)
+    members = [order[kind_of.ravel() == kind] for kind in range(len(kinds))]
+    steps = sum(_steps(len(rows), int(seats[rows[0]]), pods) for rows in members)
+    if steps > _MOST_STEPS or steps * pods > _MOST_WORK:
+        return None
+    counts = np.zeros((1, len(problem.nodes)), dtype=np.int64)
+    chosen = np.argsort(first, kind="stable").tolist()
+    tables = [_repeated(_Table(kinds[kind]), len(members[kind]), pods) for kind in chosen]
+    all_together = [tables[0]]
+    for table in tables[1:]:
+        all_together.append(_joined(all_together[-1], table, pods))
+    for position in range(len(tables) - 1, -1, -1):
+        second = all_together[position].second
+        own = int(second[pods]) if position and second is not None else pods
+        taken = sorted(_taken(tables[position], own), reverse=True)
+        counts[0, members[chosen[position]]] = taken
+        pods -= own
     return counts
+
+
+def _costs(valuation: Valuation, seats: Integers) -> Floats:
+    """float64[nodes, most + 1]: what each node costs with so many pods."""
+    most = int(seats.max(initial=0))
+    costs = np.full((len(seats), most + 1), np.inf)
+    costs[:, 0] = 0.0
+    rows, taken = np.nonzero(np.arange(1, most + 1) <= seats[:, None])
+    costs[rows, taken + 1] = valuation.node_costs(rows, taken[:, None] + 1)
+    return costs.round(_DIGITS)
+
+
+def _steps(nodes: int, seats: int, pods: int) -> int:
+    """How many operations on whole arrays a class of equal nodes takes."""
+    total, together = min(nodes * seats, pods), 1
+    while together < min(nodes, pods):
+        total += 2 * min(together * seats, pods)
+        together *= 2
+    return total
+
+
+def _repeated(one: _Table, nodes: int, pods: int) -> _Table:
+    """Equal nodes together."""
+    if nodes == 1:
+        return one
+    half = _repeated(one, nodes // 2, pods)
+    both = _joined(half, half, pods)
+    return _joined(both, one, pods) if nodes % 2 else both
+
+
+def _joined(left: _Table, right: _Table, pods: int) -> _Table:
+    """The best ways to split up to ``pods`` between two tables."""
+    size = min(pods + 1, len(left.costs) + len(right.costs) - 1)
+    costs, second = np.full(size, np.inf), np.zeros(size, dtype=np.int64)
+    for taken, cost in enumerate(right.costs[:size].tolist()):
+        if cost < np.inf:
+            candidate = left.costs[: size - taken] + cost
+            place = slice(taken, taken + len(candidate))
+            better = candidate < costs[place] - _EPSILON
+            costs[place] = np.where(better, candidate, costs[place])
+            second[place][better] = taken
+    return _Table(costs, (left, right), second)
+
+
+def _taken(table: _Table, pods: int) -> list[int]:
+    """How many pods each node of a table takes, when together they take ``pods``."""
+    if table.parts is None or table.second is None:
+        return [pods]
+    second = int(table.second[pods])
+    return [*_taken(table.parts[0], pods - second), *_taken(table.parts[1], second)]

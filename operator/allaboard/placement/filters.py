@@ -22,6 +22,7 @@ from allaboard.placement.matching import (
     name_matches,
     readiness_is_tainted,
     tolerates,
+    undesired_taints,
     untolerated_taint,
 )
 
@@ -89,9 +90,43 @@ class NodeFilters:
             known = self._known[key] = self._decide(spec)
         return known
 
+    def domains(self, key: str, nodes: tuple[Node, ...]) -> NDArray[np.int64]:
+        """Which of ``nodes`` share the value of a label: int64[nodes], equal where they do. One without the label is alone."""
+        if nodes is not self._nodes:
+            self._start(nodes)
+        column = self._label(key)
+        is_alone = column.where(lambda value: value is None)
+        return np.where(is_alone, len(column.values) + np.arange(len(nodes)), column.codes)
+
+    def preference(self, spec: SchedulingSpec, nodes: tuple[Node, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """How little each of ``nodes`` is what ``spec`` prefers, float64[nodes] from 0 to 1: by its node affinity, and by taints.
+
+        As kube-scheduler scores them: the weights of the terms that don't match, and the PreferNoSchedule taints that aren't tolerated,
+        as shares of the most there are.
+        """
+        if nodes is not self._nodes:
+            self._start(nodes)
+        key = ("preference", spec.preferred, spec.tolerations)
+        known = self._preferences.get(key)
+        if known is None:
+            if len(self._preferences) >= self._limit:
+                self._preferences.clear()
+            known = self._preferences[key] = self._dislikes(spec)
+        return known
+
+    def _dislikes(self, spec: SchedulingSpec) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        affinity = np.zeros(len(self._nodes))
+        total = sum(weight for weight, _ in spec.preferred)
+        for weight, term in spec.preferred:
+            affinity += ~self._any_term((term,)) * (weight / total)
+        avoided = np.array([len(undesired_taints(taints, spec.tolerations)) for _, _, taints in self._states.values], dtype=np.float64)
+        taints = (avoided / max(1.0, avoided.max(initial=0.0)))[self._states.codes]
+        return affinity, taints
+
     def _start(self, nodes: tuple[Node, ...]) -> None:
         self._nodes = nodes
         self._known: dict[Hashable, Admission] = {}
+        self._preferences: dict[Hashable, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
         self._columns: dict[str, _Column[str | None]] = {}
         self._states = _column((node.is_unschedulable, node.is_ready, node.taints) for node in nodes)
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from deap import base, creator, tools
 
-from allaboard.placement.objectives import Floats, score
+from allaboard.placement.objectives import Floats
 from allaboard.placement.orders import FEW_ROLES, NodeOrders
 from allaboard.placement.problem import Integers, Problem, seats_for
+from allaboard.placement.valuation import Valuation
 
 creator.create("GangFitness", base.Fitness, weights=(-1.0, -1.0, 1.0))
 
@@ -99,6 +100,7 @@ class _Search:
         self._settings = settings
         self._rng = rng
         self._roles = len(problem.roles)
+        self._valuation = Valuation(problem)
         self._role_orders = max(1, min(_ROLE_ORDERS, settings.population_size, _ROLE_ORDERS * FEW_ROLES // max(1, self._roles)))
         self._orders = NodeOrders(problem, rng)
         self._toolbox = base.Toolbox()
@@ -132,10 +134,11 @@ class _Search:
         return int(individual.counts.sum()), float(individual.fitness.values[2])
 
     def _individuals(self, counts: Integers) -> list[Individual]:
-        placed = counts.sum(axis=(1, 2))
-        missing = np.maximum(self._problem.minimum - placed, 0)
+        by_role = counts.sum(axis=2)
+        placed = by_role.sum(axis=1)
+        missing = np.maximum(np.maximum(self._problem.least - by_role, 0).sum(axis=1), self._problem.minimum - placed)
         surplus = self._problem.total - placed - missing
-        scores = score(self._problem.scoring, self._problem.objective, counts)
+        scores = self._valuation.scores(counts)
         values = zip(missing.tolist(), surplus.tolist(), scores.tolist(), strict=True)
         return [Individual(plan, value) for plan, value in zip(counts, values, strict=True)]
 
@@ -190,7 +193,7 @@ class _Search:
             by_load = np.flatnonzero(self._rng.random(size=(len(batch),)) < _BY_LOAD)
             mine[by_load] = self._orders.by_load(children[batch[by_load]])
             children[batch] = self._repaired_batch(children[batch], mine, self._rng.permutation(self._roles).tolist())
-        return children
+        return self._problem.trimmed(children)
 
     def _repaired_batch(self, plans: Integers, orders: Integers, role_order: Sequence[int]) -> Integers:
         """One order of the roles for all; ``orders``: int64[plans, roles, nodes], each plan's nodes in the order they are filled."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from allaboard.placement.objectives import Floats, fullness_with_one
 from allaboard.placement.problem import Integers, Problem, seats_for
+from allaboard.placement.valuation import Valuation
 
 Seed = tuple[str, Integers]
 
@@ -26,21 +27,27 @@ _MANY_ROLES = 24
 
 @dataclass(slots=True)
 class _Cluster:
-    """What is left while a seed is built. ``free``: int64[columns, nodes]; ``used``: float64[scored resources, nodes]."""
+    """What is left while a seed is built. ``free``: int64[columns, nodes]; ``used``: float64[scored resources, nodes].
+
+    ``counts``: int64[roles, nodes], who sits there already.
+    """
 
     free: Integers
     used: Floats
     scale: Floats
+    counts: Integers
+    valuation: Valuation
 
 
 Rule = Callable[[Problem, int, _Cluster, Integers, int], Integers]
 
 
-def greedy_seeds(problem: Problem) -> list[Seed]:
+def greedy_seeds(problem: Problem, valuation: Valuation | None = None) -> list[Seed]:
     """Placements by name (``binpack/large-first``), each int64[roles, nodes] and as many pods as its rule seats."""
     orders = _role_orders(problem)
     rules = dict(_RULES) if len(problem.roles) <= _MANY_ROLES else {name: _RULES[name] for name in ("binpack", "spread")}
-    return [(f"{rule}/{name}", _place(problem, order, rules[rule])) for rule in rules for name, order in orders.items()]
+    valuation = valuation or Valuation(problem)
+    return [(f"{rule}/{name}", _place(problem, valuation, order, rules[rule])) for rule in rules for name, order in orders.items()]
 
 
 def fill(room: Integers, wanted: int, order: Integers) -> Integers:
@@ -71,17 +78,17 @@ def _relative_size(problem: Problem) -> Floats:
     return shares
 
 
-def _place(problem: Problem, order: tuple[int, ...], rule: Rule) -> Integers:
+def _place(problem: Problem, valuation: Valuation, order: tuple[int, ...], rule: Rule) -> Integers:
     nodes = len(problem.nodes)
     counts = np.zeros((len(problem.roles), nodes), dtype=np.int64)
     scale = 1.0 / np.maximum(problem.free.max(axis=1, initial=0), 1)
-    cluster = _Cluster(problem.free.copy(), problem.scoring.used.copy(), scale)
+    cluster = _Cluster(problem.free.copy(), problem.scoring.used.copy(), scale, counts, valuation)
     for role in order:
         wanted = int(problem.count[role])
         demand = problem.demand[role]
         room = np.minimum(seats_for(demand, cluster.free, problem.admits[role]), wanted)
-        taken = rule(problem, role, cluster, room, wanted)
-        counts[role] = taken
+        counts[role] = rule(problem, role, cluster, room, wanted)
+        taken = counts[role] = problem.trimmed(counts[None])[0, role]
         cluster.free -= demand[:, None] * taken
         cluster.used += problem.scoring.step[role] * taken
     return counts
@@ -94,6 +101,17 @@ def _binpack(problem: Problem, role: int, cluster: _Cluster, room: Integers, wan
 def _spread(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
     growth = 100.0 * np.einsum("sn,sn->n", problem.scoring.weight[role], problem.scoring.step[role])
     return _level(room, wanted, -fullness_with_one(problem.scoring, role, cluster.used), growth, cluster)
+
+
+def _thrifty(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
+    """Fill the nodes first that cost least per pod when they are filled to the brim."""
+    rows = np.flatnonzero(room)
+    before = cluster.counts[:, rows].T
+    after = before.copy()
+    after[:, role] += room[rows]
+    costs = np.zeros(len(room))
+    costs[rows] = (cluster.valuation.node_costs(rows, after) - cluster.valuation.node_costs(rows, before)) / room[rows]
+    return _fill_best(room, wanted, -costs, cluster)
 
 
 def _dot_product(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
@@ -111,6 +129,7 @@ def _first_fit(problem: Problem, role: int, cluster: _Cluster, room: Integers, w
 
 
 _RULES: dict[str, Rule] = {
+    "thrifty": _thrifty,
     "binpack": _binpack,
     "spread": _spread,
     "dot-product": _dot_product,

@@ -95,6 +95,11 @@ def untolerated_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ..
     return next((taint for taint in taints if taint.effect in _HARD_EFFECTS and not tolerates(tolerations, taint)), None)
 
 
+def undesired_taints(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> list[Taint]:
+    """The PreferNoSchedule taints that a pod doesn't tolerate."""
+    return [taint for taint in taints if taint.effect == "PreferNoSchedule" and not tolerates(tolerations, taint)]
+
+
 def readiness_is_tainted(taints: Iterable[Taint]) -> bool:
     """Whether the node's not being ready is told by a NoSchedule taint already, so that tolerations decide.
 

@@ -1,9 +1,9 @@
-"""How good a placement is: kube-scheduler's RequestedToCapacityRatio, for a whole gang at once.
+"""What is wanted of a placement, and kube-scheduler's RequestedToCapacityRatio for a whole gang at once.
 
-``binpack`` scores a member by how full its node is once everybody sits, ``spread`` by how empty; a plan's score is the mean over
-its members. The formula is that of noderesources/requested_to_capacity_ratio.go (1.37) with the shape (0,0)-(100,10), but in
-floating point: upstream truncates to whole points, and a search needs to see that a plan is better by less than one.
-Weights are cpu 1, memory 1 and 5 for each kind of GPU the member asks for.
+An objective is a set of ``Weights``: the cost of a placement is their weighted sum (``valuation``). *Packing* asks how full the nodes of
+the members are once everybody sits. The formula is that of noderesources/requested_to_capacity_ratio.go (1.37) with the shape
+(0,0)-(100,10), but in floating point: upstream truncates to whole points, and a search needs to see that a plan is better by less than
+one. Its resource weights are cpu 1, memory 1 and 5 for each kind of GPU the member asks for.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,37 @@ from allaboard.model.snapshot import Snapshot
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+GPU = "nvidia.com/gpu"
+"""The GPUs that can be shared, and whose fragmentation is measured."""
+
 _GPU_WEIGHT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What each term of a placement's cost weighs.
+
+    ``fragmentation``: per GPU that the cluster's workload is expected not to be able to use any more. ``domains``: per topology domain.
+    Per member: ``packing`` of what its node stays empty (0..1), ``spreading`` of what it gets full, ``affinity`` of the preferences that
+    its node doesn't meet, ``taints`` of the PreferNoSchedule taints there, ``images`` of the bytes of its images that must be pulled.
+    """
+
+    packing: float = 0.0
+    spreading: float = 0.0
+    fragmentation: float = 0.0
+    domains: float = 0.0
+    affinity: float = 0.0
+    taints: float = 0.0
+    images: float = 0.0
+
+
+WEIGHTS = {
+    # In GPUs. A preference that isn't met is worth as much as half a GPU, a fuller node a hundredth of one.
+    Objective.FRAGMENTATION: Weights(fragmentation=1.0, packing=0.01, domains=0.2, affinity=0.5, taints=0.75, images=0.1),
+    # kube-scheduler's own weights: NodeResourcesFit 1, NodeAffinity 2, TaintToleration 3, ImageLocality 1.
+    Objective.BINPACK: Weights(packing=1.0, domains=0.2, affinity=2.0, taints=3.0, images=1.0),
+    Objective.SPREAD: Weights(spreading=1.0, affinity=2.0, taints=3.0, images=1.0),
+}
 # kube-scheduler scores a container without a request as if it had these (pkg/scheduler/util/pod_resources.go).
 _ASSUMED_REQUESTS = {"cpu": 100, "memory": 200 * 1024 * 1024}
 
@@ -115,11 +145,3 @@ def fullness(scoring: Scoring, counts: Integers) -> Floats:
         total += np.einsum("pn,pn->p", utilization, weight)
     mean: Floats = np.divide(total * 100.0, members, out=np.zeros_like(total), where=members > 0)
     return mean
-
-
-def score(scoring: Scoring, objective: Objective, counts: Integers) -> Floats:
-    """The soft score of plans, 0..100, higher is better; shapes as for ``fullness``. A plan that seats nobody scores 0."""
-    full = fullness(scoring, counts)
-    if objective is Objective.BINPACK:
-        return full
-    return np.where(counts.any(axis=(1, 2)), 100.0 - full, 0.0)

@@ -15,11 +15,16 @@ from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
 from allaboard.model.requests import Requests
 from allaboard.model.snapshot import Snapshot
+from allaboard.placement.devices import WHOLE, seated, seats_on_devices, whole_devices
 from allaboard.placement.filters import PORTS, Mask, NodeFilters, insufficient
+from allaboard.placement.fragmentation import Fragmentation, fragmentation_of
 from allaboard.placement.matching import EVERY_ADDRESS, ports_conflict
-from allaboard.placement.objectives import Scoring, scoring_of
+from allaboard.placement.objectives import GPU, WEIGHTS, Floats, Scoring, Weights, scoring_of
 
 Integers = NDArray[np.int64]
+SHARES = f"{GPU} (thousandths)"
+"""The column of what is free of all devices together, where GPUs are shared."""
+
 # Nobody can ask for more than this and be placed; it keeps products of demands and counts inside 64 bits.
 _LARGEST_DEMAND = 2**62
 # Nor does a node ever take more; the sum over all nodes stays small.
@@ -44,6 +49,9 @@ class Problem:
     ``count``: int64[roles], pods of each. ``demand``: int64[roles, columns], of one pod. ``free``: int64[columns, nodes], never
     negative. ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of
     one role that a node could take alone.
+    Where a role asks for a part of a GPU, ``devices``: int64[nodes, devices] are the thousandths that are free, and ``shares``:
+    int64[roles] what one pod asks of a device. The columns then allow more than the devices do; ``trimmed`` says what they take.
+    ``dislike``: float64[roles, nodes], what a pod costs on a node whoever else is there. ``domains``: int64[nodes], from 0.
     """
 
     minimum: int
@@ -59,7 +67,13 @@ class Problem:
     free: Integers
     admits: Mask
     seats: Integers
+    devices: Integers | None
+    shares: Integers
+    weights: Weights
     scoring: Scoring
+    dislike: Floats | None
+    fragmentation: Fragmentation | None
+    domains: Integers | None
 
     @property
     def total(self) -> int:
@@ -74,16 +88,48 @@ class Problem:
             free=self.free.take(rows, axis=1),
             admits=self.admits.take(rows, axis=1),
             seats=self.seats.take(rows, axis=1),
+            devices=None if self.devices is None else self.devices[rows],
             scoring=self.scoring.restricted_to(rows),
+            dislike=None if self.dislike is None else self.dislike.take(rows, axis=1),
+            fragmentation=self.fragmentation.restricted_to(rows) if self.fragmentation else None,
+            domains=None if self.domains is None else numbered(self.domains[rows]),
         )
+
+    def trimmed(self, counts: Integers) -> Integers:
+        """``counts``: int64[plans, roles, nodes] without the pods that no single device takes although all together could."""
+        shared = np.flatnonzero(self.shares)
+        if self.devices is None or not len(shared):
+            return counts
+        whole = self.columns.index(GPU) if GPU in self.columns else -1
+        plans, rows = np.nonzero(counts[:, shared].any(axis=1))
+        while len(plans):
+            patterns = counts[plans, :, rows]
+            takes = patterns @ self.demand[:, whole] if whole >= 0 else np.zeros(len(plans), dtype=np.int64)
+            _, fits = seated(self.devices[rows], takes, patterns[:, shared], self.shares[shared])
+            plans, rows, patterns = plans[~fits], rows[~fits], patterns[~fits]
+            if len(plans):
+                # The largest share of those that are there is the one to leave out.
+                counts = counts.copy()
+                victims = shared[np.where(patterns[:, shared] > 0, self.shares[shared], 0).argmax(axis=1)]
+                counts[plans, victims, rows] -= 1
+                left = counts[plans][:, shared][np.arange(len(plans)), :, rows].any(axis=1)
+                plans, rows = plans[left], rows[left]
+        return counts
 
 
 def build_problem(
-    pods: Sequence[Pod], minimum: int, snapshot: Snapshot, *, objective: Objective, filters: NodeFilters | None = None
+    pods: Sequence[Pod],
+    minimum: int,
+    snapshot: Snapshot,
+    *,
+    objective: Objective,
+    topology: str = "",
+    filters: NodeFilters | None = None,
 ) -> Problem:
     """The placement of ``pods`` on the nodes of ``snapshot``, at least ``minimum`` of them.
 
-    ``filters`` remembers what each spec may use between calls with the same nodes.
+    ``topology`` is the label whose values are the domains of which a placement should use few. ``filters`` remembers what each spec may
+    use between calls with the same nodes.
     """
     filters = filters or NodeFilters()
     members = _by_spec(pods)
@@ -94,6 +140,13 @@ def build_problem(
     amounts = [[dict(spec.requests).get(name, 0) for name in names] for spec in specs]
     demand = np.array([[min(amount, most + 1) for amount, most in zip(row, largest, strict=True)] for row in amounts], dtype=np.int64)
     demand = demand.reshape(len(specs), len(names))
+    shares = np.array([spec.gpu_share for spec in specs], dtype=np.int64)
+    is_shared = snapshot.devices is not None and bool(shares.any())
+    if is_shared and snapshot.devices is not None:
+        names = (*names, SHARES)
+        free = np.concatenate([free, snapshot.devices.sum(axis=1)[None]])
+        own = np.array([spec.amount(GPU) * WHOLE for spec in specs]) + shares
+        demand = np.concatenate([demand, own[:, None]], axis=1)
     port_columns = _port_columns(specs)
     if port_columns:
         free = np.concatenate([free, _free_ports(port_columns, snapshot)])
@@ -101,8 +154,12 @@ def build_problem(
     admissions = [filters.admission(spec, snapshot.nodes) for spec in specs]
     admits = np.array([admission.admitted for admission in admissions], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
     seats = np.stack([seats_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
+    if is_shared and snapshot.devices is not None:
+        for role in np.flatnonzero(shares).tolist():
+            seats[role] = np.minimum(seats[role], seats_on_devices(snapshot.devices, int(shares[role])))
     is_kept = seats.any(axis=0)
     rows = np.flatnonzero(is_kept)
+    weights = WEIGHTS[objective]
     columns = (*names, *(f"port {column.protocol}/{column.port}" for column in port_columns))
     return Problem(
         minimum=max(0, minimum),
@@ -127,8 +184,19 @@ def build_problem(
         free=free.take(rows, axis=1),
         admits=admits.take(rows, axis=1),
         seats=seats.take(rows, axis=1),
+        devices=snapshot.devices[rows] if is_shared and snapshot.devices is not None else None,
+        shares=shares,
+        weights=weights,
         scoring=scoring_of(specs, snapshot, rows),
+        dislike=_dislike(specs, snapshot, rows, weights, filters),
+        fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation else None,
+        domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
     )
+
+
+def numbered(codes: Integers) -> Integers:
+    """``codes`` as numbers from 0."""
+    return np.unique(codes, return_inverse=True)[1].ravel().astype(np.int64)
 
 
 def seats_for(demand: Integers, free: Integers, admits: Mask) -> Integers:
@@ -176,9 +244,20 @@ def _free(snapshot: Snapshot, names: tuple[str, ...]) -> Integers:
     position = {resource: column for column, resource in enumerate(snapshot.resources)}
     for row, name in enumerate(names):
         column = position.get(name)
-        if column is not None:
+        if name == GPU and snapshot.devices is not None:
+            free[row] = whole_devices(snapshot.devices)
+        elif column is not None:
             np.subtract(snapshot.allocatable[:, column], snapshot.used[:, column], out=free[row])
     return np.minimum(np.maximum(free, 0, out=free), _LARGEST_DEMAND - 1, out=free)
+
+
+def _dislike(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, weights: Weights, filters: NodeFilters) -> Floats | None:
+    """float64[roles, nodes], or ``None`` when nobody has a preference."""
+    costs = np.zeros((len(specs), len(rows)))
+    for role, spec in enumerate(specs):
+        affinity, taints = filters.preference(spec, snapshot.nodes)
+        costs[role] = weights.affinity * affinity[rows] + weights.taints * taints[rows]
+    return costs if costs.any() else None
 
 
 def _port_columns(specs: Sequence[SchedulingSpec]) -> tuple[HostPort, ...]:

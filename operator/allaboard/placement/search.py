@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allaboard.model.gang import Objective
 from allaboard.placement.bounds import Bounds, bounds_of, score_bound
 from allaboard.placement.candidates import candidate_rows
-from allaboard.placement.exact import best_packing
+from allaboard.placement.exact import best_of_one_role
 from allaboard.placement.explain import explain
 from allaboard.placement.genetic import Evolution, SearchSettings, Target, evolve
 from allaboard.placement.greedy import Seed, best_first, greedy_seeds
-from allaboard.placement.objectives import fullness_with_one, score
 from allaboard.placement.plan import Plan, SearchReport
 from allaboard.placement.problem import Integers, Problem
+from allaboard.placement.valuation import Valuation, one_each
 
 _EPSILON = 1e-9
 # A gang has a few roles. One with hundreds would keep a worker busy for minutes, and greedy has all the variety it needs.
@@ -39,11 +38,11 @@ class _Worth:
 def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic: bool = True) -> Plan:
     """The best placement found for ``problem``; without ``use_genetic`` the best greedy one."""
     # 1. Rule out what can't be.
-    bounds = bounds_of(problem)
+    bounds, valuation = bounds_of(problem), Valuation(problem)
     is_impossible = bounds.placeable < problem.minimum
     # 2. Do what a scheduler does that places one role after another; of interchangeable pods the best is known.
-    exact = _only_pod(problem) if problem.total == 1 else best_packing(problem)
-    seeds = _ranked(problem, greedy_seeds(problem) if exact is None else [("exact", exact)])
+    exact = _only_pod(problem, valuation) if problem.total == 1 else best_of_one_role(problem, valuation)
+    seeds = _ranked(problem, valuation, greedy_seeds(problem, valuation) if exact is None else [("exact", exact)])
     name, counts, greedy = seeds[0]
     # 3. Search, unless there is nothing to find or to gain.
     if is_impossible:
@@ -57,7 +56,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
     # 4. Hand out nothing that is worse than greedy or doesn't hold.
     worth = greedy
     if evolution.counts is not counts:
-        found = _worth(problem, evolution.counts)
+        found = _worth(problem, valuation, evolution.counts)
         if found <= greedy and holds(problem, evolution.counts):
             worth, counts = found, evolution.counts
     # 5. Tell.
@@ -91,27 +90,29 @@ def holds(problem: Problem, counts: Integers) -> bool:
         and (load <= problem.free).all()
         and not counts[~problem.admits].any()
         and (counts.sum(axis=1) <= problem.count).all()
+        and (problem.trimmed(counts[None]) == counts).all()
     )
 
 
-def _worth(problem: Problem, counts: Integers) -> _Worth:
-    placed = int(counts.sum())
-    missing = max(0, problem.minimum - placed)
-    return _Worth(missing, problem.total - placed - missing, -float(score(problem.scoring, problem.objective, counts[None])[0]))
+def _worth(problem: Problem, valuation: Valuation, counts: Integers) -> _Worth:
+    placed = counts.sum(axis=1)
+    least = int(np.maximum(problem.least - placed, 0).sum())
+    missing = max(least, problem.minimum - int(placed.sum()))
+    return _Worth(missing, problem.total - int(placed.sum()) - missing, -float(valuation.scores(counts[None])[0]))
 
 
-def _ranked(problem: Problem, seeds: list[Seed]) -> list[tuple[str, Integers, _Worth]]:
+def _ranked(problem: Problem, valuation: Valuation, seeds: list[Seed]) -> list[tuple[str, Integers, _Worth]]:
     """Best first; among equals the one that comes first in the list."""
-    return sorted(((name, counts, _worth(problem, counts)) for name, counts in seeds), key=lambda seed: seed[2])
+    return sorted(((name, counts, _worth(problem, valuation, counts)) for name, counts in seeds), key=lambda seed: seed[2])
 
 
-def _only_pod(problem: Problem) -> Integers:
+def _only_pod(problem: Problem, valuation: Valuation) -> Integers:
     """One pod: look at every node. Ties go to the fuller node, then by name."""
     counts = np.zeros((1, len(problem.nodes)), dtype=np.int64)
     if len(problem.nodes):
-        used = problem.scoring.used
-        full = fullness_with_one(problem.scoring, 0, used)
-        counts[0, best_first(full if problem.objective is Objective.BINPACK else -full, used)[0]] = 1
+        rows = np.arange(len(problem.nodes))
+        costs = valuation.node_costs(rows, one_each(1, 0, rows))
+        counts[0, best_first(-costs, problem.scoring.used)[0]] = 1
     return counts
 
 

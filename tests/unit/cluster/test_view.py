@@ -93,6 +93,7 @@ def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[ob
         for resource in ("cpu", "memory", "pods", "nvidia.com/gpu"):
             assert used(view, name, resource) == used(rebuilt, name, resource)
     assert view.snapshot().host_ports == rebuilt.snapshot().host_ports
+    assert view.snapshot().mix == rebuilt.snapshot().mix
 
 
 def test_a_bound_pod_is_charged_once_when_its_assumption_is_confirmed() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from allaboard.model.gang import Objective
 from allaboard.placement import Problem, SearchSettings, build_problem, search
 from allaboard.placement.bounds import bounds_of, score_bound
-from allaboard.placement.objectives import score
+from allaboard.placement.valuation import Valuation
 
 from .clusters import GI, GPU, Case, cases, node, pods, snapshot
 
@@ -40,7 +40,7 @@ def test_no_placement_seats_more_than_the_bound_or_scores_more_than_its_bound(ca
     assert int(seated.max()) <= bounds_of(problem).placeable
     whole = placements[seated == problem.total]
     if len(whole) and problem.nodes:
-        assert score(problem.scoring, problem.objective, whole).max() <= score_bound(problem) + 1e-9
+        assert Valuation(problem).scores(whole).max() <= score_bound(problem) + 1e-9
 
 
 @settings(max_examples=60)

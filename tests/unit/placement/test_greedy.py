@@ -97,6 +97,6 @@ def test_seeds_come_in_every_distinct_order_of_the_roles() -> None:
     same = build_problem(pods("worker", 4, {GPU: 1}), 4, cluster, objective=Objective.BINPACK)
     two = build_problem([*pods("small", 1, {"cpu": 100}), *pods("large", 1, {"cpu": 9000})], 2, cluster, objective=Objective.BINPACK)
 
-    rules = {"binpack", "spread", "dot-product", "best-fit", "first-fit"}
+    rules = {"thrifty", "binpack", "spread", "dot-product", "best-fit", "first-fit"}
     assert {name for name, _ in greedy_seeds(same)} == {f"{rule}/given" for rule in rules}
     assert {name for name, _ in greedy_seeds(two)} == {f"{rule}/{order}" for rule in rules for order in ("given", "large-first")}

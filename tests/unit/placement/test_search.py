@@ -14,8 +14,8 @@ from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Plan, SearchSettings, build_problem, greedy_seeds, search, verify
-from allaboard.placement.objectives import score
 from allaboard.placement.search import holds
+from allaboard.placement.valuation import Valuation
 
 from .clusters import GI, GPU, Case, cases, node, pods, snapshot
 from .tight_gang import tight_cluster, tight_gang
@@ -255,10 +255,7 @@ def test_no_plan_is_worse_than_the_best_greedy_seed(case: Case) -> None:
         return (min(placed, case.minimum), placed, value)
 
     if problem.total > 1:
-        best = max(
-            worth(int(counts.sum()), float(score(problem.scoring, problem.objective, counts[None])[0]))
-            for _, counts in greedy_seeds(problem)
-        )
+        best = max(worth(int(counts.sum()), float(Valuation(problem).scores(counts[None])[0])) for _, counts in greedy_seeds(problem))
         mine = worth(len(plan.assignments), plan.search.score)
         assert mine[:2] > best[:2] or (mine[:2] == best[:2] and mine[2] >= best[2] - 1e-9)
 
@@ -275,7 +272,7 @@ def test_the_score_reported_is_that_of_the_plan_returned(case: Case) -> None:
     for uid, name in plan.assignments:
         counts[role_of[uid], problem.nodes.index(name)] += 1
     assert holds(problem, counts)
-    assert plan.search.score == float(score(problem.scoring, problem.objective, counts[None])[0])
+    assert plan.search.score == float(Valuation(problem).scores(counts[None])[0])
     if plan.search.history:
         assert plan.search.history[-1] == (len(plan.assignments), pytest.approx(plan.search.score))
         assert list(plan.search.history) == sorted(plan.search.history, key=lambda entry: min(entry[0], case.minimum))

@@ -1,0 +1,49 @@
+"""Shared GPUs: how pods that ask for a part of a device sit on a node's devices beside those that take whole ones.
+
+A device is counted in thousandths that are free. Whole GPUs take devices that are free altogether; a part sits on one device, the
+fullest that has room for it, the large parts first: best fit decreasing, which is how a node plugin would hand them out.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+WHOLE = 1000
+"""Free thousandths of a device that nobody uses."""
+
+_FULL = np.iinfo(np.int64).max
+
+
+def seats_on_devices(devices: Integers, part: int) -> Integers:
+    """Pods that ask for ``part`` thousandths of a device which ``devices``: int64[..., devices] take: int64[...]."""
+    seats: Integers = (devices // part).sum(axis=-1)
+    return seats
+
+
+def whole_devices(devices: Integers) -> Integers:
+    """Devices that are free altogether: int64[...] of int64[..., devices]."""
+    whole: Integers = np.count_nonzero(devices >= WHOLE, axis=-1)
+    return whole
+
+
+def seated(devices: Integers, whole: Integers, parts: Integers, sizes: Integers) -> tuple[Integers, Mask]:
+    """The devices once pods sit on them, and whether they all do.
+
+    ``devices``: int64[k, devices]; ``whole``: int64[k], devices taken altogether; ``parts``: int64[k, roles], pods of each role that
+    asks for a part, ``sizes``: int64[roles], in thousandths. Where not all fit those that do are seated.
+    """
+    left = -np.sort(-devices, axis=1)
+    fits = whole_devices(left) >= whole
+    left[np.arange(left.shape[1]) < np.minimum(whole, whole_devices(left))[:, None]] = 0
+    rows = np.arange(len(left))
+    for role in np.argsort(-sizes, kind="stable").tolist():
+        for turn in range(int(parts[:, role].max(initial=0))):
+            wants = parts[:, role] > turn
+            room = np.where(left >= sizes[role], left, _FULL)
+            best = room.argmin(axis=1)
+            sits = wants & (room[rows, best] < _FULL)
+            left[rows[sits], best[sits]] -= sizes[role]
+            fits &= sits | ~wants
+    return left, fits

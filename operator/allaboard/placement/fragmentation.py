@@ -1,0 +1,137 @@
+"""How much of a node's free GPUs the cluster's own workload can't use: expected fragmentation.
+
+After Weng et al., Beware of Fragmentation (USENIX ATC 2023): a task of a class sees a node's free GPUs as lost when it can't run there,
+and otherwise the free parts of single devices that are smaller than what it asks of one. The mean over the classes, each weighed by how
+often it occurs, is what a node may be expected to waste; placing a gang well adds little to it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.snapshot import Amounts, Snapshot, Workload
+from allaboard.placement.devices import WHOLE, seated
+from allaboard.placement.filters import Mask, NodeFilters
+from allaboard.placement.objectives import GPU, Floats, Integers
+
+_POPULAR = 0.95
+_MOST_CLASSES = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fragmentation:
+    """The GPUs on the nodes of a problem, and who may come to use them.
+
+    Of the classes of tasks that ask for GPUs: ``popularity``: float64[classes], the share of all tasks; ``cpu``, ``gpus``, ``part``:
+    int64[classes], what one asks for, and of how many devices how many thousandths; ``admits``: bool[classes, nodes]. Of the nodes:
+    ``cpu_free``, ``gpus_free``: int64[nodes], whole devices, or ``devices``: int64[nodes, devices], thousandths; ``before``:
+    float64[nodes], the expected fragmentation as they are. Of the roles: ``takes_cpu``, ``takes_gpus``, ``takes_part``: int64[roles], of
+    one pod.
+    """
+
+    popularity: Floats
+    cpu: Integers
+    gpus: Integers
+    part: Integers
+    admits: Mask
+    cpu_free: Integers
+    gpus_free: Integers
+    devices: Integers | None
+    takes_cpu: Integers
+    takes_gpus: Integers
+    takes_part: Integers
+    before: Floats
+
+    def restricted_to(self, rows: Integers) -> "Fragmentation":
+        """The same on some of the nodes."""
+        return replace(
+            self,
+            admits=self.admits.take(rows, axis=1),
+            cpu_free=self.cpu_free[rows],
+            gpus_free=self.gpus_free[rows],
+            devices=None if self.devices is None else self.devices[rows],
+            before=self.before[rows],
+        )
+
+    def growth(self, rows: Integers, patterns: Integers) -> Floats:
+        """GPUs that are lost, as expected, when ``patterns``: int64[k, roles] sit on nodes ``rows``: int64[k]; negative is gain."""
+        cpu = self.cpu_free[rows] - patterns @ self.takes_cpu
+        whole = patterns @ self.takes_gpus
+        if self.devices is None:
+            after = self._of_whole(rows, cpu, np.maximum(self.gpus_free[rows] - whole, 0))
+        else:
+            shared = np.flatnonzero(self.takes_part)
+            devices, _ = seated(self.devices[rows], whole, patterns[:, shared], self.takes_part[shared])
+            after = self.of_devices(rows, cpu, devices)
+        return after - self.before[rows]
+
+    def of_devices(self, rows: Integers, cpu: Integers, devices: Integers) -> Floats:
+        """Expected fragmentation of nodes ``rows``: int64[k] with ``cpu``: int64[k] and ``devices``: int64[k, devices] free."""
+        free = devices.sum(axis=1)
+        useful = np.zeros(len(rows))
+        for number, share in enumerate(self.popularity.tolist()):
+            serves = devices >= self.part[number]
+            runs = (np.count_nonzero(serves, axis=1) >= self.gpus[number]) & (cpu >= self.cpu[number]) & self.admits[number, rows]
+            useful += share * np.where(runs, (devices * serves).sum(axis=1), 0)
+        lost: Floats = (free - useful) / WHOLE
+        return lost
+
+    def _of_whole(self, rows: Integers, cpu: Integers, gpus: Integers) -> Floats:
+        useful = np.zeros(len(rows))
+        for number, share in enumerate(self.popularity.tolist()):
+            runs = (cpu >= self.cpu[number]) & (gpus >= self.gpus[number]) & self.admits[number, rows]
+            useful += share * runs
+        return gpus * (1.0 - useful)
+
+
+def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, filters: NodeFilters) -> Fragmentation | None:
+    """The fragmentation of the nodes ``rows`` as the workload of ``snapshot`` sees it; ``None`` without GPUs or anybody who wants them."""
+    classes, total = _popular(snapshot.mix)
+    wanting = [(spec, count) for spec, count in classes if spec.amount(GPU) or spec.gpu_share]
+    column = snapshot.column_of(GPU)
+    if not wanting or (column is None and snapshot.devices is None):
+        return None
+    nodes = snapshot.nodes
+    devices = None if snapshot.devices is None else snapshot.devices[rows]
+    found = Fragmentation(
+        popularity=np.array([count / total for _, count in wanting]),
+        cpu=np.array([spec.amount("cpu") for spec, _ in wanting], dtype=np.int64),
+        gpus=np.array([max(1, spec.amount(GPU)) for spec, _ in wanting], dtype=np.int64),
+        part=np.array([spec.gpu_share or WHOLE for spec, _ in wanting], dtype=np.int64),
+        admits=np.stack([filters.admission(spec, nodes).admitted[rows] for spec, _ in wanting]),
+        cpu_free=_free(snapshot, "cpu", rows),
+        gpus_free=_free(snapshot, GPU, rows),
+        devices=devices,
+        takes_cpu=np.array([spec.amount("cpu") for spec in specs], dtype=np.int64),
+        takes_gpus=np.array([spec.amount(GPU) for spec in specs], dtype=np.int64),
+        takes_part=np.array([spec.gpu_share for spec in specs], dtype=np.int64),
+        before=np.zeros(len(rows)),
+    )
+    everywhere = np.arange(len(rows))
+    if devices is None:
+        before = found._of_whole(everywhere, found.cpu_free, found.gpus_free)
+    else:
+        before = found.of_devices(everywhere, found.cpu_free, devices)
+    return replace(found, before=before)
+
+
+def _popular(mix: Workload) -> tuple[Workload, int]:
+    """The most frequent classes that together are 95 % of the tasks, as the paper has it, and how many tasks they are."""
+    total = sum(count for _, count in mix)
+    chosen, seen = [], 0
+    for spec, count in mix[:_MOST_CLASSES]:
+        if seen >= _POPULAR * total:
+            break
+        chosen.append((spec, count))
+        seen += count
+    return tuple(chosen), seen
+
+
+def _free(snapshot: Snapshot, resource: str, rows: Integers) -> Amounts:
+    column = snapshot.column_of(resource)
+    if column is None:
+        return np.zeros(len(rows), dtype=np.int64)
+    free: Amounts = np.maximum(snapshot.allocatable[rows, column] - snapshot.used[rows, column], 0)
+    return free
