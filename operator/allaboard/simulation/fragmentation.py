@@ -1,0 +1,101 @@
+"""Expected fragmentation: how much of what is free the next task couldn't use.
+
+``F_n(M)`` of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023): for a task class m, all that is free on node n when m can't run
+there or needs no GPU, else what is free on devices that have less than m takes of one; weighted by the popularity of m. Memory isn't
+counted. Popularities are counts, so that all sums are whole numbers, exact in float64 and the same on every machine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allaboard.simulation.state import ClusterState, Integers, Mask, permitted
+from allaboard.simulation.workload import TaskClass
+
+Floats = NDArray[np.float64]
+
+_POPULAR = 0.95
+"""The classes that make up this share of the tasks are the target workload, as published."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TargetMix:
+    """The workload that fragmentation is measured against, by *kind*: what a class asks of devices.
+
+    ``gpus``, ``gpu_milli``: int64[kinds]. ``admits``: bool[models, kinds]. ``levels``: int64[levels], cpu that classes ask for, ascending.
+    ``able``: float64[levels + 1, kinds], tasks of a kind that need no more cpu than the level before. ``total``: tasks, those
+    without GPU included.
+    """
+
+    gpus: Integers
+    gpu_milli: Integers
+    admits: Mask
+    levels: Integers
+    able: Floats
+    total: int
+
+    def level(self, cpu: Integers) -> Integers:
+        """The row of ``able`` for so much free cpu."""
+        return np.searchsorted(self.levels, cpu, side="right")
+
+    def fragmented(self, state: ClusterState, rows: Integers) -> Floats:
+        """float64[rows]: expected fragmented milli-GPU of some nodes."""
+        devices = state.devices[rows]
+        free = devices.sum(axis=1)
+        able = devices[:, :, None] >= self.gpu_milli
+        parts = np.where(able, 0, devices[:, :, None]).sum(axis=1)
+        runs = (able.sum(axis=1) >= self.gpus) & self.admits[state.model[rows]]
+        usable: Floats = (self.able[self.level(state.free_cpu[rows])] * runs * (free[:, None] - parts)).sum(axis=1)
+        fragmented: Floats = free - usable / max(1, self.total)
+        return fragmented
+
+
+def target_mix(classes: Sequence[TaskClass], popularity: Sequence[int], models: Sequence[str]) -> TargetMix:
+    """The most popular classes, cpu and devices only, as the paper's ``typical pods``."""
+    counts: dict[TaskClass, int] = {}
+    for task, number in zip(classes, popularity, strict=True):
+        bare = TaskClass(task.cpu_milli, 0, task.gpus, task.gpu_milli, task.models)
+        counts[bare] = counts.get(bare, 0) + number
+    ranked = sorted(counts.items(), key=lambda pair: -pair[1])
+    typical: list[tuple[TaskClass, int]] = []
+    covered = 0
+    for task, number in ranked:
+        if covered >= _POPULAR * sum(popularity):
+            break
+        typical.append((task, number))
+        covered += number
+    kinds = sorted({(task.gpus, task.gpu_milli, task.models) for task, _ in typical if task.gpus})
+    levels = sorted({task.cpu_milli for task, _ in typical if task.gpus})
+    able = np.zeros((len(levels) + 1, len(kinds)))
+    for task, number in typical:
+        if task.gpus:
+            able[levels.index(task.cpu_milli) + 1 :, kinds.index((task.gpus, task.gpu_milli, task.models))] += number
+    return TargetMix(
+        gpus=np.array([gpus for gpus, _, _ in kinds], dtype=np.int64),
+        gpu_milli=np.array([gpu_milli for _, gpu_milli, _ in kinds], dtype=np.int64),
+        admits=permitted([TaskClass(0, 0, *kind) for kind in kinds], models).T,
+        levels=np.array(levels, dtype=np.int64),
+        able=able,
+        total=covered,
+    )
+
+
+class Fragmentation:
+    """The expected fragmented milli-GPU of a whole state, of which only the nodes that have changed are looked at again."""
+
+    def __init__(self, mix: TargetMix, state: ClusterState) -> None:
+        self._mix = mix
+        self._state = state
+        self._seen = len(state.changes)
+        self._by_node = mix.fragmented(state, np.arange(len(state.nodes)))
+
+    def gpu_milli(self) -> float:
+        """The sum over all nodes, now."""
+        changed = self._state.changes[self._seen :]
+        if changed:
+            rows = np.unique(np.array(changed, dtype=np.int64))
+            self._by_node[rows] = self._mix.fragmented(self._state, rows)
+            self._seen = len(self._state.changes)
+        return float(self._by_node.sum())

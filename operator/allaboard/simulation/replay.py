@@ -1,0 +1,215 @@
+"""Replays one workload with one strategy: gangs arrive, are seated or wait, run and finish.
+
+The books are kept here, not by the strategy: what it returns is checked and taken seat by seat, a gang whole or not at all.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from allaboard.simulation.fragmentation import Fragmentation, TargetMix
+from allaboard.simulation.state import BadSeatError, ClusterState, Seat
+from allaboard.simulation.strategies import Seats, Strategy
+from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, Workload
+
+SAMPLES = 200
+"""Points of a timeline, about, after the first, at which nothing has arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The cluster at one moment.
+
+    ``arrived_percent``: what all gangs so far have asked for, of all GPUs (of all cpu where there are no GPUs); ``allocated_percent``
+    likewise. ``fragmentation_percent``: expected fragmented GPUs, of all GPUs. ``waiting_seconds``: the mean over the gangs placed so
+    far and those that still wait.
+    """
+
+    at_seconds: float
+    arrived_percent: float
+    allocated_percent: float
+    fragmentation_percent: float
+    gangs_placed: int
+    pods_failed: int
+    waiting_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """How it went.
+
+    Where tasks stay for ever, percentages are those of the end. Where gangs run and finish, they are means over the time from the
+    first arrival to the last finish. ``pods_failed`` are pods that were never placed.
+    """
+
+    gpus_total: int
+    gpus_unallocated_percent: float
+    pods_failed: int
+    fragmentation_percent: float
+    gangs_placed: int
+    gangs_failed: int
+    waiting_seconds_mean: float
+    makespan_seconds: float
+    timeline: tuple[Sample, ...]
+
+
+def replay(workload: Workload, strategy: Strategy, mix: TargetMix, *, batch: int = 1, samples: int = SAMPLES) -> Replay:
+    """Replay ``workload``; at most ``batch`` pending gangs are shown to ``strategy`` at once. Raises ``BadSeatError``."""
+    run = _Run(workload, strategy, mix, batch, samples)
+    return run.in_time() if workload.waits else run.in_order()
+
+
+class _Run:
+    def __init__(self, workload: Workload, strategy: Strategy, mix: TargetMix, batch: int, samples: int) -> None:
+        self.workload = workload
+        self.strategy = strategy
+        self.batch = batch
+        self.state = ClusterState(workload.nodes, workload.classes)
+        self.fragmentation = Fragmentation(mix, self.state)
+        self.now = 0.0
+        self.queue: list[Arrival] = []
+        self.running: list[tuple[float, int, tuple[tuple[int, Seat], ...]]] = []
+        self.arrived = self.gangs_placed = self.pods_failed = 0
+        self.waited_seconds = 0.0
+        self.timeline: list[Sample] = []
+        self._every = max(1, len(workload.arrivals) // samples)
+
+    def in_order(self) -> Replay:
+        """Tasks one batch after another; what doesn't fit is dropped."""
+        self._sample()
+        arrivals = self.workload.arrivals
+        sampled = 0
+        for first in range(0, len(arrivals), self.batch):
+            batch = arrivals[first : first + self.batch]
+            self._arrive(batch)
+            for arrival in self._offer(batch):
+                self.pods_failed += len(arrival.members)
+            if first >= sampled:
+                self._sample()
+                sampled += self._every
+        self._sample()
+        last = self.timeline[-1]
+        return self._outcome(last.allocated_percent, last.fragmentation_percent)
+
+    def in_time(self) -> Replay:
+        """Gangs wait until they fit, and give their seats back when they have run.
+
+        1. At the next moment at which something happens, gangs that have run go.
+        2. Those that come queue: by priority, then as they came.
+        3. Whoever waits is tried again when something has come free, else the newcomers alone.
+        """
+        arrivals = sorted(self.workload.arrivals, key=lambda arrival: arrival.at_seconds)
+        self.now = start = arrivals[0].at_seconds if arrivals else 0.0
+        self._sample()
+        position = sampled = 0
+        allocated = fragmented = 0.0
+        while position < len(arrivals) or self.running:
+            coming = arrivals[position].at_seconds if position < len(arrivals) else inf
+            moment = min(coming, self.running[0][0] if self.running else inf)
+            allocated += (moment - self.now) * self._allocated_percent()
+            fragmented += (moment - self.now) * self._fragmentation_percent()
+            self.now = moment
+            has_freed = self._finish()
+            first = position
+            while position < len(arrivals) and arrivals[position].at_seconds <= self.now:
+                position += 1
+            self._arrive(arrivals[first:position])
+            self.queue += arrivals[first:position]
+            self.queue.sort(key=lambda arrival: (-arrival.priority, arrival.at_seconds))
+            newcomers = {id(arrival) for arrival in arrivals[first:position]}
+            tried = self.queue if has_freed else [arrival for arrival in self.queue if id(arrival) in newcomers]
+            self._try(tried)
+            if position >= sampled:
+                self._sample()
+                sampled = position + self._every if position < len(arrivals) else position
+        self.pods_failed += sum(len(arrival.members) for arrival in self.queue)
+        span = self.now - start
+        if span:
+            return self._outcome(allocated / span, fragmented / span, span)
+        last = self.timeline[-1]
+        return self._outcome(last.allocated_percent, last.fragmentation_percent)
+
+    def _try(self, tried: Sequence[Arrival]) -> None:
+        left: set[int] = set()
+        for first in range(0, len(tried), self.batch):
+            left |= {id(arrival) for arrival in self._offer(tried[first : first + self.batch])}
+        gone = {id(arrival) for arrival in tried} - left
+        self.queue = [arrival for arrival in self.queue if id(arrival) not in gone]
+
+    def _arrive(self, arrivals: Sequence[Arrival]) -> None:
+        for arrival in arrivals:
+            for member in arrival.members:
+                task = self.workload.classes[member]
+                self.arrived += task.gpu_total_milli if self.state.gpu_milli else task.cpu_milli
+
+    def _offer(self, pending: Sequence[Arrival]) -> list[Arrival]:
+        """Those of ``pending`` that were not placed."""
+        found = self.strategy.place(self.state, pending)
+        if len(found) != len(pending):
+            raise BadSeatError(f"the strategy has answered for {len(found)} of {len(pending)} gangs")
+        left = []
+        for arrival, seats in zip(pending, found, strict=True):
+            if seats is None:
+                left.append(arrival)
+            else:
+                self._start(arrival, seats)
+        return left
+
+    def _start(self, arrival: Arrival, seats: Seats) -> None:
+        if len(seats) != len(arrival.members):
+            raise BadSeatError(f"the strategy has {len(seats)} seats for the {len(arrival.members)} members of {arrival.name}")
+        taken = tuple((member, seat) for member, seat in zip(arrival.members, seats, strict=True) if seat is not None)
+        if len(taken) < arrival.minimum:
+            raise BadSeatError(f"the strategy seats {len(taken)} members of {arrival.name}, which needs {arrival.minimum}")
+        for member, seat in taken:
+            self.state.take(member, seat)
+        self.gangs_placed += 1
+        self.pods_failed += len(seats) - len(taken)
+        self.waited_seconds += self.now - arrival.at_seconds if self.workload.waits else 0.0
+        if arrival.run_seconds is not None:
+            heapq.heappush(self.running, (self.now + arrival.run_seconds, self.gangs_placed, taken))
+
+    def _finish(self) -> bool:
+        has_freed = False
+        while self.running and self.running[0][0] <= self.now:
+            for member, seat in heapq.heappop(self.running)[2]:
+                self.state.give_back(member, seat)
+                has_freed = True
+        return has_freed
+
+    def _allocated_percent(self) -> float:
+        state = self.state
+        free, total = (state.free_gpu_milli, state.gpu_milli) if state.gpu_milli else (state.free_cpu_milli, state.cpu_milli)
+        return 100.0 * (total - free) / max(1, total)
+
+    def _fragmentation_percent(self) -> float:
+        return 100.0 * self.fragmentation.gpu_milli() / max(1, self.state.gpu_milli)
+
+    def _sample(self) -> None:
+        total = self.state.gpu_milli or self.state.cpu_milli
+        waiting = sum(self.now - arrival.at_seconds for arrival in self.queue)
+        sample = Sample(
+            at_seconds=self.now,
+            arrived_percent=100.0 * self.arrived / max(1, total),
+            allocated_percent=self._allocated_percent(),
+            fragmentation_percent=self._fragmentation_percent(),
+            gangs_placed=self.gangs_placed,
+            pods_failed=self.pods_failed,
+            waiting_seconds=(self.waited_seconds + waiting) / max(1, self.gangs_placed + len(self.queue)),
+        )
+        self.timeline.append(sample)
+
+    def _outcome(self, allocated_percent: float, fragmentation_percent: float, span: float = 0.0) -> Replay:
+        placed = self.gangs_placed
+        return Replay(
+            gpus_total=self.state.gpu_milli // WHOLE_GPU_MILLI,
+            gpus_unallocated_percent=100.0 - allocated_percent if self.state.gpu_milli else 0.0,
+            pods_failed=self.pods_failed,
+            fragmentation_percent=fragmentation_percent,
+            gangs_placed=placed,
+            gangs_failed=len(self.workload.arrivals) - placed,
+            waiting_seconds_mean=self.waited_seconds / placed if placed else 0.0,
+            makespan_seconds=span,
+            timeline=tuple(self.timeline),
+        )

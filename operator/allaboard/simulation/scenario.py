@@ -1,0 +1,177 @@
+"""Reads a replay of our own from YAML: nodes, and gangs with arrival and run times. ``docs/simulate.md`` shows the form.
+
+Whatever is wrong is refused with the file and the path of the field, an unknown key too: a misspelt one would be a silent default.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import yaml
+
+from allaboard.model.errors import MalformedError, shown
+from allaboard.model.fields import integer, items, text, texts
+from allaboard.model.quantities import milli_amount, resource_amount
+from allaboard.simulation.trace import MOST_GPUS
+from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, SimNode, TaskClass, Workload
+
+MOST = 200_000
+"""Nodes, and pods; a typing mistake shouldn't end in a machine without memory."""
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_NODE = ("name", "count", "cpu", "memory", "gpus", "model")
+_GANG = ("name", "arrival", "run", "repeat", "every", "minMember", "priority", "members")
+_MEMBER = ("count", "cpu", "memory", "gpus", "models")
+
+
+class ScenarioError(ValueError):
+    """A scenario can't be used. ``field`` is a path inside it, or empty."""
+
+    def __init__(self, file: str, field: str, problem: str) -> None:
+        super().__init__(": ".join(part for part in (file, field, problem) if part))
+        self.file = file
+        self.field = field
+        self.problem = problem
+
+
+def read_scenario(file: str) -> Workload:
+    """The workload of ``file``: what doesn't fit waits. Raises ``ScenarioError``."""
+    raw = _parsed(file)
+    try:
+        _only(raw, ("nodes", "workload"), "")
+        nodes = tuple(_nodes(raw))
+        position: dict[TaskClass, int] = {}
+        arrivals = tuple(_arrivals(raw, position))
+        _refuse_twins("nodes", [node.name for node in nodes])
+        _refuse_twins("workload", [arrival.name for arrival in arrivals])
+    except MalformedError as error:
+        raise ScenarioError(file, error.field, error.problem) from error
+    return Workload(nodes, tuple(position), tuple(sorted(arrivals, key=lambda arrival: arrival.at_seconds)), waits=True)
+
+
+def _parsed(file: str) -> Mapping[str, object]:
+    try:
+        raw = yaml.safe_load(Path(file).read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ScenarioError(file, "", f"can't be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(file, "", f"is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ScenarioError(file, line, f"is not YAML: {error.problem or error.context}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ScenarioError(file, "", f"is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(raw, Mapping):
+        raise ScenarioError(file, "", f"holds {shown(raw)}, not an object with nodes and workload")
+    return raw
+
+
+def _nodes(raw: Mapping[str, object]) -> Iterator[SimNode]:
+    total = 0
+    for path, entry in _entries(raw, "nodes"):
+        _only(entry, _NODE, path)
+        name, count = _name(entry, path), _count(entry, path)
+        total += count
+        if total > MOST:
+            raise MalformedError(f"{path}count", f"makes more than {MOST} nodes")
+        gpus = integer(entry, "gpus", path=path)
+        if not 0 <= gpus <= MOST_GPUS:
+            raise MalformedError(f"{path}gpus", f"{gpus} is not a number of GPUs from 0 to {MOST_GPUS}")
+        cpu, memory = (_amount(entry, resource, path, is_needed=True) for resource in ("cpu", "memory"))
+        model = text(entry, "model", path=path)
+        for index in range(count):
+            yield SimNode(f"{name}-{index}" if "count" in entry else name, cpu, memory, gpus, model)
+
+
+def _arrivals(raw: Mapping[str, object], position: dict[TaskClass, int]) -> Iterator[Arrival]:
+    pods = 0
+    for path, entry in _entries(raw, "workload"):
+        _only(entry, _GANG, path)
+        name = _name(entry, path)
+        members: list[int] = []
+        for where, member in _entries(entry, "members", path):
+            _only(member, _MEMBER, where)
+            count = _count(member, where)
+            if pods + len(members) + count > MOST:
+                raise MalformedError(f"{where}count", f"makes more than {MOST} pods")
+            members += [position.setdefault(_task(member, where), len(position))] * count
+        minimum = integer(entry, "minMember", len(members), path)
+        if not 1 <= minimum <= len(members):
+            raise MalformedError(f"{path}minMember", f"{minimum} is not from 1 to the {len(members)} members that there are")
+        repeat = _count(entry, path, "repeat")
+        pods += len(members) * repeat
+        if pods > MOST:
+            raise MalformedError(f"{path}repeat", f"makes more than {MOST} pods")
+        every = _seconds(entry, "every", path) or 0.0
+        if repeat > 1 and "every" not in entry:
+            raise MalformedError(f"{path}every", "is missing; say how long after each other the gangs of repeat come")
+        first, run = _seconds(entry, "arrival", path) or 0.0, _seconds(entry, "run", path)
+        priority = integer(entry, "priority", path=path)
+        for index in range(repeat):
+            yield Arrival(f"{name}-{index}" if "repeat" in entry else name, tuple(members), minimum, priority, first + index * every, run)
+
+
+def _task(member: Mapping[str, object], path: str) -> TaskClass:
+    gpu_milli = milli_amount(member["gpus"], f"{path}gpus") if member.get("gpus") is not None else 0
+    gpus, share = divmod(gpu_milli, WHOLE_GPU_MILLI)
+    if gpus and share:
+        raise MalformedError(f"{path}gpus", f"{shown(member['gpus'])}: more than one GPU can be asked for in whole ones only")
+    if gpus > MOST_GPUS:
+        raise MalformedError(f"{path}gpus", f"{gpus} is more than {MOST_GPUS}, which no node has")
+    models = tuple(sorted(set(texts(member, "models", path)))) if gpu_milli else ()
+    each = share or (WHOLE_GPU_MILLI if gpus else 0)
+    return TaskClass(_amount(member, "cpu", path), _amount(member, "memory", path), max(gpus, int(share > 0)), each, models)
+
+
+def _entries(raw: Mapping[str, object], key: str, path: str = "") -> list[tuple[str, Mapping[str, object]]]:
+    found = list(items(raw, key, path))
+    if not found:
+        raise MalformedError(f"{path}{key}", "is missing or empty; list at least one")
+    return found
+
+
+def _only(entry: Mapping[str, object], known: tuple[str, ...], path: str) -> None:
+    for key in entry:
+        if key not in known:
+            raise MalformedError(f"{path}{key}", f"is not known here; known are {', '.join(known)}")
+
+
+def _name(entry: Mapping[str, object], path: str) -> str:
+    name = text(entry, "name", path=path)
+    if not name:
+        raise MalformedError(f"{path}name", "is missing")
+    return name
+
+
+def _count(entry: Mapping[str, object], path: str, key: str = "count") -> int:
+    count = integer(entry, key, 1, path)
+    if not 1 <= count <= MOST:
+        raise MalformedError(f"{path}{key}", f"{count} is not from 1 to {MOST}")
+    return count
+
+
+def _amount(entry: Mapping[str, object], resource: str, path: str, *, is_needed: bool = False) -> int:
+    value = entry.get(resource)
+    if value is None:
+        if is_needed:
+            raise MalformedError(f"{path}{resource}", "is missing; a node needs it")
+        return 0
+    return resource_amount(resource, value, f"{path}{resource}")
+
+
+def _seconds(entry: Mapping[str, object], key: str, path: str) -> float | None:
+    value = entry.get(key)
+    if value is None:
+        return None
+    found = None if isinstance(value, bool) else re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smhd]?)", str(value), re.ASCII)
+    if not found:
+        raise MalformedError(f"{path}{key}", f"{shown(value)} is not a time such as 90, 90s, 5m, 2h or 1d")
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def _refuse_twins(path: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise MalformedError(path, f"there are two of the name {shown(name)}; names must differ")
+        seen.add(name)

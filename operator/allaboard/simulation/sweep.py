@@ -1,0 +1,109 @@
+"""Many replays at once: one job for each strategy and seed, in processes of this machine or on a Dask cluster.
+
+Jobs are plain records that hold all they need, and what a job returns depends on nothing else, so it doesn't matter where it runs.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from threading import Lock
+from typing import Any
+
+from allaboard.model.gang import Objective
+from allaboard.placement import SearchSettings
+from allaboard.simulation.fragmentation import target_mix
+from allaboard.simulation.replay import Replay, replay
+from allaboard.simulation.strategies import Setup, make_strategy
+from allaboard.simulation.workload import Workload, inflated
+
+_CONNECT_SECONDS = 10
+
+# A Dask worker may have several threads; two searches at once would draw from the same random numbers.
+_ALONE = Lock()
+
+
+class SweepError(Exception):
+    """The jobs can't be run where they should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One replay. ``inflate``: see ``workload.inflated``; ``None`` replays the workload as it is."""
+
+    workload: Workload
+    strategy: str
+    seed: int
+    batch: int
+    inflate: float | None
+    objective: Objective
+    search: SearchSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a job, and how long it took where it ran."""
+
+    strategy: str
+    seed: int
+    batch: int
+    seconds: float
+    replay: Replay
+
+
+def run_job(job: Job) -> Run:
+    """Replay one job here and now."""
+    with _ALONE:
+        started = time.perf_counter()
+        mix = target_mix(job.workload.classes, job.workload.popularity, sorted({node.model for node in job.workload.nodes}))
+        strategy = make_strategy(job.strategy, Setup(mix, job.seed, job.objective, job.search))
+        workload = job.workload if job.inflate is None else inflated(job.workload, job.inflate, job.seed)
+        found = replay(workload, strategy, mix, batch=job.batch)
+        return Run(job.strategy, job.seed, job.batch, time.perf_counter() - started, found)
+
+
+def run_here(jobs: Sequence[Job], workers: int) -> Iterator[Run]:
+    """Runs as they end, from at most ``workers`` processes, spawned and never forked; from this one when one is enough.
+
+    Raises ``SweepError``, and whatever a job raises.
+    """
+    if min(workers, len(jobs)) <= 1:
+        yield from map(run_job, jobs)
+        return
+    pool = ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn"))
+    try:
+        for future in as_completed([pool.submit(run_job, job) for job in jobs]):
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise SweepError("a process of the replay died, perhaps for want of memory; try fewer with --workers") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def run_on_dask(jobs: Sequence[Job], address: str) -> Iterator[Run]:
+    """Runs as they end, from a Dask cluster whose workers have allaboard installed. Raises ``SweepError``, and what a job raises."""
+    distributed = _distributed()
+    try:
+        client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise SweepError(f"no Dask scheduler answers at {address}: {' '.join(str(error).split())}") from error
+    with client:
+        if not client.scheduler_info()["workers"]:
+            raise SweepError(f"the Dask cluster at {address} has no workers; start some with `dask worker {address}`")
+        futures = [client.submit(run_job, job, pure=False) for job in jobs]
+        try:
+            for future in distributed.as_completed(futures, loop=client.loop):
+                yield future.result()
+        finally:
+            client.cancel(futures)
+
+
+def _distributed() -> Any:
+    # Only here: it is an extra, and takes a second to import.
+    try:
+        import distributed
+    except ImportError as error:
+        raise SweepError("a Dask cluster needs the extra: pip install 'allaboard[dask]'") from error
+    return distributed

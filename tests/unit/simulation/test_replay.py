@@ -1,0 +1,123 @@
+"""Gangs arrive, wait, run and finish; a gang is whole or absent."""
+
+import pytest
+
+from allaboard.simulation.replay import replay
+from allaboard.simulation.state import BadSeatError
+from allaboard.simulation.strategies import make_strategy
+from allaboard.simulation.workload import Arrival, WorkloadError, inflated, workload_of
+from tests.unit.simulation.making import gangs, mix_of, node, played, setup_of, task
+
+ALL = ("genetic", "fgd", "bestfit", "firstfit", "random")
+GPU = task(1)
+
+
+def test_tasks_of_a_trace_that_do_not_fit_are_dropped_and_counted() -> None:
+    found = played(workload_of([node("a", 4)], [(f"t{index}", GPU) for index in range(6)]))
+    assert (found.gpus_total, found.gangs_placed, found.pods_failed) == (4, 4, 2)
+    assert found.gpus_unallocated_percent == 0
+
+
+def test_what_is_left_unallocated_and_fragmented_is_a_share_of_all_gpus() -> None:
+    found = played(workload_of([node("a", 4), node("b", 4)], [("t0", task(3)), ("t1", task(3)), ("t2", task(3))]))
+    assert found.gpus_unallocated_percent == 25
+    assert found.fragmentation_percent == 25
+    assert found.pods_failed == 1
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_gang_starts_whole_or_waits_whole(name: str) -> None:
+    # The first takes three of four GPUs for a minute; the second needs two, the third one.
+    found = played(
+        gangs(
+            [node("a", 4)],
+            [GPU],
+            Arrival("first", (0, 0, 0), 3, 0, 0.0, 60.0),
+            Arrival("second", (0, 0), 2, 0, 10.0, 60.0),
+            Arrival("third", (0,), 1, 0, 20.0, 60.0),
+        ),
+        name,
+    )
+    placed = {sample.at_seconds: sample.gangs_placed for sample in found.timeline}
+    assert placed == {0.0: 1, 10.0: 1, 20.0: 2, 60.0: 3, 80.0: 3, 120.0: 3}
+    assert found.waiting_seconds_mean == pytest.approx((0 + 50 + 0) / 3)
+    assert found.makespan_seconds == 120
+    # 3 GPUs for 60 s, 2 for 60 s and 1 for 60 s, of 4 for 120 s.
+    assert found.gpus_unallocated_percent == pytest.approx(100 - 100 * 6 * 60 / (4 * 120))
+
+
+def test_a_gang_that_can_never_fit_fails_at_the_end() -> None:
+    found = played(gangs([node("a", 4)], [GPU], Arrival("big", (0,) * 5, 5), Arrival("small", (0,), 1, 0, 0.0, 30.0)))
+    assert (found.gangs_placed, found.gangs_failed, found.pods_failed) == (1, 1, 5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_members_beyond_the_minimum_ride_along_when_they_fit(name: str) -> None:
+    found = played(gangs([node("a", 4)], [GPU], Arrival("elastic", (0,) * 6, 3)), name)
+    assert (found.gangs_placed, found.pods_failed) == (1, 2)
+    assert found.gpus_unallocated_percent == 0
+
+
+def test_priority_comes_before_arrival_among_those_who_wait() -> None:
+    found = played(
+        gangs(
+            [node("a", 1)],
+            [GPU],
+            Arrival("running", (0,), 1, 0, 0.0, 100.0),
+            Arrival("early", (0,), 1, 0, 10.0, 100.0),
+            Arrival("urgent", (0,), 1, 5, 20.0, 100.0),
+        )
+    )
+    # The urgent one waits 80 s and the early one 190 s; the other way round it would be 90 and 180.
+    assert found.waiting_seconds_mean == pytest.approx((80 + 190) / 3)
+    assert found.timeline[-1].waiting_seconds == found.waiting_seconds_mean
+
+
+def test_a_strategy_that_seats_a_part_of_a_gang_is_refused() -> None:
+    workload = gangs([node("a", 4)], [GPU], Arrival("g", (0, 0), 2))
+    strategy = make_strategy("firstfit", setup_of(workload))
+
+    class Partial:
+        def place(self, state: object, pending: object) -> object:
+            [seats] = strategy.place(state, pending)  # type: ignore[arg-type]
+            assert seats
+            return [(seats[0], None)]
+
+    with pytest.raises(BadSeatError, match="seats 1 members of g, which needs 2"):
+        replay(workload, Partial(), mix_of(workload))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["fgd", "bestfit", "firstfit", "random"])
+@pytest.mark.parametrize("batch", [1, 7])
+def test_a_replay_repeats_itself_exactly(name: str, batch: int) -> None:
+    asks = [task(1), task(1, 470), task(2), task(), task(1, 810, cpu=9)]
+    tasks = workload_of([node(f"n{index}", 4, cpu=32) for index in range(8)], [(f"t{index}", asks[index % 5]) for index in range(40)])
+    again = inflated(tasks, 1.3, seed=7)
+    assert played(again, name, batch) == played(again, name, batch)
+
+
+def test_a_one_by_one_strategy_decides_the_same_in_batches() -> None:
+    asks = [task(1), task(1, 470), task(2), task(), task(1, 810, cpu=9)]
+    tasks = workload_of([node(f"n{index}", 4, cpu=32) for index in range(8)], [(f"t{index}", asks[index % 5]) for index in range(90)])
+    single, batched = played(tasks, "fgd"), played(tasks, "fgd", batch=16)
+    assert (single.pods_failed, single.gpus_unallocated_percent) == (batched.pods_failed, batched.gpus_unallocated_percent)
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_the_schedulers_own_strategy_places_whole_gpus_and_gangs(batch: int) -> None:
+    tasks = workload_of([node(f"n{index}", 4) for index in range(4)], [(f"t{index}", task((1, 2, 4)[index % 3])) for index in range(12)])
+    found = played(tasks, "genetic", batch)
+    assert found == played(tasks, "genetic", batch)
+    assert found.gpus_unallocated_percent < 20
+
+
+def test_the_schedulers_own_strategy_says_that_it_can_not_share_gpus_yet() -> None:
+    with pytest.raises(WorkloadError, match="t0 asks for a part of a GPU, which the strategy genetic can't place yet"):
+        played(workload_of([node("a", 1)], [("t0", task(1, 500))]), "genetic")
+
+
+def test_a_cluster_without_gpus_is_measured_by_cpu() -> None:
+    found = played(workload_of([node("a", cpu=10)], [(f"t{index}", task(cpu=4)) for index in range(3)]))
+    assert (found.gpus_total, found.gpus_unallocated_percent, found.pods_failed) == (0, 0, 1)
+    assert found.timeline[-1].arrived_percent == pytest.approx(120)
+    assert found.timeline[-1].allocated_percent == pytest.approx(80)

@@ -1,0 +1,183 @@
+"""The baselines on cases small enough to decide by hand, and what every strategy is held to."""
+
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, EntryPoints
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allaboard.simulation import strategies
+from allaboard.simulation.fgd import GradientDescent
+from allaboard.simulation.fragmentation import TargetMix
+from allaboard.simulation.replay import replay
+from allaboard.simulation.state import BadSeatError, ClusterState, Seat
+from allaboard.simulation.strategies import Seats, Setup, UnknownStrategyError, make_strategy, strategy_names
+from allaboard.simulation.workload import Arrival, SimNode, TaskClass, Workload, workload_of
+from tests.unit.simulation.making import mix_of, node, played, setup_of, state_of, task
+
+BASELINES = ("fgd", "bestfit", "firstfit", "random")
+WHOLE, TWO, HALF = task(1), task(2), task(1, 500)
+
+
+def chosen(strategy: str, workload: Workload, position: int, *taken: tuple[int, Seat]) -> Seat | None:
+    """Where a pod of a class goes when ``taken`` are taken."""
+    state = state_of(workload)
+    for where, seat in taken:
+        state.take(where, seat)
+    [seats] = make_strategy(strategy, setup_of(workload)).place(state, [Arrival("next", (position,), 1)])
+    return seats[0] if seats else None
+
+
+def test_first_fit_takes_the_first_node_and_device_with_room() -> None:
+    tasks = workload_of([node("cpu"), node("a", 2), node("b", 2)], [("x", WHOLE), ("y", HALF)])
+    assert chosen("firstfit", tasks, 0, (1, Seat(1, (0,)))) == Seat(1, (1,))
+    assert chosen("firstfit", tasks, 0, (0, Seat(1, (0,))), (1, Seat(1, (1,)))) == Seat(2, (0,))
+
+
+def test_best_fit_takes_the_node_with_least_left_and_its_fullest_device() -> None:
+    tasks = workload_of([node("a", 8), node("b", 2), node("c", 2)], [("x", task(1, 700)), ("y", task(1, 300))])
+    assert chosen("bestfit", tasks, 1, (0, Seat(2, (1,)))) == Seat(2, (1,))
+    assert chosen("bestfit", tasks, 0, (0, Seat(2, (1,)))) == Seat(2, (0,))
+
+
+def test_best_fit_counts_cpu_as_much_as_gpus() -> None:
+    tasks = workload_of([node("a", 2, cpu=64), node("b", 2, cpu=32)], [("x", WHOLE)])
+    assert chosen("bestfit", tasks, 0) == Seat(1, (0,))
+
+
+def test_random_draws_by_its_seed() -> None:
+    tasks = workload_of([node(f"n{index}", 4) for index in range(50)], [("x", WHOLE)])
+    state = state_of(tasks)
+
+    def drawn(seed: int) -> list[Seats | None]:
+        strategy = make_strategy("random", setup_of(tasks, seed))
+        return [strategy.place(state, [Arrival("next", (0,), 1)])[0] for _ in range(8)]
+
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+    assert len(set(drawn(1))) > 4
+
+
+def test_fgd_keeps_whole_devices_for_those_who_need_them() -> None:
+    # Half of a device is left on the first node; the second is empty, and fuller in best fit's eyes.
+    tasks = workload_of([node("a", 4), node("b", 1)], [("x", HALF), ("y", WHOLE)])
+    taken = (0, Seat(0, (2,)))
+    assert chosen("bestfit", tasks, 0, taken) == Seat(1, (0,))
+    assert chosen("fgd", tasks, 0, taken) == Seat(0, (2,))
+
+
+def test_fgd_leaves_nodes_alone_that_larger_tasks_need() -> None:
+    # One of two devices would be lost for the pairs, of three it wouldn't.
+    tasks = workload_of([node("a", 2), node("b", 3)], [("x", WHOLE), ("y", TWO), ("z", TWO)])
+    assert chosen("fgd", tasks, 0) == Seat(1, (0,))
+
+
+def test_fgd_takes_the_fullest_of_nodes_that_score_the_same() -> None:
+    tasks = workload_of([node("a", 4, cpu=64), node("b", 4, cpu=16), node("c", 4, cpu=64)], [("x", WHOLE)])
+    assert chosen("fgd", tasks, 0) == Seat(1, (0,))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_model_that_a_task_does_not_accept_is_left_alone(name: str) -> None:
+    tasks = workload_of([node("a", 2, model="T4"), node("b", 2, model="G2")], [("x", task(1, models=("G2",)))])
+    assert chosen(name, tasks, 0) == Seat(1, (0,)) or name == "random"
+    assert played(tasks, name).pods_failed == 0
+    assert played(workload_of([node("a", 2, model="T4")], [("x", task(1, models=("G2",)))]), name).pods_failed == 1
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_memory_cpu_and_devices_are_all_counted(name: str) -> None:
+    for asks, fits in ((task(memory=100), 2), (task(cpu=30), 2), (task(3), 2), (task(1, 600), 8), (task(1, 300), 24)):
+        tasks = workload_of([node("a", 8)], [(f"t{index}", asks) for index in range(30)])
+        assert played(tasks, name).gangs_placed == fits
+
+
+sizes = st.sampled_from([task(), task(1), task(2), task(1, 300), task(1, 470), task(1, 810), task(4, cpu=20), task(1, models=("T4",))])
+machines = st.builds(node, st.uuids().map(str), st.integers(0, 8), cpu=st.sampled_from([8, 32, 64]), model=st.sampled_from(["T4", "G2"]))
+
+
+def grown(workload: Workload, mix: TargetMix, position: int, seat: Seat, state: ClusterState) -> int:
+    """FGD's score, computed the long way."""
+    row = np.array([seat.node])
+    before = mix.fragmented(state, row)[0]
+    with state.trial():
+        state.take(position, seat)
+        after = mix.fragmented(state, row)[0]
+    return int(100 / (1 + np.exp(-(before - after) / 1000)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(nodes=st.lists(machines, min_size=1, max_size=5, unique_by=lambda each: each.name), asks=st.lists(sizes, min_size=1, max_size=25))
+def test_fgd_scores_are_those_of_the_formula(nodes: list[SimNode], asks: list[TaskClass]) -> None:
+    tasks = workload_of(nodes, [(f"t{index}", each) for index, each in enumerate(asks)])
+    state, mix, fgd = state_of(tasks), mix_of(tasks), GradientDescent(setup_of(tasks))
+    for arrival in tasks.arrivals:
+        [position] = arrival.members
+        seat = fgd.choose(state, position)
+        assert (seat is None) == (not state.fits[position].any())
+        if seat is None:
+            continue
+        scores = {}
+        for row in np.flatnonzero(state.fits[position]).tolist():
+            each = state.classes[position]
+            able = np.flatnonzero(state.devices[row] >= max(1, each.gpu_milli)).tolist()
+            options = [(device,) for device in able] if each.is_shared else [tuple(able[: each.gpus])]
+            scores[row] = max(grown(tasks, mix, position, Seat(row, devices), state) for devices in options)
+        assert grown(tasks, mix, position, seat, state) == scores[seat.node]
+        assert scores[seat.node] >= max(scores.values()) - 1  # the formula is computed in another order, and then cut off
+        state.take(position, seat)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@settings(max_examples=25, deadline=None)
+@given(
+    nodes=st.lists(machines, min_size=1, max_size=4, unique_by=lambda each: each.name),
+    asks=st.lists(sizes, min_size=1, max_size=25),
+    batch=st.integers(1, 5),
+)
+def test_a_strategy_leaves_the_state_as_it_found_it(name: str, nodes: list[SimNode], asks: list[TaskClass], batch: int) -> None:
+    tasks = workload_of(nodes, [(f"t{index}", each) for index, each in enumerate(asks)])
+    state = state_of(tasks)
+    make_strategy(name, setup_of(tasks)).place(state, tasks.arrivals[:batch])
+    fresh = state_of(tasks)
+    assert (state.devices == fresh.devices).all()
+    assert (state.fits == fresh.fits).all()
+    assert (state.free_cpu == fresh.free_cpu).all()
+    assert state.free_gpu_milli == fresh.free_gpu_milli
+
+
+class _Careless:
+    """Puts everything on the first device of the first node."""
+
+    def __init__(self, setup: Setup) -> None:
+        pass
+
+    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
+        return [tuple(Seat(0, (0,)) for _ in arrival.members) for arrival in pending]
+
+
+def test_a_seat_that_is_not_free_is_refused() -> None:
+    tasks = workload_of([node("a", 2)], [("x", WHOLE), ("y", WHOLE)])
+    with pytest.raises(BadSeatError, match=r"devices \(0,\) of node a have too little free"):
+        replay(tasks, _Careless(setup_of(tasks)), mix_of(tasks))
+
+
+def test_a_strategy_of_another_package_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = EntryPoints(
+        [
+            EntryPoint("careless", f"{__name__}:_Careless", strategies.ENTRY_POINTS),
+            EntryPoint("broken", "no.such.module:Strategy", strategies.ENTRY_POINTS),
+        ]
+    )
+    monkeypatch.setattr(strategies, "entry_points", lambda group: found)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: _Careless if self.name == "careless" else __import__("no_such_module"))
+    tasks = workload_of([node("a", 2)], [("x", WHOLE)])
+
+    assert strategy_names() == ("genetic", "fgd", "bestfit", "firstfit", "random", "broken", "careless")
+    assert isinstance(make_strategy("careless", setup_of(tasks)), _Careless)
+    with pytest.raises(UnknownStrategyError, match=r"strategy 'broken' .* can't be loaded: No module named"):
+        make_strategy("broken", setup_of(tasks))
+    with pytest.raises(UnknownStrategyError, match="there is no strategy 'none'; known are genetic, fgd, bestfit, firstfit, random"):
+        make_strategy("none", setup_of(tasks))

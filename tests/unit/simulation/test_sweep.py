@@ -1,0 +1,65 @@
+"""Where jobs run makes no difference to what they return."""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from allaboard.model.gang import Objective
+from allaboard.placement import SearchSettings
+from allaboard.simulation.sweep import Job, Run, SweepError, run_here, run_on_dask
+from allaboard.simulation.trace import read_nodes, read_tasks
+from allaboard.simulation.workload import workload_of
+from tests.unit.simulation.making import write_trace
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> list[Job]:
+    nodes, tasks = write_trace(tmp_path)
+    workload = workload_of(read_nodes(nodes), read_tasks(tasks))
+    return [Job(workload, name, seed, 1, 1.3, Objective.BINPACK, SearchSettings()) for name in ("fgd", "random") for seed in (42, 43)]
+
+
+def settled(runs: Iterator[Run]) -> list[Run]:
+    """Without their times, in order."""
+    return sorted((replace(run, seconds=0) for run in runs), key=lambda run: (run.strategy, run.seed))
+
+
+def test_processes_return_what_this_one_does(jobs: list[Job]) -> None:
+    here = settled(run_here(jobs, workers=1))
+    assert [(run.strategy, run.seed) for run in here] == [("fgd", 42), ("fgd", 43), ("random", 42), ("random", 43)]
+    assert settled(run_here(jobs, workers=2)) == here
+
+
+def test_an_error_in_a_process_is_told_here(jobs: list[Job]) -> None:
+    with pytest.raises(ValueError, match="there is no strategy 'none'"):
+        list(run_here([replace(job, strategy="none") for job in jobs], workers=2))
+
+
+@pytest.mark.filterwarnings("default")  # distributed's own
+def test_a_dask_cluster_of_two_workers_returns_what_this_process_does(jobs: list[Job]) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+        found = settled(run_on_dask(jobs, cluster.scheduler_address))
+    assert found == settled(run_here(jobs, workers=1))
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_dask_cluster_without_workers_is_refused(jobs: list[Job]) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster, pytest.raises(SweepError, match="has no workers"):
+        list(run_on_dask(jobs, cluster.scheduler_address))
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_dask_scheduler_that_does_not_answer_is_named(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.simulation.sweep._CONNECT_SECONDS", 1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(SweepError, match=f"no Dask scheduler answers at {address}"):
+            list(run_on_dask(jobs, address))

@@ -1,0 +1,47 @@
+"""The published protocol: tasks shuffled, and inflated by sampling with replacement."""
+
+import pytest
+
+from allaboard.simulation.workload import Workload, WorkloadError, inflated, workload_of
+from tests.unit.simulation.making import node, task
+
+FEW = workload_of([node("a", 8), node("b", 8)], [("x", task(4)), ("y", task(1)), ("z", task(1, 500)), ("c", task())])
+
+
+def asked(workload: Workload) -> int:
+    return sum(workload.gpu_milli_of(arrival) for arrival in workload.arrivals)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.3, 3.0])
+def test_tasks_are_sampled_until_they_ask_for_so_many_times_all_gpus_and_no_more(factor: float) -> None:
+    found = inflated(FEW, factor, seed=42)
+    assert asked(found) >= factor * 16_000
+    assert asked(found) - found.gpu_milli_of(found.arrivals[-1]) < factor * 16_000
+
+
+def test_every_task_comes_once_before_any_comes_again() -> None:
+    names = [arrival.name for arrival in inflated(FEW, 1.3, seed=42).arrivals]
+    assert sorted(names[:4]) == ["c", "x", "y", "z"]
+    assert all(name.split("~")[0] in "xyzc" for name in names[4:])
+    assert len(set(names)) == len(names)
+
+
+def test_the_seed_decides_the_order_and_nothing_else_does() -> None:
+    assert inflated(FEW, 1.3, seed=42) == inflated(FEW, 1.3, seed=42)
+    assert inflated(FEW, 1.3, seed=42) != inflated(FEW, 1.3, seed=43)
+
+
+def test_tasks_that_ask_for_more_already_are_only_shuffled() -> None:
+    found = inflated(FEW, 0.3, seed=42)
+    assert sorted(arrival.name for arrival in found.arrivals) == ["c", "x", "y", "z"]
+
+
+def test_tasks_without_gpus_can_not_be_inflated() -> None:
+    with pytest.raises(WorkloadError, match="no task asks for a GPU"):
+        inflated(workload_of([node("a", 8)], [("c", task())]), 1.3, seed=42)
+
+
+def test_tasks_that_ask_for_the_same_are_one_class() -> None:
+    found = workload_of([node("a", 8)], [("x", task(1)), ("y", task(2)), ("z", task(1))])
+    assert found.classes == (task(1), task(2))
+    assert found.popularity == (2, 1)
