@@ -16,6 +16,7 @@ _DEFECT = 70  # EX_SOFTWARE of sysexits.h
 _COMMANDS = {
     "run": ("allaboard.cli.run", "Run the scheduler on the cluster that KUBECONFIG or the pod's service account names."),
     "plan": ("allaboard.cli.plan", "Place gangs without binding anything, on a cluster or on a snapshot of one."),
+    "simulate": ("allaboard.cli.simulate", "Replay a workload on made-up nodes and see what is left unused."),
     "sandbox": ("allaboard.cli.sandbox", "Serve a sandbox cluster for kubectl until interrupted."),
     "demo": ("allaboard.cli.demo", "Watch real manifests being scheduled whole or not at all."),
 }

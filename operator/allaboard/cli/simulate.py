@@ -1,0 +1,293 @@
+"""``allaboard simulate``: replays a workload on made-up nodes; nothing of it touches a cluster.
+
+Only the answer goes to stdout, everything else to stderr, so that scripts can read it.
+"""
+
+import json
+import os
+import re
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from allaboard.model.gang import Objective
+from allaboard.placement import SearchSettings
+from allaboard.settings import SettingsError, load_settings
+from allaboard.simulation.charts import ChartError, check_chart, draw_chart
+from allaboard.simulation.scenario import ScenarioError, read_scenario
+from allaboard.simulation.state import BadSeatError
+from allaboard.simulation.strategies import UnknownStrategyError, strategy_names
+from allaboard.simulation.sweep import Job, Run, SweepError, run_here, run_on_dask
+from allaboard.simulation.trace import TraceError, read_nodes, read_tasks
+from allaboard.simulation.workload import Workload, WorkloadError, workload_of
+
+BAD_INPUT = 2
+DEFAULT_STRATEGY = "genetic"
+_MOST_SEEDS = 10_000
+_DEFAULT_SEEDS = {False: tuple(range(42, 52)), True: (42,)}
+"""By whether gangs wait. Those of a YAML file come as they are stated; nothing of it is shuffled."""
+_WIDE_ENOUGH = 10_000
+_COLUMNS = {
+    "gpusTotal": 0,
+    "gpusUnallocatedPercent": 2,
+    "fragmentationPercent": 2,
+    "podsFailed": 0,
+    "gangsPlaced": 0,
+    "waitingSecondsMean": 1,
+    "makespanSeconds": 1,
+}
+"""Figures of the table, and their decimal places."""
+
+
+class _BadInputError(click.ClickException):
+    exit_code = BAD_INPUT
+
+
+class _Seeds(click.ParamType[tuple[int, ...]]):
+    """``42-51``, ``7`` or ``42-51,100``."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        seeds: dict[int, None] = {}
+        for part in str(value).split(","):
+            found = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part, re.ASCII)
+            first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+            if first > last or last - first >= _MOST_SEEDS:
+                self.fail(f"{part!r} is not a seed or a range of them such as 42-51", param, ctx)
+            seeds |= dict.fromkeys(range(first, last + 1))
+        return tuple(seeds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The runs of one strategy, by seed, and the time they took by the clock on the wall."""
+
+    strategy: str
+    batch: int
+    runs: tuple[Run, ...]
+    elapsed_seconds: float
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  allaboard simulate --nodes nodes.csv --pods pods.csv
+  allaboard simulate --nodes nodes.csv --pods pods.csv --strategy fgd --strategy bestfit --plot curves.svg
+  allaboard simulate -f scenario.yaml -o json
+
+The form of the files, and what the figures mean: docs/simulate.md. Exit code: 0, or 2 for bad input."""
+)
+@click.option("--nodes", "nodes_file", metavar="CSV", help="Nodes: sn, cpu_milli, memory_mib, gpu, model.")
+@click.option("--pods", "pods_file", metavar="CSV", help="Tasks: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec.")
+@click.option("-f", "--filename", metavar="YAML", help="Instead of both: nodes, and gangs with arrival and run times.")
+@click.option(
+    "--inflate",
+    type=click.FloatRange(0.0, 100.0),
+    default=1.3,
+    show_default=True,
+    help="Sample further tasks until they ask for so many times all GPUs; 0 replays each task once. Of CSV only.",
+)
+@click.option(
+    "--seeds",
+    type=_Seeds(),
+    metavar="SEEDS",
+    help="One run for each: how tasks are shuffled and sampled, and what is drawn at random.  [default: 42-51; 42 with -f]",
+)
+@click.option(
+    "--strategy",
+    "strategies",
+    multiple=True,
+    metavar="NAME",
+    help="Who decides; may be repeated: genetic (default), which is `allaboard run`'s, fgd, bestfit, firstfit, random, or a plug-in's.",
+)
+@click.option(
+    "--objective",
+    type=click.Choice([objective.value for objective in Objective]),
+    help="What genetic aims at [default: as `allaboard run`].",
+)
+@click.option("--batch", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Pending gangs that are placed together.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="A table unless said otherwise.")
+@click.option("--plot", metavar="FILE", help="Draw the curves against arrived load, as .png or .svg.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Processes that replay [default: one for each processor].")
+@click.option("--dask", metavar="ADDRESS", help="Replay on a Dask cluster instead, such as tcp://scheduler:8786.")
+def simulate(
+    nodes_file: str | None,
+    pods_file: str | None,
+    filename: str | None,
+    inflate: float,
+    seeds: tuple[int, ...] | None,
+    strategies: tuple[str, ...],
+    objective: str | None,
+    batch: int,
+    output: str,
+    plot: str | None,
+    workers: int | None,
+    dask: str | None,
+) -> None:
+    """Replay a workload on a list of nodes, and see what is left unused.
+
+    Tasks of CSV files arrive one by one in random order and stay; what doesn't fit is dropped. Gangs of a YAML file arrive, wait until
+    they fit whole, run, and finish. Without --strategy and --objective it decides as `allaboard run` would by default; the others are
+    baselines to compare with. Nothing is read from or written to a cluster.
+    """
+    names = tuple(dict.fromkeys(strategies)) or (DEFAULT_STRATEGY,)
+    try:
+        unknown = [name for name in names if name not in strategy_names()]
+        if unknown:
+            raise UnknownStrategyError(f"there is no strategy {unknown[0]!r}; known are {', '.join(strategy_names())}")
+        if plot:
+            check_chart(plot)
+        settings = load_settings({"objective": objective} if objective else None)
+        workload = _workload(nodes_file, pods_file, filename)
+        search = SearchSettings(**settings.search.model_dump())
+        factor = None if workload.waits else inflate
+        jobs = [
+            Job(workload, name, seed, batch, factor, settings.objective, search)
+            for name in names
+            for seed in seeds or _DEFAULT_SEEDS[workload.waits]
+        ]
+        outcomes = _run(jobs, names, batch, workers or os.cpu_count() or 1, dask)
+        if plot:
+            draw_chart({outcome.strategy: outcome.runs for outcome in outcomes}, plot, waits=workload.waits)
+    except (TraceError, ScenarioError, SettingsError, WorkloadError, UnknownStrategyError, ChartError, SweepError, BadSeatError) as error:
+        raise _BadInputError(str(error)) from error
+    if output == "json":
+        documents = [as_json(outcome, waits=workload.waits) for outcome in outcomes]
+        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+    else:
+        _print_table(outcomes, waits=workload.waits)
+
+
+def as_json(outcome: _Outcome, *, waits: bool) -> dict[str, Any]:
+    """The answer for one strategy as a document."""
+    runs = [_figures(run, waits=waits) for run in outcome.runs]
+    return {
+        "strategy": outcome.strategy,
+        "batch": outcome.batch,
+        "runs": [{"seed": run.seed} | figures for run, figures in zip(outcome.runs, runs, strict=True)],
+        "mean": {key: round(statistics.mean(figures[key] for figures in runs), 4) for key in runs[0]},
+        "elapsedSeconds": round(outcome.elapsed_seconds, 3),
+    }
+
+
+def _figures(run: Run, *, waits: bool) -> dict[str, float]:
+    replay = run.replay
+    figures: dict[str, float] = {
+        "gpusTotal": replay.gpus_total,
+        "gpusUnallocatedPercent": round(replay.gpus_unallocated_percent, 4),
+        "podsFailed": replay.pods_failed,
+        "fragmentationPercent": round(replay.fragmentation_percent, 4),
+    }
+    if waits:
+        figures |= {
+            "gangsPlaced": replay.gangs_placed,
+            "gangsFailed": replay.gangs_failed,
+            "waitingSecondsMean": round(replay.waiting_seconds_mean, 3),
+            "makespanSeconds": round(replay.makespan_seconds, 3),
+        }
+    return figures
+
+
+def _workload(nodes_file: str | None, pods_file: str | None, filename: str | None) -> Workload:
+    if filename:
+        if nodes_file or pods_file:
+            raise click.UsageError("-f holds nodes and workload; leave out --nodes and --pods, or -f.")
+        return read_scenario(filename)
+    if not (nodes_file and pods_file):
+        raise click.UsageError("Name what to replay: --nodes CSV and --pods CSV, or -f YAML.")
+    return workload_of(read_nodes(nodes_file), read_tasks(pods_file))
+
+
+def _run(jobs: Sequence[Job], names: Sequence[str], batch: int, workers: int, dask: str | None) -> list[_Outcome]:
+    """The jobs of one strategy come before those of the next, so each has the time from the end of the one before it."""
+    started = time.monotonic()
+    found: dict[str, list[Run]] = {name: [] for name in names}
+    ended: dict[str, float] = {}
+    with _progress(len(jobs)) as progress:
+        for run in run_on_dask(jobs, dask) if dask else run_here(jobs, workers):
+            found[run.strategy].append(run)
+            ended[run.strategy] = time.monotonic()
+            progress.told(run)
+    outcomes = []
+    for name in names:
+        now = max(ended[name], started)
+        outcomes.append(_Outcome(name, batch, tuple(sorted(found[name], key=lambda run: run.seed)), now - started))
+        started = now
+    return outcomes
+
+
+class _Teller(Protocol):
+    def told(self, run: Run) -> None: ...
+
+
+class _Bar:
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task("replaying", total=total, last="")
+
+    def told(self, run: Run) -> None:
+        self._progress.update(self._task, advance=1, last=_in_short(run))
+
+
+class _Lines:
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+
+    def told(self, run: Run) -> None:
+        self._done += 1
+        click.echo(f"{self._done} of {self._total} runs: {_in_short(run)}", err=True)
+
+
+def _in_short(run: Run) -> str:
+    return f"{run.strategy}, seed {run.seed}: {run.replay.gpus_unallocated_percent:.2f} % unallocated ({run.seconds:.1f} s)"
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[_Teller]:
+    """A bar on a terminal, elsewhere a line for each run, so that a log tells too how far it is."""
+    if not sys.stderr.isatty():
+        yield _Lines(total)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[last]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield _Bar(progress, total)
+
+
+def _print_table(outcomes: Sequence[_Outcome], *, waits: bool) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    headings = ["STRATEGY", "BATCH", "SEED", "GPUS", "UNALLOCATED %", "FRAGMENTATION %", "PODS FAILED"]
+    headings += ["GANGS PLACED", "WAITING S", "MAKESPAN S"] if waits else []
+    for number, heading in enumerate([*headings, "SECONDS"]):
+        table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
+    for outcome in outcomes:
+        rows = [(str(run.seed), [run], run.seconds) for run in outcome.runs]
+        if len(rows) > 1:
+            rows.append(("mean", list(outcome.runs), outcome.elapsed_seconds))
+        for seed, runs, seconds in rows:
+            figures = [_figures(run, waits=waits) for run in runs]
+            cells = [
+                f"{statistics.fmean(each[key] for each in figures):.{digits}f}" for key, digits in _COLUMNS.items() if key in figures[0]
+            ]
+            style = "bold" if seed == "mean" else None
+            table.add_row(outcome.strategy, str(outcome.batch), seed, *cells, f"{seconds:.1f}", style=style)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDE_ENOUGH)
+    console.print(table)

@@ -1,0 +1,180 @@
+"""``allaboard simulate``: the answer on stdout, everything else on stderr."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from allaboard.cli.main import cli
+from tests.unit.simulation.making import write_trace
+
+SCENARIO = """
+nodes:
+- {name: n, cpu: 16, memory: 64Gi, gpus: 4}
+workload:
+- name: g
+  repeat: 4
+  every: 1m
+  run: 5m
+  members:
+  - {count: 3, cpu: 1, gpus: 1}
+"""
+
+
+class Simulate:
+    """Runs the command in a folder that has a trace and a scenario."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.nodes, self.pods = write_trace(folder)
+        (folder / "s.yaml").write_text(SCENARIO)
+
+    def trace(self, *options: str) -> Result:
+        return self.run("--nodes", self.nodes, "--pods", self.pods, "--workers", "1", *options)
+
+    def scenario(self, *options: str) -> Result:
+        return self.run("-f", str(self.folder / "s.yaml"), "--workers", "1", *options)
+
+    def run(self, *options: str) -> Result:
+        return CliRunner().invoke(cli, ["simulate", *options])
+
+
+@pytest.fixture
+def simulate(tmp_path: Path) -> Simulate:
+    return Simulate(tmp_path)
+
+
+def answer(result: Result) -> Any:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_answer_has_a_run_for_each_seed_and_their_mean(simulate: Simulate) -> None:
+    found = answer(simulate.trace("--strategy", "fgd", "--seeds", "42-43,50", "--batch", "4", "-o", "json"))
+    assert list(found) == ["strategy", "batch", "runs", "mean", "elapsedSeconds"]
+    assert (found["strategy"], found["batch"]) == ("fgd", 4)
+    figures = ["gpusTotal", "gpusUnallocatedPercent", "podsFailed", "fragmentationPercent"]
+    assert [list(run) for run in found["runs"]] == [["seed", *figures]] * 3
+    assert [run["seed"] for run in found["runs"]] == [42, 43, 50]
+    assert list(found["mean"]) == figures
+    assert found["mean"]["gpusTotal"] == 30
+    for figure in figures:
+        assert found["mean"][figure] == pytest.approx(sum(run[figure] for run in found["runs"]) / 3, abs=1e-4)
+
+
+def test_ten_seeds_are_replayed_unless_others_are_named(simulate: Simulate) -> None:
+    found = answer(simulate.trace("--strategy", "firstfit", "-o", "json"))
+    assert [run["seed"] for run in found["runs"]] == list(range(42, 52))
+
+
+def test_several_strategies_are_answered_as_a_list(simulate: Simulate) -> None:
+    found = answer(simulate.trace("--strategy", "fgd", "--strategy", "random", "--seeds", "1", "-o", "json"))
+    assert [each["strategy"] for each in found] == ["fgd", "random"]
+
+
+def test_the_same_command_gives_the_same_answer(simulate: Simulate) -> None:
+    first, second = (answer(simulate.trace("--strategy", "random", "--seeds", "1-3", "-o", "json")) for _ in range(2))
+    assert first | {"elapsedSeconds": 0} == second | {"elapsedSeconds": 0}
+
+
+def test_without_inflation_each_task_comes_once(simulate: Simulate) -> None:
+    found = answer(simulate.trace("--strategy", "firstfit", "--seeds", "1", "--inflate", "0", "-o", "json"))
+    more = answer(simulate.trace("--strategy", "firstfit", "--seeds", "1", "--inflate", "4", "-o", "json"))
+    assert found["mean"]["podsFailed"] < more["mean"]["podsFailed"]
+
+
+def test_a_scenario_is_replayed_by_the_schedulers_own_strategy_unless_another_is_named(simulate: Simulate) -> None:
+    found = answer(simulate.scenario("-o", "json"))
+    assert found["strategy"] == "genetic"
+    [run] = found["runs"]
+    # Gangs come at 0, 1, 2 and 3 minutes, and one of them fits at a time.
+    assert run["waitingSecondsMean"] == (0 + 240 + 480 + 720) / 4
+    assert (run["gangsPlaced"], run["gangsFailed"], run["makespanSeconds"]) == (4, 0, 1200)
+    assert run["gpusUnallocatedPercent"] == 25
+
+
+def test_the_table_has_a_line_for_each_run_and_their_mean(simulate: Simulate) -> None:
+    result = simulate.trace("--strategy", "bestfit", "--seeds", "42-43")
+    assert result.exit_code == 0
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert lines[0] == ["STRATEGY", "BATCH", "SEED", "GPUS", "UNALLOCATED", "%", "FRAGMENTATION", "%", "PODS", "FAILED", "SECONDS"]
+    assert [line[:4] for line in lines[1:]] == [["bestfit", "1", seed, "30"] for seed in ("42", "43", "mean")]
+
+
+def test_the_table_of_a_scenario_tells_of_waiting(simulate: Simulate) -> None:
+    lines = simulate.scenario("--strategy", "fgd").stdout.splitlines()
+    assert lines[0].split()[-7:] == ["GANGS", "PLACED", "WAITING", "S", "MAKESPAN", "S", "SECONDS"]
+    assert lines[1].split()[:9] == ["fgd", "1", "42", "4", "25.00", "0.00", "0", "4", "360.0"]
+
+
+def test_progress_is_told_on_stderr(simulate: Simulate) -> None:
+    result = simulate.trace("--strategy", "fgd", "--seeds", "42-43", "-o", "json")
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["1 of 2 runs", "2 of 2 runs"]
+
+
+@pytest.mark.parametrize(("name", "start"), [("curves.png", b"\x89PNG"), ("curves.SVG", b"<?xml")])
+def test_a_plot_is_written_in_the_form_that_its_name_says(simulate: Simulate, name: str, start: bytes) -> None:
+    file = simulate.folder / name
+    result = simulate.trace("--strategy", "fgd", "--strategy", "random", "--seeds", "42-43", "--plot", str(file))
+    assert result.exit_code == 0, result.output
+    assert file.read_bytes().startswith(start)
+    if start == b"<?xml":
+        text = file.read_text()
+        panels = ("allocated (%)", "expected fragmentation", "gangs placed", "pods that didn't fit", "arrived load")
+        assert all(words in text for words in (*panels, "fgd", "random"))
+
+
+def test_the_plot_of_a_scenario_shows_waiting_time_and_is_the_same_every_time(simulate: Simulate) -> None:
+    file = simulate.folder / "curves.svg"
+    content = []
+    for _ in range(2):
+        simulate.scenario("--strategy", "fgd", "--plot", str(file))
+        content.append(file.read_text())
+    assert "mean waiting time" in content[0]
+    assert content[0] == content[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ((), "Name what to replay: --nodes CSV and --pods CSV, or -f YAML."),
+        (("--nodes", "n.csv"), "Name what to replay"),
+        (("-f", "s.yaml", "--nodes", "n.csv"), "-f holds nodes and workload"),
+        (("-f", "none.yaml"), "Error: none.yaml: can't be read: No such file"),
+        (("--nodes", "none.csv", "--pods", "none.csv"), "Error: none.csv: can't be read: No such file"),
+        (("--seeds", "9-3"), "'9-3' is not a seed or a range of them such as 42-51"),
+        (("--seeds", "1-"), "'1-' is not a seed or a range of them such as 42-51"),
+        (("--strategy", "best"), "there is no strategy 'best'; known are genetic, fgd, bestfit, firstfit, random"),
+        (("--plot", "curves.pdf"), "curves.pdf: a plot is written as .png or .svg; name the file so"),
+        (("--plot", "none/curves.png"), "none/curves.png: there is no folder none; make it first"),
+        (("--batch", "0"), "Invalid value for '--batch'"),
+    ],
+)
+def test_bad_input_is_told_and_ends_with_2(simulate: Simulate, options: tuple[str, ...], problem: str) -> None:
+    result = simulate.run(*options)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert problem in result.stderr
+
+
+def test_a_plot_without_matplotlib_names_the_extra(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = simulate.trace("--plot", "curves.png")
+    assert result.exit_code == 2
+    assert "a plot needs the extra: pip install 'allaboard[simulate]'" in result.stderr
+
+
+def test_dask_without_distributed_names_the_extra(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    result = simulate.trace("--dask", "tcp://nowhere:8786")
+    assert result.exit_code == 2
+    assert "a Dask cluster needs the extra: pip install 'allaboard[dask]'" in result.stderr
+
+
+def test_help_shows_how_to_begin(simulate: Simulate) -> None:
+    result = simulate.run("--help")
+    assert result.exit_code == 0
+    assert "allaboard simulate --nodes nodes.csv --pods pods.csv" in result.stdout
