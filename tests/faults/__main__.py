@@ -115,7 +115,7 @@ async def played(folder: Path, advance: Advance) -> Outcome:
 def _played(advance: Advance) -> Outcome:
     quiet()
     tally = schedules.TALLY = schedules.Tally()
-    rounds = 3 * SCHEDULES // (2 * SCHEDULES_AT_ONCE)
+    rounds = SCHEDULES // SCHEDULES_AT_ONCE + 1
     for number in range(rounds):
         for name, share in SHARES.items():
             try:
