@@ -7,19 +7,22 @@ scheduler does with gangs that are pending together is ``seat_together`` alone: 
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
-from allaboard.model.snapshot import Snapshot
+from allaboard.model.snapshot import Snapshot, Workload
 from allaboard.placement import NodeFilters, build_problem, search
+from allaboard.placement.devices import seated, whole_devices
+from allaboard.simulation.baselines import fullest_devices
 from allaboard.simulation.state import ClusterState, Seat
 from allaboard.simulation.strategies import Seats, Setup
-from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, SimNode, TaskClass, WorkloadError
+from allaboard.simulation.workload import Arrival, SimNode, TaskClass
 
 GPU = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"
@@ -51,7 +54,7 @@ class Genetic:
         if self._mirror is None or self._mirror.state is not state:
             self._mirror = _Mirror(state)
         gangs = [PendingGang(self._mirror.pods(arrival), arrival.minimum, self._seed(arrival)) for arrival in pending]
-        found = seat_together(gangs, self._mirror.snapshot(), self._setup, self._filters)
+        found = seat_together(gangs, self._mirror.snapshot(pending), self._setup, self._filters)
         return self._mirror.seats(pending, found)
 
     def _seed(self, arrival: Arrival) -> int:
@@ -64,10 +67,7 @@ class Genetic:
 def seat_together(
     gangs: Sequence[PendingGang], snapshot: Snapshot, setup: Setup, filters: NodeFilters
 ) -> Sequence[Mapping[str, str] | None]:
-    """For each gang the node of each pod by uid, surplus ones left out; ``None`` for a gang that isn't placed. All fit together.
-
-    Raises ``WorkloadError`` for what can't be placed yet.
-    """
+    """For each gang the node of each pod by uid, surplus ones left out; ``None`` for a gang that isn't placed. All fit together."""
     found: list[Mapping[str, str] | None] = []
     for gang in gangs:
         problem = build_problem(gang.pods, gang.minimum, snapshot, objective=setup.objective, filters=filters)
@@ -83,13 +83,22 @@ def _with(snapshot: Snapshot, assignments: Sequence[tuple[SchedulingSpec, str]])
     """The cluster once these pods sit there too."""
     rows = {node.name: row for row, node in enumerate(snapshot.nodes)}
     used = snapshot.used.copy()
+    devices = None if snapshot.devices is None else snapshot.devices.copy()
+    by_row: dict[int, list[SchedulingSpec]] = {}
     for spec, node in assignments:
-        for resource, amount in spec.requests:
-            column = snapshot.column_of(resource)
-            if column is not None:
-                used[rows[node], column] += amount
-    used.setflags(write=False)
-    return Snapshot(snapshot.nodes, snapshot.resources, snapshot.allocatable, used, snapshot.host_ports)
+        by_row.setdefault(rows[node], []).append(spec)
+    for row, specs in by_row.items():
+        for spec in specs:
+            for resource, amount in spec.requests:
+                column = snapshot.column_of(resource)
+                if column is not None:
+                    used[row, column] += amount
+        if devices is not None:
+            whole = np.array([sum(spec.amount(GPU) for spec in specs)])
+            parts = np.array([spec.gpu_share for spec in specs if spec.gpu_share], dtype=np.int64)
+            devices[row] = seated(devices[row : row + 1], whole, np.ones((1, len(parts)), dtype=np.int64), parts)[0][0]
+            used[row, RESOURCES.index(GPU)] = snapshot.allocatable[row, RESOURCES.index(GPU)] - whole_devices(devices[row])
+    return replace(snapshot, used=used, devices=devices)
 
 
 class _Mirror:
@@ -105,9 +114,12 @@ class _Mirror:
         self._allocatable.setflags(write=False)
         self._used = np.zeros_like(self._allocatable)
         self._seen = 0
+        self._is_shared = any(task.is_shared for task in state.classes)
+        self._workload = WorkloadCounter()
+        self._counted = np.zeros(len(state.classes), dtype=np.int64)
 
-    def snapshot(self) -> Snapshot:
-        """The cluster as it is. GPUs count as taken when anybody uses a part of them."""
+    def snapshot(self, pending: Sequence[Arrival]) -> Snapshot:
+        """The cluster as it is. Of devices that are shared, those count as taken that anybody uses a part of."""
         changed = self.state.changes[self._seen :]
         self._seen = len(self.state.changes)
         if changed:
@@ -116,7 +128,7 @@ class _Mirror:
                 [
                     self.state.free_cpu[rows],
                     self.state.free_memory[rows],
-                    np.count_nonzero(self.state.devices[rows] == WHOLE_GPU_MILLI, axis=1),
+                    whole_devices(self.state.devices[rows]),
                     self._allocatable[rows, RESOURCES.index("pods")],
                 ],
                 axis=1,
@@ -124,47 +136,57 @@ class _Mirror:
             self._used[rows] = self._allocatable[rows] - free
         used = self._used.copy()
         used.setflags(write=False)
-        return Snapshot(self._nodes, RESOURCES, self._allocatable, used)
+        devices = self.state.devices.copy() if self._is_shared else None
+        return Snapshot(self._nodes, RESOURCES, self._allocatable, used, devices=devices, mix=self._mix(pending))
+
+    def _mix(self, pending: Sequence[Arrival]) -> Workload:
+        """The cluster's workload as the scheduler counts it: of the pods that there are, bound or waiting. The future is not known."""
+        members = [member for arrival in pending for member in arrival.members]
+        there = self.state.seated + np.bincount(np.array(members, dtype=np.int64), minlength=len(self._counted))
+        for position in np.flatnonzero(there != self._counted).tolist():
+            more = int(there[position] - self._counted[position])
+            pod = self._pod("", 0, position)
+            for _ in range(abs(more)):
+                self._workload.replace(None if more > 0 else pod, pod if more > 0 else None)
+        self._counted = there
+        return self._workload.mix()
 
     def pods(self, arrival: Arrival) -> tuple[Pod, ...]:
-        """The members of a gang as pending pods. Raises ``WorkloadError`` for those that ask for a part of a GPU."""
-        if any(self.state.classes[member].is_shared for member in arrival.members):
-            raise WorkloadError(
-                f"{arrival.name} asks for a part of a GPU, which the strategy genetic can't place yet; "
-                "leave such tasks out, or replay them with --strategy fgd, bestfit, firstfit or random"
-            )
-        return tuple(
-            Pod(
-                namespace="simulation",
-                name=f"{arrival.name}-{index}",
-                uid=f"{arrival.name}/{index}",
-                resource_version="1",
-                created=arrival.at_seconds,
-                scheduler_name="allaboard",
-                node_name="",
-                phase="Pending",
-                priority=arrival.priority,
-                spec=self._specs[member],
-            )
-            for index, member in enumerate(arrival.members)
+        """The members of a gang as pending pods."""
+        return tuple(self._pod(arrival.name, index, member, arrival) for index, member in enumerate(arrival.members))
+
+    def _pod(self, gang: str, index: int, position: int, arrival: Arrival | None = None) -> Pod:
+        return Pod(
+            namespace="simulation",
+            name=f"{gang}-{index}",
+            uid=f"{gang}/{index}",
+            resource_version="1",
+            created=arrival.at_seconds if arrival else 0.0,
+            scheduler_name="allaboard",
+            node_name="",
+            phase="Pending",
+            priority=arrival.priority if arrival else 0,
+            spec=self._specs[position],
         )
 
     def seats(self, pending: Sequence[Arrival], found: Sequence[Mapping[str, str] | None]) -> list[Seats | None]:
         """Nodes by pod as seats, with the devices that each pod is given."""
-        answer: list[Seats | None] = []
         with self.state.trial():
-            for arrival, nodes in zip(pending, found, strict=True):
-                answer.append(None if nodes is None else tuple(self._seat(arrival, index, nodes) for index in range(len(arrival.members))))
-        return answer
+            return [None if nodes is None else self._seats(arrival, nodes) for arrival, nodes in zip(pending, found, strict=True)]
 
-    def _seat(self, arrival: Arrival, index: int, nodes: Mapping[str, str]) -> Seat | None:
-        name = nodes.get(f"{arrival.name}/{index}")
-        if name is None:
-            return None
-        member, row = arrival.members[index], self._rows[name]
-        seat = Seat(row, self.state.whole_devices(row, self.state.classes[member].gpus))
-        self.state.take(member, seat)
-        return seat
+    def _seats(self, arrival: Arrival, nodes: Mapping[str, str]) -> Seats:
+        """As ``placement.devices`` counts: whole devices first, then the large shares, each on the fullest device that has room."""
+        seats: list[Seat | None] = [None] * len(arrival.members)
+        demands = [self.state.classes[member] for member in arrival.members]
+        for index in sorted(range(len(demands)), key=lambda index: -demands[index].gpu_milli):
+            name = nodes.get(f"{arrival.name}/{index}")
+            if name is None:
+                continue
+            member, row = arrival.members[index], self._rows[name]
+            seat = Seat(row, fullest_devices(self.state, member, row))
+            self.state.take(member, seat)
+            seats[index] = seat
+        return tuple(seats)
 
 
 def _node(node: SimNode) -> Node:
@@ -174,6 +196,6 @@ def _node(node: SimNode) -> Node:
 
 
 def _spec(task: TaskClass) -> SchedulingSpec:
-    amounts = {"cpu": task.cpu_milli, "memory": task.memory_bytes, GPU: task.gpus, "pods": 1}
+    amounts = {"cpu": task.cpu_milli, "memory": task.memory_bytes, GPU: 0 if task.is_shared else task.gpus, "pods": 1}
     affinity = (NodeSelectorTerm((Requirement(PRODUCT, "In", task.models),)),) if task.models else None
-    return SchedulingSpec(requests=as_requests(amounts), affinity=affinity)
+    return SchedulingSpec(requests=as_requests(amounts), affinity=affinity, gpu_share=task.gpu_milli if task.is_shared else 0)

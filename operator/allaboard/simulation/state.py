@@ -33,8 +33,8 @@ class ClusterState:
     """``free_cpu``, ``free_memory``: int64[nodes]. ``devices``: int64[nodes, devices], free milli-GPU of each; 0 where there is none.
 
     ``fits``: bool[classes, nodes]. ``room``: int64[nodes], free cpu and GPU together, each as a share of the largest node: less is
-    fuller. ``changes`` lists the rows that have changed, in order, so that whoever keeps figures by node knows which to renew.
-    All are to be read only.
+    fuller. ``seated``: int64[classes], pods that have a seat. ``changes`` lists the rows that have changed, in order, so that whoever
+    keeps figures by node knows which to renew. All are to be read only.
     """
 
     def __init__(self, nodes: Sequence[SimNode], classes: Sequence[TaskClass]) -> None:
@@ -47,6 +47,7 @@ class ClusterState:
         self.devices: Integers = np.where(np.arange(most) < gpus[:, None], WHOLE_GPU_MILLI, 0).astype(np.int64)
         self.models = tuple(sorted({node.model for node in nodes}))
         self.model: Integers = np.array([self.models.index(node.model) for node in nodes], dtype=np.int64)
+        self.seated: Integers = np.zeros(len(classes), dtype=np.int64)
         self.changes: list[int] = []
         self._journal: list[tuple[int, Seat]] | None = None
         self._cpu = np.array([task.cpu_milli for task in classes], dtype=np.int64)
@@ -67,15 +68,14 @@ class ClusterState:
 
     def take(self, position: int, seat: Seat) -> None:
         """Seat one pod of a class. Raises ``BadSeatError`` when it doesn't fit there."""
-        task = self.classes[position]
         self._check(position, seat)
-        self._add(task, seat, -1)
+        self._add(position, seat, -1)
         if self._journal is not None:
             self._journal.append((position, seat))
 
     def give_back(self, position: int, seat: Seat) -> None:
         """Undo one ``take``."""
-        self._add(self.classes[position], seat, 1)
+        self._add(position, seat, 1)
         if self._journal is not None:
             self._journal.remove((position, seat))
 
@@ -106,7 +106,9 @@ class ClusterState:
         if any(self.devices[seat.node, device] < task.gpu_milli for device in seat.devices):
             raise BadSeatError(f"devices {seat.devices} of node {name} have too little free for {task}")
 
-    def _add(self, task: TaskClass, seat: Seat, sign: int) -> None:
+    def _add(self, position: int, seat: Seat, sign: int) -> None:
+        task = self.classes[position]
+        self.seated[position] -= sign
         self.free_cpu[seat.node] += sign * task.cpu_milli
         self.free_memory[seat.node] += sign * task.memory_bytes
         for device in seat.devices:

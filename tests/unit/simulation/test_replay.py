@@ -5,7 +5,7 @@ import pytest
 from allaboard.simulation.replay import replay
 from allaboard.simulation.state import BadSeatError
 from allaboard.simulation.strategies import make_strategy
-from allaboard.simulation.workload import Arrival, WorkloadError, inflated, workload_of
+from allaboard.simulation.workload import Arrival, inflated, workload_of
 from tests.unit.simulation.making import gangs, mix_of, node, played, setup_of, task
 
 ALL = ("genetic", "fgd", "bestfit", "firstfit", "random")
@@ -111,9 +111,14 @@ def test_the_schedulers_own_strategy_places_whole_gpus_and_gangs(batch: int) -> 
     assert found.gpus_unallocated_percent < 20
 
 
-def test_the_schedulers_own_strategy_says_that_it_can_not_share_gpus_yet() -> None:
-    with pytest.raises(WorkloadError, match="t0 asks for a part of a GPU, which the strategy genetic can't place yet"):
-        played(workload_of([node("a", 1)], [("t0", task(1, 500))]), "genetic")
+@pytest.mark.parametrize("batch", [1, 5])
+def test_the_schedulers_own_strategy_shares_gpus_beside_whole_ones(batch: int) -> None:
+    # Eight devices: four whole, and on the other four 0.7 + 0.3 each.
+    asks = [task(1, 700), task(1), task(1, 300)] * 4
+    found = played(workload_of([node("a", 4), node("b", 4)], [(f"t{index}", each) for index, each in enumerate(asks)]), "genetic", batch)
+    assert found.pods_failed <= 1
+    gang = Arrival("g", (0, 0, 1, 1, 2, 2), 6)
+    assert played(gangs([node("a", 4)], [task(1, 700), task(1), task(1, 300)], gang), "genetic", batch).gpus_unallocated_percent == 0
 
 
 def test_a_cluster_without_gpus_is_measured_by_cpu() -> None:
