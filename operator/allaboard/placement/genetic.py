@@ -19,6 +19,7 @@ from deap import base, creator, tools
 
 from allaboard.placement.objectives import Floats
 from allaboard.placement.orders import FEW_ROLES, NodeOrders
+from allaboard.placement.polish import polished
 from allaboard.placement.problem import Integers, Problem, seats_for
 from allaboard.placement.valuation import Valuation
 
@@ -26,11 +27,14 @@ creator.create("GangFitness", base.Fitness, weights=(-1.0, -1.0, 1.0))
 
 _TOURNAMENT = 3
 _RUIN = (0.02, 0.35)
+_DOMAIN_RUIN = (0.05, 0.3)
 _REBUILD = 0.1
 _FIRST_HELPING = (0.25, 0.75)
 _MIXING = 0.5
 _BY_LOAD = 0.5
 _ROLE_ORDERS = 4
+_POLISHED = 2
+_STEPS = 6
 _EPSILON = 1e-9
 
 
@@ -71,11 +75,12 @@ class Evolution:
 class Individual:
     """One placement, int64[roles, nodes], and its fitness: members missing, surplus left out, soft score, in that order."""
 
-    __slots__ = ("counts", "fitness")
+    __slots__ = ("counts", "fitness", "is_polished")
 
     def __init__(self, counts: Integers, values: tuple[float, float, float]) -> None:
         self.counts = counts
         self.fitness = creator.GangFitness(values)
+        self.is_polished = False
 
 
 def evolve(problem: Problem, seeds: Sequence[Integers], settings: SearchSettings, seed: int, target: Target) -> Evolution:
@@ -102,7 +107,7 @@ class _Search:
         self._roles = len(problem.roles)
         self._valuation = Valuation(problem)
         self._role_orders = max(1, min(_ROLE_ORDERS, settings.population_size, _ROLE_ORDERS * FEW_ROLES // max(1, self._roles)))
-        self._orders = NodeOrders(problem, rng)
+        self._orders = NodeOrders(problem, self._valuation, rng)
         self._toolbox = base.Toolbox()
         self._toolbox.register("select", tools.selTournament, tournsize=_TOURNAMENT)
         self._toolbox.register("survive", tools.selBest)
@@ -116,7 +121,7 @@ class _Search:
         stopped_by, stale = "generations", 0
         for generation in range(1, settings.generations + 1):
             before = best[0].fitness.wvalues
-            population = self._survivors([*population, *self._children(population, best[0].counts)])
+            population = self._survivors([*population, *self._children(population, best[0].counts), *self._polished(population)])
             best.update(population)
             placed, value = self._standing(best[0])
             logbook.record(generation=generation, placed=placed, score=value)
@@ -164,6 +169,14 @@ class _Search:
         self._ruin(children)
         return self._individuals(self._repaired(children, best))
 
+    def _polished(self, population: Sequence[Individual]) -> list[Individual]:
+        """The best of those that haven't been polished, after some steps downhill."""
+        chosen = [one for one in population if not one.is_polished][:_POLISHED]
+        for one in chosen:
+            one.is_polished = True
+        plans = [polished(self._problem, self._valuation, one.counts, _STEPS) for one in chosen]
+        return self._individuals(np.stack(plans)) if plans else []
+
     def _crossed(self, mothers: Integers, fathers: Integers) -> Integers:
         """Each node, with all who sit on it, from one parent or the other."""
         plans, _, nodes = mothers.shape
@@ -179,6 +192,12 @@ class _Search:
         share = self._rng.uniform(*_RUIN, size=(plans,))
         share[self._rng.random(size=(plans,)) < _REBUILD] = 1.0
         hit = dice < share[:, None]
+        domains = self._problem.domains
+        if domains is not None and self._problem.weights.domains:
+            # Some lose whole domains instead.
+            lost = self._rng.random(size=(plans, int(domains.max(initial=0)) + 1)) < self._rng.uniform(*_DOMAIN_RUIN, size=(plans, 1))
+            whole = self._rng.random(size=(plans,)) < _MIXING
+            hit[whole] = lost[whole][:, domains]
         hit[np.arange(plans), np.argmax(dice * is_used, axis=1)] = True
         hit &= (self._rng.random(size=(plans,)) < self._settings.mutation_rate)[:, None]
         victims = self._rng.integers(0, 2 * roles, size=(plans,))
