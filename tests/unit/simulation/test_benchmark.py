@@ -1,0 +1,22 @@
+"""The benchmark that compares with the published figures, on its made-up cluster."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "fgd.py"
+
+
+def test_the_quick_benchmark_prints_every_baseline_beside_fgd(tmp_path: Path) -> None:
+    options = ("--quick", "--seeds", "1", "--workers", "1", "--json", str(tmp_path / "rows.json"))
+    done = subprocess.run([sys.executable, str(BENCHMARK), *options], capture_output=True, text=True, timeout=100, check=False)  # noqa: S603
+
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    kinds = [(row["strategy"], row["batch"]) for row in rows]
+    assert kinds == [("fgd", 1), ("bestfit", 1), ("firstfit", 1), ("random", 1), ("genetic", 1), ("genetic", 16)]
+    points = {row["strategy"]: row["pointsBelowFgd"] for row in rows}
+    assert points["fgd"] == 0
+    assert points["random"] < 0
+    assert "a made-up cluster: 40 nodes" in done.stdout
