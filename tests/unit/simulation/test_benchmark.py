@@ -10,7 +10,7 @@ BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "fgd.py"
 
 def test_the_quick_benchmark_prints_every_baseline_beside_fgd(tmp_path: Path) -> None:
     options = ("--quick", "--seeds", "1", "--workers", "1", "--json", str(tmp_path / "rows.json"))
-    done = subprocess.run([sys.executable, str(BENCHMARK), *options], capture_output=True, text=True, timeout=100, check=False)  # noqa: S603
+    done = subprocess.run([sys.executable, str(BENCHMARK), *options], capture_output=True, text=True, timeout=100, check=False)
 
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "rows.json").read_text())
