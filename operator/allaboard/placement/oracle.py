@@ -3,6 +3,8 @@
 The solver is HiGHS. It reckons in floating point and to a tolerance, so nothing is taken on trust: a placement is counted again in
 integers, and that there is none must be found twice, the second time without presolve. The tolerance only ever lets rows take a little
 more, so it can't make a gang impossible that isn't.
+Where GPUs are shared, a row says what all devices of a node give together, which is more than they do: a proof stands, and a placement that
+doesn't hold device by device is no answer.
 
 The work is bounded by branches of the search tree and by size, never by the clock: the same question has the same answer everywhere.
 """
@@ -98,6 +100,7 @@ def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] =
         and (placed <= problem.count).all()
         and (placed >= problem.least).all()
         and placed.sum() >= problem.minimum
+        and (problem.trimmed(counts[None]) == counts).all()
         and all(_is_together(counts, group) for group in together)
     )
 
@@ -156,7 +159,7 @@ def _add_domains(rows: Rows, problem: Problem, group: Together, variables: Seati
 
 def _completed(problem: Problem, counts: Integers, together: Sequence[Together]) -> Integers:
     """As many pods beyond the minimum as fit beside ``counts``, role by role, first by name."""
-    if (counts.sum(axis=1) == problem.count).all():
+    if (counts.sum(axis=1) == problem.count).all() or problem.devices is not None:
         return counts
     counts = counts.copy()
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)

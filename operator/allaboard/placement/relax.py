@@ -93,6 +93,8 @@ def surroundings_of(
 
     ``others`` are bound gangs by any key, the one that should leave first comes first.
     """
+    if snapshot.devices is not None:  # what would help where GPUs are shared is more than an amount
+        return Surroundings(problem.restricted_to(np.arange(0)), problem.free[:, :0], problem.free[:, :0], ())
     empty = replace(snapshot, used=np.zeros_like(snapshot.used))
     roomy = build_problem(pods, problem.minimum, empty, objective=problem.objective, filters=filters)
     row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}

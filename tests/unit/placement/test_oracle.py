@@ -160,6 +160,16 @@ def test_pods_beyond_the_minimum_take_the_room_that_is_left() -> None:
     assert answer.counts.sum() >= 4
 
 
+@pytest.mark.parametrize(
+    ("devices", "expected"), [((600, 550), Verdict.FITS), ((600, 500), Verdict.NOT_FOUND), ((600, 400), Verdict.CANNOT_FIT)]
+)
+def test_shared_gpus_are_counted_device_by_device(devices, expected) -> None:
+    """Two parts of 550 on devices that have as much in all, or not, on one device each, or not."""
+    cluster = replace(snapshot([node("n", {"cpu": 8000})]), devices=np.array([devices], dtype=np.int64))
+    gang = [*pods("a", 1, {"cpu": 1000}, gpu_share=550), *pods("b", 1, {"cpu": 2000}, gpu_share=550)]
+    assert ask(build_problem(gang, 2, cluster, objective=Objective.BINPACK)).verdict is expected
+
+
 def test_the_same_question_has_the_same_answer() -> None:
     gang = tight_gang()
     problem = build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)
