@@ -46,6 +46,9 @@ class SearchOptions(BaseModel):
     mutation_rate: float = Field(0.5, ge=0, le=1, description="Share of children that are ruined in part and repaired.")
     crossover_rate: float = Field(0.8, ge=0, le=1, description="Share of children that mix the nodes of two parents.")
     patience: int = Field(20, ge=1, le=10_000, description="Generations without gain after which the search stops.")
+    branches: int = Field(
+        200, ge=0, le=100_000, description="Work of the exact solver, asked where no greedy rule seats a gang: branches; 0 asks it never."
+    )
 
 
 class Settings(BaseSettings):
@@ -56,7 +59,7 @@ class Settings(BaseSettings):
     scheduler_names: _Names = Field(("allaboard",), min_length=1, description="Pods whose schedulerName is one of these are ours.")
     namespaces: _Names = Field((), description="Namespaces whose pods are ours; none named means all.")
     node_selector: _Labels = Field({}, description="Labels of the nodes that are ours (pool=train,zone=a); none named means all.")
-    objective: Objective = Field(Objective.BINPACK, description="What placements aim at unless a gang says otherwise.")
+    objective: Objective = Field(Objective.FRAGMENTATION, description="What placements aim at unless a gang says otherwise.")
     schedule_timeout_seconds: int = Field(60, ge=1, le=86_400, description="How long a gang may wait before that is reported.")
     batch_window_seconds: float = Field(0.02, ge=0, le=10, description="How long events are gathered before a cycle starts.")
     backoff_initial_seconds: float = Field(1.0, gt=0, le=600, description="Pause after the first failed attempt; doubles each time.")

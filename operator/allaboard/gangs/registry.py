@@ -20,7 +20,7 @@ DirtyListener = Callable[[GangKey], None]
 class GangDefaults:
     """What applies where a gang says nothing."""
 
-    objective: Objective = Objective.BINPACK
+    objective: Objective = Objective.FRAGMENTATION
     timeout_seconds: int = 60
 
 

@@ -43,7 +43,8 @@ class SearchSettings:
     """How long to search and how boldly.
 
     ``crossover_rate``: share of children that mix two parents; ``mutation_rate``: share that are partly ruined and rebuilt.
-    After ``min_generations`` the search ends when ``patience`` generations brought nothing.
+    After ``min_generations`` the search ends when ``patience`` generations brought nothing. ``branches`` bounds the work of the solver
+    that is asked when no greedy rule seats everybody; 0 asks it never.
     """
 
     generations: int = 60
@@ -52,6 +53,7 @@ class SearchSettings:
     mutation_rate: float = 0.5
     crossover_rate: float = 0.8
     patience: int = 20
+    branches: int = 200
 
 
 @dataclass(frozen=True, slots=True)

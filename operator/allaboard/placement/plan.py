@@ -44,7 +44,8 @@ class Explanation:
 class SearchReport:
     """How the search went.
 
-    Scores are 0..100, higher is better. ``stopped_by`` is one of optimal, patience, generations, bound, no-nodes, greedy-only.
+    Scores are 0..100, higher is better. ``stopped_by`` is one of optimal, patience, generations, bound, proof, no-nodes,
+    greedy-only.
     ``history`` has, for each generation, the members placed and the score of the best plan so far.
     """
 
@@ -61,7 +62,7 @@ class Plan:
     """Where the pods go, as (pod uid, node name).
 
     ``feasible``: True when the minimum is placed, False when that is proved impossible, None when it was not found.
-    ``proof``: who settled it: greedy, genetic (no greedy seed could), bound, or none. Unless feasible, ``assignments`` are the best
+    ``proof``: who settled it: greedy, solver (no greedy rule could), genetic (nor the solver), bound, or none. Unless feasible, ``assignments`` are the best
     partial placement, for diagnosis only.
     """
 

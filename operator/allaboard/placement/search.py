@@ -1,4 +1,4 @@
-"""One search, from a problem to a plan: prove, be greedy, then let the genetic search do better.
+"""One search, from a problem to a plan: prove, be greedy, ask the solver where that fails, then let the genetic search do better.
 
 Pure and deterministic: the same problem, settings and seed give the same plan, bit by bit, so it can run in any worker process.
 """
@@ -13,6 +13,7 @@ from allaboard.placement.exact import best_of_one_role
 from allaboard.placement.explain import explain
 from allaboard.placement.genetic import Evolution, SearchSettings, Target, evolve
 from allaboard.placement.greedy import Seed, best_first, greedy_seeds
+from allaboard.placement.oracle import Verdict, ask
 from allaboard.placement.plan import Plan, SearchReport
 from allaboard.placement.problem import Integers, Problem
 from allaboard.placement.valuation import Valuation, one_each
@@ -36,17 +37,23 @@ class _Worth:
 
 
 def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic: bool = True) -> Plan:
-    """The best placement found for ``problem``; without ``use_genetic`` the best greedy one."""
+    """The best placement found for ``problem``; without ``use_genetic`` the best of the seeds."""
     # 1. Rule out what can't be.
     bounds, valuation = bounds_of(problem), Valuation(problem)
     is_impossible = bounds.placeable < problem.minimum
     # 2. Do what a scheduler does that places one role after another; of interchangeable pods the best is known.
     exact = _only_pod(problem, valuation) if problem.total == 1 else best_of_one_role(problem, valuation)
     seeds = _ranked(problem, valuation, greedy_seeds(problem, valuation) if exact is None else [("exact", exact)])
+    is_refuted = False
+    if seeds[0][2].missing and not is_impossible and settings.branches:
+        answer = ask(problem, settings.branches)
+        is_refuted = answer.verdict is Verdict.CANNOT_FIT
+        if answer.counts is not None:
+            seeds = _ranked(problem, valuation, [("solver", answer.counts), *((name, counts) for name, counts, _ in seeds)])
     name, counts, greedy = seeds[0]
     # 3. Search, unless there is nothing to find or to gain.
-    if is_impossible:
-        evolution = Evolution(counts, 0, "bound" if problem.total_nodes else "no-nodes", ())
+    if is_impossible or is_refuted:
+        evolution = Evolution(counts, 0, "proof" if is_refuted else "bound" if problem.total_nodes else "no-nodes", ())
     elif exact is not None or not problem.nodes or _is_optimal(problem, greedy, (target := _target(problem, bounds))):
         evolution = Evolution(counts, 0, "optimal", ())
     elif not use_genetic or len(problem.roles) > _MOST_ROLES:
@@ -61,9 +68,9 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
             worth, counts = found, evolution.counts
     # 5. Tell.
     feasible = None if worth.missing else True
-    proof = "none" if worth.missing else "genetic" if greedy.missing else "greedy"
-    if is_impossible:
-        feasible, proof = False, "bound"
+    proof = "none" if worth.missing else "genetic" if greedy.missing else "solver" if name == "solver" else "greedy"
+    if is_impossible or is_refuted:
+        feasible, proof = False, "solver" if is_refuted else "bound"
     assignments, unplaced = _by_pod(problem, counts)
     return Plan(
         feasible=feasible,

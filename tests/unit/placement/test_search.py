@@ -308,7 +308,7 @@ def test_the_search_ends_with_its_generations() -> None:
 def test_the_search_stops_at_what_can_not_be_beaten() -> None:
     gang = tight_gang()
 
-    plan = place(gang, tight_cluster())
+    plan = place(gang, tight_cluster(), settings=SearchSettings(branches=0))
 
     assert plan.search.stopped_by == "optimal"
     assert plan.search.history[-1] == (len(gang), pytest.approx(100.0))
