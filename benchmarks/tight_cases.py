@@ -1,0 +1,191 @@
+"""Gangs that nearly don't fit, on clusters that are nearly full: what `tight.py` measures on.
+
+A state is a cluster after a history: nodes of the openb trace's shapes (Weng et al., USENIX ATC'23; the file itself, under a research
+licence, is read where one is given), filled with pods one by one, of which a third then leave and others come. A family is a gang whose
+roles want the same nodes in different proportions: the kind that an order of the roles can't help with. Its size is taken to the exact
+maximum, which the solver finds and proves.
+"""
+
+import csv
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Objective
+from allaboard.model.node import Node
+from allaboard.model.pod import Pod
+from allaboard.model.requests import as_requests
+from allaboard.model.snapshot import Amounts, Snapshot
+from allaboard.placement import Problem, build_problem
+from allaboard.placement.filters import Mask
+from allaboard.placement.oracle import Verdict, ask
+
+GI = 1024**3
+GPU = "nvidia.com/gpu"
+RDMA = "rdma/hca"
+RESOURCES = ("cpu", "memory", GPU, RDMA, "pods")
+Shape = tuple[int, int, int]
+"""Cpu in thousandths, memory in bytes, GPUs."""
+
+Background = tuple[int, int, int, int]
+"""Pods that fill the cluster: weight, cpu, memory in Gi, GPUs."""
+
+# How many of a hundred nodes have which cpu, memory in Gi and GPUs: about as in the trace, for where the file isn't.
+_SHAPES = ((36, 96, 384, 8), (26, 104, 512, 2), (8, 16, 120, 2), (3, 128, 768, 8), (3, 32, 128, 4), (8, 32, 256, 0), (16, 96, 512, 0))
+_GPU_PODS: Sequence[Background] = (
+    (30, 4, 8, 1),
+    (25, 11, 47, 1),
+    (10, 8, 29, 1),
+    (8, 18, 63, 1),
+    (5, 24, 91, 1),
+    (4, 16, 64, 2),
+    (6, 32, 128, 4),
+    (4, 64, 256, 8),
+)
+_CPU_PODS: Sequence[Background] = ((50, 8, 29, 0), (30, 12, 56, 0), (20, 32, 48, 0))
+_CHURN = 0.3
+_FILLS = (0.6, 0.8, 0.9)
+_STARTING_SIZE = 64
+_MOST_SIZE = 8192
+_MOST_REFUSED = 40
+_PROOF_NODE_LIMIT = 1000
+
+FAMILIES: Mapping[str, Sequence[tuple[str, int, Mapping[str, int]]]] = {
+    # family: role, share of the gang, what one pod asks for
+    "cpu-mem": (("cpu-heavy", 1, {"cpu": 12_000, "memory": 16 * GI}), ("mem-heavy", 1, {"cpu": 4000, "memory": 72 * GI})),
+    "gpu-cpu-mem": (
+        ("cpu-heavy", 1, {"cpu": 14_000, "memory": 24 * GI, GPU: 1}),
+        ("mem-heavy", 1, {"cpu": 4000, "memory": 96 * GI, GPU: 1}),
+    ),
+    "rdma-3-way": (
+        ("rollout", 4, {"cpu": 16_000, "memory": 24 * GI}),
+        ("replay", 2, {"cpu": 4000, "memory": 96 * GI, RDMA: 1}),
+        ("trainer", 1, {"cpu": 8000, "memory": 48 * GI, GPU: 2, RDMA: 2}),
+    ),
+    "4g-3g-1g": (
+        ("four", 1, {"cpu": 16_000, "memory": 64 * GI, GPU: 4}),
+        ("three", 1, {"cpu": 20_000, "memory": 48 * GI, GPU: 3}),
+        ("one", 1, {"cpu": 4000, "memory": 24 * GI, GPU: 1}),
+    ),
+    "cpu-sidecars": (
+        ("worker", 1, {"cpu": 6000, "memory": 32 * GI, GPU: 1}),
+        ("sidecar", 3, {"cpu": 10_000, "memory": 12 * GI}),
+        ("cache", 2, {"cpu": 2000, "memory": 80 * GI}),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A family on a state, and the most members of it that fit. ``order`` is the order in which its roles' pods were created."""
+
+    state: str
+    family: str
+    order: tuple[int, ...]
+    snapshot: Snapshot
+    most: int
+
+    def problem(self, percent: int) -> Problem:
+        """The gang at so many percent of its greatest size. All of it must be placed."""
+        return _problem(self.snapshot, self.family, self.order, max(1, self.most * percent // 100))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A family that is not measured on a state: nobody of it fits, or how many isn't proved."""
+
+    family: str
+    is_proved: bool
+
+
+def cases(nodes: int, states: int, families: Sequence[str], source: Path | None) -> Iterator[Case | LeftOut]:
+    """A case for each state and family."""
+    shapes = _read_shapes(source) if source else _drawn_shapes()
+    for number in range(states):
+        fill, rule = _FILLS[number % len(_FILLS)], ("least", "most")[number // len(_FILLS) % 2]
+        rng = random.Random(f"tight/{number}")
+        snapshot = _state(rng.sample(shapes, min(nodes, len(shapes))), fill, rule, rng)
+        for family in families:
+            order = tuple(rng.sample(range(len(FAMILIES[family])), len(FAMILIES[family])))
+            most, is_proved = _most(snapshot, family, order)
+            usable = is_proved and most >= len(order)
+            yield Case(f"{number}: {fill:.0%} {rule}-allocated", family, order, snapshot, most) if usable else LeftOut(family, is_proved)
+
+
+def _read_shapes(source: Path) -> list[Shape]:
+    with source.open(newline="") as rows:
+        return [(int(row["cpu_milli"]), int(row["memory_mib"]) * 1024**2, int(row["gpu"])) for row in csv.DictReader(rows)]
+
+
+def _drawn_shapes() -> list[Shape]:
+    return [(cpu * 1000, memory * GI, gpus) for weight, cpu, memory, gpus in _SHAPES for _ in range(weight * 15)]
+
+
+def _state(shapes: Sequence[Shape], fill: float, rule: str, rng: random.Random) -> Snapshot:
+    """Nodes of ``shapes`` of whose GPUs ``fill`` are in use, or of whose cpu where there are no GPUs, after some coming and going."""
+    allocatable = np.array([(*shape, 4 if shape[2] == 8 else 0, 110) for shape in shapes], dtype=np.int64)
+    used = np.zeros_like(allocatable)
+    with_gpus = allocatable[:, 2] > 0
+    for where, pods, column in ((with_gpus, _GPU_PODS, 2), (~with_gpus, _CPU_PODS, 0)):
+        seated = list(_filled_up(allocatable, used, where, pods, column, fill, rule, rng))
+        for row, pod in rng.sample(seated, int(len(seated) * _CHURN)):
+            used[row] -= pod
+        list(_filled_up(allocatable, used, where, pods, column, fill, rule, rng))
+    nodes = tuple(
+        Node(name=f"node-{row:04}", uid=str(row), allocatable=as_requests(dict(zip(RESOURCES, amounts, strict=True))))
+        for row, amounts in enumerate(allocatable.tolist())
+    )
+    return Snapshot(nodes, RESOURCES, allocatable, used)
+
+
+def _filled_up(
+    allocatable: Amounts, used: Amounts, where: Mask, pods: Sequence[Background], column: int, fill: float, rule: str, rng: random.Random
+) -> Iterator[tuple[int, Amounts]]:
+    """Add pods, each to the least or the most allocated node that takes it, until ``fill`` of a resource is in use; (node, pod)."""
+    refused = 0
+    while used[where, column].sum() < fill * allocatable[where, column].sum() and refused < _MOST_REFUSED:
+        _, cpu, memory, gpus = rng.choices(pods, weights=[weight for weight, *_ in pods])[0]
+        pod = np.array((cpu * 1000, memory * GI, gpus, gpus // 4, 1), dtype=np.int64)
+        rows = np.flatnonzero(where & (used + pod <= allocatable).all(axis=1))
+        if not len(rows):
+            refused += 1
+            continue
+        free = ((allocatable - used)[rows, :3] / np.maximum(allocatable[rows, :3], 1)).sum(axis=1)
+        row = int(rows[np.argmax(free) if rule == "least" else np.argmin(free)])
+        used[row] += pod
+        yield row, pod
+
+
+def _most(snapshot: Snapshot, family: str, order: tuple[int, ...]) -> tuple[int, bool]:
+    """The most members that are found to fit, and whether it is proved that one more doesn't."""
+
+    def verdict(size: int) -> Verdict:
+        return ask(_problem(snapshot, family, order, size)).verdict
+
+    low, high = 0, _STARTING_SIZE
+    while high <= _MOST_SIZE and verdict(high) is Verdict.FITS:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if verdict(middle) is Verdict.FITS else (low, middle)
+    return low, ask(_problem(snapshot, family, order, low + 1), _PROOF_NODE_LIMIT).verdict is Verdict.CANNOT_FIT
+
+
+def _problem(snapshot: Snapshot, family: str, order: tuple[int, ...], size: int) -> Problem:
+    """A gang of ``size`` in the family's proportions: never more of any role than a larger gang has."""
+    roles = FAMILIES[family]
+    round_ = [role for role, (_, share, _) in enumerate(roles) for _ in range(share)]
+    members = Counter(itertools.islice(itertools.cycle(round_), size))
+    gang = [pod for role in order for pod in _pods(roles[role][0], members[role], roles[role][2])]
+    return build_problem(gang, len(gang), snapshot, objective=Objective.BINPACK)
+
+
+def _pods(role: str, number: int, amounts: Mapping[str, int]) -> list[Pod]:
+    spec = SchedulingSpec(requests=as_requests({"pods": 1, **amounts}))
+    return [Pod("bench", f"{role}-{index}", f"{role}-{index}", "1", 0.0, "allaboard", "", "Pending", 0, spec) for index in range(number)]
