@@ -176,6 +176,16 @@ async def test_seats_that_come_free_go_to_the_gang_that_waits(cluster: Cluster, 
     await cluster.wait_for(lambda s: len(bound(s, "two")) == 3)
 
 
+async def test_a_gang_that_waits_is_told_what_would_help(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1", cpu="5")
+    cluster.create(replica_set("one"))
+    await cluster.wait_for(lambda s: len(bound(s, "one")) == 3)
+    cluster.create(replica_set("two"))
+    await cluster.wait_for(lambda s: "2 of 3" in message(s, "two") and "if gang one (priority 0) left." in message(s, "two"))
+    assert "Would fit with 1 more cpu (1 on node-1)" in message(cluster, "two")
+    assert "Would fit" not in pod_condition(cluster, cluster.list("pods")[-1]["metadata"]["name"]).get("message", "")
+
+
 async def test_a_new_node_wakes_a_gang_that_waits(cluster: Cluster, app: App) -> None:
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: "no nodes available" in message(s))

@@ -4,7 +4,8 @@ The same registry, search and words as the operator's, so that a plan says what 
 """
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from allaboard.cli.documents import ManifestError, Origin
@@ -16,8 +17,10 @@ from allaboard.model.constraints import NodeSelectorTerm, Requirement
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Pod, pod_from
-from allaboard.placement import NodeFilters, Plan, SearchSettings, build_problem, search
+from allaboard.placement import NodeFilters, Plan, Problem, SearchSettings, build_problem, search
+from allaboard.placement.relax import relieve
 from allaboard.report import words
+from allaboard.scheduling.advice import leavers, sentence, surroundings
 from allaboard.scheduling.queue import order_of
 from allaboard.settings import Settings
 
@@ -82,10 +85,39 @@ def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings, notes
             raise error
     # 3. One after another, each around the seats promised before it.
     filters = NodeFilters()
-    return [_planned(gang, view, settings, filters) for gang in gangs]
+    seated = _Seated(cluster, settings)
+    return [_planned(gang, view, settings, filters, seated) for gang in gangs]
 
 
-def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFilters) -> PlannedGang:
+class _Seated:
+    """The gangs that hold seats: those of the cluster, which are put together when somebody asks, and those that were placed before."""
+
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._gangs: dict[GangKey, Gang] = {}
+        self._is_read = False
+
+    def add(self, gang: Gang, seats: Mapping[str, str]) -> None:
+        """``gang`` sits where ``seats``, nodes by uid, have put it."""
+        members = tuple(replace(pod, node_name=seats.get(pod.uid, pod.node_name)) for pod in gang.members)
+        self._gangs[gang.key] = replace(gang, members=members)
+
+    def all(self) -> Iterable[Gang]:
+        """All there are."""
+        if not self._is_read:
+            self._is_read = True
+            registry = GangRegistry(self._settings.scheduler_names)
+            for pod in self._cluster.pods:
+                registry.observe_pod(None, pod)
+            for found in self._cluster.pod_groups:
+                with suppress(ManifestError):  # the gang is there without it
+                    registry.observe_group(_pod_group(found))
+            self._gangs = {gang.key: gang for gang in registry.gangs()} | self._gangs
+        return self._gangs.values()
+
+
+def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFilters, seated: _Seated) -> PlannedGang:
     if gang.hold:
         # Whether it would fit if we understood what it asks for isn't known.
         return _answer(gang, None if gang.hold.reason == "Unsupported" else False, gang.hold.message, "held")
@@ -101,11 +133,19 @@ def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFil
     problem = build_problem(candidates, max(1, gang.missing), view.snapshot(), objective=gang.objective, filters=filters)
     plan = search(problem, SearchSettings(**settings.search.model_dump()), zlib.crc32(f"{gang.key}/0".encode()))
     if not plan.feasible:
-        return _answer(gang, plan.feasible, words.refusal(gang, plan), plan.proof, plan)
+        advice = _advice(gang, problem, candidates, view, filters, seated) if plan.feasible is False else ""
+        return _answer(gang, plan.feasible, words.with_advice(words.refusal(gang, plan), advice), plan.proof, plan)
     members = {pod.uid: pod for pod in gang.members}
     for uid, node_name in plan.assignments:
         view.assume(members[uid], node_name)
+    seated.add(gang, dict(plan.assignments))
     return _answer(gang, True, _success(gang, plan), plan.proof, plan)
+
+
+def _advice(gang: Gang, problem: Problem, candidates: Sequence[Pod], view: ClusterView, filters: NodeFilters, seated: _Seated) -> str:
+    """What would let a gang in that can't be placed."""
+    others = leavers(gang, seated.all())
+    return sentence(gang, relieve(surroundings(problem, candidates, view.snapshot(), others, filters)), others)
 
 
 def _answer(gang: Gang, feasible: bool | None, message: str, proof: str, plan: Plan | None = None) -> PlannedGang:

@@ -6,6 +6,7 @@ For a gang of one role the answer is counted out exactly; otherwise the solver f
 node has), within bounded work. What is named has been counted in integers to be enough, whoever found it.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -126,12 +127,14 @@ def _freed(problem: Problem, slack: Integers) -> Problem:
 
 
 def _leaver(problem: Problem, key: str, bound: Sequence[Pod], place: dict[str, int]) -> Leaver:
-    here = [pod for pod in bound if pod.node_name in place]
-    rows, at = np.unique(np.array([place[pod.node_name] for pod in here], dtype=np.int64), return_inverse=True)
+    # Pods of one gang share a few specs, which mostly are one object each.
+    specs = {id(pod.spec): pod.spec for pod in bound}
+    alike = Counter((place[pod.node_name], id(pod.spec)) for pod in bound if pod.node_name in place)
+    rows, at = np.unique(np.array([row for row, _ in alike], dtype=np.int64), return_inverse=True)
     frees = np.zeros((len(problem.columns), len(rows)), dtype=np.int64)
-    for pod, position in zip(here, at.ravel().tolist(), strict=True):
-        requests = dict(pod.spec.requests)
-        frees[: problem.resources, position] += [requests.get(resource, 0) for resource in problem.columns[: problem.resources]]
+    for ((_, spec), number), position in zip(alike.items(), at.ravel().tolist(), strict=True):
+        requests = dict(specs[spec].requests)
+        frees[: problem.resources, position] += [number * requests.get(resource, 0) for resource in problem.columns[: problem.resources]]
     return Leaver(key, rows, frees)
 
 

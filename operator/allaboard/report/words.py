@@ -5,13 +5,16 @@ Formats: kube-scheduler framework/types.go (FitError), 1.37. A gang's own senten
 
 from collections.abc import Mapping, Sequence
 
+from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import format_amount
 from allaboard.placement import Explanation, Plan, RoleExplanation
+from allaboard.placement.relax import More, Relief
 
 NO_NODES = "no nodes available to schedule pods"
 _JOB_POLICY = "a podFailurePolicy rule with action Ignore on the condition DisruptionTarget"
+_FEW_NODES = 3
 _EVENT_NOTE_LIMIT = 1024  # bytes; the API server refuses longer notes
 
 
@@ -26,6 +29,35 @@ def fit_error(total_nodes: int, reasons: Mapping[str, int]) -> str:
 def refusal(gang: Gang, plan: Plan) -> str:
     """Why ``gang`` was not placed, for its PodGroup: how many would fit, and what keeps the first one that doesn't."""
     return _refusal_of(gang, plan, _hardest_role(plan.explanation))
+
+
+def advice(gang: Gang, relief: Relief, leaver: Gang | None) -> str:
+    """What would let ``gang`` in, for the end of its refusal; empty when nothing is known to.
+
+    A gang of another namespace is not named: who else runs there is none of a tenant's business.
+    """
+    ways = []
+    if relief.more is not None:
+        ways.append(f"with {_more(gang, relief.more)}")
+    if relief.nodes is not None:
+        ways.append(f"with {relief.nodes.number} more {'node' if relief.nodes.number == 1 else 'nodes'} like {relief.nodes.like}")
+    if leaver is not None:
+        who = f"gang {leaver.key.name}" if leaver.key.namespace == gang.key.namespace else "a gang of another namespace"
+        ways.append(f"if {who} (priority {leaver.priority}) left")
+    return f"Would fit {', or '.join(ways)}." if ways else ""
+
+
+def with_advice(message: str, advice: str) -> str:
+    """A refusal and what would help."""
+    return f"{message.removesuffix('.')}. {advice}" if advice else message
+
+
+def selector_text(spec: SchedulingSpec) -> str:
+    """The nodes a spec is for, as ``kubectl get nodes -l`` takes it where that has words for it; empty when it is for all."""
+    selector = ",".join(f"{key}={value}" for key, value in spec.node_selector)
+    terms = [_term_text(term) for term in spec.affinity or ()]
+    affinity = " or ".join(term for term in terms if term)
+    return f"{selector},{affinity}" if selector and affinity else selector or affinity
 
 
 def pod_refusals(gang: Gang, plan: Plan) -> dict[str, str]:
@@ -91,6 +123,32 @@ def event_note(text: str) -> str:
     if len(encoded) <= _EVENT_NOTE_LIMIT:
         return text
     return encoded[: _EVENT_NOTE_LIMIT - 4].decode(errors="ignore") + " ..."
+
+
+def _more(gang: Gang, more: More) -> str:
+    """``2 more nvidia.com/gpu on nodes matching pool=train (1 on a, 1 on b)``."""
+    spec = next((pod.spec for pod in gang.members if pod.uid == more.pod), None)
+    selector = selector_text(spec) if spec else ""
+    what = f"{format_amount(more.resource, more.amount)} more {more.resource}"
+    matching = f" on nodes matching {selector}" if selector else ""
+    if len(more.where) > _FEW_NODES:
+        return f"{what}{matching} (on {len(more.where)} of them)" if selector else f"{what} (on {len(more.where)} nodes)"
+    return f"{what}{matching} ({', '.join(f'{format_amount(more.resource, amount)} on {node}' for node, amount in more.where)})"
+
+
+def _term_text(term: NodeSelectorTerm) -> str:
+    return ",".join(_requirement_text(requirement) for requirement in (*term.expressions, *term.fields))
+
+
+def _requirement_text(requirement: Requirement) -> str:
+    key, values = requirement.key, requirement.values
+    if requirement.operator in ("In", "NotIn"):
+        if len(values) == 1:
+            return f"{key}{'=' if requirement.operator == 'In' else '!='}{values[0]}"
+        return f"{key} {'in' if requirement.operator == 'In' else 'notin'} ({', '.join(values)})"
+    if requirement.operator in ("Gt", "Lt"):
+        return f"{key}{'>' if requirement.operator == 'Gt' else '<'}{', '.join(values)}"
+    return key if requirement.operator == "Exists" else f"!{key}"
 
 
 def _hardest_role(explanation: Explanation) -> RoleExplanation | None:

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -82,6 +83,12 @@ class Announcer:
         self._say(gang, Verdict.PARTIAL if gang.is_open else Verdict.UNSCHEDULABLE, message)
         self._count("unschedulable", len(messages), seconds)
         self._log(gang, "refused", report, seconds, message)
+
+    def advised(self, gang: Gang, message: str, advised: str) -> None:
+        """What would help a gang that was refused with ``message``, if that is still the last that was said of it."""
+        opinion = self._keeper.opinion(gang.key)
+        if opinion is not None and opinion.message == message:
+            self._keeper.tell(gang, replace(opinion, message=advised))
 
     def surplus_refused(self, gang: Gang, messages: Mapping[str, str]) -> None:
         """The gang is whole; members beyond its minimum found no seat."""

@@ -24,6 +24,7 @@ from allaboard.model.pod import Pod
 from allaboard.placement import NodeFilters, Plan, build_problem
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
+from allaboard.scheduling.advice import Advisor, leavers, sentence, surroundings
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of, order_of_gone
@@ -71,8 +72,10 @@ class Scheduler:
     _missed: set[GangKey] = field(default_factory=set)
     _without_group: set[GangKey] = field(default_factory=set)
     _open: OpenGangs = field(init=False)
+    _advisor: Advisor = field(init=False)
 
     def __post_init__(self) -> None:
+        self._advisor = Advisor(self._advice, self._advise)
         self._open = OpenGangs(self.registry, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -109,6 +112,7 @@ class Scheduler:
                 await self._until_fresh()
                 await self.cycle()
         finally:
+            await self._advisor.stop()
             # Cut off in the middle, a transaction would leave its gang half bound.
             self.restarter.hurry()
             with suppress(TimeoutError):
@@ -128,6 +132,7 @@ class Scheduler:
             except Exception:
                 self._survive(key)
             await asyncio.sleep(0)
+        self._advisor.work()
 
     async def settled(self) -> None:
         """Wait until no transaction is under way."""
@@ -300,9 +305,27 @@ class Scheduler:
             if gang.key in self._open:
                 self._beside(gang.key, self._open.undo(gang, gang.bound, message))
                 return
+            if plan.feasible is False:
+                message = self._advisor.advised(gang.key, message)
             self.announcer.refused(gang, words.pod_refusals(gang, plan), message, plan.search, seconds)
         lacks = Lacks.of(plan.explanation, gang.candidates)
         self.queue.fail(gang.key, lacks, seen=attempt.changes, retry_by=self._open.deadline(gang))
+
+    async def _advice(self, key: GangKey) -> str:
+        """What would help a gang that can't be placed; empty when nothing is known to, or it isn't refused any more."""
+        gang = self._gang(key)
+        if gang is None or gang.hold or not gang.missing or len(gang.candidates) < gang.missing:
+            return ""
+        snapshot = self.view.snapshot()
+        problem = build_problem(gang.candidates, gang.missing, snapshot, objective=gang.objective, filters=self._filters)
+        others = leavers(gang, filter(None, map(self.registry.gang, self.registry.groups())))
+        around = surroundings(problem, gang.candidates, snapshot, others, self._filters)
+        return sentence(gang, await self.searcher.relieve(around), others)
+
+    def _advise(self, key: GangKey, message: str, advice: str) -> None:
+        gang = self.registry.gang(key)
+        if gang is not None:
+            self.announcer.advised(gang, message, words.with_advice(message, advice))
 
     def _await_members(self, gang: Gang) -> None:
         """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller."""
@@ -361,10 +384,12 @@ class Scheduler:
     def _close(self, key: GangKey) -> None:
         """The gang is whole or absent: what it took to get there is forgotten."""
         self._open.close(key)
+        self._advisor.forget(key)
         self._without_group.discard(key)
 
     def _forget(self, key: GangKey) -> None:
         self._open.forget(key)
+        self._advisor.forget(key)
         self._without_group.discard(key)
         self.queue.settle(key)
         self.announcer.forget_gang(key)

@@ -14,6 +14,7 @@ from typing import Self
 from pebble import ProcessExpired, ProcessPool
 
 from allaboard.placement import Plan, Problem, SearchSettings, search
+from allaboard.placement.relax import Relief, Surroundings, relieve
 
 _INLINE_PODS = 1
 
@@ -62,6 +63,14 @@ class Searcher:
         except ProcessExpired as error:
             raise SearchError(f"the search process died (exit code {error.exitcode})") from error
         return plan
+
+    async def relieve(self, around: Surroundings) -> Relief:
+        """``placement.relax.relieve`` elsewhere. Raises ``SearchError``."""
+        try:
+            relief: Relief = await asyncio.wrap_future(self._pool.schedule(relieve, args=(around,), timeout=self._timeout))
+        except (TimeoutError, ProcessExpired) as error:
+            raise SearchError("what would help was not found in time") from error
+        return relief
 
 
 def _noop() -> None:

@@ -122,6 +122,19 @@ def test_a_gang_that_can_not_fit_has_nobody_placed_and_says_why(plan: Plan) -> N
     assert "2 Insufficient nvidia.com/gpu" in gang["message"]
 
 
+def test_a_gang_that_can_not_fit_is_told_what_would_help(plan: Plan) -> None:
+    bound = [member(f"b{index}", gang="b", cpu="3", nodeName=f"n{index}") for index in range(2)]
+    plan.cluster(node("n0", cpu="4"), node("n1", cpu="4"), *bound)
+    [gang] = plan.manifest(member("a0", cpu="2"), member("a1", cpu="2")).gangs(exit_code=1)
+    assert gang["message"].endswith("Would fit with 2 more cpu (1 on n0, 1 on n1), or if gang b (priority 0) left.")
+
+
+def test_a_gang_that_was_placed_before_is_one_that_could_leave(plan: Plan) -> None:
+    plan.cluster(node("n0", cpu="2")).manifest(*(member(f"{gang}{index}", gang=gang) for gang in "ab" for index in range(2)))
+    [_, second] = plan.gangs(exit_code=1)
+    assert "if gang a (priority 0) left" in second["message"]
+
+
 def test_gangs_take_their_seats_one_after_another(plan: Plan) -> None:
     first, second = plan.cluster(gpu_node("n1")).example("two-jobs").gangs(exit_code=1)
     assert (first["name"], first["feasible"], len(first["assignments"])) == ("tf-first", True, 5)
@@ -243,7 +256,7 @@ def test_the_search_finds_what_greedy_does_not(plan: Plan) -> None:
     shapes = (("memory", "16", "96Gi"), ("cpu", "32", "64Gi"), ("even", "24", "64Gi"))
     plan.cluster(*(node(f"{kind}-{index}", cpu=cpu, memory=memory) for kind, cpu, memory in shapes for index in range(3)))
     [gang] = plan.example("tight-gang").gangs()
-    assert (gang["feasible"], gang["proof"], len(gang["assignments"])) == (True, "genetic", 48)
+    assert (gang["feasible"], gang["proof"], len(gang["assignments"])) == (True, "solver", 48)
     assert gang["search"]["generations"] >= 1
 
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
 from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Shortage
+from allaboard.placement.relax import More, MoreNodes, Relief
 from allaboard.report import words
 
 
@@ -71,6 +72,58 @@ def test_a_shortage_in_all_is_told_with_amounts() -> None:
 def test_not_found_is_not_sold_as_impossible() -> None:
     gang, plan = a_gang("w0", "w1", minimum=2), a_plan(WORKERS, placeable=1, minimum=2, feasible=None)
     assert "no placement found" in words.refusal(gang, plan)
+
+
+SELECTED = SchedulingSpec((("pods", 1),), node_selector=(("pool", "train"),))
+IN_ZONES = NodeSelectorTerm((Requirement("zone", "In", ("a", "b")), Requirement("spot", "DoesNotExist")))
+GPU = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("relief", "expected"),
+    [
+        (Relief(), ""),
+        (
+            Relief(More(GPU, 2, (("n1", 1), ("n2", 1)), "uid-w0", is_least=True)),
+            "Would fit with 2 more nvidia.com/gpu on nodes matching pool=train (1 on n1, 1 on n2).",
+        ),
+        (
+            Relief(More("cpu", 8000, tuple((f"n{number}", 2000) for number in range(4)), "uid-w0", is_least=True)),
+            "Would fit with 8 more cpu on nodes matching pool=train (on 4 of them).",
+        ),
+        (Relief(More("memory", 2**30, (("n1", 2**30),), "uid-w1", is_least=True)), "Would fit with 1Gi more memory (1Gi on n1)."),
+        (Relief(nodes=MoreNodes(1, "n1")), "Would fit with 1 more node like n1."),
+        (Relief(nodes=MoreNodes(3, "n1"), leaver="ns/b"), "Would fit with 3 more nodes like n1, or if gang b (priority 0) left."),
+        (Relief(leaver="ns/b"), "Would fit if gang b (priority 0) left."),
+    ],
+)
+def test_what_would_help_is_said_in_one_sentence(relief: Relief, expected: str) -> None:
+    gang = a_gang("w0", "w1", minimum=2)
+    gang = replace(gang, members=(replace(gang.members[0], spec=SELECTED), gang.members[1]))
+    leaver = replace(gang, key=GangKey("ns", "b")) if relief.leaver else None
+    assert words.advice(gang, relief, leaver) == expected
+    assert words.with_advice("0/3 nodes are available: 3 Insufficient cpu.", expected).startswith("0/3 nodes")
+
+
+def test_a_gang_of_another_namespace_is_not_named() -> None:
+    gang = a_gang("w0", minimum=1)
+    advice = words.advice(gang, Relief(leaver="secret/project"), replace(gang, key=GangKey("secret", "project"), priority=5))
+    assert advice == "Would fit if a gang of another namespace (priority 5) left."
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (SchedulingSpec(()), ""),
+        (replace(SELECTED, affinity=(IN_ZONES,)), "pool=train,zone in (a, b),!spot"),
+        (
+            replace(SELECTED, node_selector=(), affinity=(IN_ZONES, NodeSelectorTerm((Requirement("gen", "Gt", ("3",)),)))),
+            "zone in (a, b),!spot or gen>3",
+        ),
+    ],
+)
+def test_the_nodes_a_spec_is_for_are_written_as_a_selector(spec: SchedulingSpec, expected: str) -> None:
+    assert words.selector_text(spec) == expected
 
 
 def test_missing_members_are_counted() -> None:

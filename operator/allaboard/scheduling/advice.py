@@ -1,0 +1,92 @@
+"""What would help a gang that was refused, found when nothing else is due and told at the end of its PodGroup's message.
+
+It takes longer than a refusal (tens of milliseconds for hundreds of nodes), so no gang waits for it: refusals are told at once, and
+what would help is added when the cycle has come to its end, one gang after another, in the process that searches. While a gang is refused
+in the same words the advice is not looked for again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Pod
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement import NodeFilters, Problem
+from allaboard.placement.relax import Relief, Surroundings, surroundings_of
+from allaboard.report import words
+
+logger = logging.getLogger(__name__)
+
+_MOST_LEAVERS = 200
+
+
+def leavers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
+    """The gangs that hold seats, by key: those of the lowest priority first, then those with fewest members bound."""
+    others = [other for other in gangs if other.key != gang.key and not other.is_single and other.bound]
+    others.sort(key=lambda other: (other.priority, len(other.bound), other.key))
+    return {str(other.key): other for other in others[:_MOST_LEAVERS]}
+
+
+def surroundings(
+    problem: Problem, candidates: Sequence[Pod], snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters
+) -> Surroundings:
+    """What advice is found from, when any of ``others`` might leave."""
+    return surroundings_of(problem, candidates, snapshot, [(key, other.bound) for key, other in others.items()], filters)
+
+
+def sentence(gang: Gang, relief: Relief, others: Mapping[str, Gang]) -> str:
+    """The advice in words; empty when there is none."""
+    return words.advice(gang, relief, others.get(relief.leaver) if relief.leaver else None)
+
+
+class Advisor:
+    """Remembers what gangs were refused for, and in idle moments has somebody ``find`` out what would help.
+
+    ``find`` gives the advice for a gang, ``tell`` adds it to what was said of the gang if that is still what is said.
+    """
+
+    def __init__(self, find: Callable[[GangKey], Awaitable[str]], tell: Callable[[GangKey, str, str], None]) -> None:
+        self._find = find
+        self._tell = tell
+        self._known: dict[GangKey, tuple[str, str]] = {}
+        self._wanted: dict[GangKey, str] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def advised(self, key: GangKey, message: str) -> str:
+        """The refusal with its advice if that is known; otherwise it will be looked for."""
+        known, advice = self._known.get(key, ("", ""))
+        if known == message:
+            return words.with_advice(message, advice)
+        self._wanted[key] = message
+        return message
+
+    def forget(self, key: GangKey) -> None:
+        """The gang isn't refused any more."""
+        self._known.pop(key, None)
+        self._wanted.pop(key, None)
+
+    def work(self) -> None:
+        """Nothing is due: look for what is wanted."""
+        if self._wanted and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._look(), name="advice")
+
+    async def stop(self) -> None:
+        """Look no further."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _look(self) -> None:
+        while self._wanted:
+            key, message = self._wanted.popitem()
+            try:
+                advice = await self._find(key)
+            except Exception:
+                logger.exception("gang %s: what would help can't be told", key)
+                advice = ""
+            self._known[key] = (message, advice)
+            if advice:
+                self._tell(key, message, advice)

@@ -1,0 +1,90 @@
+"""Advice is looked for once for the same words, when nothing else is due, and a failure to find it is nobody's."""
+
+import asyncio
+
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.pod import Pod
+from allaboard.scheduling.advice import Advisor, leavers
+
+A, B = GangKey("ns", "a"), GangKey("ns", "b")
+
+
+class Desk:
+    """An advisor, how often it was asked, and what it told."""
+
+    def __init__(self, advice: str = "Would fit with luck.") -> None:
+        self.asked: list[GangKey] = []
+        self.told: list[tuple[GangKey, str, str]] = []
+        self._advice = advice
+        self.advisor = Advisor(self._find, lambda *told: self.told.append(told))
+
+    async def _find(self, key: GangKey) -> str:
+        self.asked.append(key)
+        if not self._advice:
+            raise RuntimeError("no luck")
+        return self._advice
+
+    async def idle(self) -> None:
+        self.advisor.work()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def a_gang(name: str, bound: int, priority: int = 0, kind: str = "PodGroup") -> Gang:
+    members = tuple(
+        Pod("ns", f"{name}{index}", f"{name}{index}", "1", 0.0, "allaboard", "node", "Running", priority, SchedulingSpec(()))
+        for index in range(bound)
+    )
+    return Gang(GangKey("ns", name, kind), bound, members, priority, 0.0, Objective.BINPACK, 60)
+
+
+async def test_a_refusal_is_told_at_once_and_its_advice_later() -> None:
+    desk = Desk()
+    assert desk.advisor.advised(A, "no room.") == "no room."
+    assert desk.asked == []
+    await desk.idle()
+    assert desk.told == [(A, "no room.", "Would fit with luck.")]
+
+
+async def test_the_same_refusal_keeps_its_advice_and_another_is_looked_into_again() -> None:
+    desk = Desk()
+    desk.advisor.advised(A, "no room.")
+    await desk.idle()
+    assert desk.advisor.advised(A, "no room.") == "no room. Would fit with luck."
+    await desk.idle()
+    assert desk.asked == [A]
+    assert desk.advisor.advised(A, "less room.") == "less room."
+    await desk.idle()
+    assert desk.asked == [A, A]
+
+
+async def test_a_gang_that_is_not_refused_any_more_needs_no_advice() -> None:
+    desk = Desk()
+    desk.advisor.advised(A, "no room.")
+    desk.advisor.forget(A)
+    await desk.idle()
+    assert desk.asked == []
+
+
+async def test_advice_that_can_not_be_found_is_not_looked_for_again() -> None:
+    desk = Desk(advice="")
+    desk.advisor.advised(A, "no room.")
+    desk.advisor.advised(B, "no room.")
+    await desk.idle()
+    assert sorted(desk.asked) == [A, B]
+    assert desk.told == []
+    assert desk.advisor.advised(A, "no room.") == "no room."
+
+
+async def test_an_advisor_that_is_stopped_looks_no_further() -> None:
+    desk = Desk()
+    desk.advisor.advised(A, "no room.")
+    desk.advisor.work()
+    await desk.advisor.stop()
+    assert desk.told == []
+
+
+def test_gangs_of_low_priority_and_few_members_leave_first() -> None:
+    gangs = [a_gang("large", 5), a_gang("vip", 1, priority=9), a_gang("small", 2), a_gang("waiting", 0), a_gang("lone", 1, kind="Pod")]
+    assert list(leavers(a_gang("a", 1), [*gangs, a_gang("a", 1)])) == ["ns/small", "ns/large", "ns/vip"]
