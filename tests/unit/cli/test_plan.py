@@ -257,7 +257,6 @@ def test_the_search_finds_what_greedy_does_not(plan: Plan) -> None:
     plan.cluster(*(node(f"{kind}-{index}", cpu=cpu, memory=memory) for kind, cpu, memory in shapes for index in range(3)))
     [gang] = plan.example("tight-gang").gangs()
     assert (gang["feasible"], gang["proof"], len(gang["assignments"])) == (True, "solver", 48)
-    assert gang["search"]["generations"] >= 1
 
 
 # How it is asked and shown
