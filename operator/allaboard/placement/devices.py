@@ -1,7 +1,7 @@
 """Shared GPUs: how pods that ask for a part of a device sit on a node's devices beside those that take whole ones.
 
 A device is counted in thousandths that are free. Whole GPUs take devices that are free altogether; a part sits on one device, the
-fullest that has room for it, the large parts first: best fit decreasing, which is how a node plugin would hand them out.
+large parts first: where the gap that is left loses least of its worth, and the fullest among equals (best fit decreasing).
 """
 
 import numpy as np
@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 WHOLE = 1000
 """Free thousandths of a device that nobody uses."""
 
-_FULL = np.iinfo(np.int64).max
+_FULL = 1e9  # turns thousandths into a tie-break
 
 
 def seats_on_devices(devices: Integers, part: int) -> Integers:
@@ -28,11 +29,12 @@ def whole_devices(devices: Integers) -> Integers:
     return whole
 
 
-def seated(devices: Integers, whole: Integers, parts: Integers, sizes: Integers) -> tuple[Integers, Mask]:
+def seated(devices: Integers, whole: Integers, parts: Integers, sizes: Integers, worth: Floats | None = None) -> tuple[Integers, Mask]:
     """The devices once pods sit on them, and whether they all do.
 
     ``devices``: int64[k, devices]; ``whole``: int64[k], devices taken altogether; ``parts``: int64[k, roles], pods of each role that
-    asks for a part, ``sizes``: int64[roles], in thousandths. Where not all fit those that do are seated.
+    asks for a part, ``sizes``: int64[roles], in thousandths; ``worth``: float64[1001], of a gap. Where not all fit those that do are
+    seated. The order of the devices is not kept.
     """
     left = -np.sort(-devices, axis=1)
     fits = whole_devices(left) >= whole
@@ -41,9 +43,17 @@ def seated(devices: Integers, whole: Integers, parts: Integers, sizes: Integers)
     for role in np.argsort(-sizes, kind="stable").tolist():
         for turn in range(int(parts[:, role].max(initial=0))):
             wants = parts[:, role] > turn
-            room = np.where(left >= sizes[role], left, _FULL)
-            best = room.argmin(axis=1)
-            sits = wants & (room[rows, best] < _FULL)
+            best = best_device(left, int(sizes[role]), worth)
+            sits = wants & (left[rows, best] >= sizes[role])
             left[rows[sits], best[sits]] -= sizes[role]
             fits &= sits | ~wants
     return left, fits
+
+
+def best_device(devices: Integers, part: int, worth: Floats | None = None) -> Integers:
+    """Where a pod that asks for ``part`` thousandths sits: int64[k], positions in ``devices``: int64[k, devices]; any where none fits."""
+    fits = devices >= part
+    after = np.maximum(devices - part, 0)
+    loss = after / _FULL if worth is None else worth[devices] - worth[after] + after / _FULL
+    best: Integers = np.where(fits, loss, np.inf).argmin(axis=1)
+    return best

@@ -14,7 +14,8 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.snapshot import Amounts, Snapshot, Workload
 from allaboard.placement.devices import WHOLE, seated
 from allaboard.placement.filters import Mask, NodeFilters
-from allaboard.placement.objectives import GPU, Floats, Integers
+from allaboard.placement.objectives import GPU, Floats, Integers, Weights
+from allaboard.placement.prices import Prices, prices_of
 
 _POPULAR = 0.95
 _MOST_CLASSES = 64
@@ -22,13 +23,13 @@ _MOST_CLASSES = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fragmentation:
-    """The GPUs on the nodes of a problem, and who may come to use them.
+    """The GPUs on the nodes of a problem, who may come to use them, and what they are worth to those.
 
     Of the classes of tasks that ask for GPUs: ``popularity``: float64[classes], the share of all tasks; ``cpu``, ``gpus``, ``part``:
     int64[classes], what one asks for, and of how many devices how many thousandths; ``admits``: bool[classes, nodes]. Of the nodes:
     ``cpu_free``, ``gpus_free``: int64[nodes], whole devices, or ``devices``: int64[nodes, devices], thousandths; ``before``:
-    float64[nodes], the expected fragmentation as they are. Of the roles: ``takes_cpu``, ``takes_gpus``, ``takes_part``: int64[roles], of
-    one pod.
+    float64[nodes], the expected fragmentation as they are, and ``worth``: float64[nodes]. Of the roles: ``takes_cpu``, ``takes_gpus``,
+    ``takes_part``: int64[roles], of one pod.
     """
 
     popularity: Floats
@@ -43,6 +44,8 @@ class Fragmentation:
     takes_gpus: Integers
     takes_part: Integers
     before: Floats
+    prices: Prices | None
+    worth: Floats
 
     def restricted_to(self, rows: Integers) -> "Fragmentation":
         """The same on some of the nodes."""
@@ -53,19 +56,32 @@ class Fragmentation:
             gpus_free=self.gpus_free[rows],
             devices=None if self.devices is None else self.devices[rows],
             before=self.before[rows],
+            worth=self.worth[rows],
         )
 
-    def growth(self, rows: Integers, patterns: Integers) -> Floats:
-        """GPUs that are lost, as expected, when ``patterns``: int64[k, roles] sit on nodes ``rows``: int64[k]; negative is gain."""
+    def costs(self, rows: Integers, patterns: Integers, weights: Weights) -> Floats:
+        """What it costs in GPUs when ``patterns``: int64[k, roles] sit on nodes ``rows``: int64[k]; less than nothing is a gain.
+
+        That is, weighed, the fragmentation that is added, and the worth that is lost beyond the GPUs that are taken.
+        """
         cpu = self.cpu_free[rows] - patterns @ self.takes_cpu
         whole = patterns @ self.takes_gpus
+        taken = whole + patterns @ self.takes_part / WHOLE
         if self.devices is None:
-            after = self._of_whole(rows, cpu, np.maximum(self.gpus_free[rows] - whole, 0))
+            devices, gpus = None, np.maximum(self.gpus_free[rows] - whole, 0)
+            free = gpus.astype(np.float64)
         else:
             shared = np.flatnonzero(self.takes_part)
-            devices, _ = seated(self.devices[rows], whole, patterns[:, shared], self.takes_part[shared])
-            after = self.of_devices(rows, cpu, devices)
-        return after - self.before[rows]
+            gaps = self.prices.gaps if self.prices and weights.worth else None
+            devices, _ = seated(self.devices[rows], whole, patterns[:, shared], self.takes_part[shared], gaps)
+            gpus, free = whole, devices.sum(axis=1) / WHOLE
+        total = np.zeros(len(rows))
+        if weights.fragmentation:
+            after = self._of_whole(rows, cpu, gpus) if devices is None else self.of_devices(rows, cpu, devices)
+            total += weights.fragmentation * (after - self.before[rows])
+        if weights.worth and self.prices:
+            total += weights.worth * (self.worth[rows] - self.prices.worth(cpu, free, devices) - taken)
+        return total
 
     def of_devices(self, rows: Integers, cpu: Integers, devices: Integers) -> Floats:
         """Expected fragmentation of nodes ``rows``: int64[k] with ``cpu``: int64[k] and ``devices``: int64[k, devices] free."""
@@ -108,13 +124,16 @@ def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: 
         takes_gpus=np.array([spec.amount(GPU) for spec in specs], dtype=np.int64),
         takes_part=np.array([spec.gpu_share for spec in specs], dtype=np.int64),
         before=np.zeros(len(rows)),
+        prices=prices_of(snapshot.mix),
+        worth=np.zeros(len(rows)),
     )
     everywhere = np.arange(len(rows))
     if devices is None:
-        before = found._of_whole(everywhere, found.cpu_free, found.gpus_free)
+        before, free = found._of_whole(everywhere, found.cpu_free, found.gpus_free), found.gpus_free.astype(np.float64)
     else:
-        before = found.of_devices(everywhere, found.cpu_free, devices)
-    return replace(found, before=before)
+        before, free = found.of_devices(everywhere, found.cpu_free, devices), devices.sum(axis=1) / WHOLE
+    worth = found.prices.worth(found.cpu_free, free, devices) if found.prices else before
+    return replace(found, before=before, worth=worth)
 
 
 def _popular(mix: Workload) -> tuple[Workload, int]:

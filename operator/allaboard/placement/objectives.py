@@ -29,7 +29,8 @@ _GPU_WEIGHT = 5.0
 class Weights:
     """What each term of a placement's cost weighs.
 
-    ``fragmentation``: per GPU that the cluster's workload is expected not to be able to use any more. ``domains``: per topology domain.
+    ``fragmentation``: per GPU that the cluster's workload is expected not to be able to use any more; ``worth``: per GPU that the free
+    GPUs lose of their worth to it, beyond those that are taken. ``domains``: per topology domain.
     Per member: ``packing`` of what its node stays empty (0..1), ``spreading`` of what it gets full, ``affinity`` of the preferences that
     its node doesn't meet, ``taints`` of the PreferNoSchedule taints there, ``images`` of the bytes of its images that must be pulled.
     """
@@ -37,6 +38,7 @@ class Weights:
     packing: float = 0.0
     spreading: float = 0.0
     fragmentation: float = 0.0
+    worth: float = 0.0
     domains: float = 0.0
     affinity: float = 0.0
     taints: float = 0.0
@@ -45,7 +47,7 @@ class Weights:
 
 WEIGHTS = {
     # In GPUs. A preference that isn't met is worth as much as half a GPU, a fuller node a hundredth of one.
-    Objective.FRAGMENTATION: Weights(fragmentation=1.0, packing=0.01, domains=0.2, affinity=0.5, taints=0.75, images=0.1),
+    Objective.FRAGMENTATION: Weights(fragmentation=0.1, worth=1.0, packing=0.01, domains=0.2, affinity=0.5, taints=0.75, images=0.1),
     # kube-scheduler's own weights: NodeResourcesFit 1, NodeAffinity 2, TaintToleration 3, ImageLocality 1.
     Objective.BINPACK: Weights(packing=1.0, domains=0.2, affinity=2.0, taints=3.0, images=1.0),
     Objective.SPREAD: Weights(spreading=1.0, affinity=2.0, taints=3.0, images=1.0),

@@ -189,7 +189,7 @@ def build_problem(
         weights=weights,
         scoring=scoring_of(specs, snapshot, rows),
         dislike=_dislike(specs, snapshot, rows, weights, filters),
-        fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation else None,
+        fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation or weights.worth else None,
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
     )
 

@@ -73,7 +73,7 @@ class Valuation:
         if problem.dislike is not None:
             total += np.einsum("kr,rk->k", patterns, problem.dislike[:, rows])
         if problem.fragmentation is not None:
-            total += weights.fragmentation * problem.fragmentation.growth(rows, patterns)
+            total += problem.fragmentation.costs(rows, patterns, weights)
         return total
 
     def _fullness(self, rows: Integers, patterns: Integers) -> Floats:

@@ -18,7 +18,8 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, Workload
 from allaboard.placement import NodeFilters, build_problem, search
-from allaboard.placement.devices import seated, whole_devices
+from allaboard.placement.devices import Floats, best_device, seated, whole_devices
+from allaboard.placement.prices import gap_worth
 from allaboard.simulation.baselines import fullest_devices
 from allaboard.simulation.state import ClusterState, Seat
 from allaboard.simulation.strategies import Seats, Setup
@@ -54,8 +55,9 @@ class Genetic:
         if self._mirror is None or self._mirror.state is not state:
             self._mirror = _Mirror(state)
         gangs = [PendingGang(self._mirror.pods(arrival), arrival.minimum, self._seed(arrival)) for arrival in pending]
-        found = seat_together(gangs, self._mirror.snapshot(pending), self._setup, self._filters)
-        return self._mirror.seats(pending, found)
+        snapshot = self._mirror.snapshot(pending)
+        found = seat_together(gangs, snapshot, self._setup, self._filters)
+        return self._mirror.seats(pending, found, gap_worth(snapshot.mix, self._setup.objective))
 
     def _seed(self, arrival: Arrival) -> int:
         """As the scheduler has it, of the gang and the attempt; and of the run, since its names are the same in each."""
@@ -75,11 +77,12 @@ def seat_together(
         found.append(dict(plan.assignments) if plan.feasible else None)
         if plan.feasible and gang is not gangs[-1]:
             specs = {pod.uid: pod.spec for pod in gang.pods}
-            snapshot = _with(snapshot, [(specs[uid], node) for uid, node in plan.assignments])
+            worth = gap_worth(snapshot.mix, setup.objective)
+            snapshot = _with(snapshot, [(specs[uid], node) for uid, node in plan.assignments], worth)
     return found
 
 
-def _with(snapshot: Snapshot, assignments: Sequence[tuple[SchedulingSpec, str]]) -> Snapshot:
+def _with(snapshot: Snapshot, assignments: Sequence[tuple[SchedulingSpec, str]], worth: Floats | None) -> Snapshot:
     """The cluster once these pods sit there too."""
     rows = {node.name: row for row, node in enumerate(snapshot.nodes)}
     used = snapshot.used.copy()
@@ -96,7 +99,7 @@ def _with(snapshot: Snapshot, assignments: Sequence[tuple[SchedulingSpec, str]])
         if devices is not None:
             whole = np.array([sum(spec.amount(GPU) for spec in specs)])
             parts = np.array([spec.gpu_share for spec in specs if spec.gpu_share], dtype=np.int64)
-            devices[row] = seated(devices[row : row + 1], whole, np.ones((1, len(parts)), dtype=np.int64), parts)[0][0]
+            devices[row] = seated(devices[row : row + 1], whole, np.ones((1, len(parts)), dtype=np.int64), parts, worth)[0][0]
             used[row, RESOURCES.index(GPU)] = snapshot.allocatable[row, RESOURCES.index(GPU)] - whole_devices(devices[row])
     return replace(snapshot, used=used, devices=devices)
 
@@ -169,13 +172,13 @@ class _Mirror:
             spec=self._specs[position],
         )
 
-    def seats(self, pending: Sequence[Arrival], found: Sequence[Mapping[str, str] | None]) -> list[Seats | None]:
+    def seats(self, pending: Sequence[Arrival], found: Sequence[Mapping[str, str] | None], worth: Floats | None) -> list[Seats | None]:
         """Nodes by pod as seats, with the devices that each pod is given."""
         with self.state.trial():
-            return [None if nodes is None else self._seats(arrival, nodes) for arrival, nodes in zip(pending, found, strict=True)]
+            return [None if nodes is None else self._seats(arrival, nodes, worth) for arrival, nodes in zip(pending, found, strict=True)]
 
-    def _seats(self, arrival: Arrival, nodes: Mapping[str, str]) -> Seats:
-        """As ``placement.devices`` counts: whole devices first, then the large shares, each on the fullest device that has room."""
+    def _seats(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None) -> Seats:
+        """As ``placement.devices`` counts: whole devices first, then the large shares."""
         seats: list[Seat | None] = [None] * len(arrival.members)
         demands = [self.state.classes[member] for member in arrival.members]
         for index in sorted(range(len(demands)), key=lambda index: -demands[index].gpu_milli):
@@ -183,7 +186,10 @@ class _Mirror:
             if name is None:
                 continue
             member, row = arrival.members[index], self._rows[name]
-            seat = Seat(row, fullest_devices(self.state, member, row))
+            devices = fullest_devices(self.state, member, row)
+            if demands[index].is_shared:
+                devices = (int(best_device(self.state.devices[row : row + 1], demands[index].gpu_milli, worth)[0]),)
+            seat = Seat(row, devices)
             self.state.take(member, seat)
             seats[index] = seat
         return tuple(seats)
