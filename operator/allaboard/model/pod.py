@@ -39,8 +39,8 @@ class Owner:
 class Pod:
     """One pod at one resourceVersion.
 
-    ``created`` is seconds since the epoch. ``promise`` is the minimum that the transaction which bound the pod has promised its gang,
-    0 when no transaction of ours did; ``bound_at`` is when that was. Both are what the pod says, and a tenant may have made it say so:
+    ``created`` is seconds since the epoch. ``promise`` is the minimum that the ``transaction`` which bound the pod has promised its gang,
+    0 when no transaction of ours did; ``bound_at`` is when that was. All are what the pod says, and a tenant may have made it say so:
     they are hints about its own gang. ``malformed`` is set, and ``spec`` empty, when the object could not be understood:
     the pod is then shown as what it is instead of being lost.
     """
@@ -62,6 +62,7 @@ class Pod:
     is_terminating: bool = False
     is_gated: bool = False
     promise: int = 0
+    transaction: str = ""
     bound_at: float = 0.0
     malformed: str = ""
 
@@ -168,6 +169,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
         is_terminating=metadata.get("deletionTimestamp") is not None,
         is_gated=bool(sequence(spec, "schedulingGates", "spec.")),
         promise=promise,
+        transaction=intern(options[STAMP].partition("/")[0]) if promise else "",
         bound_at=_bound_at(status) if promise else 0.0,
         malformed=malformed,
     )

@@ -7,6 +7,7 @@ whole and has lost a member since is healed, however long that takes, unless it 
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
@@ -261,9 +262,13 @@ def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
     """Whether a transaction of ours was left half done, by whoever was the scheduler then: nothing but the pods is needed to tell.
 
     Members that were there when the last one was bound, and are owed a seat still, were not replaced since: the gang has never been
-    whole. Only its PodGroup may say otherwise. When it can't be told, the gang was whole.
+    whole. Only its PodGroup may say otherwise, or members that a kubelet has rejected: they were bound all the same. When it can't be
+    told, the gang was whole.
     """
     if not (gang.is_open and gang.owed):
+        return False
+    ever_bound = Counter(pod.transaction for pod in gang.members if pod.node_name)
+    if any(ever_bound[pod.transaction] >= pod.promise for pod in gang.bound if pod.transaction):
         return False
     last = max(pod.bound_at for pod in gang.bound)
     there = sum(1 for pod in gang.alive if pod.created <= last)

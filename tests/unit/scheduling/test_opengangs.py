@@ -42,6 +42,13 @@ def test_a_member_that_came_after_the_last_bind_replaces_one_that_was_lost() -> 
     assert not was_cut_off(a_gang(*HALF[:2], a_pod("c", created=BIND + 5)), None)
 
 
+@pytest.mark.parametrize(("transaction", "is_cut_off"), [("t1", False), ("t0", True)])
+def test_members_that_kubelets_have_rejected_were_bound_with_the_others(transaction: str, is_cut_off: bool) -> None:
+    bound = [replace(a_pod(name, promise=3), transaction="t1") for name in "ab"]
+    rejected = replace(a_pod("r", promise=3), transaction=transaction, phase="Failed")
+    assert was_cut_off(a_gang(*bound, rejected, a_pod("c")), None) is is_cut_off
+
+
 def test_a_gang_whose_minimum_was_raised_was_not_cut_off() -> None:
     assert not was_cut_off(a_gang(a_pod("a", promise=2), a_pod("b", promise=2), a_pod("c")), None)
 
