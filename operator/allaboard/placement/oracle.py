@@ -1,7 +1,7 @@
 """Asks an exact solver whether a gang fits: a placement, a proof that there is none, or neither in the work allowed.
 
 The solver is HiGHS. It reckons in floating point and to a tolerance, so nothing is taken on trust: a placement is counted again in
-integers, and that there is none must be found twice, the second time without presolve. The tolerance only ever lets rows take a little
+integers, and that there is none must be found twice, with presolve and without. The tolerance only ever lets rows take a little
 more, so it can't make a gang impossible that isn't.
 Where GPUs are shared, a row says what all devices of a node give together, which is more than they do: a proof stands, and a placement that
 doesn't hold device by device is no answer.
@@ -22,6 +22,7 @@ from allaboard.placement.program import INFEASIBLE, Rows, Seating, add_capacity,
 NODE_LIMIT = 200
 """Branches after which a question is given up: enough for gangs as they are, and seldom a second."""
 
+_LARGE = 2_000  # variables from which on presolve mostly costs more than it saves
 _MOST_VARIABLES = 60_000  # the first relaxation of more would take seconds
 
 
@@ -78,16 +79,17 @@ def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Toget
             return Answer(Verdict.CANNOT_FIT)
         choices += added
     upper = np.concatenate([variables.most, np.ones(choices)]).astype(np.float64)
-    # 2. A placement, if it holds.
-    status, values = solve(rows, upper, node_limit)
-    if values is not None:
-        counts = variables.counts(seats, np.rint(values[: len(variables.role)]).astype(np.int64))
-        if satisfies(problem, counts, together):
-            return Answer(Verdict.FITS, _completed(problem, counts, together))
-    # 3. That there is none is believed when it is found twice.
-    if status == INFEASIBLE and solve(rows, upper, node_limit, presolve=False)[0] == INFEASIBLE:
-        return Answer(Verdict.CANNOT_FIT)
-    return Answer(Verdict.NOT_FOUND)
+    # 2. A placement, if it holds; that there is none is believed when it is found twice, with presolve and without.
+    is_large = len(variables.role) > _LARGE
+    for presolve in (not is_large, is_large):
+        status, values = solve(rows, upper, node_limit, presolve=presolve)
+        if values is not None:
+            counts = variables.counts(seats, np.rint(values[: len(variables.role)]).astype(np.int64))
+            if satisfies(problem, counts, together):
+                return Answer(Verdict.FITS, _completed(problem, counts, together))
+        if status != INFEASIBLE:
+            return Answer(Verdict.NOT_FOUND)
+    return Answer(Verdict.CANNOT_FIT)
 
 
 def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] = ()) -> bool:
