@@ -13,7 +13,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
-from allaboard.placement import Problem, build_problem
+from allaboard.placement import Problem, SearchSettings, build_problem, search
 from allaboard.placement.oracle import Together, Verdict, ask, satisfies
 
 from .clusters import GI, GPU, cases, node, pods, snapshot
@@ -143,8 +143,9 @@ def test_roles_sit_in_one_rack_each_whenever_they_can(nodes, roles, racks, share
 @pytest.mark.parametrize("sizes", list(itertools.permutations([(53_000, 476 * GI, 0), (31_000, 96 * GI, 0)])))
 def test_the_small_pod_leaves_the_large_node_to_the_large_pod(roles, sizes) -> None:
     """volcano#1297."""
-    answer = ask(a_problem(sizes, roles))
-    assert answer.verdict is Verdict.FITS
+    problem = a_problem(sizes, roles)
+    assert ask(problem).verdict is Verdict.FITS
+    assert search(problem, SearchSettings(), 0).feasible is True
 
 
 def test_the_gang_that_no_greedy_rule_seats_is_placed_and_one_pod_more_is_impossible() -> None:
