@@ -10,7 +10,7 @@ from allaboard.model.snapshot import Workload, workload_of
 class WorkloadCounter:
     """Counts what the pods of a cluster ask for.
 
-    Counted by spec object, since equal specs are mostly one and hashing them is slow; summed up anew when a fiftieth has changed.
+    Counted by spec object, since equal specs are mostly one and hashing them is slow; summed up anew when an eighth has changed.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class WorkloadCounter:
 
     def mix(self) -> Workload:
         """The workload, as of lately."""
-        if self._changes > self._size // 50:
+        if self._changes > self._size // 8:
             tasks: Counter[SchedulingSpec] = Counter()
             for spec, count in self._tasks.values():
                 tasks[spec.demand] += count

@@ -78,7 +78,7 @@ class SchedulingSpec:
 
     def amount(self, resource: str) -> int:
         """How much of ``resource`` is requested."""
-        return dict(self.requests).get(resource, 0)
+        return next((amount for name, amount in self.requests if name == resource), 0)
 
     @property
     def demand(self) -> "SchedulingSpec":

@@ -12,7 +12,7 @@ import numpy as np
 
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.snapshot import Amounts, Snapshot, Workload
-from allaboard.placement.devices import WHOLE, seated
+from allaboard.placement.devices import WHOLE, seated, whole_devices
 from allaboard.placement.filters import Mask, NodeFilters
 from allaboard.placement.objectives import GPU, Floats, Integers, Weights
 from allaboard.placement.prices import Prices, prices_of
@@ -69,29 +69,31 @@ class Fragmentation:
         taken = whole + patterns @ self.takes_part / WHOLE
         if self.devices is None:
             devices, gpus = None, np.maximum(self.gpus_free[rows] - whole, 0)
-            free = gpus.astype(np.float64)
         else:
             shared = np.flatnonzero(self.takes_part)
             gaps = self.prices.gaps if self.prices and weights.worth else None
             devices, _ = seated(self.devices[rows], whole, patterns[:, shared], self.takes_part[shared], gaps)
-            gpus, free = whole, devices.sum(axis=1) / WHOLE
+            gpus = whole_devices(devices)
         total = np.zeros(len(rows))
         if weights.fragmentation:
             after = self._of_whole(rows, cpu, gpus) if devices is None else self.of_devices(rows, cpu, devices)
             total += weights.fragmentation * (after - self.before[rows])
         if weights.worth and self.prices:
-            total += weights.worth * (self.worth[rows] - self.prices.worth(cpu, free, devices) - taken)
+            total += weights.worth * (self.worth[rows] - self.prices.worth(cpu, gpus, devices) - taken)
         return total
 
     def of_devices(self, rows: Integers, cpu: Integers, devices: Integers) -> Floats:
         """Expected fragmentation of nodes ``rows``: int64[k] with ``cpu``: int64[k] and ``devices``: int64[k, devices] free."""
-        free = devices.sum(axis=1)
         useful = np.zeros(len(rows))
-        for number, share in enumerate(self.popularity.tolist()):
-            serves = devices >= self.part[number]
-            runs = (np.count_nonzero(serves, axis=1) >= self.gpus[number]) & (cpu >= self.cpu[number]) & self.admits[number, rows]
-            useful += share * np.where(runs, (devices * serves).sum(axis=1), 0)
-        lost: Floats = (free - useful) / WHOLE
+        for part in np.unique(self.part).tolist():
+            serves = devices >= part
+            number = serves.sum(axis=1)
+            share = np.zeros(len(rows))
+            for position in np.flatnonzero(self.part == part).tolist():
+                runs = (number >= self.gpus[position]) & (cpu >= self.cpu[position]) & self.admits[position, rows]
+                share += self.popularity[position] * runs
+            useful += share * (devices * serves).sum(axis=1)
+        lost: Floats = (devices.sum(axis=1) - useful) / WHOLE
         return lost
 
     def _of_whole(self, rows: Integers, cpu: Integers, gpus: Integers) -> Floats:
@@ -129,10 +131,10 @@ def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: 
     )
     everywhere = np.arange(len(rows))
     if devices is None:
-        before, free = found._of_whole(everywhere, found.cpu_free, found.gpus_free), found.gpus_free.astype(np.float64)
+        before, gpus = found._of_whole(everywhere, found.cpu_free, found.gpus_free), found.gpus_free
     else:
-        before, free = found.of_devices(everywhere, found.cpu_free, devices), devices.sum(axis=1) / WHOLE
-    worth = found.prices.worth(found.cpu_free, free, devices) if found.prices else before
+        before, gpus = found.of_devices(everywhere, found.cpu_free, devices), whole_devices(devices)
+    worth = found.prices.worth(found.cpu_free, gpus, devices) if found.prices else before
     return replace(found, before=before, worth=worth)
 
 

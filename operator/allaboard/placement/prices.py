@@ -4,7 +4,8 @@ Fragmentation (``fragmentation``) asks whether *one* task of a class still runs 
 worth what the most valuable tasks that fill it together are worth, which is the dual of the cutting-stock problem (Gilmore and Gomory
 1961): if the workload is to be held by as few devices as possible, a gap of a half may be worth less than half a device. And free GPUs
 need cpu beside them: of a node's, those are lost that its free cpu is not expected to serve, when tasks ask for as much per GPU as they do
-on average, with their spread (a newsvendor's expected shortage). Bid prices are what online packing places by (Talluri and van Ryzin 1998).
+on average, with their spread (a newsvendor's expected shortage). And whole ones are worth nothing to tasks that need more of them
+together than a node has left. Bid prices are what online packing places by (Talluri and van Ryzin 1998).
 """
 
 import functools
@@ -26,22 +27,27 @@ _ROUNDS = 200
 _EPSILON = 1e-9
 _SHARES = 200  # demands are compared in two hundredths of all, so that prices are found anew only when the workload has changed
 _LEAST_SPREAD = 0.05
+_MOST_DEVICES = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
     """``cpu_per_gpu``: thousandths of a core per GPU asked for, ``spread`` of it for one GPU; ``gaps``: float64[1001], GPUs that so many
-    free thousandths of a device are worth.
+    free thousandths of a device are worth; ``too_few``: float64[devices + 1], GPUs that are lost when so many whole ones are free.
     """
 
     cpu_per_gpu: float
     spread: float
     gaps: Floats
+    too_few: Floats
 
-    def worth(self, cpu: Integers, gpus: Floats, devices: Integers | None) -> Floats:
-        """GPUs: float64[k] that nodes are worth with ``cpu``: int64[k] and ``gpus``: float64[k] free, the latter on ``devices``."""
-        free = gpus if devices is None else self.gaps[devices].sum(axis=1)
-        return free - self._without_cpu(cpu, gpus)
+    def worth(self, cpu: Integers, gpus: Integers, devices: Integers | None) -> Floats:
+        """GPUs: float64[k] that nodes are worth with ``cpu``: int64[k] and ``gpus``: int64[k] whole ones free, or ``devices``: int64[k, d]."""
+        if devices is None:
+            free = worth = gpus.astype(np.float64)
+        else:
+            free, worth = devices.sum(axis=1) / WHOLE, self.gaps[devices].sum(axis=1)
+        return worth - self._without_cpu(cpu, free) - self.too_few[np.minimum(gpus, len(self.too_few) - 1)]
 
     def _without_cpu(self, cpu: Integers, gpus: Floats) -> Floats:
         """GPUs that are expected to stay without cpu: E[(D - cpu)+] / ``cpu_per_gpu``, D normal, its mean and variance as the GPUs."""
@@ -54,7 +60,17 @@ class Prices:
 
 
 def prices_of(mix: Workload) -> Prices | None:
-    """The prices of a workload; ``None`` when nobody asks for GPUs, or for cpu beside them."""
+    """The prices of a workload; ``None`` when nobody asks for GPUs, or for cpu beside them. The last answer is remembered."""
+    global _latest  # the workload changes seldom, and is asked for at every placement
+    if _latest is None or _latest[0] is not mix:
+        _latest = mix, _found(mix)
+    return _latest[1]
+
+
+_latest: tuple[Workload, Prices | None] | None = None
+
+
+def _found(mix: Workload) -> Prices | None:
     tasks = [(spec.amount("cpu"), spec.amount(GPU), spec.gpu_share, number) for spec, number in mix if spec.amount(GPU) or spec.gpu_share]
     if not tasks:
         return None
@@ -68,7 +84,13 @@ def prices_of(mix: Workload) -> Prices | None:
     demand = np.bincount(np.where(share > 0, np.ceil(share / _GRID), _GAPS).astype(np.int64), number * np.where(share > 0, 1, whole))
     sizes = np.flatnonzero(demand)
     shares = np.maximum(1, np.rint(demand[sizes] * (_SHARES / demand.sum())).astype(np.int64))
-    return Prices(per_gpu, max(variance**0.5, _LEAST_SPREAD * per_gpu, 1.0), _gap_values(tuple(sizes.tolist()), tuple(shares.tolist())))
+    counts = np.arange(_MOST_DEVICES + 1)
+    return Prices(
+        cpu_per_gpu=per_gpu,
+        spread=max(variance**0.5, _LEAST_SPREAD * per_gpu, 1.0),
+        gaps=_gap_values(tuple(sizes.tolist()), tuple(shares.tolist())),
+        too_few=counts * (number * (whole > counts[:, None])).sum(axis=1) / number.sum(),
+    )
 
 
 def gap_worth(mix: Workload, objective: Objective) -> Floats | None:

@@ -15,6 +15,7 @@ from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, Workload, workload_of
 from allaboard.placement import build_problem
 from allaboard.placement.devices import WHOLE, seated
+from allaboard.placement.objectives import Weights
 from allaboard.placement.valuation import Valuation
 
 from .clusters import GPU, Case, cases, node, pods, random_counts, snapshot
@@ -69,7 +70,7 @@ def test_fragmentation_is_what_the_paper_says_before_and_after(case: Case, liste
         if pattern.any() and any(spec.amount(GPU) for spec, _ in mix):
             before = fragmentation(int(free[cores]), [WHOLE] * int(free[column]), mix)
             expected += fragmentation(int(free[cores]) - taken["cpu"], [WHOLE] * (int(free[column]) - taken[GPU]), mix) - before
-    problem = replace(problem, weights=replace(problem.weights, packing=0.0))
+    problem = replace(problem, weights=Weights(fragmentation=1.0))
     assert Valuation(problem).costs(counts[None])[0] == pytest.approx(expected)
 
 
@@ -93,7 +94,7 @@ def test_fragmentation_counts_the_free_parts_of_devices(devices: list[list[int]]
             best = min(device for device in free if device >= part)
             free[free.index(best)] -= part
         expected += fragmentation(8000 - 1000 * seats, free, mix) - before
-    problem = replace(problem, weights=replace(problem.weights, packing=0.0))
+    problem = replace(problem, weights=Weights(fragmentation=1.0))
     assert Valuation(problem).costs(counts)[0] == pytest.approx(expected if problem.fragmentation else 0.0)
 
 
