@@ -20,6 +20,7 @@ from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.gang import GangKey
+from allaboard.model.headroom import headroom_from
 from allaboard.model.node import node_from
 from allaboard.model.pod import Interner, pod_from
 from allaboard.placement import SearchSettings
@@ -50,9 +51,11 @@ class App:
         self.settings = settings
         self._searcher = searcher
         self.metrics = Metrics()
-        self.view = ClusterView()
+        self.view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()})
         self.registry = GangRegistry(
-            settings.scheduler_names, settings.namespaces, GangDefaults(settings.objective, settings.schedule_timeout_seconds)
+            settings.scheduler_names,
+            settings.namespaces,
+            GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology),
         )
         self.queue = GangQueue(
             self._order, self.registry.knows, backoff_initial=settings.backoff_initial_seconds, backoff_max=settings.backoff_max_seconds

@@ -11,10 +11,12 @@ from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from allaboard.model.gang import Objective
+from allaboard.model.headroom import headroom_from
 
 CONFIG_VARIABLE = "ALLABOARD_CONFIG"
 
@@ -31,6 +33,11 @@ LONGEST_LEASE_SECONDS = 300
 """A Lease object that says more is malformed."""
 
 
+_PRESETS: Mapping[str, Mapping[str, object]] = {
+    "seed": {"generations": 1000, "population_size": 50, "mutation_rate": 0.2, "crossover_rate": 0.8}
+}
+
+
 class SettingsError(ValueError):
     """The settings can't be used; the message names each offending option."""
 
@@ -38,8 +45,11 @@ class SettingsError(ValueError):
 class SearchOptions(BaseModel):
     """The genetic search. More generations find better packings and take longer; the result never depends on the clock."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
+    preset: Literal["", "seed"] = Field(
+        "", exclude=True, description="`seed`: 1000 generations of 50, mutation 0.2, crossover 0.8, as the first genetic scheduler had it."
+    )
     generations: int = Field(60, ge=1, le=10_000, description="Generations at most.")
     min_generations: int = Field(20, ge=0, le=10_000, description="Generations at least, unless the best possible is reached.")
     population_size: int = Field(48, ge=4, le=1_000, description="Placements kept from one generation to the next.")
@@ -49,6 +59,15 @@ class SearchOptions(BaseModel):
     branches: int = Field(
         200, ge=0, le=100_000, description="Work of the exact solver, asked where no greedy rule seats a gang: branches; 0 asks it never."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_the_preset(cls, stated: object) -> object:
+        """What is stated beside a preset wins over it."""
+        if not isinstance(stated, Mapping) or stated.get("preset") not in _PRESETS:
+            return stated
+        names = {to_camel(name): name for name in cls.model_fields}
+        return dict(_PRESETS[str(stated["preset"])]) | {names.get(str(name), name): value for name, value in stated.items()}
 
 
 class Settings(BaseSettings):
@@ -60,6 +79,8 @@ class Settings(BaseSettings):
     namespaces: _Names = Field((), description="Namespaces whose pods are ours; none named means all.")
     node_selector: _Labels = Field({}, description="Labels of the nodes that are ours (pool=train,zone=a); none named means all.")
     objective: Objective = Field(Objective.FRAGMENTATION, description="What placements aim at unless a gang says otherwise.")
+    topology: str = Field("", description="Label of nodes, such as their rack, of whose values a gang should use few.")
+    headroom: _Labels = Field({}, description="What is kept free on each node, by resource (cpu=20%,memory=4Gi); GPUs only if named.")
     schedule_timeout_seconds: int = Field(60, ge=1, le=86_400, description="How long a gang may wait before that is reported.")
     batch_window_seconds: float = Field(0.02, ge=0, le=10, description="How long events are gathered before a cycle starts.")
     backoff_initial_seconds: float = Field(1.0, gt=0, le=600, description="Pause after the first failed attempt; doubles each time.")
@@ -103,14 +124,21 @@ class Settings(BaseSettings):
             )
         return self
 
-    @field_validator("node_selector", mode="before")
+    @field_validator("headroom")
+    @classmethod
+    def _amounts(cls, value: dict[str, str]) -> dict[str, str]:
+        for resource, amount in value.items():
+            headroom_from(resource, amount)
+        return value
+
+    @field_validator("node_selector", "headroom", mode="before")
     @classmethod
     def _pairs(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
         pairs = [pair.strip() for pair in value.split(",") if pair.strip()]
         if not all("=" in pair for pair in pairs):
-            raise ValueError("must be pairs like pool=train,zone=a")
+            raise ValueError("must be pairs like pool=train,zone=a or cpu=20%,memory=4Gi")
         return {name.strip(): text.strip() for name, _, text in (pair.partition("=") for pair in pairs)}
 
     @classmethod

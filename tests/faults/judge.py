@@ -38,6 +38,8 @@ class _Life:
     open_since: float | None = None
     edited: float = -1e9
     was_whole: bool = False
+    is_untold: bool = False
+    """A member went while it was half bound and nobody scheduled: whoever comes then can't tell whether it was whole."""
     seated: dict[str, set[str]] = field(default_factory=dict)
     """Whom each transaction has bound: members that a kubelet rejects at once were bound all the same."""
 
@@ -101,6 +103,10 @@ class Judge:
     def note_edit(self, spec: GangSpec) -> None:
         """Somebody has changed what the gang asks for: requests that are under way may rest on what was so before."""
         self._life(spec).edited = self.clock()
+
+    def note_unseen_loss(self, spec: GangSpec) -> None:
+        """A member has gone while no scheduler was there to see it."""
+        self._life(spec).is_untold |= bool(self.bound(spec))
 
     def on_change(self, change: Change) -> None:
         """Look at one write. ``change`` is already done."""
@@ -192,7 +198,9 @@ class Judge:
             return "its members can't be made anew"
         if any(pod["status"].get("phase") == "Running" for pod in bound):
             return "members run"
-        return "it was whole" if self._life(spec).was_whole else ""
+        if self._life(spec).was_whole:
+            return "it was whole"
+        return "it can't be told whether it was whole" if self._life(spec).is_untold else ""
 
     def incomplete(self) -> list[str]:
         """Gangs that are not whole."""

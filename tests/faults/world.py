@@ -49,6 +49,8 @@ class World(Simulation):
         """Somebody deletes a member."""
         if members := self.judge.members(spec):
             name = members[number % len(members)]["metadata"]["name"]
+            if self.leader is None:
+                self.judge.note_unseen_loss(spec)
             with suppress(ApiError):
                 self.sandbox.delete("pods", name, spec.namespace, grace=grace)
 
@@ -58,6 +60,8 @@ class World(Simulation):
         members = self.judge.members(spec)
         if members and spec.is_bare:
             name = members[number % len(members)]["metadata"]["name"]
+            if self.leader is None:
+                self.judge.note_unseen_loss(spec)
             self.sandbox.delete("pods", name, spec.namespace, grace=0)
             with suppress(ApiError):
                 self.sandbox.create(pod_of(spec, name))

@@ -91,3 +91,18 @@ def test_a_selector_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("ALLABOARD_NODE_SELECTOR", "pool")
     with pytest.raises(SettingsError, match=r"node_selector: .*pool=train"):
         load_settings()
+
+
+def test_a_preset_fills_in_what_is_not_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("search: {preset: seed, populationSize: 64}\n")
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    search = load_settings().search
+    assert (search.generations, search.population_size, search.mutation_rate, search.crossover_rate) == (1000, 64, 0.2, 0.8)
+
+
+@pytest.mark.parametrize(("value", "words"), [("cpu=much", "headroom.*'much' is neither"), ("cpu", "pairs like"), ("cpu=120%", "120%")])
+def test_a_headroom_that_makes_no_sense_is_named(value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLABOARD_HEADROOM", value)
+    with pytest.raises(SettingsError, match=words):
+        load_settings()

@@ -16,11 +16,13 @@ from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.constraints import NodeSelectorTerm, Requirement
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey, Hold
+from allaboard.model.headroom import headroom_from
 from allaboard.model.pod import Pod, pod_from
-from allaboard.placement import NodeFilters, Plan, Problem, SearchSettings, build_problem, search
+from allaboard.placement import NodeFilters, Plan, Problem, SearchSettings, search
 from allaboard.placement.relax import relieve
 from allaboard.report import words
 from allaboard.scheduling.advice import leavers, sentence, surroundings
+from allaboard.scheduling.problems import problem_of
 from allaboard.scheduling.queue import order_of
 from allaboard.settings import Settings
 
@@ -61,12 +63,14 @@ def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings, notes
     Raises ``ManifestError`` for a gang that its manifests declare wrongly.
     """
     # 1. The cluster as it is, and the pods as they would be created.
-    view = ClusterView()
+    view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()})
     for node in cluster.nodes:
         view.upsert_node(node)
     for pod in cluster.pods:
         view.upsert_pod(pod)
-    registry = GangRegistry(settings.scheduler_names, defaults=GangDefaults(settings.objective, settings.schedule_timeout_seconds))
+    registry = GangRegistry(
+        settings.scheduler_names, defaults=GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology)
+    )
     pods = _adopted(manifests.pods, view, settings, notes)
     for pod in pods:
         view.upsert_pod(pod)
@@ -130,7 +134,7 @@ def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFil
     if len(gang.candidates) < gang.missing:
         return _answer(gang, False, words.members_missing(gang), "members")
     candidates = [replace(pod, spec=replace(pod.spec, avoided=view.avoided(pod))) for pod in gang.candidates]
-    problem = build_problem(candidates, max(1, gang.missing), view.snapshot(), objective=gang.objective, filters=filters)
+    problem = problem_of(replace(gang, members=tuple(candidates)), max(1, gang.missing), view.snapshot(), filters)
     plan = search(problem, SearchSettings(**settings.search.model_dump()), zlib.crc32(f"{gang.key}/0".encode()))
     if not plan.feasible:
         advice = _advice(gang, problem, candidates, view, filters, seated) if plan.feasible is False else ""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import PodTerm
@@ -26,9 +27,10 @@ _BASE_RESOURCES = ("cpu", "memory", "pods")
 
 
 class ClusterView:
-    """The live state of the cluster. Not thread-safe: it belongs to the event loop."""
+    """The live state of the cluster, of which nodes offer less by their ``headroom``. Not thread-safe: it belongs to the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, headroom: Mapping[str, Headroom] | None = None) -> None:
+        self._headroom = headroom or {}
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, str] = {}  # node by pod UID
@@ -71,7 +73,7 @@ class ClusterView:
         if old == node:
             return
         self._nodes[node.name] = node
-        if self._usage.offer(node.name, node.allocatable):
+        if self._usage.offer(node.name, with_headroom(node.allocatable, self._headroom)):
             self._usage.recount(filter(None, map(self._seat, self._pods.values())))
         self._ordered = None
         for listener in self._node_listeners:

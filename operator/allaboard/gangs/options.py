@@ -3,43 +3,87 @@
 An option that isn't known, or has no meaning, holds the gang: a typing mistake must not silently become the default.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
 from allaboard.gangs.podgroup import PodGroup
-from allaboard.model.gang import Hold
+from allaboard.model.gang import Hold, RoleMinimums
 from allaboard.model.pod import OPTION_PREFIX, Pod
 
-KNOWN = frozenset({"objective", "on-member-lost", "recreate", "undo"})
+KNOWN = frozenset({"min-members", "objective", "on-member-lost", "recreate", "required-topology", "role", "topology", "undo"})
 """What users may set."""
 
 _OURS = frozenset({"transaction", "epoch"})
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _Default = TypeVar("_Default", bound=StrEnum | None)
+_Value = TypeVar("_Value")
+_Other = TypeVar("_Other")
+_LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_ROLE_MINIMUM = re.compile(r"\s*([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)\s*=\s*([0-9]{1,9})\s*")
+_MOST_ROLES = 64
 
 
 def choice_of(
     name: str, choices: type[_Choice], group: PodGroup | None, alive: Sequence[Pod], default: _Default
 ) -> tuple[_Choice | _Default, Hold | None]:
-    """What the pods ask for, else the PodGroup, else the default; and why the gang can't be trusted, if it can't."""
+    """The value of an option that is one of a few words; otherwise as ``option_of``."""
+
+    def parse(value: str) -> _Choice:
+        if value not in set(choices):
+            raise ValueError(f"{value[:64]!r} is not one of {', '.join(choices)}")
+        return choices(value)
+
+    return option_of(name, parse, group, alive, default)
+
+
+def option_of(
+    name: str, parse: Callable[[str], _Value], group: PodGroup | None, alive: Sequence[Pod], default: _Other
+) -> tuple[_Value | _Other, Hold | None]:
+    """What the pods ask for, else the PodGroup, else the default; and why the gang can't be trusted, if it can't.
+
+    ``parse`` raises ``ValueError`` that says what is wrong with a value.
+    """
     field = f"metadata.annotations[{OPTION_PREFIX}{name}]"
     stated = [(pod, value) for pod in alive if (value := pod.option(name)) is not None]
+    found: _Value | _Other = default
     for pod, value in stated:
-        if value not in set(choices):
-            return default, Hold("InvalidAnnotation", f"pod {pod.name}: {_not_one_of(name, value, choices)}", pod, field)
+        try:
+            found = parse(value)
+        except ValueError as error:
+            return default, Hold("InvalidAnnotation", f"pod {pod.name}: annotation {OPTION_PREFIX}{name}: {error}", pod, field)
         if value != stated[0][1]:
             first = stated[0][0].name
             text = f"Annotations {OPTION_PREFIX}{name} do not match: pod {pod.name} says {value}, pod {first} says {stated[0][1]}"
             return default, Hold(f"{name.title().replace('-', '')}Mismatch", text, pod, field)
     if stated:
-        return choices(stated[0][1]), None
-    value = group.options.get(name) if group else None
-    if group is None or value is None:
+        return found, None
+    value_of_group = group.options.get(name) if group else None
+    if group is None or value_of_group is None:
         return default, None
-    if value not in set(choices):
-        return default, Hold("InvalidAnnotation", f"podgroup {group.key}: {_not_one_of(name, value, choices)}", field=field)
-    return choices(value), None
+    try:
+        return parse(value_of_group), None
+    except ValueError as error:
+        return default, Hold("InvalidAnnotation", f"podgroup {group.key}: annotation {OPTION_PREFIX}{name}: {error}", field=field)
+
+
+def label_key(value: str) -> str:
+    """The key of a node label. Raises ``ValueError``."""
+    if not _LABEL_KEY.fullmatch(value):
+        raise ValueError(f"{value[:64]!r} is not the key of a label")
+    return value
+
+
+def role_minimums(value: str) -> RoleMinimums:
+    """``ps=1,worker=3`` as pairs. Raises ``ValueError``."""
+    found: dict[str, int] = {}
+    for part in value.split(","):
+        pair = _ROLE_MINIMUM.fullmatch(part)
+        if pair is None or pair[1] in found or len(found) >= _MOST_ROLES:
+            raise ValueError(f"{value[:64]!r} is not of the form ps=1,worker=3, each role once")
+        found[pair[1]] = int(pair[3])
+    return tuple(sorted(found.items()))
 
 
 def unknown_option(group: PodGroup | None, alive: Sequence[Pod]) -> Hold | None:
@@ -59,7 +103,3 @@ def _first_unknown(names: Iterable[str]) -> str:
 
 def _no_such(name: str) -> str:
     return f"annotation {OPTION_PREFIX}{name[:64]}: no such option; known are {', '.join(sorted(KNOWN))}"
-
-
-def _not_one_of(name: str, value: str, choices: type[StrEnum]) -> str:
-    return f"annotation {OPTION_PREFIX}{name}: {value[:64]!r} is not one of {', '.join(choices)}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from allaboard.gangs.dialects import Membership, membership_of
-from allaboard.gangs.options import choice_of, unknown_option
+from allaboard.gangs.options import choice_of, label_key, option_of, role_minimums, unknown_option
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
 from allaboard.model.pod import Pod
@@ -22,6 +22,7 @@ class GangDefaults:
 
     objective: Objective = Objective.FRAGMENTATION
     timeout_seconds: int = 60
+    topology: str = ""
 
 
 class GangRegistry:
@@ -138,6 +139,10 @@ class GangRegistry:
         objective, objective_hold = choice_of("objective", Objective, group, alive, self._defaults.objective)
         undo, undo_hold = choice_of("undo", Undo, group, alive, None)
         on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, alive, OnMemberLost.HEAL)
+        topology, topology_hold = option_of("topology", label_key, group, alive, self._defaults.topology)
+        required, required_hold = _required_topology(group, alive)
+        minimums, minimums_hold = option_of("min-members", role_minimums, group, alive, ())
+        holds = (objective_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
         return Gang(
             key=key,
             min_member=minimum,
@@ -149,7 +154,10 @@ class GangRegistry:
             uid=group.uid if group else (first.uid if first and key.kind == "Pod" else ""),
             on_member_lost=on_member_lost,
             undo=undo,
-            hold=self._hold(key, group, alive, minimum) or objective_hold or lost_hold or undo_hold or unknown_option(group, alive),
+            topology=topology,
+            required_topology=required,
+            role_minimums=minimums,
+            hold=self._hold(key, group, alive, minimum) or next(filter(None, holds), None) or unknown_option(group, alive),
         )
 
     def _min_member(self, group: PodGroup | None, first: Pod | None, alive: Sequence[Pod]) -> int:
@@ -193,3 +201,13 @@ class GangRegistry:
     def _notify(self, key: GangKey) -> None:
         for listener in self._listeners:
             listener(key)
+
+
+def _required_topology(group: PodGroup | None, alive: Sequence[Pod]) -> tuple[str, Hold | None]:
+    """The PodGroup's; pods may have their own, each role another, which must be label keys."""
+    for pod in alive:
+        if pod.option("required-topology") is not None:
+            _, hold = option_of("required-topology", label_key, None, (pod,), "")
+            if hold:
+                return "", hold
+    return option_of("required-topology", label_key, group, (), "")

@@ -4,7 +4,9 @@
 *missing* = what the quorum lacks. A gang is *whole* when nothing is missing, *absent* when nobody is bound, else *open*.
 """
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from allaboard.model.pod import Pod
@@ -65,12 +67,17 @@ class Hold:
     field: str = ""
 
 
+RoleMinimums = tuple[tuple[str, int], ...]
+"""How many members of a role must start together, by the role's name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gang:
     """One gang as it stands at one moment.
 
     ``members`` are the pods of ours that name it, terminal ones included, oldest first. ``created`` is seconds since the epoch, of
     the PodGroup or of the oldest member. ``uid`` is the PodGroup's, or the pod's for a gang of one; empty without either.
+    ``topology`` is the node label of whose values few are to be used, empty when that doesn't matter.
     """
 
     key: GangKey
@@ -83,6 +90,9 @@ class Gang:
     uid: str = ""
     on_member_lost: OnMemberLost = OnMemberLost.HEAL
     undo: Undo | None = None
+    topology: str = ""
+    required_topology: str = ""
+    role_minimums: RoleMinimums = ()
     hold: Hold | None = None
 
     @property
@@ -113,8 +123,39 @@ class Gang:
 
     @property
     def missing(self) -> int:
-        """Members the quorum lacks."""
-        return max(0, self.quorum - len(self.bound))
+        """Members the quorum lacks, or the roles if they lack more."""
+        return max(0, self.quorum - len(self.bound), sum(self.lacking.values()))
+
+    def missing_once_bound(self, uids: Collection[str]) -> int:
+        """Members that are missing once those of ``uids`` have got a node."""
+        if not self.role_minimums:
+            return max(0, self.missing - len(uids))
+        members = tuple(replace(pod, node_name=pod.node_name or "soon") if pod.uid in uids else pod for pod in self.members)
+        return replace(self, members=members).missing
+
+    @property
+    def lacking(self) -> Mapping[str, int]:
+        """Members that roles lack of their own minimums."""
+        if not self.role_minimums:
+            return {}
+        runs = {_run_of(pod) for pod in self.alive}
+        here = Counter(
+            pod.role
+            for pod in self.members
+            if (pod.phase == "Succeeded" and _run_of(pod) in runs) or (pod.node_name and not (pod.is_terminal or pod.is_terminating))
+        )
+        return {role: minimum - here[role] for role, minimum in self.role_minimums if minimum > here[role]}
+
+    @property
+    def together(self) -> Mapping[tuple[str, str], tuple[Pod, ...]]:
+        """Living members that must share the value of a node label, by that label and by role; the role is empty for all of a gang."""
+        found: dict[tuple[str, str], tuple[Pod, ...]] = {}
+        for pod in self.alive:
+            own = pod.option("required-topology")
+            key = (own, pod.role) if own else (self.required_topology, "")
+            if key[0]:
+                found[key] = (*found.get(key, ()), pod)
+        return found
 
     @property
     def is_whole(self) -> bool:

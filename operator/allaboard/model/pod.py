@@ -17,6 +17,16 @@ OPTION_PREFIX = "allaboard.dev/"
 STAMP = f"{OPTION_PREFIX}transaction"
 """Annotation that names the transaction a pod was bound by: ``<id>/<minMember at that commit>``."""
 
+ROLE_LABELS = (
+    "training.kubeflow.org/replica-type",
+    "jobset.sigs.k8s.io/replicatedjob-name",
+    "volcano.sh/task-spec",
+    "ray.io/group",
+    "leaderworkerset.sigs.k8s.io/role",
+    "kai.scheduler/subgroup-name",
+)
+"""Labels by which job operators name the role of a pod."""
+
 _Value = TypeVar("_Value", bound=Hashable)
 
 
@@ -96,6 +106,11 @@ class Pod:
     def label(self, key: str) -> str | None:
         """The value of a label, ``None`` without it."""
         return next((value for name, value in self.labels if name == key), None)
+
+    @property
+    def role(self) -> str:
+        """What the pod is in its gang, such as ps or worker; empty when nothing says so."""
+        return self.option("role") or next((value for name in ROLE_LABELS if (value := self.label(name))), "")
 
     def option(self, key: str) -> str | None:
         """The value of the annotation ``allaboard.dev/<key>``, ``None`` without it."""

@@ -90,13 +90,13 @@ class NodeFilters:
             known = self._known[key] = self._decide(spec)
         return known
 
-    def domains(self, key: str, nodes: tuple[Node, ...]) -> NDArray[np.int64]:
-        """Which of ``nodes`` share the value of a label: int64[nodes], equal where they do. One without the label is alone."""
+    def domains(self, key: str, nodes: tuple[Node, ...], alone: int | None = None) -> NDArray[np.int64]:
+        """Which of ``nodes`` share the value of a label: int64[nodes], equal where they do. One without it is ``alone``, or by itself."""
         if nodes is not self._nodes:
             self._start(nodes)
         column = self._label(key)
         is_alone = column.where(lambda value: value is None)
-        return np.where(is_alone, len(column.values) + np.arange(len(nodes)), column.codes)
+        return np.where(is_alone, len(column.values) + np.arange(len(nodes)) if alone is None else alone, column.codes)
 
     def preference(self, spec: SchedulingSpec, nodes: tuple[Node, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """How little each of ``nodes`` is what ``spec`` prefers, float64[nodes] from 0 to 1: by its node affinity, and by taints.

@@ -87,12 +87,12 @@ class Individual:
 
 def evolve(problem: Problem, seeds: Sequence[Integers], settings: SearchSettings, seed: int, target: Target) -> Evolution:
     """Improve on ``seeds``, each int64[roles, nodes], of which the first is the best."""
-    with _seeded(seed):
+    with seeded(seed):
         return _Search(problem, settings, np.random.default_rng(seed)).run(seeds, target)
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     before = random.getstate()
     random.seed(seed)
     try:
@@ -143,7 +143,7 @@ class _Search:
     def _individuals(self, counts: Integers) -> list[Individual]:
         by_role = counts.sum(axis=2)
         placed = by_role.sum(axis=1)
-        missing = np.maximum(np.maximum(self._problem.least - by_role, 0).sum(axis=1), self._problem.minimum - placed)
+        missing = np.maximum(self._problem.lacking(by_role), 0)
         surplus = self._problem.total - placed - missing
         scores = self._valuation.scores(counts)
         values = zip(missing.tolist(), surplus.tolist(), scores.tolist(), strict=True)

@@ -16,7 +16,7 @@ from enum import StrEnum
 import numpy as np
 
 from allaboard.placement.filters import Mask
-from allaboard.placement.problem import Integers, Problem, seats_for
+from allaboard.placement.problem import Integers, Problem, Together, seats_for
 from allaboard.placement.program import INFEASIBLE, Rows, Seating, add_capacity, add_members, contended, seating, solve
 
 NODE_LIMIT = 200
@@ -43,14 +43,6 @@ class Answer:
     counts: Integers | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Together:
-    """``roles`` that must all sit within one topology domain. ``domains``: int64[nodes], the domain of each node, -1 without one."""
-
-    roles: tuple[int, ...]
-    domains: Integers
-
-
 def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Together] = ()) -> Answer:
     """Whether the minimum of ``problem`` fits, each of ``together`` within one domain. A role may be in one of ``together`` only."""
     if problem.minimum > problem.total or (problem.least > problem.count).any():
@@ -61,7 +53,7 @@ def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Toget
         domains[list(group.roles)] = group.domains
     seats = np.where(domains >= 0, np.minimum(problem.seats, problem.count[:, None]), 0)
     alone = np.minimum(seats.sum(axis=1), problem.count)
-    if (alone < _needed(problem)).any() or alone.sum() < problem.minimum:
+    if (alone < _needed(problem)).any() or problem.lacking(alone) > 0:
         return Answer(Verdict.CANNOT_FIT)
     where = contended(problem.demand, seats, problem.free)
     variables = seating(problem, seats, np.asarray(where.any(axis=0)), domains)
@@ -100,8 +92,7 @@ def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] =
         and (np.einsum("rc,rn->cn", problem.demand, counts) <= problem.free).all()
         and not counts[~problem.admits].any()
         and (placed <= problem.count).all()
-        and (placed >= problem.least).all()
-        and placed.sum() >= problem.minimum
+        and problem.lacking(placed) <= 0
         and (problem.trimmed(counts[None]) == counts).all()
         and all(_is_together(counts, group) for group in together)
     )

@@ -62,8 +62,8 @@ class Plan:
     """Where the pods go, as (pod uid, node name).
 
     ``feasible``: True when the minimum is placed, False when that is proved impossible, None when it was not found.
-    ``proof``: who settled it: greedy, solver (no greedy rule could), genetic (nor the solver), bound, or none. Unless feasible, ``assignments`` are the best
-    partial placement, for diagnosis only.
+    ``proof``: who settled it: greedy, solver (no greedy rule could), genetic (nor the solver), bound, or none. Unless feasible,
+    ``assignments`` are the best partial placement, for diagnosis only.
     """
 
     feasible: bool | None

@@ -42,7 +42,7 @@ class Prices:
     too_few: Floats
 
     def worth(self, cpu: Integers, gpus: Integers, devices: Integers | None) -> Floats:
-        """GPUs: float64[k] that nodes are worth with ``cpu``: int64[k] and ``gpus``: int64[k] whole ones free, or ``devices``: int64[k, d]."""
+        """GPUs: float64[k] that nodes are worth with ``cpu``: int64[k] and ``gpus``: int64[k] whole ones free, on ``devices`` if shared."""
         if devices is None:
             free = worth = gpus.astype(np.float64)
         else:

@@ -4,7 +4,7 @@ Built on the scheduler's own process, so it is arithmetic on whole arrays; nodes
 explanation and left behind. Arrays have their nodes last, so that every operation of the search runs along contiguous memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,10 +41,19 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Together:
+    """``roles`` that must all sit within one topology domain. ``domains``: int64[nodes], the domain of each node, -1 without one."""
+
+    roles: tuple[int, ...]
+    domains: Integers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """What must be placed, and where it could go.
 
-    ``minimum`` pods in all, and ``least``: int64[roles] of each role, must be placed.
+    ``minimum`` pods in all, ``least``: int64[roles] of each role, and of some ``sums`` of roles so many together must be placed, and those
+    of each of ``together`` within one domain.
     ``columns`` names what is counted: ``resources`` resources first, then the host ports, of which each node has one.
     ``count``: int64[roles], pods of each. ``demand``: int64[roles, columns], of one pod. ``free``: int64[columns, nodes], never
     negative. ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of
@@ -74,11 +83,29 @@ class Problem:
     dislike: Floats | None
     fragmentation: Fragmentation | None
     domains: Integers | None
+    sums: tuple[tuple[tuple[int, ...], int], ...] = ()
+    together: tuple[Together, ...] = ()
 
     @property
     def total(self) -> int:
         """Pods in all."""
         return int(self.count.sum())
+
+    def lacking(self, placed: Integers) -> Integers:
+        """Pods that must be placed still when ``placed``: int64[..., roles] are: int64[...]."""
+        of_roles = np.maximum(self.least - placed, 0).sum(axis=-1)
+        for roles, least in self.sums:
+            of_roles = of_roles + np.maximum(least - placed[..., list(roles)].sum(axis=-1), 0)
+        lacking: Integers = np.maximum(of_roles, self.minimum - placed.sum(axis=-1))
+        return lacking
+
+    def confined(self, counts: Integers) -> "Problem":
+        """The same with the domains chosen in which each of ``together`` sits in ``counts``: int64[roles, nodes]."""
+        admits = self.admits.copy()
+        for group in self.together:
+            used = group.domains[counts[list(group.roles)].any(axis=0)]
+            admits[list(group.roles)] &= group.domains == (used[0] if len(used) else -2)
+        return replace(self, admits=admits, seats=np.where(admits, self.seats, 0), together=())
 
     def restricted_to(self, rows: Integers) -> "Problem":
         """The same gang on some of the nodes, given by ascending position."""
@@ -93,6 +120,7 @@ class Problem:
             dislike=None if self.dislike is None else self.dislike.take(rows, axis=1),
             fragmentation=self.fragmentation.restricted_to(rows) if self.fragmentation else None,
             domains=None if self.domains is None else numbered(self.domains[rows]),
+            together=tuple(replace(group, domains=group.domains[rows]) for group in self.together),
         )
 
     def trimmed(self, counts: Integers) -> Integers:
@@ -124,16 +152,19 @@ def build_problem(
     *,
     objective: Objective,
     topology: str = "",
+    parts: Sequence[tuple[Collection[str], int]] = (),
+    together: Sequence[tuple[str, Collection[str]]] = (),
     filters: NodeFilters | None = None,
 ) -> Problem:
     """The placement of ``pods`` on the nodes of ``snapshot``, at least ``minimum`` of them.
 
-    ``topology`` is the label whose values are the domains of which a placement should use few. ``filters`` remembers what each spec may
-    use between calls with the same nodes.
+    ``topology`` is the label whose values are the domains of which a placement should use few. Of each of ``parts``, pods by uid, so many
+    must be placed; those of each of ``together`` on nodes that have the same value of a label. ``filters`` remembers what each spec
+    may use between calls with the same nodes.
     """
     filters = filters or NodeFilters()
-    members = _by_spec(pods)
-    specs = tuple(members)
+    members = _by_spec(pods) if not (parts or together) else _by_spec_and_party(pods, parts, together)
+    specs = tuple(spec for spec, _ in members)
     names = tuple(sorted({resource for spec in specs for resource, amount in spec.requests if amount > 0}))
     free = _free(snapshot, names)
     largest = free.max(axis=1, initial=0).tolist()
@@ -161,13 +192,18 @@ def build_problem(
     rows = np.flatnonzero(is_kept)
     weights = WEIGHTS[objective]
     columns = (*names, *(f"port {column.protocol}/{column.port}" for column in port_columns))
+    needs = [(tuple(role for role, (_, uids) in enumerate(members) if uids[0] in part), least) for part, least in parts]
+    least = np.zeros(len(specs), dtype=np.int64)
+    for of_part, number in needs:
+        if len(of_part) == 1:
+            least[of_part[0]] = number
     return Problem(
         minimum=max(0, minimum),
-        least=np.zeros(len(specs), dtype=np.int64),
+        least=least,
         objective=objective,
         roles=tuple(
             Role(
-                pods=tuple(members[spec]),
+                pods=tuple(members[role][1]),
                 requests=spec.requests,
                 refusals=_merged(
                     admission.reasons, capacity_refusals(columns, len(names), demand[role], free, admission.admitted & ~is_kept)
@@ -179,7 +215,7 @@ def build_problem(
         total_nodes=len(snapshot.nodes),
         columns=columns,
         resources=len(names),
-        count=np.array([len(members[spec]) for spec in specs], dtype=np.int64),
+        count=np.array([len(uids) for _, uids in members], dtype=np.int64),
         demand=demand,
         free=free.take(rows, axis=1),
         admits=admits.take(rows, axis=1),
@@ -191,6 +227,12 @@ def build_problem(
         dislike=_dislike(specs, snapshot, rows, weights, filters),
         fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation or weights.worth else None,
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
+        sums=tuple((of_part, number) for of_part, number in needs if len(of_part) != 1),
+        together=tuple(
+            Together(of_group, filters.domains(label, snapshot.nodes, alone=-1)[rows])
+            for label, group in together
+            if (of_group := tuple(role for role, (_, uids) in enumerate(members) if uids[0] in group))
+        ),
     )
 
 
@@ -222,7 +264,7 @@ def capacity_refusals(
     return tuple((reason, nodes) for reason, nodes in [(PORTS, int(np.count_nonzero(ports))), *found] if nodes)
 
 
-def _by_spec(pods: Sequence[Pod]) -> dict[SchedulingSpec, list[str]]:
+def _by_spec(pods: Sequence[Pod]) -> list[tuple[SchedulingSpec, list[str]]]:
     """Uids by spec. Equal specs are mostly one object, and hashing a spec is slow beside looking at who it is."""
     members: dict[SchedulingSpec, list[str]] = {}
     seen: dict[int, list[str]] = {}
@@ -231,7 +273,18 @@ def _by_spec(pods: Sequence[Pod]) -> dict[SchedulingSpec, list[str]]:
         if uids is None:
             uids = seen[id(pod.spec)] = members.setdefault(pod.spec, [])
         uids.append(pod.uid)
-    return members
+    return list(members.items())
+
+
+def _by_spec_and_party(
+    pods: Sequence[Pod], parts: Sequence[tuple[Collection[str], int]], together: Sequence[tuple[str, Collection[str]]]
+) -> list[tuple[SchedulingSpec, list[str]]]:
+    """Uids by spec and by what the pod counts for."""
+    members: dict[tuple[SchedulingSpec, tuple[bool, ...]], list[str]] = {}
+    for pod in pods:
+        belongs = (*(pod.uid in part for part, _ in parts), *(pod.uid in group for _, group in together))
+        members.setdefault((pod.spec, belongs), []).append(pod.uid)
+    return [(spec, uids) for (spec, _), uids in members.items()]
 
 
 def _merged(*reasons: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:

@@ -135,6 +135,9 @@ def add_members(rows: Rows, problem: Problem, variables: Seating) -> None:
     rows.add(role, everybody, ones, least.astype(np.float64), problem.count.astype(np.float64))
     if problem.minimum < problem.total:
         rows.add(np.zeros_like(role), everybody, ones, np.array([float(problem.minimum)]), np.array([np.inf]))
+    for roles, number in problem.sums:
+        some = np.flatnonzero(np.isin(role, roles))
+        rows.add(np.zeros_like(some), some, np.ones(len(some)), np.array([float(number)]), np.array([np.inf]))
 
 
 def power_of_two(largest: Integers) -> Floats:

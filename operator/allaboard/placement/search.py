@@ -13,7 +13,7 @@ from allaboard.placement.exact import best_of_one_role
 from allaboard.placement.explain import explain
 from allaboard.placement.genetic import Evolution, SearchSettings, Target, evolve
 from allaboard.placement.greedy import Seed, best_first, greedy_seeds
-from allaboard.placement.oracle import Verdict, ask
+from allaboard.placement.oracle import NODE_LIMIT, Verdict, ask
 from allaboard.placement.plan import Plan, SearchReport
 from allaboard.placement.problem import Integers, Problem
 from allaboard.placement.valuation import Valuation, one_each
@@ -39,19 +39,24 @@ class _Worth:
 def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic: bool = True) -> Plan:
     """The best placement found for ``problem``; without ``use_genetic`` the best of the seeds."""
     # 1. Rule out what can't be.
-    bounds, valuation = bounds_of(problem), Valuation(problem)
-    is_impossible = bounds.placeable < problem.minimum
-    # 2. Do what a scheduler does that places one role after another; of interchangeable pods the best is known.
+    bounds = bounds_of(problem)
+    is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
+    # 2. Choose domains for roles that must sit within one: the solver knows which will do, and the rest is done inside them.
+    answer = None
+    if problem.together and not is_impossible:
+        answer = ask(problem, settings.branches or NODE_LIMIT, problem.together)
+        problem = problem.confined(np.zeros_like(problem.seats) if answer.counts is None else answer.counts)
+    # 3. Do what a scheduler does that places one role after another; of interchangeable pods the best is known.
+    valuation = Valuation(problem)
     exact = _only_pod(problem, valuation) if problem.total == 1 else best_of_one_role(problem, valuation)
     seeds = _ranked(problem, valuation, greedy_seeds(problem, valuation) if exact is None else [("exact", exact)])
-    is_refuted = False
-    if seeds[0][2].missing and not is_impossible and settings.branches:
+    if answer is None and seeds[0][2].missing and not is_impossible and settings.branches:
         answer = ask(problem, settings.branches)
-        is_refuted = answer.verdict is Verdict.CANNOT_FIT
-        if answer.counts is not None:
-            seeds = _ranked(problem, valuation, [("solver", answer.counts), *((name, counts) for name, counts, _ in seeds)])
+    is_refuted = answer is not None and answer.verdict is Verdict.CANNOT_FIT
+    if answer is not None and answer.counts is not None:
+        seeds = _ranked(problem, valuation, [*((name, counts) for name, counts, _ in seeds), ("solver", answer.counts)])
     name, counts, greedy = seeds[0]
-    # 3. Search, unless there is nothing to find or to gain.
+    # 4. Search, unless there is nothing to find or to gain.
     if is_impossible or is_refuted:
         evolution = Evolution(counts, 0, "proof" if is_refuted else "bound" if problem.total_nodes else "no-nodes", ())
     elif exact is not None or not problem.nodes or _is_optimal(problem, greedy, (target := _target(problem, bounds))):
@@ -60,13 +65,13 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
         evolution = Evolution(counts, 0, "greedy-only", ())
     else:
         evolution = _evolved(problem, seeds, settings, seed, target)
-    # 4. Hand out nothing that is worse than greedy or doesn't hold.
+    # 5. Hand out nothing that is worse than greedy or doesn't hold.
     worth = greedy
     if evolution.counts is not counts:
         found = _worth(problem, valuation, evolution.counts)
         if found <= greedy and holds(problem, evolution.counts):
             worth, counts = found, evolution.counts
-    # 5. Tell.
+    # 6. Tell.
     feasible = None if worth.missing else True
     proof = "none" if worth.missing else "genetic" if greedy.missing else "solver" if name == "solver" else "greedy"
     if is_impossible or is_refuted:
@@ -103,8 +108,7 @@ def holds(problem: Problem, counts: Integers) -> bool:
 
 def _worth(problem: Problem, valuation: Valuation, counts: Integers) -> _Worth:
     placed = counts.sum(axis=1)
-    least = int(np.maximum(problem.least - placed, 0).sum())
-    missing = max(least, problem.minimum - int(placed.sum()))
+    missing = max(0, int(problem.lacking(placed)))
     return _Worth(missing, problem.total - int(placed.sum()) - missing, -float(valuation.scores(counts[None])[0]))
 
 

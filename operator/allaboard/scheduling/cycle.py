@@ -21,12 +21,13 @@ from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
-from allaboard.placement import NodeFilters, Plan, build_problem
+from allaboard.placement import NodeFilters, Plan
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor, leavers, sentence, surroundings
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.opengangs import OpenGangs
+from allaboard.scheduling.problems import problem_of
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of, order_of_gone
 from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.scheduling.transaction import DryRun, Refused, Transaction, begin
@@ -250,7 +251,7 @@ class Scheduler:
         snapshot = self.view.snapshot()
         if without:
             snapshot = snapshot.without(pod for other in without for pod in other.bound)
-        problem = build_problem(gang.candidates, max(1, gang.missing), snapshot, objective=gang.objective, filters=self._filters)
+        problem = problem_of(gang, max(1, gang.missing), snapshot, self._filters)
         started = self.clock()
         seed = zlib.crc32(f"{gang.uid or gang.key}/{self.queue.attempts(gang.key)}".encode())
         plan = await self.searcher.search(problem, seed)
@@ -317,7 +318,7 @@ class Scheduler:
         if gang is None or gang.hold or not gang.missing or len(gang.candidates) < gang.missing:
             return ""
         snapshot = self.view.snapshot()
-        problem = build_problem(gang.candidates, gang.missing, snapshot, objective=gang.objective, filters=self._filters)
+        problem = problem_of(gang, gang.missing, snapshot, self._filters)
         others = leavers(gang, filter(None, map(self.registry.gang, self.registry.groups())))
         around = surroundings(problem, gang.candidates, snapshot, others, self._filters)
         return sentence(gang, await self.searcher.relieve(around), others)

@@ -84,7 +84,7 @@ class Transaction:
             rehearsal = await self._bind(self._rehearsed(), dry_run=True)
             refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]
             seats = self._without([seat for seat, _ in refusals])
-            if refusals and len(seats) < max(1, self.gang.missing):
+            if refusals and (not seats or self.gang.missing_once_bound({seat.pod.uid for seat in seats})):
                 seat, reply = refusals[0]
                 return Refused(f"pod {seat.pod.name} can't be bound to {seat.node_name}: {reply.message or reply.result}")
             # 4. Bind everybody at once, each bind stamped.
@@ -94,7 +94,8 @@ class Transaction:
                 del untaken[seat.pod.uid]
             # 5. Decide: members beyond the quorum are welcome, not needed.
             failed = tuple((seat, reply) for seat, reply in replies if not reply.is_bound)
-            return Committed(bound, failed, tuple(refusals), missing=max(0, self.gang.missing - len(bound)))
+            missing = self.gang.missing_once_bound({seat.pod.uid for seat in bound})
+            return Committed(bound, failed, tuple(refusals), missing)
         finally:
             for seat in untaken.values():
                 self.view.forget(seat.pod)
@@ -131,7 +132,7 @@ def begin(gang: Gang, assignments: Mapping[str, str], view: ClusterView, binder:
     # 1. Who is still there to be seated?
     pods = {pod.uid: pod for pod in gang.candidates}
     seats = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in pods]
-    if len(seats) < max(1, gang.missing):
+    if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):
         return Refused(f"members changed while the gang was being placed: {len(seats)} of {gang.missing} missing ones are still there")
     # 2. Does everybody still fit? Plain integers against the view as it is now.
     violations = verify({seat.pod.uid: seat.node_name for seat in seats}, [seat.pod for seat in seats], view.snapshot())

@@ -207,3 +207,69 @@ def test_a_gang_is_what_it_would_be_in_a_registry_made_anew(changes: list[tuple[
         if group:
             anew.observe_group(group)
         assert registry.gang(KEY) == anew.gang(KEY)
+
+
+def worker(name: str, role: str, **changes: object) -> Pod:
+    pod = a_pod(name, "4", **changes)
+    return replace(pod, labels=(*pod.labels, ("training.kubeflow.org/replica-type", role)))
+
+
+MINIMUMS = (("min-members", "ps=1,worker=3"),)
+
+
+@pytest.mark.parametrize(("bound", "missing"), [("", 4), ("a", 3), ("bcd", 1), ("bcde", 1), ("abcd", 0), ("abc", 1), ("abcde", 0)])
+def test_each_role_has_its_own_minimum_beside_that_of_the_gang(bound: str, missing: int) -> None:
+    roles = {"a": "ps", "b": "worker", "c": "worker", "d": "worker", "e": "worker"}
+    pods = [worker(name, role, options=MINIMUMS, node_name="n" if name in bound else "") for name, role in roles.items()]
+    gang = a_registry(*pods).gang(KEY)
+    assert gang is not None
+    assert gang.hold is None
+    assert gang.missing == missing
+    assert gang.is_whole is (missing == 0)
+    assert gang.missing_once_bound({pod.uid for pod in gang.candidates}) == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("min-members", "ps"),
+        ("min-members", "ps=1,ps=2"),
+        ("min-members", "ps=-1"),
+        ("min-members", "=1"),
+        ("min-members", "ps=1;worker=2"),
+        ("topology", "no such key"),
+        ("topology", ""),
+        ("required-topology", "a/b/c"),
+    ],
+)
+def test_an_option_that_makes_no_sense_holds_the_gang(option: str, value: str) -> None:
+    on_a_pod = a_registry(a_pod("a", options=((option, value),))).gang(KEY)
+    registry = a_registry(a_pod("a", labels=(("scheduling.x-k8s.io/pod-group", "train"),)))
+    registry.observe_group(a_group(1, annotations={f"allaboard.dev/{option}": value}))
+    on_the_group = registry.gang(KEY)
+    for gang in (on_a_pod, on_the_group):
+        assert gang is not None
+        assert gang.hold is not None
+        assert (gang.hold.reason, option in gang.hold.message) == ("InvalidAnnotation", True)
+
+
+def test_the_topology_of_the_gang_wins_over_the_default() -> None:
+    registry = GangRegistry(["allaboard"], defaults=GangDefaults(topology="zone"))
+    registry.observe_pod(None, a_pod("a"))
+    assert registry.gang(KEY).topology == "zone"  # type: ignore[union-attr]  # it is there
+    registry.observe_pod(a_pod("a"), a_pod("a", options=(("topology", "rack"),)))
+    assert registry.gang(KEY).topology == "rack"  # type: ignore[union-attr]
+
+
+def test_roles_that_must_be_together_are_told_apart() -> None:
+    together = (("required-topology", "rack"),)
+    pods = [worker("a", "ps"), worker("b", "worker", options=together), worker("c", "worker", options=together)]
+    gang = a_registry(*pods).gang(KEY)
+    assert gang is not None
+    assert gang.hold is None
+    assert {key: [pod.name for pod in members] for key, members in gang.together.items()} == {("rack", "worker"): ["b", "c"]}
+    registry = a_registry(a_pod("a", labels=(("scheduling.x-k8s.io/pod-group", "train"),)))
+    registry.observe_group(a_group(1, annotations={"allaboard.dev/required-topology": "zone"}))
+    whole = registry.gang(KEY)
+    assert whole is not None
+    assert list(whole.together) == [("zone", "")]

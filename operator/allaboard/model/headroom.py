@@ -1,0 +1,42 @@
+"""What is kept free of each node, for pods that come by other ways: a cut in what a node offers, not a matter of taste."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from allaboard.model.errors import MalformedError
+from allaboard.model.quantities import milli_amount, whole_amount
+from allaboard.model.requests import Requests, as_requests
+
+_PERCENT = re.compile(r"([0-9]{1,3}(\.[0-9]{1,3})?)%")
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """An ``amount`` of a resource, or ``share``: 0 to 1 of what the node has."""
+
+    amount: int = 0
+    share: float = 0.0
+
+    def cut(self, allocatable: int) -> int:
+        """What is left to give of so much; nothing when it isn't enough."""
+        return max(0, allocatable - max(self.amount, -int(-allocatable * self.share // 1)))
+
+
+def headroom_from(resource: str, text: str) -> Headroom:
+    """``20%`` or a quantity such as ``4Gi``. Raises ``ValueError`` that says what is wrong."""
+    percent = _PERCENT.fullmatch(text.strip())
+    if percent and float(percent[1]) <= 100:
+        return Headroom(share=float(percent[1]) / 100)
+    try:
+        amount = whole_amount(resource, milli_amount(text.strip(), resource))
+    except MalformedError as error:
+        raise ValueError(f"{text!r} is neither a percentage up to 100% nor a quantity") from error
+    if amount < 0:
+        raise ValueError(f"{text!r} is less than nothing")
+    return Headroom(amount=amount)
+
+
+def with_headroom(allocatable: Requests, headroom: Mapping[str, Headroom]) -> Requests:
+    """What a node offers beside its headroom."""
+    return as_requests({name: headroom[name].cut(amount) if name in headroom else amount for name, amount in allocatable})
