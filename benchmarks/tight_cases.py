@@ -38,7 +38,7 @@ Background = tuple[int, int, int, int]
 
 # How many of a hundred nodes have which cpu, memory in Gi and GPUs: about as in the trace, for where the file isn't.
 _SHAPES = ((36, 96, 384, 8), (26, 104, 512, 2), (8, 16, 120, 2), (3, 128, 768, 8), (3, 32, 128, 4), (8, 32, 256, 0), (16, 96, 512, 0))
-_GPU_PODS: Sequence[Background] = (
+GPU_PODS: Sequence[Background] = (
     (30, 4, 8, 1),
     (25, 11, 47, 1),
     (10, 8, 29, 1),
@@ -48,9 +48,9 @@ _GPU_PODS: Sequence[Background] = (
     (6, 32, 128, 4),
     (4, 64, 256, 8),
 )
-_CPU_PODS: Sequence[Background] = ((50, 8, 29, 0), (30, 12, 56, 0), (20, 32, 48, 0))
+CPU_PODS: Sequence[Background] = ((50, 8, 29, 0), (30, 12, 56, 0), (20, 32, 48, 0))
 _CHURN = 0.3
-_FILLS = (0.6, 0.8, 0.9)
+FILLS = (0.6, 0.8, 0.9)
 _STARTING_SIZE = 64
 _MOST_SIZE = 8192
 _MOST_REFUSED = 40
@@ -106,11 +106,11 @@ class LeftOut:
 
 def cases(nodes: int, states: int, families: Sequence[str], source: Path | None) -> Iterator[Case | LeftOut]:
     """A case for each state and family."""
-    shapes = _read_shapes(source) if source else _drawn_shapes()
+    shapes = read_shapes(source) if source else drawn_shapes()
     for number in range(states):
-        fill, rule = _FILLS[number % len(_FILLS)], ("least", "most")[number // len(_FILLS) % 2]
+        fill, rule = FILLS[number % len(FILLS)], ("least", "most")[number // len(FILLS) % 2]
         rng = random.Random(f"tight/{number}")
-        snapshot = _state(rng.sample(shapes, min(nodes, len(shapes))), fill, rule, rng)
+        snapshot = state_of(rng.sample(shapes, min(nodes, len(shapes))), fill, rule, rng)
         for family in families:
             order = tuple(rng.sample(range(len(FAMILIES[family])), len(FAMILIES[family])))
             most, is_proved = _most(snapshot, family, order)
@@ -118,21 +118,21 @@ def cases(nodes: int, states: int, families: Sequence[str], source: Path | None)
             yield Case(f"{number}: {fill:.0%} {rule}-allocated", family, order, snapshot, most) if usable else LeftOut(family, is_proved)
 
 
-def _read_shapes(source: Path) -> list[Shape]:
+def read_shapes(source: Path) -> list[Shape]:
     with source.open(newline="") as rows:
         return [(int(row["cpu_milli"]), int(row["memory_mib"]) * 1024**2, int(row["gpu"])) for row in csv.DictReader(rows)]
 
 
-def _drawn_shapes() -> list[Shape]:
+def drawn_shapes() -> list[Shape]:
     return [(cpu * 1000, memory * GI, gpus) for weight, cpu, memory, gpus in _SHAPES for _ in range(weight * 15)]
 
 
-def _state(shapes: Sequence[Shape], fill: float, rule: str, rng: random.Random) -> Snapshot:
+def state_of(shapes: Sequence[Shape], fill: float, rule: str, rng: random.Random) -> Snapshot:
     """Nodes of ``shapes`` of whose GPUs ``fill`` are in use, or of whose cpu where there are no GPUs, after some coming and going."""
     allocatable = np.array([(*shape, 4 if shape[2] == 8 else 0, 110) for shape in shapes], dtype=np.int64)
     used = np.zeros_like(allocatable)
     with_gpus = allocatable[:, 2] > 0
-    for where, pods, column in ((with_gpus, _GPU_PODS, 2), (~with_gpus, _CPU_PODS, 0)):
+    for where, pods, column in ((with_gpus, GPU_PODS, 2), (~with_gpus, CPU_PODS, 0)):
         seated = list(_filled_up(allocatable, used, where, pods, column, fill, rule, rng))
         for row, pod in rng.sample(seated, int(len(seated) * _CHURN)):
             used[row] -= pod
