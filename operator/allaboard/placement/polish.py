@@ -12,6 +12,7 @@ from allaboard.placement.valuation import Valuation
 
 _EPSILON = 1e-9
 _MOST_PAIRS = 60_000
+_MOST_NODE_PAIRS = 6000  # of which each pattern must be looked up
 
 
 def polished(problem: Problem, valuation: Valuation, counts: Integers, steps: int) -> Integers:
@@ -54,9 +55,10 @@ class _Step:
 
     def best_of_nodes(self) -> tuple[float, Integers]:
         """The best move of all pods of one node to another."""
-        problem, counts, sources = self._problem, self._counts, self._used
-        targets = np.arange(counts.shape[1])
-        if not len(sources) or len(sources) * len(targets) > _MOST_PAIRS:
+        problem, counts, targets = self._problem, self._counts, np.arange(self._counts.shape[1])
+        # Where there are too many, those that cost most.
+        sources = self._used[np.argsort(-self._now[self._used], kind="stable")[: _MOST_NODE_PAIRS // max(1, len(targets))]]
+        if not len(sources):
             return 0.0, counts
         patterns = counts[:, sources]
         fits = np.ones((len(sources), len(targets)), dtype=np.bool_)
