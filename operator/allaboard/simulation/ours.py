@@ -7,7 +7,7 @@ scheduler does with gangs that are pending together is ``seat_together`` alone: 
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, Workload
 from allaboard.placement import NodeFilters, build_problem, search
-from allaboard.placement.devices import Floats, best_device, seated, whole_devices
+from allaboard.placement.contest import Waiting, contest_of
+from allaboard.placement.devices import Floats, best_device, whole_devices
+from allaboard.placement.joint import place_together
 from allaboard.placement.prices import gap_worth
 from allaboard.simulation.baselines import fullest_devices
 from allaboard.simulation.state import ClusterState, Seat
@@ -30,6 +32,10 @@ PRODUCT = "nvidia.com/gpu.product"
 RESOURCES = ("cpu", "memory", GPU, "pods")
 _PODS = 10_000
 """Of each node; traces don't limit them."""
+
+
+Placed = tuple[int, Mapping[str, str]]
+"""Which gang, and the node of each of its pods by uid, surplus ones left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,42 +72,15 @@ class Genetic:
         return zlib.crc32(f"{self._setup.seed}/{arrival.name}/{attempt}".encode())
 
 
-def seat_together(
-    gangs: Sequence[PendingGang], snapshot: Snapshot, setup: Setup, filters: NodeFilters
-) -> Sequence[Mapping[str, str] | None]:
-    """For each gang the node of each pod by uid, surplus ones left out; ``None`` for a gang that isn't placed. All fit together."""
-    found: list[Mapping[str, str] | None] = []
-    for gang in gangs:
-        problem = build_problem(gang.pods, gang.minimum, snapshot, objective=setup.objective, filters=filters)
-        plan = search(problem, setup.search, gang.seed)
-        found.append(dict(plan.assignments) if plan.feasible else None)
-        if plan.feasible and gang is not gangs[-1]:
-            specs = {pod.uid: pod.spec for pod in gang.pods}
-            worth = gap_worth(snapshot.mix, setup.objective)
-            snapshot = _with(snapshot, [(specs[uid], node) for uid, node in plan.assignments], worth)
-    return found
-
-
-def _with(snapshot: Snapshot, assignments: Sequence[tuple[SchedulingSpec, str]], worth: Floats | None) -> Snapshot:
-    """The cluster once these pods sit there too."""
-    rows = {node.name: row for row, node in enumerate(snapshot.nodes)}
-    used = snapshot.used.copy()
-    devices = None if snapshot.devices is None else snapshot.devices.copy()
-    by_row: dict[int, list[SchedulingSpec]] = {}
-    for spec, node in assignments:
-        by_row.setdefault(rows[node], []).append(spec)
-    for row, specs in by_row.items():
-        for spec in specs:
-            for resource, amount in spec.requests:
-                column = snapshot.column_of(resource)
-                if column is not None:
-                    used[row, column] += amount
-        if devices is not None:
-            whole = np.array([sum(spec.amount(GPU) for spec in specs)])
-            parts = np.array([spec.gpu_share for spec in specs if spec.gpu_share], dtype=np.int64)
-            devices[row] = seated(devices[row : row + 1], whole, np.ones((1, len(parts)), dtype=np.int64), parts, worth)[0][0]
-            used[row, RESOURCES.index(GPU)] = snapshot.allocatable[row, RESOURCES.index(GPU)] - whole_devices(devices[row])
-    return replace(snapshot, used=used, devices=devices)
+def seat_together(gangs: Sequence[PendingGang], snapshot: Snapshot, setup: Setup, filters: NodeFilters) -> Sequence[Placed]:
+    """The gangs that are placed, in the order in which they take their seats; those that aren't are left out."""
+    if len(gangs) == 1:
+        problem = build_problem(gangs[0].pods, gangs[0].minimum, snapshot, objective=setup.objective, filters=filters)
+        plan = search(problem, setup.search, gangs[0].seed)
+        return [(0, dict(plan.assignments))] if plan.feasible else []
+    waiting = [Waiting(gang.pods, gang.minimum, gang.seed, setup.objective) for gang in gangs]
+    joint = place_together(contest_of(waiting, snapshot, filters), setup.search)
+    return [(position, dict(found.assignments)) for position in joint.taken if (found := joint.plans[position])]
 
 
 class _Mirror:
@@ -172,10 +151,13 @@ class _Mirror:
             spec=self._specs[position],
         )
 
-    def seats(self, pending: Sequence[Arrival], found: Sequence[Mapping[str, str] | None], worth: Floats | None) -> list[Seats | None]:
+    def seats(self, pending: Sequence[Arrival], found: Sequence[Placed], worth: Floats | None) -> list[Seats | None]:
         """Nodes by pod as seats, with the devices that each pod is given."""
+        seats: list[Seats | None] = [None] * len(pending)
         with self.state.trial():
-            return [None if nodes is None else self._seats(arrival, nodes, worth) for arrival, nodes in zip(pending, found, strict=True)]
+            for position, nodes in found:
+                seats[position] = self._seats(pending[position], nodes, worth)
+        return seats
 
     def _seats(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None) -> Seats:
         """As ``placement.devices`` counts: whole devices first, then the large shares."""
