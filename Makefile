@@ -5,7 +5,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults e2e e2e-kind lint typecheck run sandbox cluster cluster-down clean bench
+SEARCHES := fgd tight quality joint scale fragmentation
+
+.PHONY: help demo test faults e2e e2e-kind lint typecheck run sandbox cluster cluster-down clean bench bench-quick
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,7 +55,10 @@ cluster-down: $(READY) ## End what `make cluster` has started
 	@$(BIN)/python -m tests.e2e.controlplane down
 
 bench: $(READY) ## Run the benchmarks
-	for benchmark in benchmarks/bench_*.py benchmarks/throughput.py; do $(BIN)/python $$benchmark || exit 1; done
+	for benchmark in $(SEARCHES) bench_memory throughput; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
+
+bench-quick: $(READY) ## Run a sample of the benchmarks of the search, in two minutes
+	for benchmark in $(SEARCHES); do $(BIN)/python benchmarks/$$benchmark.py --quick || exit 1; done
 
 clean: ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build dist operator/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -7,6 +7,7 @@ without its genetic part), and the search as shipped. The gap is in GPUs; the qu
 """
 
 import itertools
+import os
 import random
 import sys
 import time
@@ -141,12 +142,16 @@ def cases(source: Path | None, states: int, seconds: float) -> tuple[list[Case],
 
 
 @click.command()
-@click.option("--nodes", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Node list in the openb trace's CSV form.")
+@click.option(
+    "--nodes", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Node list, CSV; without it that of OPENB, if set."
+)
 @click.option("--states", default=14, show_default=True, help="Clusters.")
 @click.option("--seconds", default=SECONDS, show_default=True, help="Time to prove the best of one case.")
 @click.option("--quick", is_flag=True, help="A sample of some seconds.")
 def main(nodes: Path | None, states: int, seconds: float, *, quick: bool) -> None:
     """Print the table."""
+    if nodes is None and "OPENB" in os.environ and not quick:
+        nodes = Path(os.environ["OPENB"], "openb_node_list_gpu_node.csv")
     known, unknown = cases(nodes, 2 if quick else states, 5.0 if quick else seconds)
     gaps: dict[str, list[float]] = {}
     times, generations = [], []

@@ -1,0 +1,84 @@
+"""How much of the free GPUs is fragmented as a cluster fills: each objective of the scheduler beside the published baselines.
+
+The published protocol (see `fgd.py`): tasks of the openb trace, shuffled and inflated, arrive one by one and stay. Printed is the expected
+fragmentation, in percent of all GPUs, when so much has arrived. The trace is not in this repository: name its folder in OPENB.
+"""
+
+import json
+import os
+import statistics
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from allaboard.model.gang import Objective
+from allaboard.placement import SearchSettings
+from allaboard.simulation.sweep import Job, Run, run_job
+from allaboard.simulation.trace import read_nodes, read_tasks
+from allaboard.simulation.workload import Workload, workload_of
+from fgd import INFLATE, made_up
+
+ARRIVED = (50, 80, 90, 100, 130)
+BASELINES = ("fgd", "bestfit", "random")
+
+
+def jobs(workload: Workload, seeds: range) -> list[tuple[str, Job]]:
+    """Every objective and baseline on every seed, by name."""
+    search = SearchSettings()
+    ours = [
+        (f"genetic, {objective.value}", "genetic", objective)
+        for objective in (Objective.FRAGMENTATION, Objective.BINPACK, Objective.SPREAD)
+    ]
+    others = [(name, name, Objective.FRAGMENTATION) for name in BASELINES]
+    return [
+        (title, Job(workload, strategy, seed, 1, INFLATE, objective, search))
+        for title, strategy, objective in (*ours, *others)
+        for seed in seeds
+    ]
+
+
+def at(run: Run, arrived: int) -> float:
+    """The fragmentation of the last sample before so much has arrived."""
+    return [sample.fragmentation_percent for sample in run.replay.timeline if sample.arrived_percent <= arrived][-1]
+
+
+@click.command()
+@click.option("--seeds", default=2, show_default=True, help="Shuffles, from 42 on.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--quick", is_flag=True, help="A sample of some seconds, on a made-up cluster.")
+def main(seeds: int, output: str, *, quick: bool) -> None:
+    """Print the table."""
+    folder = os.environ.get("OPENB", "")
+    if folder and not quick:
+        trace = Path(folder)
+        workload = workload_of(
+            read_nodes(str(trace / "openb_node_list_gpu_node.csv")), read_tasks(str(trace / "openb_pod_list_default.csv"))
+        )
+    else:
+        workload = made_up()
+    wanted = jobs(workload, range(42, 43 if quick else 42 + seeds))
+    with ProcessPoolExecutor(min(len(wanted), os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+        runs = list(track(pool.map(run_job, [job for _, job in wanted]), "replaying", len(wanted), console=Console(stderr=True)))
+    found: dict[str, list[Run]] = {}
+    for (title, _), run in zip(wanted, runs, strict=True):
+        found.setdefault(title, []).append(run)
+    figures = {
+        title: {arrived: statistics.fmean(at(run, arrived) for run in several) for arrived in ARRIVED} for title, several in found.items()
+    }
+    if output == "json":
+        print(json.dumps(figures, indent=2))
+        return
+    table = Table("", *(f"{arrived} % arrived" for arrived in ARRIVED), title="Expected fragmentation, % of all GPUs", box=None)
+    for title, values in figures.items():
+        table.add_row(title, *(f"{value:.2f}" for value in values.values()))
+    Console(width=None if sys.stdout.isatty() else 130).print(table)
+
+
+if __name__ == "__main__":
+    main()
