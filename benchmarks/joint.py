@@ -1,0 +1,226 @@
+"""How many GPUs a queue of gangs puts to work, when they are placed together and when they are placed one after another.
+
+Queues of 12 to 24 gangs of equal priority that ask for 0.9 and 1.3 times the GPUs that are free (`joint_cases.py`). Compared are first come
+first served, where a gang that doesn't fit holds up all behind it or is passed over; the smallest and the largest gang first; the joint
+search as shipped, and with its parts left out; and the exact choice of an integer program, with the bound it proves. A share is of the
+GPUs that are free or asked for, whichever is less, and a gain is over FIFO that passes over. One after another, gangs are seated by the
+joint search's own rules, binpack first, and whatever rule seats them.
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from scipy.optimize import Bounds, milp
+
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement import NodeFilters, SearchSettings, verify
+from allaboard.placement.contest import Contest, Waiting, contest_of
+from allaboard.placement.decoder import Decoder
+from allaboard.placement.joint import Joint, place_together
+from allaboard.placement.program import Rows, add_capacity, contended, seating
+from joint_cases import LOADS, queue
+from tight_cases import GPU
+
+STRICT, SKIP, SMALL, LARGE = "FIFO, strict", "FIFO, skipping", "small first", "large first"
+SORTED, EVOLVED, SOLVED, OURS = "ours, sorted orders", "ours, solver off", "ours, genetic off", "ours"
+EXACT, BOUND = "exact", "bound"
+QUEUES, NODES = 12, 400
+SECONDS = 10.0
+
+progress = Console(stderr=True, highlight=False)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of the queues of one load, a figure of each: GPUs at work by contender, and seconds, and what could be."""
+
+    gangs: list[int] = field(default_factory=list)
+    possible: list[float] = field(default_factory=list)
+    gpus: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    generations: list[int] = field(default_factory=list)
+    orders: list[int] = field(default_factory=list)
+
+
+def measure(cluster: Snapshot, gangs: Sequence[Waiting], tally: Tally) -> None:
+    """Let every contender place one queue."""
+    contest = contest_of(gangs, cluster)
+    gpus = [gang.most_gpus / 1000 for gang in contest.gangs]
+    column = cluster.resources.index(GPU)
+    tally.gangs.append(len(gangs))
+    tally.possible.append(min(sum(gpus), float((cluster.allocatable - cluster.used)[:, column].sum())))
+
+    def note(name: str, found: float, started: float) -> None:
+        tally.gpus[name].append(found)
+        tally.seconds[name].append(time.perf_counter() - started)
+
+    given = list(range(len(gangs)))
+    small = sorted(given, key=lambda position: gpus[position])
+    for name, order in ((STRICT, given), (SKIP, given), (SMALL, small), (LARGE, small[::-1])):
+        started = time.perf_counter()
+        note(name, sum(gpus[position] for position in one_by_one(contest, order, is_strict=name == STRICT)), started)
+    for name, parts in (
+        (SORTED, {"use_genetic": False, "use_solver": False}),
+        (EVOLVED, {"use_solver": False}),
+        (SOLVED, {"use_genetic": False}),
+        (OURS, {}),
+    ):
+        started = time.perf_counter()
+        joint = place_together(contest_of(gangs, cluster, NodeFilters()), SearchSettings(), **parts)
+        note(name, sum(gpus[position] for position in joint.taken), started)
+        check(joint, gangs, cluster)
+    tally.generations.append(joint.generations)
+    tally.orders.append(joint.orders)
+    started = time.perf_counter()
+    found, bound = exact(contest)
+    note(EXACT, found, started)
+    note(BOUND, bound, started)
+
+
+def one_by_one(contest: Contest, order: Sequence[int], *, is_strict: bool) -> list[int]:
+    """Positions of the gangs that find seats one after another."""
+    decoder, placed = Decoder(contest), []
+    table = decoder.start.copy()
+    for position in order:
+        seats = decoder.find(table, position)
+        if seats is not None:
+            decoder.take(table, contest.gangs[position], seats)
+            placed.append(position)
+        elif is_strict:
+            break
+    return placed
+
+
+def check(joint: Joint, gangs: Sequence[Waiting], cluster: Snapshot) -> None:
+    """Count the plans again, all together."""
+    assignments = dict(pair for plan in joint.plans if plan for pair in plan.assignments)
+    wrong = verify(assignments, [pod for gang in gangs for pod in gang.pods], cluster)
+    if wrong:
+        raise AssertionError(f"the plans don't hold together: {wrong[0]}")
+
+
+def exact(contest: Contest) -> tuple[float, float]:
+    """GPUs at work by the best choice found in ``SECONDS``, and those that no choice exceeds."""
+    problem, gangs = contest.problem, contest.gangs
+    seats = np.minimum(problem.seats, problem.count[:, None])
+    where = contended(problem.demand, seats, problem.free)
+    variables = seating(problem, seats, np.asarray(where.any(axis=0)))
+    rows, pods = Rows(), len(variables.role)
+    add_capacity(rows, problem, where, variables)
+    role = np.concatenate([gang.roles for gang in gangs])
+    column = pods + np.repeat(np.arange(len(gangs)), [len(gang.roles) for gang in gangs])
+    value = -np.concatenate([gang.count for gang in gangs]).astype(np.float64)
+    nothing = np.zeros(len(problem.roles))
+    rows.add(
+        np.concatenate([variables.role, role]),
+        np.concatenate([np.arange(pods), column]),
+        np.concatenate([np.ones(pods), value]),
+        nothing,
+        nothing,
+    )
+    cost = np.concatenate([np.zeros(pods), [-gang.most_gpus / 1000 for gang in gangs]])
+    upper = np.concatenate([variables.most, np.ones(len(gangs))])
+    result = milp(
+        cost,
+        integrality=np.ones(len(cost)),
+        bounds=Bounds(np.zeros(len(cost)), upper),
+        constraints=rows.constraint(len(cost)),
+        options={"time_limit": SECONDS, "mip_rel_gap": 0.0},
+    )
+    return (0.0 if result.x is None else -result.fun), -result.mip_dual_bound
+
+
+def report(tallies: dict[float, Tally], elapsed: float) -> dict[str, object]:
+    """All figures as a document."""
+    names = [STRICT, SKIP, SMALL, LARGE, SORTED, EVOLVED, SOLVED, OURS, EXACT, BOUND]
+
+    def every(name: str) -> np.ndarray:
+        return np.concatenate([tally.gpus[name] for tally in tallies.values()])
+
+    skip, bound = every(SKIP), every(BOUND)
+    seconds = {name: np.concatenate([tally.seconds[name] for tally in tallies.values()]) for name in names}
+    return {
+        "queues": {str(load): len(tally.gangs) for load, tally in tallies.items()},
+        "gangs": {str(load): {"least": min(tally.gangs), "most": max(tally.gangs)} for load, tally in tallies.items()},
+        "atWorkPercent": {
+            name: {
+                str(load): round(100 * float(np.mean(np.divide(tally.gpus[name], tally.possible))), 2) for load, tally in tallies.items()
+            }
+            for name in names
+        },
+        "gainPercent": {name: _summary(100 * (every(name) / skip - 1), ("mean", "median", "max")) for name in names},
+        "belowBoundPercent": {name: _summary(100 * (1 - every(name) / bound), ("mean", "max")) for name in names},
+        "seconds": {name: _summary(seconds[name], ("mean", "max")) for name in names},
+        "generations": {str(load): statistics.median(tally.generations) for load, tally in tallies.items()},
+        "orders": {str(load): statistics.median(tally.orders) for load, tally in tallies.items()},
+        "elapsedSeconds": round(elapsed, 1),
+    }
+
+
+def _summary(figures: np.ndarray, what: Sequence[str]) -> dict[str, float]:
+    return {name: round(float({"mean": np.mean, "median": np.median, "max": np.max}[name](figures)), 3) + 0.0 for name in what}
+
+
+def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
+    """The figures as a table."""
+    console = Console()
+    loads = list(found["queues"])
+    table = Table("% at work", *(f"at {load}" for load in loads), "gain (median, max)", "gap (max)", "s (max)", box=None)
+    for name, shares in found["atWorkPercent"].items():
+        gain, below, seconds = (found[key][name] for key in ("gainPercent", "belowBoundPercent", "seconds"))
+        table.add_row(
+            name,
+            *(f"{shares[load]:.1f}" for load in loads),
+            f"{gain['mean']:+.2f} ({gain['median']:+.1f}, {gain['max']:+.1f})",
+            f"{below['mean']:.2f} ({below['max']:.2f})",
+            f"{seconds['mean']:.2f} ({seconds['max']:.2f})",
+        )
+    console.print(table, "")
+    for load in loads:
+        gangs = found["gangs"][load]
+        console.print(
+            f"at {load}: {found['queues'][load]} queues of {gangs['least']}–{gangs['most']} gangs; "
+            f"{found['generations'][load]:.0f} generations and {found['orders'][load]:.0f} orders (medians)"
+        )
+    console.print(f"{found['elapsedSeconds']} s")
+
+
+@click.command(help=__doc__)
+@click.option("--nodes", "source", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A node list of the openb trace.")
+@click.option("--size", default=NODES, show_default=True, help="Nodes of a cluster.")
+@click.option("--queues", default=QUEUES, show_default=True, help="Queues of each load.")
+@click.option("--quick", is_flag=True, help="A sample: 60 nodes, 3 queues of each load.")
+@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
+def main(source: Path | None, size: int, queues: int, quick: bool, output: str) -> None:
+    """Measure and print."""
+    if source is None and os.environ.get("OPENB"):
+        source = Path(os.environ["OPENB"], "openb_node_list_all_node.csv")
+    if quick:
+        size, queues = 60, 3
+    started = time.monotonic()
+    tallies = {load: Tally() for load in LOADS}
+    every = [(load, number) for load in LOADS for number in range(queues)]
+    for load, number in track(every, console=progress, description="queues", transient=True):
+        measure(*queue(number, size, load, source), tallies[load])
+    found = report(tallies, time.monotonic() - started)
+    if output == "json":
+        json.dump(found, sys.stdout, indent=2)
+        print()
+    else:
+        show(found)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()
