@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from deap import base, creator, tools
 
+from allaboard.placement.insertion import with_more_seated
 from allaboard.placement.objectives import Floats
 from allaboard.placement.orders import FEW_ROLES, NodeOrders
 from allaboard.placement.polish import polished
@@ -33,6 +34,7 @@ _FIRST_HELPING = (0.25, 0.75)
 _MIXING = 0.5
 _BY_LOAD = 0.5
 _ROLE_ORDERS = 4
+_LONGER = 5
 _POLISHED = 2
 _STEPS = 6
 _EPSILON = 1e-9
@@ -43,7 +45,8 @@ class SearchSettings:
     """How long to search and how boldly.
 
     ``crossover_rate``: share of children that mix two parents; ``mutation_rate``: share that are partly ruined and rebuilt.
-    After ``min_generations`` the search ends when ``patience`` generations brought nothing. ``branches`` bounds the work of the solver
+    After ``min_generations`` the search ends when ``patience`` generations brought nothing. While members that are needed have no seat
+    both limits are five times as far. ``branches`` bounds the work of the solver
     that is asked when no greedy rule seats everybody; 0 asks it never.
     """
 
@@ -121,7 +124,7 @@ class _Search:
         population = self._survivors([*self._individuals(np.stack(seeds)), *self._newcomers()])
         best.update(population)
         stopped_by, stale = "generations", 0
-        for generation in range(1, settings.generations + 1):
+        for generation in range(1, _LONGER * settings.generations + 1):
             before = best[0].fitness.wvalues
             population = self._survivors([*population, *self._children(population, best[0].counts), *self._polished(population)])
             best.update(population)
@@ -131,8 +134,12 @@ class _Search:
             if placed == target.placeable == self._problem.total and value >= target.score - _EPSILON:
                 stopped_by = "optimal"
                 break
-            if generation >= settings.min_generations and stale >= settings.patience:
+            # Whether everybody needed sits matters more than how well: it is worth a longer search.
+            longer = _LONGER if best[0].fitness.values[0] else 1
+            if generation >= settings.min_generations and stale >= longer * settings.patience:
                 stopped_by = "patience"
+                break
+            if generation >= longer * settings.generations:
                 break
         history = tuple((entry["placed"], entry["score"]) for entry in logbook)
         return Evolution(best[0].counts, len(logbook), stopped_by, history)
@@ -172,11 +179,12 @@ class _Search:
         return self._individuals(self._repaired(children, best))
 
     def _polished(self, population: Sequence[Individual]) -> list[Individual]:
-        """The best of those that haven't been polished, after some steps downhill."""
-        chosen = [one for one in population if not one.is_polished][:_POLISHED]
+        """The best of those that haven't been polished, with more seated where that can be, after some steps downhill."""
+        number = _POLISHED * (_LONGER if population[0].fitness.values[0] else 1)
+        chosen = [one for one in population if not one.is_polished][:number]
         for one in chosen:
             one.is_polished = True
-        plans = [polished(self._problem, self._valuation, one.counts, _STEPS) for one in chosen]
+        plans = [polished(self._problem, self._valuation, with_more_seated(self._problem, one.counts), _STEPS) for one in chosen]
         return self._individuals(np.stack(plans)) if plans else []
 
     def _crossed(self, mothers: Integers, fathers: Integers) -> Integers:
