@@ -20,13 +20,17 @@ def polished(problem: Problem, valuation: Valuation, counts: Integers, steps: in
     best = counts
     for _ in range(steps):
         step = _Step(problem, valuation, best)
-        moves = [step.best_of_role(role) for role in np.flatnonzero(best.any(axis=1)).tolist()]
-        moves.append(step.best_of_nodes())
-        gain, after = min(moves, key=lambda move: move[0])
+        gain, after = min((step.best_of_role(role) for role in np.flatnonzero(best.any(axis=1)).tolist()), key=_gain, default=(0.0, best))
+        if gain >= -_EPSILON:
+            gain, after = step.best_of_nodes()
         if gain >= -_EPSILON:
             break
         best = after
     return best
+
+
+def _gain(move: tuple[float, Integers]) -> float:
+    return move[0]
 
 
 class _Step:
