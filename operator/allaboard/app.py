@@ -119,7 +119,7 @@ class App:
         volumes.listen(scheduler.observe_volumes)
         intern = Interner()
         self._reflectors = {
-            "nodes": Reflector(server, "/api/v1/nodes", node_from, NodeStore(self.view, settings.node_selector)),
+            "nodes": Reflector(server, "/api/v1/nodes", lambda raw: node_from(raw, intern), NodeStore(self.view, settings.node_selector)),
             "pods": Reflector(server, "/api/v1/pods", lambda raw: pod_from(raw, intern), PodStore(self.view)),
             "persistentvolumes": Reflector(server, "/api/v1/persistentvolumes", volume_terms_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, "/api/v1/persistentvolumeclaims", claim_from, volumes.claims),

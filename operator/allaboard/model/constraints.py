@@ -57,7 +57,7 @@ class SchedulingSpec:
 
     ``affinity`` is ``None`` without required node affinity; otherwise one of the terms must match, and no terms match no node.
     ``preferred`` is the preferred node affinity: (weight, term). ``gpu_share`` is what is asked of a single GPU, in thousandths of it;
-    live pods ask for whole ones.
+    live pods ask for whole ones. ``images`` are those of its containers, as nodes name them.
     ``claims`` are PersistentVolumeClaims by name; ``volumes`` holds the node affinity of each bound one, filled in when a placement
     is prepared: every entry must have a matching term; likewise ``avoided``, the domains that bound pods keep this one out of. ``repels``
     is whom this pod keeps away once it is bound. ``unsupported`` says in words what can't be honoured yet: such pods are refused.
@@ -74,6 +74,7 @@ class SchedulingSpec:
     repels: tuple[PodTerm, ...] = ()
     preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
     gpu_share: int = 0
+    images: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
 
     def amount(self, resource: str) -> int:
@@ -107,6 +108,7 @@ def scheduling_spec_from(raw: RawObject) -> SchedulingSpec:
         claims=_claims(spec),
         repels=repelling_terms(affinity),
         preferred=tuple(_preferred(affinity)),
+        images=tuple(sorted(set(_images(spec)))),
         unsupported=tuple(_unsupported(spec, affinity)),
     )
 
@@ -129,6 +131,14 @@ def _node_affinity(affinity: Mapping[str, object]) -> tuple[NodeSelectorTerm, ..
     if node_affinity.get(key) is None:
         return None
     return node_selector_terms(mapping(node_affinity, key, path), f"{path}{key}.")
+
+
+def _images(spec: Mapping[str, object]) -> Iterator[str]:
+    """With the tag that an image without one has (imagelocality.go, normalizedImageName)."""
+    for path, container in items(spec, "containers", "spec."):
+        name = text(container, "image", path=path)
+        if name:
+            yield name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
 def _preferred(affinity: Mapping[str, object]) -> Iterator[tuple[int, NodeSelectorTerm]]:

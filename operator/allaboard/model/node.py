@@ -1,11 +1,13 @@
 """A node as the scheduler sees it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import boolean, items, labels, mapping, text
+from allaboard.model.fields import boolean, integer, items, labels, mapping, text, texts
 from allaboard.model.requests import RawObject, Requests, node_allocatable
+
+_SMALL_IMAGE = 23  # MiB; kube-scheduler counts none that is smaller (imagelocality.go, minThreshold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node's name, what it offers and whom it admits."""
+    """A node's name, what it offers and whom it admits. ``images`` are those on its disk that are worth counting: name and MiB."""
 
     name: str
     uid: str
@@ -28,10 +30,14 @@ class Node:
     taints: tuple[Taint, ...] = ()
     is_unschedulable: bool = False
     is_ready: bool = True
+    images: tuple[tuple[str, int], ...] = ()
 
 
-def node_from(raw: RawObject) -> Node:
-    """The record of a raw Node. A node that reports no Ready condition is not ready. Raises ``MalformedError``."""
+def node_from(raw: RawObject, intern: Callable[[tuple[str, int]], tuple[str, int]] = lambda image: image) -> Node:
+    """The record of a raw Node. A node that reports no Ready condition is not ready. Raises ``MalformedError``.
+
+    ``intern`` makes equal images of thousands of nodes one object.
+    """
     metadata = mapping(raw, "metadata")
     spec = mapping(raw, "spec")
     ready = any(
@@ -52,4 +58,12 @@ def node_from(raw: RawObject) -> Node:
         ),
         is_unschedulable=boolean(spec, "unschedulable", "spec."),
         is_ready=ready,
+        images=tuple(sorted(map(intern, _images(raw)))),
     )
+
+
+def _images(raw: RawObject) -> Iterator[tuple[str, int]]:
+    for path, image in items(mapping(raw, "status"), "images", "status."):
+        mebibytes = integer(image, "sizeBytes", path=path) >> 20
+        if mebibytes >= _SMALL_IMAGE:
+            yield from ((name, mebibytes) for name in texts(image, "names", path))

@@ -60,6 +60,15 @@ class Admission:
     reasons: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Dislikes:
+    """float64[nodes] each, from 0 where a node is all that is preferred to 1: by its labels, its taints, and the images on its disk."""
+
+    affinity: NDArray[np.float64]
+    taints: NDArray[np.float64]
+    images: NDArray[np.float64]
+
+
 @dataclass(frozen=True, slots=True)
 class _Column(Generic[_Value]):
     """One property of every node: ``values`` are the distinct ones, ``codes`` int64[nodes] points into them."""
@@ -90,6 +99,14 @@ class NodeFilters:
             known = self._known[key] = self._decide(spec)
         return known
 
+    def _start(self, nodes: tuple[Node, ...]) -> None:
+        self._nodes = nodes
+        self._known: dict[Hashable, Admission] = {}
+        self._preferences: dict[Hashable, Dislikes] = {}
+        self._images: dict[str, tuple[int, list[int]]] | None = None
+        self._columns: dict[str, _Column[str | None]] = {}
+        self._states = _column((node.is_unschedulable, node.is_ready, node.taints) for node in nodes)
+
     def domains(self, key: str, nodes: tuple[Node, ...], alone: int | None = None) -> NDArray[np.int64]:
         """Which of ``nodes`` share the value of a label: int64[nodes], equal where they do. One without it is ``alone``, or by itself."""
         if nodes is not self._nodes:
@@ -98,15 +115,15 @@ class NodeFilters:
         is_alone = column.where(lambda value: value is None)
         return np.where(is_alone, len(column.values) + np.arange(len(nodes)) if alone is None else alone, column.codes)
 
-    def preference(self, spec: SchedulingSpec, nodes: tuple[Node, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """How little each of ``nodes`` is what ``spec`` prefers, float64[nodes] from 0 to 1: by its node affinity, and by taints.
+    def preference(self, spec: SchedulingSpec, nodes: tuple[Node, ...]) -> Dislikes:
+        """How little each of ``nodes`` is what ``spec`` prefers.
 
         As kube-scheduler scores them: the weights of the terms that don't match, and the PreferNoSchedule taints that aren't tolerated,
-        as shares of the most there are.
+        as shares of the most there are; and of the images' bytes, as far as any node has them, those that must be pulled.
         """
         if nodes is not self._nodes:
             self._start(nodes)
-        key = ("preference", spec.preferred, spec.tolerations)
+        key = ("preference", spec.preferred, spec.tolerations, spec.images)
         known = self._preferences.get(key)
         if known is None:
             if len(self._preferences) >= self._limit:
@@ -114,21 +131,27 @@ class NodeFilters:
             known = self._preferences[key] = self._dislikes(spec)
         return known
 
-    def _dislikes(self, spec: SchedulingSpec) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _dislikes(self, spec: SchedulingSpec) -> Dislikes:
         affinity = np.zeros(len(self._nodes))
         total = sum(weight for weight, _ in spec.preferred)
         for weight, term in spec.preferred:
             affinity += ~self._any_term((term,)) * (weight / total)
         avoided = np.array([len(undesired_taints(taints, spec.tolerations)) for _, _, taints in self._states.values], dtype=np.float64)
         taints = (avoided / max(1.0, avoided.max(initial=0.0)))[self._states.codes]
-        return affinity, taints
+        return Dislikes(affinity, taints, self._missing_images(spec))
 
-    def _start(self, nodes: tuple[Node, ...]) -> None:
-        self._nodes = nodes
-        self._known: dict[Hashable, Admission] = {}
-        self._preferences: dict[Hashable, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
-        self._columns: dict[str, _Column[str | None]] = {}
-        self._states = _column((node.is_unschedulable, node.is_ready, node.taints) for node in nodes)
+    def _missing_images(self, spec: SchedulingSpec) -> NDArray[np.float64]:
+        if self._images is None:
+            self._images = {}
+            for row, node in enumerate(self._nodes):
+                for name, mebibytes in node.images:
+                    self._images.setdefault(name, (mebibytes, []))[1].append(row)
+        here, total = np.zeros(len(self._nodes)), 0
+        for name in spec.images:
+            mebibytes, rows = self._images.get(name, (0, []))
+            here[rows] += mebibytes
+            total += mebibytes
+        return 1.0 - here / total if total else here
 
     def _decide(self, spec: SchedulingSpec) -> Admission:
         refusals = [refusal_of_state(*state, spec.tolerations) for state in self._states.values]

@@ -308,8 +308,8 @@ def _dislike(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers
     """float64[roles, nodes], or ``None`` when nobody has a preference."""
     costs = np.zeros((len(specs), len(rows)))
     for role, spec in enumerate(specs):
-        affinity, taints = filters.preference(spec, snapshot.nodes)
-        costs[role] = weights.affinity * affinity[rows] + weights.taints * taints[rows]
+        dislikes = filters.preference(spec, snapshot.nodes)
+        costs[role] = (weights.affinity * dislikes.affinity + weights.taints * dislikes.taints + weights.images * dislikes.images)[rows]
     return costs if costs.any() else None
 
 

@@ -100,3 +100,12 @@ def test_junk_raises_nothing_but_malformed_error(raw: dict[str, Any], spec: Any)
             assert node_from(candidate).name
         except MalformedError as error:
             assert error.field
+
+
+def test_images_worth_counting_are_kept_by_each_of_their_names() -> None:
+    images = [
+        {"names": ["train@sha256:1", "train:1"], "sizeBytes": 9_000 * 1024**2},
+        {"names": ["pause:3"], "sizeBytes": 700_000},
+    ]
+    node = node_from({"metadata": {"name": "n"}, "status": {"images": images}})
+    assert node.images == (("train:1", 9000), ("train@sha256:1", 9000))

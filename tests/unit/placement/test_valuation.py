@@ -155,3 +155,16 @@ def test_few_domains_cost_less_than_many(objective: Objective) -> None:
     together, apart = np.array([[[1, 0, 1, 0]], [[1, 1, 0, 0]]], dtype=np.int64)
     valuation = Valuation(problem)
     assert valuation.costs(apart[None])[0] - valuation.costs(together[None])[0] == pytest.approx(problem.weights.domains)
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_a_node_that_has_the_image_comes_first(objective: Objective) -> None:
+    nodes = [
+        node(f"n{row}", {"cpu": 8000}, images=images)
+        for row, images in enumerate(((), (("train:1", 9000), ("small:1", 30)), (("small:1", 30),)))
+    ]
+    problem = build_problem(
+        pods("w", 1, {"cpu": 1000}, images=("small:1", "train:1", "unknown:1")), 1, snapshot(nodes), objective=objective
+    )
+    costs = Valuation(problem).costs(np.eye(3, dtype=np.int64)[:, None, :])
+    assert np.argsort(costs).tolist() == [1, 2, 0]
