@@ -4,12 +4,11 @@ A role is one scheduling spec, so that pods of two gangs may be of the same role
 ``Standing`` is the cluster at one moment of that, and ``alone`` gives one gang the cluster as it stands then.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
@@ -17,7 +16,7 @@ from allaboard.placement.devices import WHOLE
 from allaboard.placement.filters import NodeFilters
 from allaboard.placement.fragmentation import Fragmentation
 from allaboard.placement.objectives import GPU, Floats, Scoring, Weights, is_gpu
-from allaboard.placement.problem import Integers, Problem, Role, build_problem, numbered
+from allaboard.placement.problem import Integers, Problem, Role, Together, build_problem, numbered
 
 _MEASURES = ("cpu", "memory")
 
@@ -26,7 +25,7 @@ _MEASURES = ("cpu", "memory")
 class Waiting:
     """A gang that waits, as ``build_problem`` takes it.
 
-    ``least`` is how many of a spec must be placed. One that ``must_not_be_overtaken`` is placed before all others that wait.
+    One that ``must_not_be_overtaken`` is placed before all others that wait.
     """
 
     pods: Sequence[Pod]
@@ -34,7 +33,8 @@ class Waiting:
     seed: int
     objective: Objective
     topology: str = ""
-    least: Mapping[SchedulingSpec, int] = field(default_factory=dict)
+    parts: Sequence[tuple[Collection[str], int]] = ()
+    together: Sequence[tuple[str, Collection[str]]] = ()
     must_not_be_overtaken: bool = False
 
 
@@ -42,7 +42,8 @@ class Waiting:
 class Contender:
     """One gang of a contest.
 
-    ``roles``: int64[own roles], their positions in the contest's problem; of each ``pods``, and int64[own roles] ``count`` and ``least``.
+    ``roles``: int64[own roles], their positions in the contest's problem, where two may be one; of each ``pods``, and int64[own roles]
+    ``count`` and ``least``. ``sums`` and ``together`` are as in ``Problem``.
     ``gpus``: int64[own roles], thousandths of GPUs that one pod asks for. ``share`` is for a gang that asks for none: what its minimum
     takes of the cpu or the memory that is free, whichever is more. ``domains``: int64[nodes].
     """
@@ -58,6 +59,23 @@ class Contender:
     domains: Integers | None
     seed: int
     is_protected: bool
+    sums: tuple[tuple[tuple[int, ...], int], ...]
+    together: tuple[Together, ...]
+
+    @property
+    def is_bound_up(self) -> bool:
+        """Whether there is more to it than how many of each role sit: then seats are found by the whole search only."""
+        return bool(self.together) or bool(self.sums and self.minimum < self.total)
+
+    @property
+    def needs_search(self) -> bool:
+        """Whether filling nodes one after another may miss seats that there are."""
+        return self.is_bound_up or len(self.roles) > 1
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one pod that goes where it costs least."""
+        return self.total == 1 and not self.is_bound_up
 
     @property
     def total(self) -> int:
@@ -116,40 +134,51 @@ def contest_of(gangs: Sequence[Waiting], snapshot: Snapshot, filters: NodeFilter
     problems = {objective: build_problem(pods, 0, snapshot, objective=objective, filters=filters) for objective in objectives}
     problem = problems[objectives[0]]
     role_of = {uid: position for position, role in enumerate(problem.roles) for uid in role.pods}
-    totals = _totals(problem)
-    kept = {name: row for row, name in enumerate(node.name for node in snapshot.nodes)}
-    rows = np.array([kept[name] for name in problem.nodes], dtype=np.int64)
-    domains = {gang.topology: numbered(filters.domains(gang.topology, snapshot.nodes)[rows]) for gang in gangs if gang.topology}
-    return Contest(problems, tuple(_contender(gang, problem, role_of, totals, domains.get(gang.topology)) for gang in gangs))
+    rows = np.flatnonzero(np.isin([node.name for node in snapshot.nodes], problem.nodes))
+
+    def domains(label: str, alone: int | None = None) -> Integers:
+        codes: Integers = filters.domains(label, snapshot.nodes, alone)[rows]
+        return codes
+
+    return Contest(problems, tuple(_contender(gang, problem, role_of, domains) for gang in gangs))
 
 
-def _contender(
-    gang: Waiting, problem: Problem, role_of: Mapping[str, int], totals: Mapping[str, int], domains: Integers | None
-) -> Contender:
-    own: dict[int, list[Pod]] = {}
+def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], domains: Callable[..., Integers]) -> Contender:
+    own: dict[tuple[int, tuple[bool, ...]], list[Pod]] = {}
     for pod in gang.pods:
-        own.setdefault(role_of[pod.uid], []).append(pod)
+        belongs = (*(pod.uid in part for part, _ in gang.parts), *(pod.uid in group for _, group in gang.together))
+        own.setdefault((role_of[pod.uid], belongs), []).append(pod)
     specs = [members[0].spec for members in own.values()]
     gpus = [spec.gpu_share + WHOLE * sum(amount for name, amount in spec.requests if is_gpu(name)) for spec in specs]
+    free = {name: sum(problem.free[problem.columns.index(name)].tolist()) for name in _MEASURES if name in problem.columns}
+    asked = {name: sum(spec.amount(name) * len(members) for spec, members in zip(specs, own.values(), strict=True)) for name in free}
     part = gang.minimum / max(1, len(gang.pods))
-    asked = {name: sum(spec.amount(name) * len(members) for spec, members in zip(specs, own.values(), strict=True)) for name in totals}
+    needs = [(_of_party(own, number), least) for number, (_, least) in enumerate(gang.parts)]
+    least = np.zeros(len(own), dtype=np.int64)
+    for of_part, number in needs:
+        if len(of_part) == 1:
+            least[of_part[0]] = number
+    groups = [_of_party(own, len(gang.parts) + number) for number in range(len(gang.together))]
     return Contender(
-        roles=np.array(list(own), dtype=np.int64),
+        roles=np.array([role for role, _ in own], dtype=np.int64),
         pods=tuple(tuple(pod.uid for pod in members) for members in own.values()),
         count=np.array([len(members) for members in own.values()], dtype=np.int64),
-        least=np.array([gang.least.get(spec, 0) for spec in specs], dtype=np.int64),
+        least=least,
         minimum=gang.minimum,
         gpus=np.array(gpus, dtype=np.int64),
-        share=0.0 if any(gpus) else part * max((asked[name] / max(1, totals[name]) for name in totals), default=0.0),
+        share=0.0 if any(gpus) else part * max((asked[name] / max(1, free[name]) for name in free), default=0.0),
         objective=gang.objective,
-        domains=domains,
+        domains=numbered(domains(gang.topology)) if gang.topology else None,
         seed=gang.seed,
         is_protected=gang.must_not_be_overtaken,
+        sums=tuple((of_part, number) for of_part, number in needs if len(of_part) != 1),
+        together=tuple(Together(of, domains(label, -1)) for (label, _), of in zip(gang.together, groups, strict=True) if of),
     )
 
 
-def _totals(problem: Problem) -> dict[str, int]:
-    return {name: sum(problem.free[problem.columns.index(name)].tolist()) for name in _MEASURES if name in problem.columns}
+def _of_party(own: Iterable[tuple[int, tuple[bool, ...]]], number: int) -> tuple[int, ...]:
+    """Positions of the roles whose pods belong to one of the parts and groups."""
+    return tuple(position for position, (_, belongs) in enumerate(own) if belongs[number])
 
 
 def alone(contest: Contest, gang: Contender, standing: Standing) -> Problem:
@@ -160,7 +189,16 @@ def alone(contest: Contest, gang: Contender, standing: Standing) -> Problem:
         Role(pods, problem.roles[role].requests, problem.roles[role].refusals)
         for pods, role in zip(gang.pods, gang.roles.tolist(), strict=True)
     )
-    return replace(found, roles=roles, count=gang.count, least=gang.least, minimum=gang.minimum, domains=gang.domains)
+    return replace(
+        found,
+        roles=roles,
+        count=gang.count,
+        least=gang.least,
+        minimum=gang.minimum,
+        domains=gang.domains,
+        sums=gang.sums,
+        together=gang.together,
+    )
 
 
 def as_it_stands(problem: Problem, standing: Standing, roles: Integers, rows: Integers, *, is_relative: bool = False) -> Problem:

@@ -58,7 +58,7 @@ class Decoder:
     def __init__(self, contest: Contest) -> None:
         self._contest = contest
         self._problem = problem = contest.problem
-        singles = sorted({int(gang.roles[0]) for gang in contest.gangs if gang.total == 1})
+        singles = sorted({int(gang.roles[0]) for gang in contest.gangs if gang.is_single})
         self._singles = np.array(singles, dtype=np.int64)
         self._single_of = {role: position for position, role in enumerate(singles)}
         self._known: dict[tuple[int, tuple[int, ...]], Floats] = {}
@@ -70,7 +70,7 @@ class Decoder:
         self._gaps = _gap_worth(problem)
         self._scale = 1.0 / np.maximum(problem.free.max(axis=1, initial=0), 1)
         self._orders = [self._role_orders(gang) for gang in contest.gangs]
-        self._found: dict[int, Seats] = {}
+        self._found: dict[int, list[Seats]] = {}
         standing = Standing.of(problem)
         self.start = Table(standing, np.full((len(singles), len(problem.nodes)), np.inf))
         if singles:
@@ -79,16 +79,18 @@ class Decoder:
 
     def learn(self, position: int, seats: Seats) -> None:
         """Seats to fall back on for a gang."""
-        self._found[position] = seats
+        self._found.setdefault(position, []).append(seats)
 
     def find(self, table: Table, position: int, rule: int = 0) -> Seats | None:
         """Seats for the minimum of a gang; ``None`` when none are found."""
         gang = self._contest.gangs[position]
-        return self._single(table, gang) if gang.total == 1 else self._larger(table, gang, position, rule)
+        return self._single(table, gang) if gang.is_single else self._larger(table, gang, position, rule)
 
     def more(self, table: Table, position: int, sitting: Integers) -> list[Seats]:
         """Seat members beyond the minimum, and change ``table`` so. ``sitting``: int64[own roles], members that have seats."""
-        gang, parts = self._contest.gangs[position], []
+        gang, parts = self._contest.gangs[position], list[Seats]()
+        if gang.together:
+            return parts  # who knows in which domain
         for own in self._orders[position][0]:
             role = int(gang.roles[own])
             rows = np.flatnonzero(table.standing.seats[role])
@@ -183,14 +185,15 @@ class Decoder:
         rooms = table.standing.seats[gang.roles]
         if not self._may_fit(table.standing, gang, rooms):
             return None
-        orders = self._orders[position]
-        tries = list(dict.fromkeys((choice % 3, orders[choice // 3 % len(orders)]) for choice in (rule, *range(RULES))))
-        for way, order in tries if len(orders) > 1 or gang.domains is not None else tries[:1]:
-            seats = self._along(table.standing, gang, way, order, rooms)
-            if seats is not None:
-                return seats
-        seats = self._found.get(position)
-        return seats if seats is not None and self.are_free(table.standing, gang, seats) else None
+        if not gang.is_bound_up:
+            orders = self._orders[position]
+            tries = list(dict.fromkeys((choice % 3, orders[choice // 3 % len(orders)]) for choice in (rule, *range(RULES))))
+            for way, order in tries if len(orders) > 1 or gang.domains is not None else tries[:1]:
+                seats = self._along(table.standing, gang, way, order, rooms)
+                if seats is not None:
+                    return seats
+        known = self._found.get(position, ())
+        return next((seats for seats in known if self.are_free(table.standing, gang, seats)), None)
 
     def _may_fit(self, standing: Standing, gang: Contender, rooms: Integers) -> bool:
         """Whether it isn't plain that the gang doesn't fit, from each role alone and each resource alone."""

@@ -69,7 +69,7 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
     ]
     # 2. The queue's own order.
     lineup = Lineup(contest, decoder, others, protected)
-    first = best = lineup.outcome(others)
+    first = best = lineup.start(seating.find)
     most = np.inf
     if not _is_best(best, lineup, most):
         # 3. What can be reached at most, and orders that anybody would try.
@@ -106,18 +106,20 @@ def _is_best(outcome: Outcome, lineup: Lineup, most: float) -> bool:
 
 def _program(lineup: Lineup) -> Program:
     """Gangs by their GPUs; where nobody asks for any by their share, a member weighing as much as a percent."""
-    gangs = [lineup.contest.gangs[position] for position in lineup.gangs]
+    positions = [position for position in lineup.gangs if not lineup.contest.gangs[position].is_bound_up]
+    gangs = [lineup.contest.gangs[position] for position in positions]
     gpus = np.array([gang.most_gpus / WHOLE for gang in gangs])
     share = np.array([100.0 * gang.share + gang.minimum for gang in gangs])
-    return Program(lineup.contest, lineup.gangs, lineup.first.table.standing, gpus if gpus.any() else share)
+    return Program(lineup.contest, positions, lineup.first.table.standing, gpus if gpus.any() else share)
 
 
 def _most(lineup: Lineup, program: Program | None) -> float:
-    """GPUs at work at most, those of gangs that are seated already among them; infinite where nobody asks for any."""
+    """GPUs at work at most, those of gangs that the program doesn't choose among them; infinite when that isn't all that counts."""
     gangs = lineup.contest.gangs
-    if program is None or not any(gangs[position].most_gpus for position in lineup.gangs) or any(gang.share for gang in gangs):
+    if program is None or any(gang.share for gang in gangs):
         return np.inf
-    return program.bound() + sum(gangs[position].most_gpus for position in lineup.first.placed) / WHOLE
+    given = {position for position in lineup.gangs if gangs[position].is_bound_up} | lineup.first.placed
+    return program.bound() + sum(gangs[position].most_gpus for position in given) / WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class _Seating:
         """Seats for a gang as if no other waited, searched for where the decoder finds none."""
         gang = self.contest.gangs[position]
         seats = self.decoder.find(table, position)
-        if seats is None and len(gang.roles) > 1:
+        if seats is None and gang.needs_search:
             seats = self._searched(table, gang)
             if seats is not None:
                 self.decoder.learn(position, seats)
@@ -178,7 +180,7 @@ class _Seating:
 
     def with_missed(self, best: Outcome, gangs: Sequence[int]) -> Outcome:
         """Those searched for that the decoder has found no seats for, among the others' seats."""
-        missed = [position for position in gangs if position not in best.placed and len(self.contest.gangs[position].roles) > 1]
+        missed = [position for position in gangs if position not in best.placed and self.contest.gangs[position].needs_search]
         if not missed or self.contest.problem.devices is not None:
             return best
         table, seats = self.decoder.start.copy(), list(best.minima)
@@ -200,7 +202,7 @@ class _Seating:
         plans: list[Plan | None] = [None] * len(gangs)
         for position in sorted(seats):
             gang, found = gangs[position], seats[position]
-            if gang.total == 1:
+            if gang.is_single:
                 plans[position] = self._single(gang, found)
             else:
                 plans[position], better = self._polished(best.table, gang, found)

@@ -81,13 +81,21 @@ class Lineup:
         key = (tuple(order), tuple(rules or [0] * len(self.contest.gangs)))
         known = self.tried.get(key)
         if known is None:
-            known = self.tried[key] = self._seated(*key)
+            chosen = key[1]
+            known = self._seated(order, lambda table, position: self.decoder.find(table, position, chosen[position]))
+            self.tried[key] = known
         return known
 
-    def _seated(self, order: Sequence[int], rules: Sequence[int]) -> Outcome:
+    def start(self, find: Callable[[Table, int], Seats | None]) -> Outcome:
+        """Seat the gangs in queue order, wherever ``find`` has it."""
+        seated = self._seated(self.gangs, find)
+        self.tried[tuple(self.gangs), (0,) * len(self.contest.gangs)] = seated
+        return seated
+
+    def _seated(self, order: Sequence[int], find: Callable[[Table, int], Seats | None]) -> Outcome:
         table, seats = self.first.table.copy(), list(self.first.seats)
         for position in order:
-            found = self.decoder.find(table, position, rules[position])
+            found = find(table, position)
             if found is not None:
                 self.decoder.take(table, self.contest.gangs[position], found)
                 seats.append((position, found))
@@ -126,7 +134,7 @@ class Lineup:
             order.remove(moved)
             order.insert(random.randint(0, len(order)), moved)
         for position in self.gangs:
-            if self.contest.gangs[position].total > 1 and random.random() < _CHANGED_RULE:
+            if not self.contest.gangs[position].is_single and random.random() < _CHANGED_RULE:
                 rules[position] = random.randrange(RULES)
         return _Individual(order, rules, self.outcome(order, rules))
 
@@ -155,7 +163,7 @@ class Lineup:
     def _work(self, position: int) -> int:
         """About what it takes to seat a gang, in tenths of a microsecond."""
         gang, nodes = self.contest.gangs[position], len(self.contest.problem.nodes)
-        return 1000 + 3 * nodes if gang.total == 1 else len(gang.roles) * (1500 + 3 * nodes)
+        return 1000 + 3 * nodes if gang.is_single else len(gang.roles) * (1500 + 3 * nodes)
 
 
 def outcome_of(contest: Contest, decoder: Decoder, table: Table, seats: list[tuple[int, Seats]]) -> Outcome:

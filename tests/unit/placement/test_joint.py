@@ -104,7 +104,8 @@ def test_members_beyond_the_minimum_sit_only_on_what_the_minimum_of_all_leaves()
 
 def test_so_many_of_each_role_are_placed_as_there_must_be() -> None:
     server, workers = pods("ps", 2, {"cpu": 1000}), gpus("worker", 6)
-    queue = [waiting([*workers, *server], 3, least={server[0].spec: 2, workers[0].spec: 1}), waiting(gpus("other", 7))]
+    parts = [({pod.uid for pod in server}, 2), ({pod.uid for pod in workers}, 1)]
+    queue = [waiting([*workers, *server], 3, parts=parts), waiting(gpus("other", 7))]
 
     joint = together(queue, snapshot(gpu_nodes(1)))
 
@@ -212,8 +213,13 @@ def queues(draw: st.DrawFn) -> tuple[list[Waiting], Snapshot]:
     for index in range(draw(st.integers(1, 5))):
         case = first if index == 0 else draw(cases(most_nodes=0, most_roles=3, most_pods=3))
         gang = [replace(pod, uid=f"{index}/{pod.uid}", name=f"{index}-{pod.name}") for pod in case.gang]
-        least = {gang[0].spec: 1} if draw(st.booleans()) and case.minimum else {}
-        gangs.append(Waiting(gang, case.minimum, case.seed, case.objective, least=least, must_not_be_overtaken=draw(st.booleans())))
+        some = [pod.uid for pod in draw(st.lists(st.sampled_from(gang), max_size=3, unique_by=lambda pod: pod.uid))]
+        parts = [(some, 1)] if some and case.minimum and draw(st.booleans()) else []
+        group = [("zone", some)] if some and draw(st.booleans()) else []
+        is_protected = draw(st.booleans())
+        gangs.append(
+            Waiting(gang, case.minimum, case.seed, case.objective, parts=parts, together=group, must_not_be_overtaken=is_protected)
+        )
     return gangs, first.cluster
 
 
@@ -233,7 +239,10 @@ def test_all_plans_hold_together(drawn: tuple[list[Waiting], Snapshot]) -> None:
             seated = [pod for pod in gang.pods if pod.uid in dict(plan.assignments)]
             assert len(seated) >= gang.minimum
             assert sorted([*dict(plan.assignments), *plan.unplaced]) == sorted(pod.uid for pod in gang.pods)
-            assert all(sum(pod.spec == spec for pod in seated) >= least for spec, least in gang.least.items())
+            assert all(sum(pod.uid in part for pod in seated) >= least for part, least in gang.parts)
+            zones = {one.name: one.labels["zone"] for one in cluster.nodes}
+            seats = dict(plan.assignments)
+            assert all(len({zones[seats[uid]] for uid in group if uid in seats}) <= 1 for _, group in gang.together)
 
 
 @given(queues())
