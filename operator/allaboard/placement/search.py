@@ -120,10 +120,10 @@ def _ranked(problem: Problem, valuation: Valuation, seeds: list[Seed]) -> list[t
 def _only_pod(problem: Problem, valuation: Valuation) -> Integers:
     """One pod: look at every node. Ties go to the fuller node, then by name."""
     counts = np.zeros((1, len(problem.nodes)), dtype=np.int64)
-    if len(problem.nodes):
-        rows = np.arange(len(problem.nodes))
+    rows = np.flatnonzero(problem.seats[0])
+    if len(rows):
         costs = valuation.node_costs(rows, one_each(1, 0, rows))
-        counts[0, best_first(-costs, problem.scoring.used)[0]] = 1
+        counts[0, rows[best_first(-costs, problem.scoring.used[:, rows])[0]]] = 1
     return counts
 
 

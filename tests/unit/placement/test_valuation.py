@@ -67,7 +67,7 @@ def test_fragmentation_is_what_the_paper_says_before_and_after(case: Case, liste
             what: sum(dict(role.requests).get(what, 0) * int(n) for role, n in zip(problem.roles, pattern, strict=True))
             for what in ("cpu", GPU)
         }
-        if pattern.any() and any(spec.amount(GPU) for spec, _ in mix):
+        if pattern.any() and column is not None and any(spec.amount(GPU) for spec, _ in mix):
             before = fragmentation(int(free[cores]), [WHOLE] * int(free[column]), mix)
             expected += fragmentation(int(free[cores]) - taken["cpu"], [WHOLE] * (int(free[column]) - taken[GPU]), mix) - before
     problem = replace(problem, weights=Weights(fragmentation=1.0))
