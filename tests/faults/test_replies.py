@@ -8,7 +8,7 @@ from .gangs import GangSpec
 from .world import World
 
 
-@pytest.mark.parametrize("status", [400, 403, 422])
+@pytest.mark.parametrize("status", [400, 403, 404, 422])
 def test_a_refusal_after_a_lost_reply_does_not_undo_a_gang_that_is_whole(status: int) -> None:
     with World(startup_delay=3600) as world:
         gang = GangSpec("gang")

@@ -94,7 +94,7 @@ class Binder:
                     await self._retried(partial(self._post, pod, version, node_name, stamp, dry_run))
                     return BindReply(Result.BOUND)
                 except ApiError as error:
-                    if error.is_transient or (error.status not in (404, 409) and not dry_run):
+                    if error.is_transient or (error.status != 409 and not dry_run):
                         return await self._look_up(pod, node_name, stamp, error)
                     if error.status != 409:
                         return _classified(error)

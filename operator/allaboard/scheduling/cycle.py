@@ -273,6 +273,8 @@ class Scheduler:
             self.queue.wake()
         if outcome.missing and not outcome.bound and not gang.bound:
             self.metrics.transactions.labels("refused").inc()
+            if outcome.is_uncertain:
+                self._open.add(gang.key)  # the watch may tell that it is half bound after all
             self._fail(attempt, outcome.message)
             return
         self.announcer.bound(gang, outcome, plan.search, self.clock() - attempt.started)

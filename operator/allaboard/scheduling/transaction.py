@@ -55,6 +55,11 @@ class Committed:
         return any(reply.result in (Result.REFUSED, Result.GATED) for _, reply in self.failed)
 
     @property
+    def is_uncertain(self) -> bool:
+        """Whether a member may be bound although nobody has said so."""
+        return any(reply.result in (Result.UNANSWERED, Result.DEPOSED) for _, reply in self.failed)
+
+    @property
     def message(self) -> str:
         """Why the members that failed did."""
         return "; ".join(f"pod {seat.pod.name}: {reply.message or reply.result}" for seat, reply in self.failed[:3])
