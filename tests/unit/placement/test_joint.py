@@ -213,13 +213,12 @@ def queues(draw: st.DrawFn) -> tuple[list[Waiting], Snapshot]:
     for index in range(draw(st.integers(1, 5))):
         case = first if index == 0 else draw(cases(most_nodes=0, most_roles=3, most_pods=3))
         gang = [replace(pod, uid=f"{index}/{pod.uid}", name=f"{index}-{pod.name}") for pod in case.gang]
+        minimum = max(1, case.minimum)
         some = [pod.uid for pod in draw(st.lists(st.sampled_from(gang), max_size=3, unique_by=lambda pod: pod.uid))]
-        parts = [(some, 1)] if some and case.minimum and draw(st.booleans()) else []
+        parts = [(some, 1)] if some and draw(st.booleans()) else []
         group = [("zone", some)] if some and draw(st.booleans()) else []
         is_protected = draw(st.booleans())
-        gangs.append(
-            Waiting(gang, case.minimum, case.seed, case.objective, parts=parts, together=group, must_not_be_overtaken=is_protected)
-        )
+        gangs.append(Waiting(gang, minimum, case.seed, case.objective, parts=parts, together=group, must_not_be_overtaken=is_protected))
     return gangs, first.cluster
 
 
