@@ -1,6 +1,7 @@
 """The cluster's workload: what the pods ask for that there are, bound or waiting, and how many of them do."""
 
 from collections import Counter
+from dataclasses import dataclass
 
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.pod import Pod
@@ -10,11 +11,13 @@ from allaboard.model.snapshot import Workload, workload_of
 class WorkloadCounter:
     """Counts what the pods of a cluster ask for.
 
-    Counted by spec object, since equal specs are mostly one and hashing them is slow; summed up anew when an eighth has changed.
+    Equal specs are mostly one object, so what a spec asks for is found out once for each object. The workload is put together anew
+    when an eighth of the pods has changed.
     """
 
     def __init__(self) -> None:
-        self._tasks: dict[int, tuple[SchedulingSpec, int]] = {}
+        self._demands: dict[int, _Demand] = {}
+        self._tasks: Counter[SchedulingSpec] = Counter()
         self._size = self._changes = 0
         self._mix: Workload = ()
 
@@ -24,19 +27,34 @@ class WorkloadCounter:
         after = new.spec if new is not None and not new.is_terminal else None
         if before is after:
             return
-        for spec, sign in ((before, -1), (after, +1)):
+        for spec, change in ((before, -1), (after, +1)):
             if spec is not None:
-                _, count = self._tasks.pop(id(spec), (spec, 0))
-                if count + sign > 0:
-                    self._tasks[id(spec)] = (spec, count + sign)
-                self._size += sign
-                self._changes += 1
+                self._count(spec, change)
 
     def mix(self) -> Workload:
         """The workload, as of lately."""
         if self._changes > self._size // 8:
-            tasks: Counter[SchedulingSpec] = Counter()
-            for spec, count in self._tasks.values():
-                tasks[spec.demand] += count
-            self._mix, self._changes = workload_of(tasks), 0
+            self._mix, self._changes = workload_of(self._tasks), 0
         return self._mix
+
+    def _count(self, spec: SchedulingSpec, change: int) -> None:
+        known = self._demands.get(id(spec))
+        if known is None:
+            known = self._demands[id(spec)] = _Demand(spec, spec.demand)
+        known.pods += change
+        if not known.pods:
+            del self._demands[id(spec)]
+        self._tasks[known.demand] += change
+        if not self._tasks[known.demand]:
+            del self._tasks[known.demand]
+        self._size += change
+        self._changes += 1
+
+
+@dataclass(slots=True)
+class _Demand:
+    """What ``spec`` asks for, and how many pods have that very object."""
+
+    spec: SchedulingSpec
+    demand: SchedulingSpec
+    pods: int = 0

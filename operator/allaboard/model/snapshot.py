@@ -5,6 +5,8 @@ Immutable by contract: the arrays are read-only views or copies, so a snapshot c
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from heapq import nlargest
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +19,13 @@ Amounts = NDArray[np.int64]
 Workload = tuple[tuple[SchedulingSpec, int], ...]
 """What pods ask for (``SchedulingSpec.demand``), and how many of them do; the most frequent first."""
 
+_MOST_TASKS = 256
+
 
 def workload_of(tasks: Mapping[SchedulingSpec, int]) -> Workload:
-    """The workload that ``tasks`` are."""
-    return tuple(sorted(tasks.items(), key=lambda task: (-task[1], repr(task[0]))))
+    """The workload that ``tasks`` are, as far as it matters: the most frequent of them."""
+    frequent = nlargest(_MOST_TASKS, tasks.items(), key=itemgetter(1))
+    return tuple(sorted(frequent, key=lambda task: (-task[1], repr(task[0]))))
 
 
 @dataclass(frozen=True, slots=True)
