@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from allaboard.app import App
+from allaboard.cli.stories import manifest
 from allaboard.model.pod import STAMP
 from allaboard.sandbox import Fault
 from allaboard.scheduling.workers import Searcher
@@ -368,3 +369,34 @@ async def test_only_nodes_of_our_own_part_of_the_cluster_are_used(cluster: Clust
     cluster.add_node("ours", labels={"pool": "train"})
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
     assert {pod["spec"]["nodeName"] for pod in cluster.list("pods")} == {"ours"}
+
+
+async def test_roles_start_with_their_own_minimums_each_within_one_rack(cluster: Cluster, start_app: StartApp) -> None:
+    rack = "topology.kubernetes.io/rack"
+    for name, gpus, where in (("a-1", 2, "a"), ("a-2", 1, "a"), ("b-1", 3, "b"), ("b-2", 2, "b")):
+        cluster.add_node(name, cpu="8", gpus=gpus, labels={rack: where})
+    await start_app()
+    for document in manifest("roles-and-racks.yaml"):
+        cluster.create(document)
+    await cluster.wait_for(lambda s: len(bound(s, "racks-trainer")) == 5 and len(bound(s, "racks-rollout")) >= 2)
+    rack_of = {node["metadata"]["name"]: node["metadata"]["labels"][rack] for node in cluster.list("nodes")}
+    for role in ("trainer", "rollout"):
+        nodes = [pod["spec"]["nodeName"] for pod in cluster.list("pods") if pod["metadata"]["name"].startswith(f"racks-{role}")]
+        assert len({rack_of[node] for node in nodes}) == 1
+    # A trainer that is lost comes back to where the others are.
+    lost = bound(cluster, "racks-trainer")[0]
+    cluster.delete("pods", lost, grace=0)
+    await cluster.wait_for(lambda s: len(bound(s, "racks-trainer")) == 5 and lost not in bound(s, "racks-trainer"))
+    nodes = [pod["spec"]["nodeName"] for pod in cluster.list("pods") if pod["metadata"]["name"].startswith("racks-trainer")]
+    assert {rack_of[node] for node in nodes} == {"b"}
+
+
+async def test_a_gang_whose_role_fits_in_no_rack_waits_whole_and_says_so(cluster: Cluster, start_app: StartApp) -> None:
+    for name, where in (("a-1", "a"), ("b-1", "b")):
+        cluster.add_node(name, cpu="8", gpus=2, labels={"topology.kubernetes.io/rack": where})
+    await start_app()
+    for document in manifest("roles-and-racks.yaml"):
+        cluster.create(document)
+    words = "node(s) were in no domain that takes all who must share one"
+    await cluster.wait_for(lambda s: any(words in str(event.get("message", event.get("note"))) for event in s.list("events")))
+    assert bound(cluster) == []

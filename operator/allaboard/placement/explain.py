@@ -6,6 +6,7 @@ That "after" is what makes the answer useful: of a gang of five for which four f
 import numpy as np
 
 from allaboard.placement.bounds import Bounds
+from allaboard.placement.filters import TOPOLOGY
 from allaboard.placement.plan import Explanation, RoleExplanation
 from allaboard.placement.problem import Integers, Problem, capacity_refusals
 
@@ -34,6 +35,8 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
 def _reasons(problem: Problem, role: int, left: Integers) -> tuple[tuple[str, int], ...]:
     """Refusals of the nodes left behind, of this role's filters on the others, and of what is free there."""
     reasons = dict(problem.roles[role].refusals)
+    if problem.outside is not None and problem.outside[role]:
+        reasons[TOPOLOGY] = int(problem.outside[role])
     here = capacity_refusals(problem.columns, problem.resources, problem.demand[role], left, problem.admits[role])
     for reason, nodes in here:
         reasons[reason] = reasons.get(reason, 0) + nodes

@@ -37,6 +37,7 @@ VOLUMES = "node(s) didn't match PersistentVolume's node affinity"
 AVOIDED = "node(s) didn't satisfy existing pods anti-affinity rules"
 PORTS = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS = "Too many pods"
+TOPOLOGY = "node(s) were in no domain that takes all who must share one"
 
 
 _MOST_COLUMNS = 128

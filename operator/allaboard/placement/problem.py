@@ -53,7 +53,7 @@ class Problem:
     """What must be placed, and where it could go.
 
     ``minimum`` pods in all, ``least``: int64[roles] of each role, and of some ``sums`` of roles so many together must be placed, and those
-    of each of ``together`` within one domain.
+    of each of ``together`` within one domain; ``outside``: int64[roles] are the nodes of the other domains once one is chosen.
     ``columns`` names what is counted: ``resources`` resources first, then the host ports, of which each node has one.
     ``count``: int64[roles], pods of each. ``demand``: int64[roles, columns], of one pod. ``free``: int64[columns, nodes], never
     negative. ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of
@@ -85,6 +85,7 @@ class Problem:
     domains: Integers | None
     sums: tuple[tuple[tuple[int, ...], int], ...] = ()
     together: tuple[Together, ...] = ()
+    outside: Integers | None = None
 
     @property
     def total(self) -> int:
@@ -105,7 +106,8 @@ class Problem:
         for group in self.together:
             used = group.domains[counts[list(group.roles)].any(axis=0)]
             admits[list(group.roles)] &= group.domains == (used[0] if len(used) else -2)
-        return replace(self, admits=admits, seats=np.where(admits, self.seats, 0), together=())
+        outside = np.count_nonzero((self.seats > 0) & ~admits, axis=1)
+        return replace(self, admits=admits, seats=np.where(admits, self.seats, 0), outside=outside, together=())
 
     def restricted_to(self, rows: Integers) -> "Problem":
         """The same gang on some of the nodes, given by ascending position."""

@@ -113,8 +113,8 @@ def surroundings_of(
 
 def relieve(around: Surroundings) -> Relief:
     """What would make the minimum fit, of each kind the least; nothing when nothing would, or it wasn't found."""
-    if not around.problem.nodes or not around.problem.total:
-        return Relief()
+    if not around.problem.nodes or not around.problem.total or around.problem.together:
+        return Relief()  # of members that must share a domain nothing is said: more of what, would depend on where
     more = _least_more(around)
     return Relief(more, None if more else _more_nodes(around), _first_leaver(around))
 
