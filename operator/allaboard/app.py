@@ -58,7 +58,12 @@ class App:
             GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology),
         )
         self.queue = GangQueue(
-            self._order, self.registry.knows, backoff_initial=settings.backoff_initial_seconds, backoff_max=settings.backoff_max_seconds
+            self._order,
+            self.registry.knows,
+            backoff_initial=settings.backoff_initial_seconds,
+            backoff_max=settings.backoff_max_seconds,
+            overtaking_times=settings.overtaking_times,
+            overtaking_seconds=settings.overtaking_seconds,
         )
         self.synced = asyncio.Event()
         self.scheduling = asyncio.Event()

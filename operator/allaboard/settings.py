@@ -85,6 +85,10 @@ class Settings(BaseSettings):
     batch_window_seconds: float = Field(0.02, ge=0, le=10, description="How long events are gathered before a cycle starts.")
     backoff_initial_seconds: float = Field(1.0, gt=0, le=600, description="Pause after the first failed attempt; doubles each time.")
     backoff_max_seconds: float = Field(60.0, gt=0, le=3600, description="Longest pause between attempts.")
+    overtaking_times: int = Field(
+        3, ge=1, le=1000, description="How often a gang may be overtaken by younger ones that use the cluster better, before none may."
+    )
+    overtaking_seconds: float = Field(300.0, ge=0, le=86_400, description="For how long after the first time; 0 means once at most.")
     dry_run: Literal["role", "all", "none"] = Field(
         "role", description="Which binds are tried without effect beforehand: one per role, all, or none."
     )

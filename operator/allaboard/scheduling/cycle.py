@@ -1,19 +1,18 @@
 """The main path: from a gang that is due to a gang that is bound, or told why not.
 
-Read ``Scheduler.attempt`` first. Searches run one after another, each on a snapshot that contains the seats promised before it;
-transactions run beside them, so the API server works on one gang while the next is searched.
+Read ``Scheduler.cycle`` first, then ``prepare`` and ``attempt``. Searches run one after another, each on a snapshot that contains the
+seats promised before it; transactions run beside them, so the API server works on one gang while the next is searched.
 """
 
 import asyncio
 import logging
 import time
-import zlib
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from allaboard.cluster.bind import Binder
-from allaboard.cluster.epoch import EPOCH, Epoch
+from allaboard.cluster.epoch import Epoch
 from allaboard.cluster.restart import JobRestarter
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
@@ -21,22 +20,23 @@ from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
-from allaboard.placement import NodeFilters, Plan
+from allaboard.placement import Plan
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
-from allaboard.scheduling.advice import Advisor, leavers, sentence, surroundings
+from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.opengangs import OpenGangs
-from allaboard.scheduling.problems import problem_of
+from allaboard.scheduling.planner import MOST_TOGETHER, Planner
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of, order_of_gone
+from allaboard.scheduling.sealing import Sealing
 from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.scheduling.transaction import DryRun, Refused, Transaction, begin
+from allaboard.scheduling.underway import UnderWay
 from allaboard.scheduling.workers import Searcher, SearchError
 
 logger = logging.getLogger(__name__)
 
 _PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
-_SEALED_SECONDS = 1.0  # the watch tells of what was sealed long before
 _STALE_POLL_SECONDS = 0.2
 _STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
 
@@ -68,15 +68,18 @@ class Scheduler:
     batch_window: float = 0.02
     is_fresh: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
-    _filters: NodeFilters = field(default_factory=NodeFilters)
-    _under_way: dict[GangKey, asyncio.Task[None]] = field(default_factory=dict)
-    _missed: set[GangKey] = field(default_factory=set)
+    _under_way: UnderWay = field(init=False)
     _without_group: set[GangKey] = field(default_factory=set)
     _open: OpenGangs = field(init=False)
+    _planner: Planner = field(init=False)
+    _sealing: Sealing = field(init=False)
     _advisor: Advisor = field(init=False)
 
     def __post_init__(self) -> None:
+        self._under_way = UnderWay(self.queue, self._survive)
+        self._sealing = Sealing(self.view, self.queue, self.epoch, self._under_way, self._fail_now)
         self._advisor = Advisor(self._advice, self._advise)
+        self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock)
         self._open = OpenGangs(self.registry, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -100,7 +103,10 @@ class Scheduler:
     def order(self, key: GangKey) -> Order:
         """The place of a gang in the queue: those we left half bound come first."""
         gang = self.registry.gang(key)
-        return order_of(gang, is_first=key in self._open and gang.is_open) if gang else order_of_gone(key)
+        if gang is None:
+            return order_of_gone(key)
+        is_protected = self.queue.must_not_be_overtaken(key)
+        return order_of(gang, is_first=key in self._open and gang.is_open, is_protected=is_protected)
 
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
@@ -118,62 +124,98 @@ class Scheduler:
             self.restarter.hurry()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_SECONDS):
-                    await self.settled()
+                    await self._under_way.settled()
             for task in self._under_way.values():
                 task.cancel()
 
     async def cycle(self) -> None:
-        """Bring every gang that is due to a decision, the first in queue order first."""
-        while (key := self.queue.pop()) is not None:
-            if key in self._under_way:
-                self._missed.add(key)  # looked at again when its transaction ends
-                continue
-            try:
-                await self.attempt(key)
-            except Exception:
-                self._survive(key)
+        """Bring every gang that is due to a decision, the first in queue order first; those that contend are placed together."""
+        while self.queue.peek() is not None:
+            attempts = self._due_together()
+            plans = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
+            for key, plan in plans.items():
+                await self._decide(attempts.pop(key), plan)
+            # Whoever has no plan by now is searched for, unless somebody has come who goes before.
+            is_fresh = not plans
+            while attempts and not self.queue.outranks(next(iter(attempts))):
+                key, attempt = next(iter(attempts.items()))
+                del attempts[key]
+                latest = attempt if is_fresh else self._prepared(key)
+                is_fresh = False
+                if latest is not None:
+                    await self._decide(latest, None)
+            self.queue.put_back(attempts)
             await asyncio.sleep(0)
         self._advisor.work()
 
-    async def settled(self) -> None:
-        """Wait until no transaction is under way."""
-        while self._under_way:
-            await asyncio.wait(self._under_way.values())
+    def _due_together(self) -> dict[GangKey, _Attempt]:
+        """The first gang that is due, and those next to it that compete with it on equal terms; without those that need no search."""
+        attempts: dict[GangKey, _Attempt] = {}
+        for _ in range(MOST_TOGETHER):
+            key = self.queue.peek()
+            gang = self.registry.gang(key) if key else None
+            is_alone = gang is None or bool(gang.bound) or not gang.missing
+            if key is None or (attempts and (is_alone or self.order(key)[:2] != self.order(next(iter(attempts)))[:2])):
+                break
+            self.queue.pop()
+            attempt = self._prepared(key)
+            if attempt is not None:
+                attempts[key] = attempt
+                if is_alone:
+                    break
+        return attempts
 
-    async def attempt(self, key: GangKey) -> None:
-        """One gang, from what is known of it to a decision."""
+    def _prepared(self, key: GangKey) -> _Attempt | None:
+        if key in self._under_way:
+            self._under_way.pass_over(key)
+            return None
+        with self._survived(key):
+            return self.prepare(key)
+        return None
+
+    async def _decide(self, attempt: _Attempt, plan: Plan | None) -> None:
+        with self._survived(attempt.gang.key):
+            await self.attempt(attempt, plan)
+        await asyncio.sleep(0)
+
+    def prepare(self, key: GangKey) -> _Attempt | None:
+        """What is to be decided about one gang; ``None`` when there is nothing to search for."""
         # 1. Who is it?
         gang = self._gang(key)
         if gang is None:
             self._forget(key)
-            return
-        if self._awaits_news(gang):
-            return  # which ring again
+            return None
+        if self._sealing.awaits_news(gang):
+            return None  # which ring again
         self._open.take_over(gang)
         attempt = _Attempt(gang, self.clock(), self.queue.changes)
         # 2. What we have left half bound, and could not finish, is undone before anything else.
         self._open.observe(gang)
         if undoing := self._open.undoing(gang):
-            self._beside(key, undoing)
-            return
+            self._under_way.start(key, undoing)
         # 3. May it be scheduled, and is there anything to do?
-        if gang.hold and (gang.candidates or gang.is_open):
+        elif gang.hold and (gang.candidates or gang.is_open):
             self._hold(attempt, gang.hold)
-            return
-        if not gang.candidates and (gang.is_whole or not gang.alive):
+        elif not gang.candidates and (gang.is_whole or not gang.alive):
             self._rest(gang)
-            return
-        if len(gang.candidates) < gang.missing:
+        elif len(gang.candidates) < gang.missing:
             self._await_members(gang)
-            return
+        else:
+            if gang.missing:
+                self.announcer.waiting_since(gang)
+            return attempt
+        return None
+
+    async def attempt(self, attempt: _Attempt, plan: Plan | None) -> None:
+        """One gang, from what is known of it to a decision. The ``plan`` is there if it was placed together with others."""
+        gang, key = attempt.gang, attempt.gang.key
         # 4. Where could everybody go?
-        if gang.missing:
-            self.announcer.waiting_since(gang)
-        try:
-            plan = await self._search(gang)
-        except SearchError as error:
-            self._fail(attempt, str(error))
-            return
+        if plan is None:
+            try:
+                plan = await self._planner.plan(gang)
+            except SearchError as error:
+                self._fail(attempt, str(error))
+                return
         # 5. Nowhere: say why, and wait for what was lacking; half gangs whose time is over make way.
         if not plan.feasible:
             if gang.missing:
@@ -194,30 +236,7 @@ class Scheduler:
             self.queue.retry(key, self.batch_window)
             return
         # 7. Bind all or none, beside the next search.
-        self._beside(key, self._commit(attempt, plan, transaction))
-
-    def _awaits_news(self, gang: Gang) -> bool:
-        """Whether the watch is yet to tell of members that are bound just now, or that must be taken out of an earlier leader's reach."""
-        if any(self.view.is_assumed(pod) for pod in gang.candidates):
-            return True
-        undoable = [pod for pod in gang.bound if pod.phase == "Pending"] if gang.is_open else []
-        older = self.epoch.older([*gang.candidates, *undoable])
-        if older:
-            self._beside(gang.key, self._seal(gang, older))
-        return bool(older)
-
-    async def _seal(self, gang: Gang, older: Sequence[Pod]) -> None:
-        """Have an earlier leader's requests come too late; the watch tells of it, and rings again."""
-        refusals = await self.epoch.seal(older)
-        lasting = {uid: error for uid, error in refusals.items() if not error.is_transient and error.status not in (404, 409)}
-        if not lasting:
-            self.queue.retry(gang.key, _SEALED_SECONDS)
-            return
-        pod = next(pod for pod in older if pod.uid in lasting)
-        message = (
-            f"pod {pod.name} can't be taken out of an earlier leader's reach: writing its annotation {EPOCH} fails: {lasting[pod.uid]}"
-        )
-        self._fail(_Attempt(gang, self.clock(), self.queue.changes), message)
+        self._under_way.start(key, self._commit(attempt, plan, transaction))
 
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
@@ -237,26 +256,11 @@ class Scheduler:
         """Release half gangs whose time is over, if their seats are what ``gang`` needs."""
 
         async def would_fit(without: Sequence[Gang]) -> bool:
-            return bool((await self._search(gang, without)).feasible)
+            return bool((await self._planner.plan(gang, without)).feasible)
 
         for other in await self._open.who_yields(gang, would_fit):
             if other.key not in self._under_way:
-                self._beside(other.key, self._open.yield_to(gang, other))
-
-    async def _search(self, gang: Gang, without: Sequence[Gang] = ()) -> Plan:
-        """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one.
-
-        ``without`` are gangs that are taken to be gone.
-        """
-        snapshot = self.view.snapshot()
-        if without:
-            snapshot = snapshot.without(pod for other in without for pod in other.bound)
-        problem = problem_of(gang, max(1, gang.missing), snapshot, self._filters)
-        started = self.clock()
-        seed = zlib.crc32(f"{gang.uid or gang.key}/{self.queue.attempts(gang.key)}".encode())
-        plan = await self.searcher.search(problem, seed)
-        self.metrics.searched(plan.search, self.clock() - started)
-        return plan
+                self._under_way.start(other.key, self._open.yield_to(gang, other))
 
     async def _commit(self, attempt: _Attempt, plan: Plan, transaction: Transaction) -> None:
         gang = attempt.gang
@@ -306,7 +310,7 @@ class Scheduler:
         else:
             message = words.refusal(gang, plan)
             if gang.key in self._open:
-                self._beside(gang.key, self._open.undo(gang, gang.bound, message))
+                self._under_way.start(gang.key, self._open.undo(gang, gang.bound, message))
                 return
             if plan.feasible is False:
                 message = self._advisor.advised(gang.key, message)
@@ -319,11 +323,7 @@ class Scheduler:
         gang = self._gang(key)
         if gang is None or gang.hold or not gang.missing or len(gang.candidates) < gang.missing:
             return ""
-        snapshot = self.view.snapshot()
-        problem = problem_of(gang, gang.missing, snapshot, self._filters)
-        others = leavers(gang, filter(None, map(self.registry.gang, self.registry.groups())))
-        around = surroundings(problem, gang.candidates, snapshot, others, self._filters)
-        return sentence(gang, await self.searcher.relieve(around), others)
+        return await self._planner.advice(gang, list(filter(None, map(self.registry.gang, self.registry.groups()))))
 
     def _advise(self, key: GangKey, message: str, advice: str) -> None:
         gang = self.registry.gang(key)
@@ -354,10 +354,20 @@ class Scheduler:
         self.queue.settle(gang.key)
         self.announcer.unchanged(gang)
 
+    def _fail_now(self, gang: Gang, message: str) -> None:
+        self._fail(_Attempt(gang, self.clock(), self.queue.changes), message)
+
     def _fail(self, attempt: _Attempt, message: str) -> None:
         """The attempt failed for a reason that isn't the cluster's room; it is tried again after a pause."""
         self.announcer.failed(attempt.gang, message, self.clock() - attempt.started)
         self.queue.fail(attempt.gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
+
+    @contextmanager
+    def _survived(self, key: GangKey) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self._survive(key)
 
     def _survive(self, key: GangKey) -> None:
         """A defect of ours met one gang: it is told and tried again, and the others go on."""
@@ -368,21 +378,6 @@ class Scheduler:
             if gang.is_open:
                 self._open.add(key)
         self.queue.fail(key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
-
-    def _beside(self, key: GangKey, work: Coroutine[None, None, None]) -> None:
-        """Do something of one gang beside the cycle. Events of the gang are passed over meanwhile, and looked at afterwards."""
-        self._under_way[key] = asyncio.create_task(self._guarded(key, work), name=f"transaction of {key}")
-
-    async def _guarded(self, key: GangKey, work: Coroutine[None, None, None]) -> None:
-        try:
-            await work
-        except Exception:
-            self._survive(key)
-        finally:
-            del self._under_way[key]
-            if key in self._missed:
-                self._missed.discard(key)
-                self.queue.mark(key)
 
     def _close(self, key: GangKey) -> None:
         """The gang is whole or absent: what it took to get there is forgotten."""

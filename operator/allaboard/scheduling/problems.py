@@ -1,21 +1,47 @@
 """A gang that is to be placed, as a problem for the search."""
 
+from collections.abc import Collection, Sequence
+
 from allaboard.model.gang import Gang
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem, build_problem
+from allaboard.placement.contest import Waiting
 
 
 def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilters) -> Problem:
     """The placement of the candidates of ``gang``, at least ``minimum`` of them and of each role what it lacks."""
-    candidates = gang.candidates
-    lacking = gang.lacking
     return build_problem(
-        candidates,
+        gang.candidates,
         minimum,
         snapshot,
         objective=gang.objective,
         topology=gang.topology,
-        parts=[({pod.uid for pod in candidates if pod.role == role}, number) for role, number in lacking.items()],
-        together=[(label, {pod.uid for pod in members}) for (label, _), members in gang.together.items()],
+        parts=_parts(gang),
+        together=_together(gang),
         filters=filters,
     )
+
+
+def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
+    """The same for a gang that is placed together with others."""
+    return Waiting(
+        pods=gang.candidates,
+        minimum=max(1, gang.missing),
+        seed=seed,
+        objective=gang.objective,
+        topology=gang.topology,
+        parts=_parts(gang),
+        together=_together(gang),
+        must_not_be_overtaken=is_protected,
+    )
+
+
+def _parts(gang: Gang) -> Sequence[tuple[Collection[str], int]]:
+    """What roles lack of their own minimums."""
+    candidates = gang.candidates
+    return [({pod.uid for pod in candidates if pod.role == role}, number) for role, number in gang.lacking.items()]
+
+
+def _together(gang: Gang) -> Sequence[tuple[str, Collection[str]]]:
+    """Members that must share the value of a label."""
+    return [(label, {pod.uid for pod in members}) for (label, _), members in gang.together.items()]

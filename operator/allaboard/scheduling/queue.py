@@ -3,6 +3,9 @@
 A gang is due when something about it has changed, or when something it lacked may have come free; never on a timer alone, save a
 slow flush in case an event was missed. Each failed attempt doubles the pause before the next, up to a bound; but a pause is no
 reason to be overtaken by a lower priority, nor by one that isn't half bound, when something has come free for both.
+
+Gangs that are placed together may overtake an older one of their priority a few times, or for a while. After that it goes before all
+others of its priority, pause or not, until it has been placed. When it doesn't fit even then, those behind it go on.
 """
 
 import asyncio
@@ -17,7 +20,9 @@ from allaboard.placement import Explanation
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 
-Order = tuple[bool, int, bool, float, GangKey]
+_HEALS, _OVERTAKEN, _PLAIN = range(3)
+
+Order = tuple[bool, int, int, float, GangKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +59,20 @@ class Lacks:
 ANYTHING = Lacks(anything=True)
 
 
-def order_of(gang: Gang, *, is_first: bool = False) -> Order:
-    """Queue order: priority, then those that have lost a member, then age and name. ``is_first`` is for gangs that we left half bound.
+def order_of(gang: Gang, *, is_first: bool = False, is_protected: bool = False) -> Order:
+    """Queue order: priority, then those that have lost a member, then those that must not be overtaken, then age and name.
+
+    ``is_first`` is for gangs that we left half bound.
 
     Being half bound alone is no ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp.
     """
     heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE
-    return (not is_first, -gang.priority, not heals, gang.created, gang.key)
+    return (not is_first, -gang.priority, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, gang.created, gang.key)
 
 
 def order_of_gone(key: GangKey) -> Order:
     """The place of a gang that is no more: due at once, only to be forgotten."""
-    return (False, 0, False, 0.0, key)
+    return (False, 0, _HEALS, 0.0, key)
 
 
 class GangQueue:
@@ -81,11 +88,14 @@ class GangQueue:
         *,
         backoff_initial: float = 1.0,
         backoff_max: float = 60.0,
+        overtaking_times: int = 3,
+        overtaking_seconds: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._order = order
         self._exists = exists
         self._backoff = (backoff_initial, backoff_max)
+        self._overtaking = (overtaking_times, overtaking_seconds)
         self._clock = clock
         self._due: list[tuple[Order, GangKey]] = []
         self._is_due: set[GangKey] = set()
@@ -96,12 +106,24 @@ class GangQueue:
         self._parked: dict[GangKey, Lacks] = {}
         self._attempts: dict[GangKey, int] = {}
         self._not_before: dict[GangKey, float] = {}
+        self._overtaken: dict[GangKey, tuple[int, float]] = {}
         self._changed = asyncio.Event()
         self.changes = 0
 
     def attempts(self, key: GangKey) -> int:
         """Failed attempts in a row."""
         return self._attempts.get(key, 0)
+
+    def overtaken(self, key: GangKey) -> None:
+        """Younger gangs of the same priority were placed where this one would have fitted."""
+        times, since = self._overtaken.get(key, (0, self._clock()))
+        self._overtaken[key] = (times + 1, since)
+
+    def must_not_be_overtaken(self, key: GangKey) -> bool:
+        """Whether it has been overtaken often enough, or long ago."""
+        times, since = self._overtaken.get(key, (0, 0.0))
+        most, seconds = self._overtaking
+        return times > 0 and (times >= most or self._clock() - since >= seconds)
 
     def sizes(self) -> Mapping[str, int]:
         """How many gangs are active, backing off and unschedulable: kube-scheduler's words."""
@@ -156,23 +178,46 @@ class GangQueue:
 
     def settle(self, key: GangKey) -> None:
         """The gang has what it wants: its failures are forgotten."""
-        for known in (self._attempts, self._not_before, self._parked, self._timer_of):
+        for known in (self._attempts, self._not_before, self._parked, self._timer_of, self._overtaken):
             known.pop(key, None)
         self._is_pausing.discard(key)
 
+    def peek(self) -> GangKey | None:
+        """The first gang that is due, ``None`` without one; before it those in a pause that none behind them may overtake."""
+        first = self._next()
+        return first[0][0][1] if first else None
+
     def pop(self) -> GangKey | None:
-        """The first gang that is due, ``None`` without one; before it those in a pause that are of higher priority or half bound."""
-        self._ring_timers()
-        if not self._is_due:
+        """Take out what ``peek`` gives."""
+        first = self._next()
+        if first is None:
             return None
-        heap, members = self._due, self._is_due
-        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:3] < self._first(self._due, self._is_due)[:3]:
-            heap, members = self._pausing, self._is_pausing
-        while (key := heapq.heappop(heap)[1]) not in members:
-            pass
+        heap, members = first
+        key = heapq.heappop(heap)[1]
         members.discard(key)
         self._timer_of.pop(key, None)
         return key
+
+    def outranks(self, key: GangKey) -> bool:
+        """Whether somebody is due who goes before ``key``, and not by age alone."""
+        first = self.peek()
+        return first is not None and self._order(first)[:3] < self._order(key)[:3]
+
+    def put_back(self, keys: Iterable[GangKey]) -> None:
+        """These were taken out, and nothing was done about them."""
+        for key in keys:
+            if key not in self._is_due:
+                self._make_due(key)
+
+    def _next(self) -> tuple[list[tuple[Order, GangKey]], set[GangKey]] | None:
+        """The heap at whose top the first gang is, and its members."""
+        self._ring_timers()
+        if not self._is_due:
+            return None
+        due = self._first(self._due, self._is_due)
+        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:3] < due[:3]:
+            return self._pausing, self._is_pausing
+        return self._due, self._is_due
 
     async def wait(self) -> None:
         """Return when a gang is due."""

@@ -7,16 +7,21 @@ dies or overruns costs its own attempt only, since pebble replaces it and leaves
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from multiprocessing import get_context
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
 from allaboard.placement import Plan, Problem, SearchSettings, search
+from allaboard.placement.contest import Contest
+from allaboard.placement.joint import Joint, place_together
 from allaboard.placement.relax import Relief, Surroundings, relieve
 
 _INLINE_PODS = 1
+
+Answer = TypeVar("Answer")
 
 
 class SearchError(Exception):
@@ -55,14 +60,21 @@ class Searcher:
         """
         if problem.total <= _INLINE_PODS:
             return search(problem, self._settings, seed)
-        future = self._pool.schedule(search, args=(problem, self._settings, seed), timeout=self._timeout)
+        return await self._elsewhere(search, problem, self._settings, seed)
+
+    async def place_together(self, contest: Contest) -> Joint:
+        """``placement.joint.place_together`` elsewhere. Raises ``SearchError``."""
+        return await self._elsewhere(place_together, contest, self._settings)
+
+    async def _elsewhere(self, work: Callable[..., Answer], *arguments: object) -> Answer:
+        future = self._pool.schedule(work, args=arguments, timeout=self._timeout)
         try:
-            plan: Plan = await asyncio.wrap_future(future)
+            answer: Answer = await asyncio.wrap_future(future)
         except TimeoutError as error:
             raise SearchError(f"the search took longer than {self._timeout:g} s and was ended") from error
         except ProcessExpired as error:
             raise SearchError(f"the search process died (exit code {error.exitcode})") from error
-        return plan
+        return answer
 
     async def relieve(self, around: Surroundings) -> Relief:
         """``placement.relax.relieve`` elsewhere. Raises ``SearchError``."""

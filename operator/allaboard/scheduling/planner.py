@@ -1,0 +1,97 @@
+"""Has placements searched for: of one gang, or of several that contend for the same seats.
+
+Gangs that are due at once contend when some order of them may leave somebody out (``placement.contest``). Then they are placed together,
+and the queue counts who is overtaken; otherwise each is searched for in its turn, which is as good and takes no longer.
+"""
+
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from allaboard.cluster.view import ClusterView
+from allaboard.model.gang import Gang, GangKey
+from allaboard.placement import NodeFilters, Plan
+from allaboard.placement.contest import contest_of, may_contend
+from allaboard.placement.joint import Joint
+from allaboard.report.metrics import Metrics
+from allaboard.scheduling.advice import leavers, sentence, surroundings
+from allaboard.scheduling.problems import problem_of, waiting_of
+from allaboard.scheduling.queue import GangQueue
+from allaboard.scheduling.workers import Searcher, SearchError
+
+logger = logging.getLogger(__name__)
+
+MOST_TOGETHER = 64
+"""Gangs that are placed together at most."""
+
+_MOST_PODS = 2000
+
+
+@dataclass(slots=True)
+class Planner:
+    """What a search needs to know is gathered here, on the event loop; the search itself is the workers'."""
+
+    view: ClusterView
+    queue: GangQueue
+    searcher: Searcher
+    metrics: Metrics
+    clock: Callable[[], float]
+    _filters: NodeFilters = field(default_factory=NodeFilters)
+
+    async def plan(self, gang: Gang, without: Sequence[Gang] = ()) -> Plan:
+        """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one.
+
+        ``without`` are gangs that are taken to be gone. Raises ``SearchError``.
+        """
+        snapshot = self.view.snapshot()
+        if without:
+            snapshot = snapshot.without(pod for other in without for pod in other.bound)
+        problem = problem_of(gang, max(1, gang.missing), snapshot, self._filters)
+        started = self.clock()
+        plan = await self.searcher.search(problem, self._seed(gang))
+        self.metrics.searched(plan.search, self.clock() - started)
+        return plan
+
+    async def plan_together(self, gangs: Sequence[Gang]) -> dict[GangKey, Plan]:
+        """Plans for those of ``gangs``, in queue order, that are to be placed now, in the order in which they take their seats.
+
+        Nobody has one when the gangs don't contend: then each is to be planned by itself.
+        """
+        if len(gangs) < 2 or sum(len(gang.candidates) for gang in gangs) > _MOST_PODS:
+            return {}
+        started = self.clock()
+        try:
+            joint = await self._together(gangs)
+        except SearchError as error:
+            logger.warning("%d gangs can't be placed together: %s; each is placed by itself", len(gangs), error)
+            return {}
+        except Exception:
+            logger.exception("%d gangs can't be placed together by a defect; each is placed by itself", len(gangs))
+            return {}
+        if joint is None:
+            return {}
+        for position in joint.overtaken:
+            self.queue.overtaken(gangs[position].key)
+        plans = {gangs[position].key: plan for position in joint.taken if (plan := joint.plans[position])}
+        for plan in plans.values():
+            self.metrics.searched(plan.search, (self.clock() - started) / len(plans))
+        return plans
+
+    async def _together(self, gangs: Sequence[Gang]) -> Joint | None:
+        is_protected = self.queue.must_not_be_overtaken
+        waiting = [waiting_of(gang, self._seed(gang), is_protected=is_protected(gang.key)) for gang in gangs]
+        contest = contest_of(waiting, self.view.snapshot(), self._filters)
+        return await self.searcher.place_together(contest) if may_contend(contest) else None
+
+    async def advice(self, gang: Gang, gangs: Sequence[Gang]) -> str:
+        """What would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""
+        snapshot = self.view.snapshot()
+        problem = problem_of(gang, gang.missing, snapshot, self._filters)
+        others = leavers(gang, gangs)
+        around = surroundings(problem, gang.candidates, snapshot, others, self._filters)
+        return sentence(gang, await self.searcher.relieve(around), others)
+
+    def _seed(self, gang: Gang) -> int:
+        """Of the gang and the attempt, so that a search can be repeated and isn't by itself."""
+        return zlib.crc32(f"{gang.uid or gang.key}/{self.queue.attempts(gang.key)}".encode())

@@ -1,0 +1,71 @@
+"""Pods and gangs that contend are placed together; nobody is overtaken for ever."""
+
+from typing import Any
+
+from allaboard.app import App
+from allaboard.model.gang import GangKey
+from tests.cluster import Cluster
+from tests.unit.placement.test_search import DEMO_CPU, DEMO_MEMORY
+
+from .conftest import StartApp, gang_pod
+
+
+def single_pod(name: str, requests: dict[str, str]) -> dict[str, Any]:
+    """A pod of no gang."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulerName": "allaboard", "containers": [{"name": "main", "image": "pause", "resources": {"requests": requests}}]},
+    }
+
+
+def bound(cluster: Cluster, prefix: str = "") -> set[str]:
+    pods = [pod for pod in cluster.list("pods") if pod["spec"].get("nodeName") and pod["metadata"]["name"].startswith(prefix)]
+    return {pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp")}
+
+
+def refused(cluster: Cluster) -> dict[str, str]:
+    """Why pods can't be scheduled, by name."""
+    conditions = {
+        pod["metadata"]["name"]: condition
+        for pod in cluster.list("pods")
+        for condition in (pod.get("status") or {}).get("conditions") or []
+        if condition["type"] == "PodScheduled" and condition["status"] == "False"
+    }
+    return {name: condition.get("message", "") for name, condition in conditions.items()}
+
+
+async def test_of_the_twenty_demo_pods_without_a_group_sixteen_are_bound_and_four_are_told_why_not(
+    cluster: Cluster, start_app: StartApp
+) -> None:
+    for index in (1, 2, 3):
+        cluster.add_node(f"node{index}", cpu="8", memory="16Gi")
+    for number, (cpu, memory) in enumerate(zip(DEMO_CPU, DEMO_MEMORY, strict=True), start=1):
+        cluster.create(single_pod(f"pod{number}", {"cpu": str(cpu), "memory": f"{memory}Mi"}))
+    await start_app()
+
+    await cluster.wait_for(lambda s: len(bound(s)) == 16 and len(refused(s)) == 4, message="sixteen bound and four refused")
+
+    reasons = refused(cluster)
+    assert "pod1" in reasons
+    assert not bound(cluster) & reasons.keys()
+    assert all("Insufficient cpu" in message for message in reasons.values())
+
+
+async def test_a_gang_that_was_overtaken_often_enough_goes_first(cluster: Cluster, start_app: StartApp) -> None:
+    cluster.add_node("node", cpu="8")
+    for name in ("old-a", "old-b"):
+        cluster.create(gang_pod(name, "old", 2, requests={"cpu": "1"}))
+    cluster.create(gang_pod("young-a", "young", 1, requests={"cpu": "8"}))
+    app: App = await start_app(overtaking_times=1)
+    # The younger one alone uses the whole node.
+    await cluster.wait_for(lambda s: bound(s) == {"young-a"} and "old-a" in refused(s))
+    assert app.queue.must_not_be_overtaken(GangKey("default", "old"))
+
+    cluster.create(gang_pod("late-a", "late", 1, requests={"cpu": "8"}))
+    await cluster.wait_for(lambda s: "late-a" in refused(s))
+    cluster.finish_pod("young-a")
+
+    await cluster.wait_for(lambda s: bound(s) >= {"old-a", "old-b"})
+    assert "late-a" not in bound(cluster)

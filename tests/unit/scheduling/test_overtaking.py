@@ -1,0 +1,124 @@
+"""Gangs that are placed together may overtake one another, but not for ever."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allaboard.model.gang import GangKey, Objective
+from allaboard.placement import SearchSettings
+from allaboard.placement.contest import Waiting, contest_of
+from allaboard.placement.joint import place_together
+from allaboard.scheduling.queue import ANYTHING, GangQueue, Order
+from tests.unit.placement.clusters import GPU, node, pods, snapshot
+
+QUICK = SearchSettings(generations=6, min_generations=2, patience=3, population_size=8)
+GPUS = 8
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def key_of(number: int) -> GangKey:
+    return GangKey("default", f"gang-{number:03}")
+
+
+def a_queue(clock: Clock, *, times: int = 3, seconds: float = 300.0) -> GangQueue:
+    def order(key: GangKey) -> Order:
+        return (True, 0, 1 if queue.must_not_be_overtaken(key) else 2, 0.0, key)
+
+    queue = GangQueue(order, overtaking_times=times, overtaking_seconds=seconds, clock=clock)
+    return queue
+
+
+def test_a_gang_may_be_overtaken_as_often_as_is_set() -> None:
+    queue, key = a_queue(Clock(), times=2), key_of(1)
+
+    assert not queue.must_not_be_overtaken(key)
+    queue.overtaken(key)
+    assert not queue.must_not_be_overtaken(key)
+    queue.overtaken(key)
+    assert queue.must_not_be_overtaken(key)
+
+
+def test_a_gang_may_be_overtaken_for_as_long_as_is_set() -> None:
+    clock = Clock()
+    queue, key = a_queue(clock, seconds=300), key_of(1)
+    queue.overtaken(key)
+    clock.now = 299.0
+    assert not queue.must_not_be_overtaken(key)
+    clock.now = 300.0
+    assert queue.must_not_be_overtaken(key)
+
+
+def test_a_gang_that_has_been_placed_may_be_overtaken_anew() -> None:
+    queue, key = a_queue(Clock(), times=1), key_of(1)
+    queue.overtaken(key)
+    queue.settle(key)
+
+    assert not queue.must_not_be_overtaken(key)
+
+
+def test_a_gang_that_must_not_be_overtaken_comes_before_older_ones_and_in_spite_of_its_pause() -> None:
+    queue = a_queue(Clock(), times=1)
+    queue.overtaken(key_of(2))
+    queue.fail(key_of(2), ANYTHING, seen=queue.changes)
+    queue.mark(key_of(1))
+    assert queue.peek() == key_of(1)
+
+    queue.wake()  # something came free for both
+
+    assert [queue.pop(), queue.pop(), queue.pop()] == [key_of(2), key_of(1), None]
+
+
+def test_what_is_put_back_is_due_again() -> None:
+    queue = a_queue(Clock())
+    for number in (1, 2, 3):
+        queue.mark(key_of(number))
+    taken = [queue.pop(), queue.pop()]
+
+    queue.put_back(key for key in taken if key)
+
+    assert [queue.pop() for _ in range(4)] == [key_of(1), key_of(2), key_of(3), None]
+
+
+@given(st.lists(st.lists(st.integers(1, GPUS), max_size=3), min_size=1, max_size=10), st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_nobody_is_overtaken_more_often_than_is_set_whatever_comes(arrivals: list[list[int]], times: int) -> None:
+    queue = a_queue(Clock(), times=times)
+    cluster = snapshot([node("node", {"cpu": 64_000, GPU: GPUS})])
+    size: dict[GangKey, int] = {}
+    waiting: list[GangKey] = []
+    overtaken: Counter[GangKey] = Counter()
+    longest = sum(map(len, arrivals)) + 1
+    for newcomers in [*arrivals, *[[] for _ in range(longest)]]:
+        for gpus in newcomers:
+            key = key_of(len(size))
+            size[key] = gpus
+            waiting.append(key)
+        waiting.sort(key=lambda key: (not queue.must_not_be_overtaken(key), key))
+        # Everybody who was placed has gone by the next round.
+        gangs = [
+            Waiting(
+                pods(key.name, size[key], {GPU: 1}),
+                size[key],
+                seed=0,
+                objective=Objective.BINPACK,
+                must_not_be_overtaken=queue.must_not_be_overtaken(key),
+            )
+            for key in waiting
+        ]
+        if not gangs:
+            continue
+        joint = place_together(contest_of(gangs, cluster), QUICK)
+        for position in joint.overtaken:
+            queue.overtaken(waiting[position])
+            overtaken[waiting[position]] += 1
+        waiting = [key for position, key in enumerate(waiting) if joint.plans[position] is None]
+    assert max(overtaken.values(), default=0) <= times
+    assert not waiting
