@@ -25,6 +25,7 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.planner import MOST_TOGETHER, Planner
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of, order_of_gone
@@ -37,7 +38,6 @@ from allaboard.scheduling.workers import Searcher, SearchError
 logger = logging.getLogger(__name__)
 
 _PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
-_STALE_POLL_SECONDS = 0.2
 _STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
 
 
@@ -105,8 +105,7 @@ class Scheduler:
         gang = self.registry.gang(key)
         if gang is None:
             return order_of_gone(key)
-        is_protected = self.queue.must_not_be_overtaken(key)
-        return order_of(gang, is_first=key in self._open and gang.is_open, is_protected=is_protected)
+        return order_of(gang, is_first=key in self._open and gang.is_open, is_protected=self.queue.must_not_be_overtaken(key))
 
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
@@ -116,7 +115,7 @@ class Scheduler:
                 await self.queue.wait()
                 # Pods of one job arrive one by one; a short wait sees them together.
                 await asyncio.sleep(self.batch_window)
-                await self._until_fresh()
+                await until_fresh(self.is_fresh)
                 await self.cycle()
         finally:
             await self._advisor.stop()
@@ -133,17 +132,18 @@ class Scheduler:
         while self.queue.peek() is not None:
             attempts = self._due_together()
             plans = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
-            for key, plan in plans.items():
-                await self._decide(attempts.pop(key), plan)
-            # Whoever has no plan by now is searched for, unless somebody has come who goes before.
-            is_fresh = not plans
-            while attempts and not self.queue.outranks(next(iter(attempts))):
-                key, attempt = next(iter(attempts.items()))
-                del attempts[key]
-                latest = attempt if is_fresh else self._prepared(key)
-                is_fresh = False
-                if latest is not None:
-                    await self._decide(latest, None)
+            is_old = bool(plans)
+            # Those with plans take their seats, the others are searched for, unless somebody has come who goes before.
+            for key in (*plans, *(key for key in list(attempts) if key not in plans)):
+                if self.queue.outranks(key):
+                    break
+                known = attempts.pop(key)
+                attempt = self._prepared(key) if is_old and key not in plans else known
+                is_old = True
+                if attempt is not None:
+                    with self._survived(key):
+                        await self.attempt(attempt, plans.get(key))
+                    await asyncio.sleep(0)
             self.queue.put_back(attempts)
             await asyncio.sleep(0)
         self._advisor.work()
@@ -173,11 +173,6 @@ class Scheduler:
             return self.prepare(key)
         return None
 
-    async def _decide(self, attempt: _Attempt, plan: Plan | None) -> None:
-        with self._survived(attempt.gang.key):
-            await self.attempt(attempt, plan)
-        await asyncio.sleep(0)
-
     def prepare(self, key: GangKey) -> _Attempt | None:
         """What is to be decided about one gang; ``None`` when there is nothing to search for."""
         # 1. Who is it?
@@ -198,7 +193,7 @@ class Scheduler:
             self._hold(attempt, gang.hold)
         elif not gang.candidates and (gang.is_whole or not gang.alive):
             self._rest(gang)
-        elif len(gang.candidates) < gang.missing:
+        elif gang.awaits_pods:
             self._await_members(gang)
         else:
             if gang.missing:
@@ -242,15 +237,6 @@ class Scheduler:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
         gang = self.registry.gang(key)
         return in_surroundings(gang, self.volumes, self.view) if gang else None
-
-    async def _until_fresh(self) -> None:
-        """Wait while what is known of the cluster is too old to decide by; the watches mend themselves."""
-        if self.is_fresh():
-            return
-        logger.warning("the API server has been silent for too long: nothing is decided until it speaks again")
-        while not self.is_fresh():  # noqa: ASYNC110  # silence is the lack of an event
-            await asyncio.sleep(_STALE_POLL_SECONDS)
-        logger.info("the API server speaks again")
 
     async def _make_way(self, gang: Gang) -> None:
         """Release half gangs whose time is over, if their seats are what ``gang`` needs."""
@@ -321,7 +307,7 @@ class Scheduler:
     async def _advice(self, key: GangKey) -> str:
         """What would help a gang that can't be placed; empty when nothing is known to, or it isn't refused any more."""
         gang = self._gang(key)
-        if gang is None or gang.hold or not gang.missing or len(gang.candidates) < gang.missing:
+        if gang is None or gang.hold or not gang.missing or gang.awaits_pods:
             return ""
         return await self._planner.advice(gang, list(filter(None, map(self.registry.gang, self.registry.groups()))))
 

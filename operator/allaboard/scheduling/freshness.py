@@ -1,0 +1,19 @@
+"""Nothing is decided by what is too old: a scheduler that the API server doesn't speak to waits."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
+
+
+async def until_fresh(is_fresh: Callable[[], bool]) -> None:
+    """Wait while what is known of the cluster is too old to decide by; the watches mend themselves."""
+    if is_fresh():
+        return
+    logger.warning("the API server has been silent for too long: nothing is decided until it speaks again")
+    while not is_fresh():  # noqa: ASYNC110  # silence is the lack of an event
+        await asyncio.sleep(_POLL_SECONDS)
+    logger.info("the API server speaks again")
