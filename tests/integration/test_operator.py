@@ -174,7 +174,7 @@ async def test_every_example_is_accepted_by_kubectl(cluster: Cluster, kubectl: K
     }
     applied = {
         (obj["kind"], obj["metadata"]["name"])
-        for kind in ("TFJob", "Deployment", "PodGroup", "Pod")
+        for kind in ("TFJob", "Deployment", "ReplicaSet", "PodGroup", "Pod")
         for obj in ({**found, "kind": kind} for found in cluster.list(kind))
     }
     assert stated <= applied

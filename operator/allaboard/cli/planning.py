@@ -131,7 +131,7 @@ def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFil
         if pod.spec.claims:
             claim = f"PersistentVolumeClaim {gang.key.namespace}/{pod.spec.claims[0]}"
             return _answer(gang, None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", "held")
-    if len(gang.candidates) < gang.missing:
+    if gang.awaits_pods:
         return _answer(gang, False, words.members_missing(gang), "members")
     candidates = [replace(pod, spec=replace(pod.spec, avoided=view.avoided(pod))) for pod in gang.candidates]
     problem = problem_of(replace(gang, members=tuple(candidates)), max(1, gang.missing), view.snapshot(), filters)

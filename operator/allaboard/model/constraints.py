@@ -84,7 +84,7 @@ class SchedulingSpec:
     @property
     def demand(self) -> "SchedulingSpec":
         """What makes it a task of the cluster's workload: what it asks for and on which nodes, and nothing of the moment."""
-        return SchedulingSpec(self.requests, self.node_selector, self.affinity, gpu_share=self.gpu_share)
+        return SchedulingSpec(self.requests, self.node_selector, self.affinity, self.tolerations, gpu_share=self.gpu_share)
 
 
 def scheduling_spec_from(raw: RawObject) -> SchedulingSpec:

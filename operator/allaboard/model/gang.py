@@ -149,13 +149,18 @@ class Gang:
     @property
     def together(self) -> Mapping[tuple[str, str], tuple[Pod, ...]]:
         """Living members that must share the value of a node label, by that label and by role; the role is empty for all of a gang."""
-        found: dict[tuple[str, str], tuple[Pod, ...]] = {}
+        found: dict[tuple[str, str], list[Pod]] = {}
         for pod in self.alive:
             own = pod.option("required-topology")
             key = (own, pod.role) if own else (self.required_topology, "")
             if key[0]:
-                found[key] = (*found.get(key, ()), pod)
-        return found
+                found.setdefault(key, []).append(pod)
+        return {key: tuple(members) for key, members in found.items()}
+
+    @property
+    def awaits_pods(self) -> bool:
+        """Whether pods that it needs don't exist yet."""
+        return len(self.candidates) < self.missing or bool(self.roles_without_pods)
 
     @property
     def is_whole(self) -> bool:
@@ -166,7 +171,22 @@ class Gang:
     def owed(self) -> int:
         """Members missing of what a transaction of ours has promised those that are bound: raising the minimum owes nobody anything."""
         promised = max((pod.promise for pod in self.bound), default=0)
-        return max(0, min(promised, self.min_member) - self.succeeded - len(self.bound))
+        owed = max(0, min(promised, self.required) - self.succeeded - len(self.bound))
+        # A promise that covers the minimums of roles promised them, too.
+        return max(owed, sum(self.lacking.values())) if 0 < sum(least for _, least in self.role_minimums) <= promised else owed
+
+    @property
+    def required(self) -> int:
+        """Members that must start together: the minimum, or those of the roles if they are more."""
+        return max(self.min_member, sum(least for _, least in self.role_minimums))
+
+    @property
+    def roles_without_pods(self) -> Mapping[str, int]:
+        """Members that roles lack and for which there are no pods."""
+        if not self.role_minimums:
+            return {}
+        here = Counter(pod.role for pod in self.candidates)
+        return {role: number - here[role] for role, number in self.lacking.items() if number > here[role]}
 
     @property
     def is_single(self) -> bool:

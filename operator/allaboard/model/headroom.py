@@ -13,21 +13,21 @@ _PERCENT = re.compile(r"([0-9]{1,3}(\.[0-9]{1,3})?)%")
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """An ``amount`` of a resource, or ``share``: 0 to 1 of what the node has."""
+    """An ``amount`` of a resource, or a ``share`` of what the node has, in thousandths of a percent."""
 
     amount: int = 0
-    share: float = 0.0
+    share: int = 0
 
     def cut(self, allocatable: int) -> int:
         """What is left to give of so much; nothing when it isn't enough."""
-        return max(0, allocatable - max(self.amount, -int(-allocatable * self.share // 1)))
+        return max(0, allocatable - max(self.amount, -(-allocatable * self.share // 100_000)))
 
 
 def headroom_from(resource: str, text: str) -> Headroom:
     """``20%`` or a quantity such as ``4Gi``. Raises ``ValueError`` that says what is wrong."""
     percent = _PERCENT.fullmatch(text.strip())
     if percent and float(percent[1]) <= 100:
-        return Headroom(share=float(percent[1]) / 100)
+        return Headroom(share=round(1000 * float(percent[1])))
     try:
         amount = whole_amount(resource, milli_amount(text.strip(), resource))
     except MalformedError as error:

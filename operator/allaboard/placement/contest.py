@@ -65,7 +65,7 @@ class Contender:
     @property
     def is_bound_up(self) -> bool:
         """Whether there is more to it than how many of each role sit: then seats are found by the whole search only."""
-        return bool(self.together) or bool(self.sums and self.minimum < self.total)
+        return bool(self.together) or bool(self.sums)
 
     @property
     def needs_search(self) -> bool:
@@ -75,7 +75,7 @@ class Contender:
     @property
     def is_single(self) -> bool:
         """Whether it is one pod that goes where it costs least."""
-        return self.total == 1 and not self.is_bound_up
+        return self.total == 1 and self.minimum <= 1 and not self.is_bound_up
 
     @property
     def total(self) -> int:

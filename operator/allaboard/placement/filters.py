@@ -18,6 +18,7 @@ from allaboard.model.constraints import NodeSelectorTerm, SchedulingSpec, Tolera
 from allaboard.model.node import Node, Taint
 from allaboard.placement.matching import (
     UNSCHEDULABLE_TAINT,
+    image_size,
     label_matches,
     name_matches,
     readiness_is_tainted,
@@ -104,7 +105,6 @@ class NodeFilters:
         self._nodes = nodes
         self._known: dict[Hashable, Admission] = {}
         self._preferences: dict[Hashable, Dislikes] = {}
-        self._images: dict[str, tuple[int, list[int]]] | None = None
         self._columns: dict[str, _Column[str | None]] = {}
         self._states = _column((node.is_unschedulable, node.is_ready, node.taints) for node in nodes)
 
@@ -142,16 +142,11 @@ class NodeFilters:
         return Dislikes(affinity, taints, self._missing_images(spec))
 
     def _missing_images(self, spec: SchedulingSpec) -> NDArray[np.float64]:
-        if self._images is None:
-            self._images = {}
-            for row, node in enumerate(self._nodes):
-                for name, mebibytes in node.images:
-                    self._images.setdefault(name, (mebibytes, []))[1].append(row)
         here, total = np.zeros(len(self._nodes)), 0
         for name in spec.images:
-            mebibytes, rows = self._images.get(name, (0, []))
-            here[rows] += mebibytes
-            total += mebibytes
+            sizes = np.fromiter((image_size(node, name) for node in self._nodes), dtype=np.float64, count=len(self._nodes))
+            here += sizes
+            total += sizes.max(initial=0.0)
         return 1.0 - here / total if total else here
 
     def _decide(self, spec: SchedulingSpec) -> Admission:

@@ -106,8 +106,7 @@ class Fragmentation:
 
 def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, filters: NodeFilters) -> Fragmentation | None:
     """The fragmentation of the nodes ``rows`` as the workload of ``snapshot`` sees it; ``None`` without GPUs or anybody who wants them."""
-    classes, total = _popular(snapshot.mix)
-    wanting = [(spec, count) for spec, count in classes if spec.amount(GPU) or spec.gpu_share]
+    wanting, total = _popular(snapshot.mix)
     column = snapshot.column_of(GPU)
     if not wanting or (column is None and snapshot.devices is None):
         return None
@@ -139,15 +138,16 @@ def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: 
 
 
 def _popular(mix: Workload) -> tuple[Workload, int]:
-    """The most frequent classes that together are 95 % of the tasks, as the paper has it, and how many tasks they are."""
-    total = sum(count for _, count in mix)
+    """The most frequent classes that ask for GPUs, together 95 % of those that do; how many tasks they and those without GPUs are."""
+    wanting = [(spec, count) for spec, count in mix if spec.amount(GPU) or spec.gpu_share]
+    number = sum(count for _, count in wanting)
     chosen, seen = [], 0
-    for spec, count in mix[:_MOST_CLASSES]:
-        if seen >= _POPULAR * total:
+    for spec, count in wanting[:_MOST_CLASSES]:
+        if seen >= _POPULAR * number:
             break
         chosen.append((spec, count))
         seen += count
-    return tuple(chosen), seen
+    return tuple(chosen), seen + sum(count for _, count in mix) - number
 
 
 def _free(snapshot: Snapshot, resource: str, rows: Integers) -> Amounts:

@@ -88,7 +88,13 @@ def _place(problem: Problem, valuation: Valuation, order: tuple[int, ...], rule:
         demand = problem.demand[role]
         room = np.minimum(seats_for(demand, cluster.free, problem.admits[role]), wanted)
         counts[role] = rule(problem, role, cluster, room, wanted)
-        taken = counts[role] = problem.trimmed(counts[None])[0, role]
+        if problem.devices is not None:
+            # Whom no single device takes isn't seated, be it of this role or of one before.
+            counts[:] = problem.trimmed(counts[None])[0]
+            cluster.free[:] = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
+            cluster.used[:] = problem.scoring.used + np.einsum("rn,rsn->sn", counts, problem.scoring.step)
+            continue
+        taken = counts[role]
         cluster.free -= demand[:, None] * taken
         cluster.used += problem.scoring.step[role] * taken
     return counts

@@ -6,6 +6,7 @@ labels/selector.go, kube-scheduler framework HostPortInfo (1.37).
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec, Toleration
@@ -98,6 +99,12 @@ def untolerated_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ..
 def undesired_taints(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> list[Taint]:
     """The PreferNoSchedule taints that a pod doesn't tolerate."""
     return [taint for taint in taints if taint.effect == "PreferNoSchedule" and not tolerates(tolerations, taint)]
+
+
+def image_size(node: Node, name: str) -> int:
+    """MiB of an image that a node has; 0 when it hasn't."""
+    place = bisect_left(node.images, (name,))
+    return node.images[place][1] if place < len(node.images) and node.images[place][0] == name else 0
 
 
 def readiness_is_tainted(taints: Iterable[Taint]) -> bool:

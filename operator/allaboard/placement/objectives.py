@@ -129,21 +129,3 @@ def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Intege
 def fullness_with_one(scoring: Scoring, role: int, used: Floats) -> Floats:
     """How full each node is for one more pod of ``role``, 0..100: float64[nodes]; ``used``: float64[resources, nodes] so far."""
     return requested_to_capacity_ratio(used + scoring.step[role], scoring.weight[role])
-
-
-def fullness(scoring: Scoring, counts: Integers) -> Floats:
-    """Mean over members of how full their nodes are, 0..100: float64[plans] for ``counts``: int64[plans, roles, nodes].
-
-    No resource of a member scores zero here, since it adds to each: upstream's rule for zeros needs no place.
-    """
-    seated = counts.astype(np.float64)
-    members = seated.sum(axis=(1, 2))
-    total = np.zeros(len(counts))
-    for resource in range(len(scoring.used)):
-        utilization = np.einsum("prn,rn->pn", seated, scoring.step[:, resource])
-        utilization += scoring.used[resource]
-        np.minimum(utilization, 1.0, out=utilization)
-        weight = np.einsum("prn,rn->pn", seated, scoring.weight[:, resource])
-        total += np.einsum("pn,pn->p", utilization, weight)
-    mean: Floats = np.divide(total * 100.0, members, out=np.zeros_like(total), where=members > 0)
-    return mean

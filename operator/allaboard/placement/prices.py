@@ -71,7 +71,11 @@ _latest: tuple[Workload, Prices | None] | None = None
 
 
 def _found(mix: Workload) -> Prices | None:
-    tasks = [(spec.amount("cpu"), spec.amount(GPU), spec.gpu_share, number) for spec, number in mix if spec.amount(GPU) or spec.gpu_share]
+    tasks = [
+        (spec.amount("cpu"), spec.amount(GPU), spec.gpu_share, number)
+        for spec, number in mix
+        if 0 < spec.amount(GPU) <= _MOST_DEVICES or spec.gpu_share  # no node takes one that asks for more, and prices mind it not
+    ]
     if not tasks:
         return None
     cpu, whole, share, number = (np.array(column, dtype=np.float64) for column in zip(*tasks, strict=True))

@@ -94,7 +94,8 @@ def surroundings_of(
 
     ``others`` are bound gangs by any key, the one that should leave first comes first.
     """
-    if snapshot.devices is not None:  # what would help where GPUs are shared is more than an amount
+    # What would help where GPUs are shared is more than an amount, and where roles have minimums or domains it depends on where.
+    if snapshot.devices is not None or problem.least.any() or problem.sums or problem.together:
         return Surroundings(problem.restricted_to(np.arange(0)), problem.free[:, :0], problem.free[:, :0], ())
     empty = replace(snapshot, used=np.zeros_like(snapshot.used))
     roomy = build_problem(pods, problem.minimum, empty, objective=problem.objective, filters=filters)
@@ -104,7 +105,7 @@ def surroundings_of(
     for column, resource in enumerate(roomy.columns[: roomy.resources]):
         if (source := snapshot.column_of(resource)) is not None:
             slack[column] -= snapshot.used[kept, source]
-    now = _freed(replace(roomy, least=problem.least), slack)
+    now = _freed(roomy, slack)
     place = {name: row for row, name in enumerate(roomy.nodes)}
     leavers = tuple(_leaver(roomy, key, bound, place) for key, bound in others)
     ceiling = np.where(slack < 0, slack, roomy.free)
@@ -113,8 +114,8 @@ def surroundings_of(
 
 def relieve(around: Surroundings) -> Relief:
     """What would make the minimum fit, of each kind the least; nothing when nothing would, or it wasn't found."""
-    if not around.problem.nodes or not around.problem.total or around.problem.together:
-        return Relief()  # of members that must share a domain nothing is said: more of what, would depend on where
+    if not around.problem.nodes or not around.problem.total:
+        return Relief()
     more = _least_more(around)
     return Relief(more, None if more else _more_nodes(around), _first_leaver(around))
 

@@ -18,7 +18,8 @@ class Valuation:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        strides = np.cumprod([1, *(problem.count + 1).tolist()], dtype=object)
+        # One more than there are: a move is valued before the pod has left where it was.
+        strides = np.cumprod([1, *(problem.count + 2).tolist()], dtype=object)
         self._is_remembered = problem.fragmentation is not None and int(strides[-1]) * max(1, len(problem.nodes)) < _LARGEST_KEY
         self._strides = strides.astype(np.int64) if self._is_remembered else np.zeros(0, dtype=np.int64)
         self._keys: Integers = np.zeros(0, dtype=np.int64)

@@ -86,7 +86,8 @@ def members_missing(gang: Gang) -> str:
     there = len(gang.alive) + gang.succeeded
     gated = sum(1 for pod in gang.members if pod.is_gated and not pod.is_terminating)
     tail = f", {gated} of them gated" if gated else ""
-    return f"podgroup {gang.key}: waiting for members: {there} of {gang.min_member} exist{tail}"
+    roles = "".join(f", role {role} lacks {number}" for role, number in sorted(gang.roles_without_pods.items()))
+    return f"podgroup {gang.key}: waiting for members: {there} of {gang.required} exist{tail}{roles}"
 
 
 def kept_open(gang: Gang, bound: Sequence[Pod], message: str, problem: str = "") -> str:

@@ -38,8 +38,12 @@ def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
 
 def _parts(gang: Gang) -> Sequence[tuple[Collection[str], int]]:
     """What roles lack of their own minimums."""
-    candidates = gang.candidates
-    return [({pod.uid for pod in candidates if pod.role == role}, number) for role, number in gang.lacking.items()]
+    lacking = gang.lacking
+    uids: dict[str, set[str]] = {role: set() for role in lacking}
+    for pod in gang.candidates if lacking else ():
+        if pod.role in uids:
+            uids[pod.role].add(pod.uid)
+    return [(uids[role], number) for role, number in lacking.items()]
 
 
 def _together(gang: Gang) -> Sequence[tuple[str, Collection[str]]]:

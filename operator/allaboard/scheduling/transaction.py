@@ -79,7 +79,7 @@ class Transaction:
     @property
     def stamp(self) -> str:
         """What every bind carries: the transaction and the minimum it promised."""
-        return f"{self.id}/{self.gang.min_member}"
+        return f"{self.id}/{self.gang.required}"
 
     async def commit(self) -> Committed | Refused:
         """Try, bind, decide. Never raises for an answer of the API server; seats that weren't taken are given back."""

@@ -273,3 +273,22 @@ def test_roles_that_must_be_together_are_told_apart() -> None:
     whole = registry.gang(KEY)
     assert whole is not None
     assert list(whole.together) == [("zone", "")]
+
+
+def test_a_role_that_nobody_has_is_waited_for() -> None:
+    gang = a_registry(*(worker(name, "worker", options=(("min-members", "wroker=2,worker=1"),)) for name in "abcdef")).gang(KEY)
+    assert gang is not None
+    assert gang.awaits_pods
+    assert gang.roles_without_pods == {"wroker": 2}
+
+
+@pytest.mark.parametrize(("promise", "owed"), [(4, 1), (2, 0)])
+def test_what_a_transaction_has_promised_includes_the_minimums_of_roles(promise: int, owed: int) -> None:
+    roles = {"b": "worker", "c": "worker", "d": "worker", "a": "ps"}
+    pods = [
+        worker(name, role, options=MINIMUMS, node_name="" if name == "a" else "n", promise=0 if name == "a" else promise)
+        for name, role in roles.items()
+    ]
+    gang = a_registry(*pods).gang(KEY)
+    assert gang is not None
+    assert (gang.required, gang.is_open, gang.owed) == (4, True, owed)

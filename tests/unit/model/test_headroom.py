@@ -12,7 +12,15 @@ ALLOCATABLE = (("cpu", 8000), ("memory", 16 * GI), ("nvidia.com/gpu", 4))
 
 @pytest.mark.parametrize(
     ("resource", "text", "left"),
-    [("cpu", "20%", 6400), ("cpu", "500m", 7500), ("cpu", "100%", 0), ("cpu", "99", 0), ("memory", "4Gi", 12 * GI), ("cpu", "0.01%", 7999)],
+    [
+        ("cpu", "20%", 6400),
+        ("cpu", "500m", 7500),
+        ("cpu", "100%", 0),
+        ("cpu", "99", 0),
+        ("memory", "4Gi", 12 * GI),
+        ("cpu", "0.01%", 7999),
+        ("cpu", "7%", 7440),
+    ],
 )
 def test_a_part_or_an_amount_is_kept_free(resource: str, text: str, left: int) -> None:
     offered = dict(with_headroom(ALLOCATABLE, {resource: headroom_from(resource, text)}))

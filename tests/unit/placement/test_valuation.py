@@ -37,12 +37,14 @@ def a_mix(listed: list[Task]) -> Workload:
 
 
 def fragmentation(cpu: int, devices: list[int], mix: Workload) -> float:
-    """F_n(M) of the paper, in GPUs, for a node with ``cpu`` and ``devices`` free; the classes cut at 95 % popularity."""
-    total = sum(number for _, number in mix)
-    popular, seen = [], 0
-    for spec, number in mix:
-        if seen < 0.95 * total:
+    """F_n(M) of the paper, in GPUs, for a node with ``cpu`` and ``devices`` free; the classes with GPUs cut at 95 % popularity."""
+    wanting = [(spec, number) for spec, number in mix if spec.amount(GPU) or spec.gpu_share]
+    popular = [(spec, number) for spec, number in mix if not (spec.amount(GPU) or spec.gpu_share)]
+    total, cut, seen = sum(number for _, number in wanting), 0, sum(number for _, number in popular)
+    for spec, number in wanting:
+        if cut < 0.95 * total:
             popular.append((spec, number))
+            cut += number
             seen += number
     lost = 0.0
     for spec, number in popular:
@@ -161,7 +163,7 @@ def test_few_domains_cost_less_than_many(objective: Objective) -> None:
 def test_a_node_that_has_the_image_comes_first(objective: Objective) -> None:
     nodes = [
         node(f"n{row}", {"cpu": 8000}, images=images)
-        for row, images in enumerate(((), (("train:1", 9000), ("small:1", 30)), (("small:1", 30),)))
+        for row, images in enumerate(((), (("small:1", 30), ("train:1", 9000)), (("small:1", 30),)))
     ]
     problem = build_problem(
         pods("w", 1, {"cpu": 1000}, images=("small:1", "train:1", "unknown:1")), 1, snapshot(nodes), objective=objective
