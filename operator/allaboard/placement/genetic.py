@@ -34,7 +34,7 @@ _FIRST_HELPING = (0.25, 0.75)
 _MIXING = 0.5
 _BY_LOAD = 0.5
 _ROLE_ORDERS = 4
-_LONGER = 5
+_LONGER = 10
 _POLISHED = 2
 _STEPS = 6
 _EPSILON = 1e-9
@@ -46,7 +46,7 @@ class SearchSettings:
 
     ``crossover_rate``: share of children that mix two parents; ``mutation_rate``: share that are partly ruined and rebuilt.
     After ``min_generations`` the search ends when ``patience`` generations brought nothing. While members that are needed have no seat
-    both limits are five times as far. ``branches`` bounds the work of the solver
+    both limits are ten times as far. ``branches`` bounds the work of the solver
     that is asked when no greedy rule seats everybody; 0 asks it never.
     """
 
