@@ -129,14 +129,17 @@ class Scheduler:
 
     async def cycle(self) -> None:
         """Bring every gang that is due to a decision, the first in queue order first; those that contend are placed together."""
+        has_yielded = False  # at most once in a row: whoever seems to go before may not be what is found next
         while self.queue.peek() is not None:
             attempts = self._due_together()
             plans = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
             is_old = bool(plans)
             # Those with plans take their seats, the others are searched for, unless somebody has come who goes before.
             for key in (*plans, *(key for key in list(attempts) if key not in plans)):
-                if self.queue.outranks(key):
+                if plans and not has_yielded and self.queue.outranks(key):
+                    has_yielded = True
                     break
+                has_yielded = False
                 known = attempts.pop(key)
                 attempt = self._prepared(key) if is_old and key not in plans else known
                 is_old = True
