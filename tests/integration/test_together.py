@@ -1,9 +1,14 @@
 """Pods and gangs that contend are placed together; nobody is overtaken for ever."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from allaboard.app import App
-from allaboard.model.gang import GangKey
+from allaboard.model.gang import Gang, GangKey
+from allaboard.placement import Plan
+from allaboard.scheduling.planner import Planner
 from tests.cluster import Cluster
 from tests.unit.placement.test_search import DEMO_CPU, DEMO_MEMORY
 
@@ -69,3 +74,24 @@ async def test_a_gang_that_was_overtaken_often_enough_goes_first(cluster: Cluste
 
     await cluster.wait_for(lambda s: bound(s) >= {"old-a", "old-b"})
     assert "late-a" not in bound(cluster)
+
+
+async def test_news_of_a_running_gang_of_a_higher_priority_holds_nobody_up(
+    cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_node("node", cpu="8")
+    cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000})
+    cluster.create(gang_pod("high-a", "high", 1, requests={"cpu": "1"}, priorityClassName="high"))
+    app = await start_app()
+    await cluster.wait_for(lambda s: bound(s) == {"high-a"})
+    plan_together = Planner.plan_together
+
+    async def plan_while_news_come(planner: Planner, gangs: Sequence[Gang]) -> dict[GangKey, Plan]:
+        plans = await plan_together(planner, gangs)
+        app.queue.mark(GangKey("default", "high"))
+        return plans
+
+    monkeypatch.setattr(Planner, "plan_together", plan_while_news_come)
+    for name in ("one", "two"):
+        cluster.create(gang_pod(f"{name}-a", name, 1, requests={"cpu": "4"}))
+    await cluster.wait_for(lambda s: len(bound(s)) == 2 and len(refused(s)) == 1, message="one has the seats, the other is refused")

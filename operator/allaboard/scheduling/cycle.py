@@ -129,17 +129,14 @@ class Scheduler:
 
     async def cycle(self) -> None:
         """Bring every gang that is due to a decision, the first in queue order first; those that contend are placed together."""
-        has_yielded = False  # at most once in a row: whoever seems to go before may not be what is found next
         while self.queue.peek() is not None:
             attempts = self._due_together()
             plans = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
             is_old = bool(plans)
             # Those with plans take their seats, the others are searched for, unless somebody has come who goes before.
             for key in (*plans, *(key for key in list(attempts) if key not in plans)):
-                if plans and not has_yielded and self.queue.outranks(key):
-                    has_yielded = True
+                if self._must_yield(key):
                     break
-                has_yielded = False
                 known = attempts.pop(key)
                 attempt = self._prepared(key) if is_old and key not in plans else known
                 is_old = True
@@ -150,6 +147,14 @@ class Scheduler:
             self.queue.put_back(attempts)
             await asyncio.sleep(0)
         self._advisor.work()
+
+    def _must_yield(self, key: GangKey) -> bool:
+        """Whether somebody has come who goes before ``key`` and is to be searched for; those that need no search are seen to meanwhile."""
+        while self.queue.outranks(key) and (first := self.queue.pop()):
+            if self._prepared(first) is not None:
+                self.queue.put_back([first])
+                return True
+        return False
 
     def _due_together(self) -> dict[GangKey, _Attempt]:
         """The first gang that is due, and those next to it that compete with it on equal terms; without those that need no search."""

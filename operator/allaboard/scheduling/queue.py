@@ -199,9 +199,9 @@ class GangQueue:
         return key
 
     def outranks(self, key: GangKey) -> bool:
-        """Whether somebody is due who goes before ``key``, and not by age alone."""
-        first = self.peek()
-        return first is not None and self._order(first)[:3] < self._order(key)[:3]
+        """Whether somebody is due who goes before ``key``, and not by age alone: who would then be found first if it were put back."""
+        first = self._next()
+        return first is not None and first[0][0][0][:3] < self._order(key)[:3]
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
         """These were taken out, and nothing was done about them."""

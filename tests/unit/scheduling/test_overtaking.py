@@ -76,6 +76,28 @@ def test_a_gang_that_must_not_be_overtaken_comes_before_older_ones_and_in_spite_
     assert [queue.pop(), queue.pop(), queue.pop()] == [key_of(2), key_of(1), None]
 
 
+ranks = st.lists(st.tuples(st.booleans(), st.integers(-1, 1), st.integers(0, 2)), min_size=4, max_size=4)
+
+
+@given(ranks, ranks)
+def test_who_yields_is_not_found_first_again(at_first: list[tuple[bool, int, int]], later: list[tuple[bool, int, int]]) -> None:
+    # Gangs change while they wait: one that has lost a member goes before others, though it was queued as if it went behind.
+    now = at_first
+
+    def order(key: GangKey) -> Order:
+        return (*now[int(key.name[-1])], 0.0, key)
+
+    queue = GangQueue(order)
+    for number in range(4):
+        queue.mark(key_of(number))
+    taken = queue.pop()
+    now = later
+    assert taken is not None
+    if queue.outranks(taken):
+        queue.put_back([taken])
+        assert queue.peek() != taken
+
+
 def test_what_is_put_back_is_due_again() -> None:
     queue = a_queue(Clock())
     for number in (1, 2, 3):
