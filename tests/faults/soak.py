@@ -27,6 +27,7 @@ AT_ONCE = 12
 WHOLE_SECONDS = 60.0
 GROWTH_BYTES = 16 * 1024 * 1024
 GROWTH_SHARE = 0.05
+SETTLED_SECONDS = 1.5  # Kopf's workers of objects that are gone idle for a second
 GROWTH_COUNT = 12
 """Connections that are kept alive, and the tasks that wait for the next event, come and go."""
 
@@ -108,6 +109,7 @@ class Soak:
         async with started(cluster.url, kubeconfig, self._folder / "operator", **options) as operator:
             for number in range(rounds + 1):
                 await self._round(cluster, judge, seconds / (rounds + 1))
+                await asyncio.sleep(SETTLED_SECONDS)
                 gauge = Gauge(**json.loads(await operator.ask(f"gauge-{number}")))
                 if number:
                     self.result.gauges.append(gauge)

@@ -11,6 +11,7 @@ import pytest
 
 from allaboard.app import App
 from allaboard.placement import SearchSettings
+from allaboard.scheduling import opengangs
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import load_settings
 from tests.cluster import Cluster, Home
@@ -59,6 +60,13 @@ async def start_app(cluster: Cluster, kubeconfig: Path, searcher: Searcher) -> A
             return app
 
         yield start
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half gangs are given up sooner than users would have it, and late enough for a test to see them."""
+    monkeypatch.setattr(opengangs, "FORWARD_SECONDS", 1.0)
+    monkeypatch.setattr(opengangs, "_RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture

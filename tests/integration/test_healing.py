@@ -12,11 +12,12 @@ from allaboard.app import App
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.reflector import Reflector
 from allaboard.sandbox import Fault
-from allaboard.scheduling import opengangs
 from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod
 from .test_all_or_none import bound, message, pod_condition, replica_set, warnings
+
+pytestmark = pytest.mark.usefixtures("impatient")
 
 POD_GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup"}
 
@@ -26,13 +27,6 @@ async def cluster(home: Home) -> AsyncIterator[Cluster]:
     """A cluster whose pods take their time to start, so that what is bound can be released."""
     async with home.open(startup_delay=3600) as opened:
         yield opened
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds that a user has, tests haven't."""
-    monkeypatch.setattr(opengangs, "FORWARD_SECONDS", 0.3)
-    monkeypatch.setattr(opengangs, "_RETRY_SECONDS", 0.05)
 
 
 def pod_group(name: str, minimum: int) -> dict[str, Any]:

@@ -9,21 +9,15 @@ import pytest
 from allaboard.cluster.jobs import SUSPENDED
 from allaboard.sandbox import Fault
 from allaboard.sandbox.faults import FOR_EVER
-from allaboard.scheduling import opengangs
 from tests.cluster import Body, Cluster, Home
 
 from .conftest import StartApp
 from .test_all_or_none import bound, message, warnings
 from .test_recovery import crash, job
 
+pytestmark = pytest.mark.usefixtures("impatient")
+
 UNDO = {"allaboard.dev/undo": "suspend"}
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds that a user has, tests haven't."""
-    monkeypatch.setattr(opengangs, "FORWARD_SECONDS", 0.3)
-    monkeypatch.setattr(opengangs, "_RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -12,21 +12,15 @@ from allaboard.cluster.bind import Binder
 from allaboard.cluster.client import ApiServer
 from allaboard.model.pod import pod_from
 from allaboard.sandbox import Fault
-from allaboard.scheduling import opengangs
 from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod
 from .test_all_or_none import bound, message, replica_set, warnings
 from .test_healing import conditions, pod_group
 
+pytestmark = pytest.mark.usefixtures("impatient")
+
 STAMP = "0123456789ab"
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds that a user has, tests haven't."""
-    monkeypatch.setattr(opengangs, "FORWARD_SECONDS", 0.3)
-    monkeypatch.setattr(opengangs, "_RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture
