@@ -25,6 +25,7 @@ from allaboard.settings import Settings
 from allaboard.simulation.sweep import Job, Run, run_here
 from allaboard.simulation.trace import read_nodes, read_tasks
 from allaboard.simulation.workload import SimNode, TaskClass, Workload, workload_of
+from openb import GPU_NODES, TASKS, openb
 
 PUBLISHED = {"fgd": 4.61, "bestfit": 6.92, "random": 12.53}
 BASELINES = ("fgd", "bestfit", "firstfit", "random")
@@ -114,11 +115,10 @@ def show(rows: Sequence[dict[str, object]], is_published: bool, title: str) -> N
 
 def main() -> None:
     """Measure and print."""
-    folder = os.environ.get("OPENB", "")
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small made-up cluster, two seeds: half a minute")
-    parser.add_argument("--nodes", default=f"{folder}/openb_node_list_gpu_node.csv" if folder else None, help="CSV of nodes")
-    parser.add_argument("--pods", default=f"{folder}/openb_pod_list_default.csv" if folder else None, help="CSV of tasks")
+    parser.add_argument("--nodes", default=openb(GPU_NODES), help="CSV of nodes")
+    parser.add_argument("--pods", default=openb(TASKS), help="CSV of tasks")
     parser.add_argument("--seeds", type=int, default=None, help="only so many seeds of each set")
     parser.add_argument("--batch", type=int, action="append", help="only batches of this size; may be repeated")
     parser.add_argument("--strategy", action="append", choices=(*BASELINES, OURS), help="only this one; may be repeated")
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     options = parser.parse_args()
     is_traced = bool(options.nodes and options.pods) and not options.quick
-    workload = workload_of(read_nodes(options.nodes), read_tasks(options.pods)) if is_traced else made_up()
+    workload = workload_of(read_nodes(str(options.nodes)), read_tasks(str(options.pods))) if is_traced else made_up()
     seeds = [several[: options.seeds] for several in (QUICK_SEEDS if options.quick else SEEDS)]
     batches = options.batch or (QUICK_BATCHES if options.quick else BATCHES)
     jobs = list(jobs_of(workload, seeds, batches, options.strategy or (*BASELINES, OURS)))

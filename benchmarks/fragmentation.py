@@ -10,7 +10,6 @@ import statistics
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 
 import click
 from rich.console import Console
@@ -23,6 +22,7 @@ from allaboard.simulation.sweep import Job, Run, run_job
 from allaboard.simulation.trace import read_nodes, read_tasks
 from allaboard.simulation.workload import Workload, workload_of
 from fgd import INFLATE, made_up
+from openb import GPU_NODES, TASKS, openb
 
 ARRIVED = (50, 80, 90, 100, 130)
 BASELINES = ("fgd", "bestfit", "random")
@@ -54,14 +54,8 @@ def at(run: Run, arrived: int) -> float:
 @click.option("--quick", is_flag=True, help="A sample of some seconds, on a made-up cluster.")
 def main(seeds: int, output: str, *, quick: bool) -> None:
     """Print the table."""
-    folder = os.environ.get("OPENB", "")
-    if folder and not quick:
-        trace = Path(folder)
-        workload = workload_of(
-            read_nodes(str(trace / "openb_node_list_gpu_node.csv")), read_tasks(str(trace / "openb_pod_list_default.csv"))
-        )
-    else:
-        workload = made_up()
+    nodes, tasks = openb(GPU_NODES), openb(TASKS)
+    workload = workload_of(read_nodes(str(nodes)), read_tasks(str(tasks))) if nodes and tasks and not quick else made_up()
     wanted = jobs(workload, range(42, 43 if quick else 42 + seeds))
     with ProcessPoolExecutor(min(len(wanted), os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         runs = list(track(pool.map(run_job, [job for _, job in wanted]), "replaying", len(wanted), console=Console(stderr=True)))

@@ -8,7 +8,6 @@ joint search's own rules, binpack first, and whatever rule seats them.
 """
 
 import json
-import os
 import statistics
 import sys
 import time
@@ -31,6 +30,7 @@ from allaboard.placement.decoder import Decoder
 from allaboard.placement.joint import Joint, place_together
 from allaboard.placement.program import Rows, add_capacity, contended, seating
 from joint_cases import LOADS, queue
+from openb import ALL_NODES, openb
 from tight_cases import GPU
 
 STRICT, SKIP, SMALL, LARGE = "FIFO, strict", "FIFO, skipping", "small first", "large first"
@@ -205,8 +205,7 @@ def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
 @click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
 def main(source: Path | None, size: int, queues: int, quick: bool, output: str) -> None:
     """Measure and print."""
-    if source is None and os.environ.get("OPENB"):
-        source = Path(os.environ["OPENB"], "openb_node_list_all_node.csv")
+    source = source or openb(ALL_NODES)
     if quick:
         size, queues = 60, 3
     started = time.monotonic()

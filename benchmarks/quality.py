@@ -7,7 +7,6 @@ without its genetic part), and the search as shipped. The gap is in GPUs; the qu
 """
 
 import itertools
-import os
 import random
 import sys
 import time
@@ -30,6 +29,7 @@ from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, workload_of
 from allaboard.placement import Problem, SearchSettings, build_problem, greedy_seeds, search
 from allaboard.placement.valuation import Valuation
+from openb import GPU_NODES, openb
 from tight_cases import CPU_PODS, FILLS, GI, GPU, GPU_PODS, Shape, drawn_shapes, read_shapes, state_of
 
 RACK = "rack"
@@ -150,9 +150,7 @@ def cases(source: Path | None, states: int, seconds: float) -> tuple[list[Case],
 @click.option("--quick", is_flag=True, help="A sample of some seconds.")
 def main(nodes: Path | None, states: int, seconds: float, *, quick: bool) -> None:
     """Print the table."""
-    if nodes is None and "OPENB" in os.environ and not quick:
-        nodes = Path(os.environ["OPENB"], "openb_node_list_gpu_node.csv")
-    known, unknown = cases(nodes, 2 if quick else states, 5.0 if quick else seconds)
+    known, unknown = cases(nodes or (None if quick else openb(GPU_NODES)), 2 if quick else states, 5.0 if quick else seconds)
     gaps: dict[str, list[float]] = {}
     times, generations = [], []
     for case in track(known, "placing", console=Console(stderr=True)):

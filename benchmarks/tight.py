@@ -8,7 +8,6 @@ solver, and the search as it is shipped.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -24,6 +23,7 @@ from rich.table import Table
 
 from allaboard.placement import SearchSettings, greedy_seeds, search
 from allaboard.placement.oracle import satisfies
+from openb import ALL_NODES, openb
 from tight_cases import FAMILIES, Case, LeftOut, cases
 
 PERCENT = (100, 97, 90, 80)
@@ -142,9 +142,8 @@ def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    openb = Path(os.environ["OPENB"], "openb_node_list_all_node.csv") if os.environ.get("OPENB") else None
     nodes_help = "a node list of the openb trace, that of the folder OPENB if not said; made-up nodes like it without either"
-    parser.add_argument("--nodes", type=Path, metavar="CSV", default=openb, help=nodes_help)
+    parser.add_argument("--nodes", type=Path, metavar="CSV", default=openb(ALL_NODES), help=nodes_help)
     parser.add_argument("--size", type=int, default=400, help="nodes of a state (%(default)s)")
     parser.add_argument("--states", type=int, default=20, help="states of the cluster (%(default)s), each with a gang of every family")
     parser.add_argument("--quick", action="store_true", help="a sample: 60 nodes, 3 states, at 100 and 90 %%")

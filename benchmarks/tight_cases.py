@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from allaboard.model.arrays import Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node
@@ -23,7 +24,6 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Amounts, Snapshot
 from allaboard.placement import Problem, build_problem
-from allaboard.placement.filters import Mask
 from allaboard.placement.oracle import Verdict, ask
 
 GI = 1024**3

@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from allaboard.model.fields import LABEL_KEY
 from allaboard.model.gang import Objective
 from allaboard.model.headroom import headroom_from
 
@@ -23,8 +24,6 @@ CONFIG_VARIABLE = "ALLABOARD_CONFIG"
 _SERVICE_LINK = re.compile(r"ALLABOARD(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)")
 
 _OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
-
-_LABEL_KEY = r"^(([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
 
 _Names = Annotated[tuple[str, ...], NoDecode]
 _Labels = Annotated[dict[str, str], NoDecode]
@@ -81,7 +80,9 @@ class Settings(BaseSettings):
     namespaces: _Names = Field((), description="Namespaces whose pods are ours; none named means all.")
     node_selector: _Labels = Field({}, description="Labels of the nodes that are ours (pool=train,zone=a); none named means all.")
     objective: Objective = Field(Objective.FRAGMENTATION, description="What placements aim at unless a gang says otherwise.")
-    topology: str = Field("", pattern=_LABEL_KEY, description="Label of nodes, such as their rack, of whose values a gang should use few.")
+    topology: str = Field(
+        "", pattern=f"^({LABEL_KEY})?$", description="Label of nodes, such as their rack, of whose values a gang should use few."
+    )
     headroom: _Labels = Field({}, description="What is kept free on each node, by resource (cpu=20%,memory=4Gi); GPUs only if named.")
     schedule_timeout_seconds: int = Field(60, ge=1, le=86_400, description="How long a gang may wait before that is reported.")
     batch_window_seconds: float = Field(0.02, ge=0, le=10, description="How long events are gathered before a cycle starts.")

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from allaboard.gangs.podgroup import PodGroup
+from allaboard.model.fields import LABEL_KEY
 from allaboard.model.gang import Hold, RoleMinimums
 from allaboard.model.pod import OPTION_PREFIX, Pod
 
@@ -20,7 +21,6 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 _Default = TypeVar("_Default", bound=StrEnum | None)
 _Value = TypeVar("_Value")
 _Other = TypeVar("_Other")
-_LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _ROLE_MINIMUM = re.compile(r"\s*([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)\s*=\s*([0-9]{1,9})\s*")
 _MOST_ROLES = 64
 
@@ -70,7 +70,7 @@ def option_of(
 
 def label_key(value: str) -> str:
     """The key of a node label. Raises ``ValueError``."""
-    if not _LABEL_KEY.fullmatch(value):
+    if not re.fullmatch(LABEL_KEY, value):
         raise ValueError(f"{value[:64]!r} is not the key of a label")
     return value
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from allaboard.model.errors import MalformedError, shown
 
+LABEL_KEY = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+"""Keys of labels, a domain before them or not."""
+
 
 def mapping(parent: Mapping[str, object], key: str, path: str = "") -> Mapping[str, object]:
     """The object under ``key``; empty when absent or null."""

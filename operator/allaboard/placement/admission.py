@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.contest import Contest, Standing, as_it_stands
-from allaboard.placement.objectives import Floats
-from allaboard.placement.problem import Integers
 from allaboard.placement.program import OPTIMAL, Rows, Seating, add_capacity, contended, seating, solve
 
 _MOST_VARIABLES = 8000  # the relaxation of more would take longer than the search

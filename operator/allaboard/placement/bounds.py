@@ -11,6 +11,7 @@ import numpy as np
 
 from allaboard.placement.plan import Shortage
 from allaboard.placement.problem import Problem
+from allaboard.placement.seats import fill
 
 # Above this many seats the spread bound takes the best one for all of them.
 _TABLE_LIMIT = 200_000
@@ -121,9 +122,7 @@ def _fullest(problem: Problem) -> float:
     total = 0.0
     for role, count in enumerate(problem.count.tolist()):
         order = np.argsort(-best[role], kind="stable")
-        room = seats[role, order]
-        taken = np.clip(count - (np.cumsum(room) - room), 0, room)
-        total += float((taken * best[role, order]).sum())
+        total += float((fill(seats[role], count, order) * best[role]).sum())
     return total
 
 

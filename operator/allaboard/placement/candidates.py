@@ -6,7 +6,8 @@ no kind of node is lost for good. The bounds and the greedy seeds always see eve
 
 import numpy as np
 
-from allaboard.placement.problem import Integers, Problem
+from allaboard.model.arrays import Integers
+from allaboard.placement.problem import Problem
 
 _MOST = 1000
 _CELLS = 60_000

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from allaboard.model.arrays import Floats, Integers
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.devices import WHOLE
 from allaboard.placement.filters import NodeFilters
 from allaboard.placement.fragmentation import Fragmentation
-from allaboard.placement.objectives import GPU, Floats, Scoring, Weights, is_gpu
-from allaboard.placement.problem import Integers, Problem, Role, Together, build_problem, numbered
+from allaboard.placement.objectives import GPU, Scoring, Weights, is_gpu
+from allaboard.placement.problem import Problem, Role, Together, build_problem, minimums_of, numbered, party_of
 
 _MEASURES = ("cpu", "memory")
 
@@ -146,18 +147,13 @@ def contest_of(gangs: Sequence[Waiting], snapshot: Snapshot, filters: NodeFilter
 def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], domains: Callable[..., Integers]) -> Contender:
     own: dict[tuple[int, tuple[bool, ...]], list[Pod]] = {}
     for pod in gang.pods:
-        belongs = (*(pod.uid in part for part, _ in gang.parts), *(pod.uid in group for _, group in gang.together))
-        own.setdefault((role_of[pod.uid], belongs), []).append(pod)
+        own.setdefault((role_of[pod.uid], party_of(pod, gang.parts, gang.together)), []).append(pod)
     specs = [members[0].spec for members in own.values()]
     gpus = [spec.gpu_share + WHOLE * sum(amount for name, amount in spec.requests if is_gpu(name)) for spec in specs]
     free = {name: sum(problem.free[problem.columns.index(name)].tolist()) for name in _MEASURES if name in problem.columns}
     asked = {name: sum(spec.amount(name) * len(members) for spec, members in zip(specs, own.values(), strict=True)) for name in free}
     part = gang.minimum / max(1, len(gang.pods))
-    needs = [(_of_party(own, number), least) for number, (_, least) in enumerate(gang.parts)]
-    least = np.zeros(len(own), dtype=np.int64)
-    for of_part, number in needs:
-        if len(of_part) == 1:
-            least[of_part[0]] = number
+    least, sums = minimums_of([(_of_party(own, number), least) for number, (_, least) in enumerate(gang.parts)], len(own))
     groups = [_of_party(own, len(gang.parts) + number) for number in range(len(gang.together))]
     return Contender(
         roles=np.array([role for role, _ in own], dtype=np.int64),
@@ -171,7 +167,7 @@ def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], doma
         domains=numbered(domains(gang.topology)) if gang.topology else None,
         seed=gang.seed,
         is_protected=gang.must_not_be_overtaken,
-        sums=tuple((of_part, number) for of_part, number in needs if len(of_part) != 1),
+        sums=sums,
         together=tuple(Together(of, domains(label, -1)) for (label, _), of in zip(gang.together, groups, strict=True) if of),
     )
 

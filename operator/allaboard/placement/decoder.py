@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.contest import Contender, Contest, Standing, as_it_stands
 from allaboard.placement.devices import seated, seats_on_devices, whole_devices
-from allaboard.placement.greedy import best_first, fill
-from allaboard.placement.objectives import GPU, Floats, requested_to_capacity_ratio
-from allaboard.placement.problem import SHARES, Integers, Problem, seats_for
+from allaboard.placement.greedy import best_first, scarce_first
+from allaboard.placement.objectives import GPU, requested_to_capacity_ratio
+from allaboard.placement.problem import SHARES
+from allaboard.placement.seats import MOST_SEATS, fill, seats_for
 from allaboard.placement.valuation import Valuation
 
 RULES = 6
@@ -23,7 +25,6 @@ RULES = 6
 
 _PACKED, _BEST_FIT, _SPREAD = range(3)
 _EQUAL = 1e-9
-_MOST_SEATS = 2**31
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +68,7 @@ class Decoder:
         self._shared = np.flatnonzero(problem.shares)
         self._whole = problem.columns.index(GPU) if GPU in problem.columns else -1
         self._sum = problem.columns.index(SHARES) if SHARES in problem.columns else -1
-        self._gaps = _gap_worth(problem)
+        self._gaps = problem.fragmentation.gaps(problem.weights) if problem.fragmentation else None
         self._scale = 1.0 / np.maximum(problem.free.max(axis=1, initial=0), 1)
         self._orders = [self._role_orders(gang) for gang in contest.gangs]
         self._found: dict[int, list[Seats]] = {}
@@ -136,7 +137,7 @@ class Decoder:
     def _seats(self, standing: Standing, rows: Integers) -> Integers:
         """What each of ``rows`` takes of every role alone: int64[roles, k]."""
         problem = self._problem
-        seats = np.where(problem.admits[:, rows], np.int64(_MOST_SEATS), np.int64(0))
+        seats = np.where(problem.admits[:, rows], np.int64(MOST_SEATS), np.int64(0))
         for column, roles in self._demands:
             if len(roles):
                 seats[roles] = np.minimum(seats[roles], standing.free[column, rows] // problem.demand[roles, column, None])
@@ -261,17 +262,8 @@ class Decoder:
 
     def _role_orders(self, gang: Contender) -> list[tuple[int, ...]]:
         """The scarce roles first, and last."""
-        problem = self._problem
-        room = problem.seats[gang.roles].sum(axis=1)
-        size = (problem.demand[gang.roles] / np.maximum(problem.free.sum(axis=1, dtype=np.float64), 1.0)).max(axis=1, initial=0.0)
-        scarce = tuple(sorted(range(len(gang.roles)), key=lambda own: (int(room[own]), -float(size[own]))))
+        scarce = scarce_first(self._problem, gang.roles)
         return [scarce, scarce[::-1]] if len(scarce) > 1 else [scarce]
-
-
-def _gap_worth(problem: Problem) -> Floats | None:
-    """By which a node gives its devices to parts of GPUs, as the problem's costs have it."""
-    fragmentation = problem.fragmentation
-    return fragmentation.prices.gaps if fragmentation and fragmentation.prices and problem.weights.worth else None
 
 
 def _by_domain(domains: Integers, rooms: Integers) -> Integers:

@@ -5,11 +5,8 @@ large parts first: where the gap that is left loses least of its worth, and the 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Floats = NDArray[np.float64]
+from allaboard.model.arrays import Floats, Integers, Mask
 
 WHOLE = 1000
 """Free thousandths of a device that nobody uses."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allaboard.placement.objectives import Floats, Integers
+from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.problem import Problem
 from allaboard.placement.valuation import Valuation
 

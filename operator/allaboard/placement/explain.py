@@ -5,10 +5,11 @@ That "after" is what makes the answer useful: of a gang of five for which four f
 
 import numpy as np
 
+from allaboard.model.arrays import Integers
 from allaboard.placement.bounds import Bounds
 from allaboard.placement.filters import TOPOLOGY
 from allaboard.placement.plan import Explanation, RoleExplanation
-from allaboard.placement.problem import Integers, Problem, capacity_refusals
+from allaboard.placement.problem import Problem, capacity_refusals
 
 
 def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:

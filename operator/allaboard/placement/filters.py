@@ -12,8 +12,8 @@ from operator import eq
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import NodeSelectorTerm, SchedulingSpec, Toleration
 from allaboard.model.node import Node, Taint
 from allaboard.placement.matching import (
@@ -27,7 +27,6 @@ from allaboard.placement.matching import (
     untolerated_taint,
 )
 
-Mask = NDArray[np.bool_]
 _Value = TypeVar("_Value", bound=Hashable)
 
 # kube-scheduler's words (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports; 1.33 to 1.37).
@@ -66,9 +65,9 @@ class Admission:
 class Dislikes:
     """float64[nodes] each, from 0 where a node is all that is preferred to 1: by its labels, its taints, and the images on its disk."""
 
-    affinity: NDArray[np.float64]
-    taints: NDArray[np.float64]
-    images: NDArray[np.float64]
+    affinity: Floats
+    taints: Floats
+    images: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class _Column(Generic[_Value]):
     """One property of every node: ``values`` are the distinct ones, ``codes`` int64[nodes] points into them."""
 
     values: tuple[_Value, ...]
-    codes: NDArray[np.int64]
+    codes: Integers
 
     def where(self, holds: Callable[[_Value], bool]) -> Mask:
         return np.array([holds(value) for value in self.values], dtype=np.bool_)[self.codes]
@@ -108,7 +107,7 @@ class NodeFilters:
         self._columns: dict[str, _Column[str | None]] = {}
         self._states = _column((node.is_unschedulable, node.is_ready, node.taints) for node in nodes)
 
-    def domains(self, key: str, nodes: tuple[Node, ...], alone: int | None = None) -> NDArray[np.int64]:
+    def domains(self, key: str, nodes: tuple[Node, ...], alone: int | None = None) -> Integers:
         """Which of ``nodes`` share the value of a label: int64[nodes], equal where they do. One without it is ``alone``, or by itself."""
         if nodes is not self._nodes:
             self._start(nodes)
@@ -141,7 +140,7 @@ class NodeFilters:
         taints = (avoided / max(1.0, avoided.max(initial=0.0)))[self._states.codes]
         return Dislikes(affinity, taints, self._missing_images(spec))
 
-    def _missing_images(self, spec: SchedulingSpec) -> NDArray[np.float64]:
+    def _missing_images(self, spec: SchedulingSpec) -> Floats:
         here, total = np.zeros(len(self._nodes)), 0
         for name in spec.images:
             sizes = np.fromiter((image_size(node, name) for node in self._nodes), dtype=np.float64, count=len(self._nodes))

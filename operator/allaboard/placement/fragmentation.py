@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.snapshot import Amounts, Snapshot, Workload
 from allaboard.placement.devices import WHOLE, seated, whole_devices
-from allaboard.placement.filters import Mask, NodeFilters
-from allaboard.placement.objectives import GPU, Floats, Integers, Weights
+from allaboard.placement.filters import NodeFilters
+from allaboard.placement.objectives import GPU, Weights
 from allaboard.placement.prices import Prices, prices_of
 
 _POPULAR = 0.95
@@ -71,8 +72,7 @@ class Fragmentation:
             devices, gpus = None, np.maximum(self.gpus_free[rows] - whole, 0)
         else:
             shared = np.flatnonzero(self.takes_part)
-            gaps = self.prices.gaps if self.prices and weights.worth else None
-            devices, _ = seated(self.devices[rows], whole, patterns[:, shared], self.takes_part[shared], gaps)
+            devices, _ = seated(self.devices[rows], whole, patterns[:, shared], self.takes_part[shared], self.gaps(weights))
             gpus = whole_devices(devices)
         total = np.zeros(len(rows))
         if weights.fragmentation:
@@ -81,6 +81,10 @@ class Fragmentation:
         if weights.worth and self.prices:
             total += weights.worth * (self.worth[rows] - self.prices.worth(cpu, gpus, devices) - taken)
         return total
+
+    def gaps(self, weights: Weights) -> Floats | None:
+        """What gaps are worth, by which a node gives its devices to parts of GPUs; ``None`` where ``weights`` don't mind them."""
+        return self.prices.gaps if self.prices and weights.worth else None
 
     def of_devices(self, rows: Integers, cpu: Integers, devices: Integers) -> Floats:
         """Expected fragmentation of nodes ``rows``: int64[k] with ``cpu``: int64[k] and ``devices``: int64[k, devices] free."""

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from deap import base, creator, tools
 
+from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.insertion import with_more_seated
-from allaboard.placement.objectives import Floats
 from allaboard.placement.orders import FEW_ROLES, NodeOrders
 from allaboard.placement.polish import polished
-from allaboard.placement.problem import Integers, Problem, seats_for
+from allaboard.placement.problem import Problem
+from allaboard.placement.seats import seats_for
 from allaboard.placement.valuation import Valuation
 
 creator.create("GangFitness", base.Fitness, weights=(-1.0, -1.0, 1.0))
@@ -45,9 +46,9 @@ class SearchSettings:
     """How long to search and how boldly.
 
     ``crossover_rate``: share of children that mix two parents; ``mutation_rate``: share that are partly ruined and rebuilt.
-    After ``min_generations`` the search ends when ``patience`` generations brought nothing. While members that are needed have no seat
-    both limits are ten times as far. ``branches`` bounds the work of the solver
-    that is asked when no greedy rule seats everybody; 0 asks it never.
+    After ``min_generations`` the search ends when ``patience`` generations brought nothing; while members that are needed have no
+    seat, both limits are ten times as far. ``branches`` bounds the work of the solver that is asked when no greedy rule seats
+    everybody; 0 asks it never.
     """
 
     generations: int = 60

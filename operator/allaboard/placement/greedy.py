@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allaboard.placement.objectives import Floats, fullness_with_one
-from allaboard.placement.problem import Integers, Problem, seats_for
+from allaboard.model.arrays import Floats, Integers
+from allaboard.placement.objectives import fullness_with_one
+from allaboard.placement.problem import Problem
+from allaboard.placement.seats import fill, seats_for
 from allaboard.placement.valuation import Valuation
 
 Seed = tuple[str, Integers]
@@ -50,21 +52,10 @@ def greedy_seeds(problem: Problem, valuation: Valuation | None = None) -> list[S
     return [(f"{rule}/{name}", _place(problem, valuation, order, rules[rule])) for rule in rules for name, order in orders.items()]
 
 
-def fill(room: Integers, wanted: int, order: Integers) -> Integers:
-    """Take ``wanted`` pods from ``room``: int64[nodes], along ``order``, each node to the full."""
-    along = room[order]
-    before = np.cumsum(along) - along
-    taken = np.zeros_like(room)
-    taken[order] = np.clip(wanted - before, 0, along)
-    return taken
-
-
 def _role_orders(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """Distinct orders of the roles. Few seats for its pods make a role scarce, be it by size or by constraint."""
+    """Distinct orders of the roles."""
     given = tuple(range(len(problem.roles)))
-    seats = problem.seats.sum(axis=1)
-    size = _relative_size(problem)
-    large = tuple(sorted(given, key=lambda role: (int(seats[role]), -float(size[role]))))
+    large = scarce_first(problem, np.array(given, dtype=np.int64))
     orders = {"given": given, "large-first": large, "small-first": large[::-1], "reversed": given[::-1]}
     distinct: dict[tuple[int, ...], str] = {}
     for name, order in orders.items():
@@ -72,10 +63,11 @@ def _role_orders(problem: Problem) -> dict[str, tuple[int, ...]]:
     return {name: order for order, name in distinct.items()}
 
 
-def _relative_size(problem: Problem) -> Floats:
-    free = np.maximum(problem.free.sum(axis=1, dtype=np.float64), 1.0)
-    shares: Floats = (problem.demand / free).max(axis=1, initial=0.0)
-    return shares
+def scarce_first(problem: Problem, roles: Integers) -> tuple[int, ...]:
+    """Positions in ``roles``: int64[k]. Few seats for its pods make a role scarce, be it by size or by constraint; then size counts."""
+    room = problem.seats[roles].sum(axis=1).tolist()
+    size = (problem.demand[roles] / np.maximum(problem.free.sum(axis=1, dtype=np.float64), 1.0)).max(axis=1, initial=0.0).tolist()
+    return tuple(sorted(range(len(roles)), key=lambda own: (room[own], -size[own])))
 
 
 def _place(problem: Problem, valuation: Valuation, order: tuple[int, ...], rule: Rule) -> Integers:

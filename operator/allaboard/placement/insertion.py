@@ -6,7 +6,9 @@ chain of one step (Glover 1996) puts that right: the fewest pods of another role
 
 import numpy as np
 
-from allaboard.placement.problem import Integers, Problem, seats_for
+from allaboard.model.arrays import Integers
+from allaboard.placement.problem import Problem
+from allaboard.placement.seats import fill, seats_for
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -53,8 +55,7 @@ def _one_more(problem: Problem, counts: Integers, role: int) -> Integers | None:
     room[node] = 0
     # Where least is left of what there was room for, so that large gaps stay.
     order = np.argsort(np.where(room > 0, room, _NEVER), kind="stable")
-    along = room[order]
-    after[other, order] += np.clip(number - (np.cumsum(along) - along), 0, along)
+    after[other] += fill(room, number, order)
     after[other, node] -= number
     after[role, node] += 1
     return after

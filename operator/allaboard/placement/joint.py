@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from allaboard.model.arrays import Integers
 from allaboard.placement.admission import Program
 from allaboard.placement.bounds import bounds_of
 from allaboard.placement.contest import Contender, Contest, Standing, alone
@@ -27,8 +28,9 @@ from allaboard.placement.explain import explain
 from allaboard.placement.genetic import SearchSettings
 from allaboard.placement.lineup import Lineup, Outcome, outcome_of
 from allaboard.placement.plan import Explanation, Plan, RoleExplanation, SearchReport
-from allaboard.placement.problem import Integers, Problem
-from allaboard.placement.search import search
+from allaboard.placement.problem import Problem
+from allaboard.placement.search import by_pod, search
+from allaboard.placement.seats import first_seats
 from allaboard.placement.valuation import Valuation
 
 _EPSILON = 1e-6
@@ -161,7 +163,7 @@ class _Seating:
         table, seats, left = lineup.first.table.copy(), list(lineup.first.seats), admission.counts.copy()
         for position, members in zip(admission.placed, admission.members, strict=True):
             gang = self.contest.gangs[position]
-            taken = np.stack([_first(left[role], int(pods)) for role, pods in zip(gang.roles.tolist(), members, strict=True)])
+            taken = np.stack([first_seats(left[role], int(pods)) for role, pods in zip(gang.roles.tolist(), members, strict=True)])
             np.subtract.at(left, gang.roles, taken)
             found = _without_idle(np.arange(taken.shape[1]), taken)
             if (
@@ -251,17 +253,12 @@ def _plan(problem: Problem, gang: Contender, seats: Seats) -> Plan:
     counts = np.zeros((len(gang.roles), len(problem.nodes)), dtype=np.int64)
     counts[:, seats.rows] = seats.taken
     score = float(Valuation(problem).scores(counts[None])[0])
-    assignments: list[tuple[str, str]] = []
-    unplaced: list[str] = []
-    for pods, taken in zip(gang.pods, seats.taken, strict=True):
-        rows = np.repeat(seats.rows, taken).tolist()
-        assignments += [(uid, problem.nodes[row]) for uid, row in zip(pods, rows, strict=False)]
-        unplaced += pods[len(rows) :]
+    assignments, unplaced = by_pod(problem, counts)
     return Plan(
         feasible=True,
         proof="greedy",
-        assignments=tuple(assignments),
-        unplaced=tuple(unplaced),
+        assignments=assignments,
+        unplaced=unplaced,
         explanation=explain(problem, counts, bounds_of(problem)),
         search=SearchReport(score, score, 0, "joint", (), "joint"),
     )
@@ -289,9 +286,3 @@ def _together(one: Seats, other: Seats) -> Seats:
 def _without_idle(rows: Integers, taken: Integers) -> Seats:
     is_used = taken.any(axis=0)
     return Seats(rows[is_used], taken[:, is_used])
-
-
-def _first(room: Integers, wanted: int) -> Integers:
-    """``wanted`` of the seats in ``room``: int64[nodes], the first by name."""
-    taken: Integers = np.clip(wanted - (np.cumsum(room) - room), 0, room)
-    return taken

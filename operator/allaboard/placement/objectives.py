@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from allaboard.model.arrays import Floats, Integers
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.snapshot import Snapshot
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 GPU = "nvidia.com/gpu"
 """The GPUs that can be shared, and whose fragmentation is measured."""

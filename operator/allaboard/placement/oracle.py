@@ -15,9 +15,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from allaboard.placement.filters import Mask
-from allaboard.placement.problem import Integers, Problem, Together, seats_for
+from allaboard.model.arrays import Integers, Mask
+from allaboard.placement.problem import Problem, Together
 from allaboard.placement.program import INFEASIBLE, Rows, Seating, add_capacity, add_members, contended, seating, solve
+from allaboard.placement.seats import first_seats, seats_for
 
 NODE_LIMIT = 200
 """Branches after which a question is given up: enough for gangs as they are, and seldom a second."""
@@ -159,7 +160,7 @@ def _completed(problem: Problem, counts: Integers, together: Sequence[Together])
     for role in range(len(counts)):
         wanted = int(problem.count[role] - counts[role].sum())
         room = np.minimum(seats_for(problem.demand[role], left, problem.admits[role] & _allowed(counts, role, together)), wanted)
-        taken = np.clip(wanted - (np.cumsum(room) - room), 0, room)
+        taken = first_seats(room, wanted)
         counts[role] += taken
         left -= problem.demand[role][:, None] * taken
     return counts

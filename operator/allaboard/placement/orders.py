@@ -5,9 +5,9 @@ Good orders matter more than any of its rates. Ties and noise make two repairs o
 
 import numpy as np
 
+from allaboard.model.arrays import Floats, Integers
 from allaboard.model.gang import Objective
-from allaboard.placement.objectives import Floats
-from allaboard.placement.problem import Integers, Problem
+from allaboard.placement.problem import Problem
 from allaboard.placement.valuation import Valuation
 
 FEW_ROLES = 16

@@ -6,8 +6,9 @@ kind at once and takes the best one.
 
 import numpy as np
 
-from allaboard.placement.objectives import Floats
-from allaboard.placement.problem import Integers, Problem, seats_for
+from allaboard.model.arrays import Floats, Integers
+from allaboard.placement.problem import Problem
+from allaboard.placement.seats import seats_for
 from allaboard.placement.valuation import Valuation
 
 _EPSILON = 1e-9

@@ -16,10 +16,11 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.special import ndtr
 
+from allaboard.model.arrays import Floats, Integers
 from allaboard.model.gang import Objective
 from allaboard.model.snapshot import Workload
 from allaboard.placement.devices import WHOLE
-from allaboard.placement.objectives import GPU, WEIGHTS, Floats, Integers
+from allaboard.placement.objectives import GPU, WEIGHTS
 
 _GRID = 10  # sizes and gaps are counted in so many thousandths
 _GAPS = WHOLE // _GRID

@@ -8,27 +8,25 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
 from allaboard.model.requests import Requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.devices import WHOLE, seated, seats_on_devices, whole_devices
-from allaboard.placement.filters import PORTS, Mask, NodeFilters, insufficient
+from allaboard.placement.filters import PORTS, NodeFilters, insufficient
 from allaboard.placement.fragmentation import Fragmentation, fragmentation_of
 from allaboard.placement.matching import EVERY_ADDRESS, ports_conflict
-from allaboard.placement.objectives import GPU, WEIGHTS, Floats, Scoring, Weights, scoring_of
+from allaboard.placement.objectives import GPU, WEIGHTS, Scoring, Weights, scoring_of
+from allaboard.placement.seats import seats_for
 
-Integers = NDArray[np.int64]
 SHARES = f"{GPU} (thousandths)"
 """The column of what is free of all devices together, where GPUs are shared."""
 
 # Nobody can ask for more than this and be placed; it keeps products of demands and counts inside 64 bits.
 _LARGEST_DEMAND = 2**62
-# Nor does a node ever take more; the sum over all nodes stays small.
-_MOST_SEATS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +193,7 @@ def build_problem(
     weights = WEIGHTS[objective]
     columns = (*names, *(f"port {column.protocol}/{column.port}" for column in port_columns))
     needs = [(tuple(role for role, (_, uids) in enumerate(members) if uids[0] in part), least) for part, least in parts]
-    least = np.zeros(len(specs), dtype=np.int64)
-    for of_part, number in needs:
-        if len(of_part) == 1:
-            least[of_part[0]] = number
+    least, sums = minimums_of(needs, len(specs))
     return Problem(
         minimum=max(0, minimum),
         least=least,
@@ -229,7 +224,7 @@ def build_problem(
         dislike=_dislike(specs, snapshot, rows, weights, filters),
         fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation or weights.worth else None,
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
-        sums=tuple((of_part, number) for of_part, number in needs if len(of_part) != 1),
+        sums=sums,
         together=tuple(
             Together(of_group, filters.domains(label, snapshot.nodes, alone=-1)[rows])
             for label, group in together
@@ -238,21 +233,23 @@ def build_problem(
     )
 
 
+def party_of(pod: Pod, parts: Sequence[tuple[Collection[str], int]], together: Sequence[tuple[str, Collection[str]]]) -> tuple[bool, ...]:
+    """To which of ``parts`` and then of ``together`` a pod belongs: only pods alike in this are interchangeable."""
+    return (*(pod.uid in part for part, _ in parts), *(pod.uid in group for _, group in together))
+
+
+def minimums_of(needs: Sequence[tuple[tuple[int, ...], int]], roles: int) -> tuple[Integers, tuple[tuple[tuple[int, ...], int], ...]]:
+    """``needs`` are roles and how many of their pods must be placed: those of one role, int64[roles], and those of several together."""
+    least = np.zeros(roles, dtype=np.int64)
+    for of_part, number in needs:
+        if len(of_part) == 1:
+            least[of_part[0]] = number
+    return least, tuple(need for need in needs if len(need[0]) != 1)
+
+
 def numbered(codes: Integers) -> Integers:
     """``codes`` as numbers from 0."""
     return np.unique(codes, return_inverse=True)[1].ravel().astype(np.int64)
-
-
-def seats_for(demand: Integers, free: Integers, admits: Mask) -> Integers:
-    """How many pods of one ``demand``, int64[columns], each node takes: int64[..., nodes] of ``free``, int64[columns, ..., nodes]."""
-    seats = np.where(admits, np.int64(_MOST_SEATS), np.int64(0))
-    is_unlimited = True
-    for column in np.flatnonzero(demand).tolist():
-        is_unlimited = False
-        # A scalar divisor: numpy then divides with SIMD multiplications.
-        seats = np.minimum(seats, free[column] // int(demand[column]))
-    # Every pod takes one of a node's pods, so this is for made-up specs only.
-    return np.minimum(seats, 1) if is_unlimited else seats
 
 
 def capacity_refusals(
@@ -284,8 +281,7 @@ def _by_spec_and_party(
     """Uids by spec and by what the pod counts for."""
     members: dict[tuple[SchedulingSpec, tuple[bool, ...]], list[str]] = {}
     for pod in pods:
-        belongs = (*(pod.uid in part for part, _ in parts), *(pod.uid in group for _, group in together))
-        members.setdefault((pod.spec, belongs), []).append(pod.uid)
+        members.setdefault((pod.spec, party_of(pod, parts, together)), []).append(pod.uid)
     return [(spec, uids) for (spec, _), uids in members.items()]
 
 

@@ -12,14 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from allaboard.placement.filters import Mask
-from allaboard.placement.problem import Integers, Problem
-
-Floats = NDArray[np.float64]
+from allaboard.model.arrays import Floats, Integers, Mask
+from allaboard.placement.problem import Problem
+from allaboard.placement.seats import first_seats
 
 OPTIMAL, INFEASIBLE = 0, 2
 """What ``solve`` says when it is certain (``scipy.optimize.milp``)."""
@@ -79,7 +77,7 @@ class Seating:
         counts[self.role[: self.single], self.node[: self.single]] = taken[: self.single]
         for rows, role, wanted in zip(self.pools, self.role[self.single :], taken[self.single :], strict=True):
             room = seats[role, rows]
-            counts[role, rows] = np.clip(wanted - (np.cumsum(room) - room), 0, room)
+            counts[role, rows] = first_seats(room, wanted)
         return counts
 
 

@@ -13,13 +13,15 @@ from fractions import Fraction
 
 import numpy as np
 
+from allaboard.model.arrays import Integers
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.bounds import bounds_of
 from allaboard.placement.filters import NodeFilters
 from allaboard.placement.oracle import Verdict, ask, satisfies
-from allaboard.placement.problem import Integers, Problem, build_problem, seats_for
+from allaboard.placement.problem import Problem, build_problem
 from allaboard.placement.program import OPTIMAL, Rows, add_capacity, add_members, contended, power_of_two, seating, solve
+from allaboard.placement.seats import fill, seats_for
 
 _NODE_LIMIT = 30
 _MOST_VARIABLES = 3_000  # of a program with a cost; more would take longer than an answer is worth
@@ -206,8 +208,7 @@ def _counted_out(around: Surroundings, roomy: Problem, column: int) -> More | No
     order = np.argsort(np.where(room > 0, first, np.iinfo(np.int64).max), kind="stable")
     taken = np.zeros_like(now)
     taken[order[: min(lacking, np.count_nonzero(room))]] = 1
-    further = (room - taken)[order]
-    taken[order] += np.clip(lacking - int(taken.sum()) - (np.cumsum(further) - further), 0, further)
+    taken += fill(room - taken, lacking - int(taken.sum()), order)
     return _more(around, (now + taken)[None], column, is_least=True)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from allaboard.model.arrays import Integers
 from allaboard.placement.bounds import Bounds, bounds_of, score_bound
 from allaboard.placement.candidates import candidate_rows
 from allaboard.placement.exact import best_of_one_role
@@ -15,7 +16,7 @@ from allaboard.placement.genetic import Evolution, SearchSettings, Target, evolv
 from allaboard.placement.greedy import Seed, best_first, greedy_seeds
 from allaboard.placement.oracle import NODE_LIMIT, Verdict, ask
 from allaboard.placement.plan import Plan, SearchReport
-from allaboard.placement.problem import Integers, Problem
+from allaboard.placement.problem import Problem
 from allaboard.placement.valuation import Valuation, one_each
 
 _EPSILON = 1e-9
@@ -76,7 +77,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
     proof = "none" if worth.missing else "genetic" if greedy.missing else "solver" if name == "solver" else "greedy"
     if is_impossible or is_refuted:
         feasible, proof = False, "solver" if is_refuted else "bound"
-    assignments, unplaced = _by_pod(problem, counts)
+    assignments, unplaced = by_pod(problem, counts)
     return Plan(
         feasible=feasible,
         proof=proof,
@@ -148,7 +149,7 @@ def _evolved(problem: Problem, seeds: list[tuple[str, Integers, _Worth]], settin
     return Evolution(counts, evolution.generations, evolution.stopped_by, evolution.history)
 
 
-def _by_pod(problem: Problem, counts: Integers) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+def by_pod(problem: Problem, counts: Integers) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """Pods of a role take its seats in the order given, nodes by name."""
     assignments: list[tuple[str, str]] = []
     unplaced: list[str] = []

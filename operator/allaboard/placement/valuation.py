@@ -5,10 +5,9 @@ All terms but the topology domains are separable by node, so a placement's cost 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from allaboard.placement.objectives import Floats
-from allaboard.placement.problem import Integers, Problem
+from allaboard.model.arrays import Floats, Integers
+from allaboard.placement.problem import Problem
 
 _LARGEST_KEY = 2**62
 
@@ -88,7 +87,7 @@ class Valuation:
         return total
 
 
-def one_each(roles: int, role: int, rows: NDArray[np.int64]) -> Integers:
+def one_each(roles: int, role: int, rows: Integers) -> Integers:
     """Patterns of one pod of ``role`` on each of ``rows``: int64[k, roles]."""
     patterns = np.zeros((len(rows), roles), dtype=np.int64)
     patterns[:, role] = 1

@@ -2,21 +2,16 @@
 
 import numpy as np
 
-from allaboard.simulation.state import ClusterState, Integers, Seat
+from allaboard.model.arrays import Integers
+from allaboard.simulation.state import ClusterState, Seat
 from allaboard.simulation.strategies import OneByOne, Setup
 
 
 class FirstFit(OneByOne):
     """The first node of the list that has room, and its first devices."""
 
-    def __init__(self, setup: Setup) -> None:
-        pass
-
-    def choose(self, state: ClusterState, position: int) -> Seat | None:
-        """As ``OneByOne.choose``."""
-        fitting = np.flatnonzero(state.fits[position])
-        if not fitting.size:
-            return None
+    def pick(self, state: ClusterState, position: int, fitting: Integers) -> Seat:
+        """As ``OneByOne.pick``."""
         node = int(fitting[0])
         return Seat(node, tuple(_able_devices(state, position, node)[: state.classes[position].gpus].tolist()))
 
@@ -24,14 +19,8 @@ class FirstFit(OneByOne):
 class BestFit(OneByOne):
     """The node with least left, cpu and GPU weighing the same, and its fullest device that has room."""
 
-    def __init__(self, setup: Setup) -> None:
-        pass
-
-    def choose(self, state: ClusterState, position: int) -> Seat | None:
-        """As ``OneByOne.choose``."""
-        fitting = np.flatnonzero(state.fits[position])
-        if not fitting.size:
-            return None
+    def pick(self, state: ClusterState, position: int, fitting: Integers) -> Seat:
+        """As ``OneByOne.pick``."""
         node = int(fitting[state.room[fitting].argmin()])
         return Seat(node, fullest_devices(state, position, node))
 
@@ -40,13 +29,11 @@ class Random(OneByOne):
     """Any node that has room, and any of its devices that do."""
 
     def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self._rng = np.random.default_rng((setup.seed, 1))  # not the numbers that shuffle the workload
 
-    def choose(self, state: ClusterState, position: int) -> Seat | None:
-        """As ``OneByOne.choose``."""
-        fitting = np.flatnonzero(state.fits[position])
-        if not fitting.size:
-            return None
+    def pick(self, state: ClusterState, position: int, fitting: Integers) -> Seat:
+        """As ``OneByOne.pick``."""
         node = int(fitting[self._rng.integers(fitting.size)])
         devices = self._rng.permutation(_able_devices(state, position, node))
         return Seat(node, tuple(devices[: state.classes[position].gpus].tolist()))

@@ -10,8 +10,9 @@ only, so a node costs one matrix product: levels of cpu × (kind, device).
 
 import numpy as np
 
-from allaboard.simulation.fragmentation import Floats, TargetMix
-from allaboard.simulation.state import ClusterState, Integers, Seat
+from allaboard.model.arrays import Floats, Integers
+from allaboard.simulation.fragmentation import TargetMix
+from allaboard.simulation.state import ClusterState, Seat
 from allaboard.simulation.strategies import OneByOne, Setup
 from allaboard.simulation.workload import WHOLE_GPU_MILLI
 
@@ -20,17 +21,14 @@ class GradientDescent(OneByOne):
     """Keeps int64[classes, nodes] of scores and of the best device, for one state."""
 
     def __init__(self, setup: Setup) -> None:
-        self._mix = setup.mix
+        super().__init__(setup)
         self._table: _Table | None = None
 
-    def choose(self, state: ClusterState, position: int) -> Seat | None:
-        """As ``OneByOne.choose``."""
+    def pick(self, state: ClusterState, position: int, fitting: Integers) -> Seat:
+        """As ``OneByOne.pick``."""
         if self._table is None or self._table.state is not state:
-            self._table = _Table(self._mix, state)
+            self._table = _Table(self.setup.mix, state)
         self._table.renew()
-        fitting = np.flatnonzero(state.fits[position])
-        if not fitting.size:
-            return None
         scores = self._table.scores[position, fitting]
         best = fitting[scores == scores.max()]
         node = int(best[state.room[best].argmin()])

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from allaboard.simulation.state import ClusterState, Integers, Mask, permitted
+from allaboard.model.arrays import Floats, Integers, Mask
+from allaboard.simulation.state import ClusterState, permitted
 from allaboard.simulation.workload import TaskClass
-
-Floats = NDArray[np.float64]
 
 _POPULAR = 0.95
 """The classes that make up this share of the tasks are the target workload, as published."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allaboard.cluster.workload import WorkloadCounter
+from allaboard.model.arrays import Floats
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -19,7 +20,7 @@ from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, Workload
 from allaboard.placement import NodeFilters, build_problem, search
 from allaboard.placement.contest import Waiting, contest_of
-from allaboard.placement.devices import Floats, best_device, whole_devices
+from allaboard.placement.devices import best_device, whole_devices
 from allaboard.placement.joint import place_together
 from allaboard.placement.prices import gap_worth
 from allaboard.simulation.baselines import fullest_devices

@@ -9,12 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from allaboard.model.arrays import Integers, Mask
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, SimNode, TaskClass
-
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

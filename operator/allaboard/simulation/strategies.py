@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
+import numpy as np
+
+from allaboard.model.arrays import Integers
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
 from allaboard.simulation.fragmentation import TargetMix
@@ -52,9 +55,17 @@ class UnknownStrategyError(ValueError):
 class OneByOne(ABC):
     """Seats pods one after another, as a scheduler does that doesn't know of gangs; one that lacks its minimum gives its seats back."""
 
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+
     @abstractmethod
+    def pick(self, state: ClusterState, position: int, fitting: Integers) -> Seat:
+        """A seat for a pod of a class on one of the nodes ``fitting``: int64[k], where it fits; there is one at least."""
+
     def choose(self, state: ClusterState, position: int) -> Seat | None:
         """A seat for a pod of a class, ``None`` when it fits nowhere."""
+        fitting = np.flatnonzero(state.fits[position])
+        return self.pick(state, position, fitting) if fitting.size else None
 
     def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
         """As ``Strategy.place``."""
