@@ -116,6 +116,7 @@ class App:
             announcer=announcer,
             metrics=self.metrics,
             dry_run=settings.dry_run,
+            packing=settings.packing.parsed,
             batch_window=settings.batch_window_seconds,
             is_fresh=lambda: self.is_fresh,
         )

@@ -5,7 +5,7 @@ An unknown or invalid option stops the start with the option named: a scheduler 
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from allaboard.model.fields import LABEL_KEY
 from allaboard.model.gang import Objective
 from allaboard.model.headroom import headroom_from
+from allaboard.model.packing import Packing, packing_from
 
 CONFIG_VARIABLE = "ALLABOARD_CONFIG"
 
@@ -71,6 +72,58 @@ class SearchOptions(BaseModel):
         return dict(_PRESETS[str(stated["preset"])]) | {names.get(str(name), name): value for name, value in stated.items()}
 
 
+def _pairs_in(value: object) -> object:
+    """``a=1,b=2`` as a mapping; whatever isn't a text is left as it is."""
+    if not isinstance(value, str):
+        return value
+    pairs = [pair.strip() for pair in value.split(",") if pair.strip()]
+    if not all("=" in pair for pair in pairs):
+        raise ValueError("must be pairs like pool=train,zone=a or cpu=20%,memory=4Gi")
+    return {name.strip(): text.strip() for name, _, text in (pair.partition("=") for pair in pairs)}
+
+
+def _by(value: object, key: str, of: str) -> object:
+    """Texts by text, of ``a=1,b=2``, of a mapping, or of kube-scheduler's lists of ``{key: a, of: 1}``."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if not all(isinstance(item, Mapping) and item.keys() == {key, of} for item in value):
+            raise ValueError(f"must be a list of {{{key}, {of}}}")
+        if len({item[key] for item in value}) < len(value):
+            raise ValueError(f"each {key} may be given once only")
+        value = {item[key]: item[of] for item in value}
+    if isinstance(value, Mapping):
+        return {str(name): str(text) for name, text in value.items()}
+    return _pairs_in(value)
+
+
+class PackingOptions(BaseModel):
+    """How full a node is to be taken for where pods are packed: kube-scheduler's RequestedToCapacityRatio, in its own form or in ours."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    shape: _Labels = Field({}, description="Scores (0 to 10) of utilizations in percent; none means 0=0,100=10: the fuller the better.")
+    resources: _Labels = Field({}, description="Weights (1 to 100) of resources; none means cpu 1, memory 1 and 5 for each kind of GPU.")
+
+    @field_validator("shape", mode="before")
+    @classmethod
+    def _points(cls, value: object) -> object:
+        return _by(value, "utilization", "score")
+
+    @field_validator("resources", mode="before")
+    @classmethod
+    def _weights(cls, value: object) -> object:
+        return _by(value, "name", "weight")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        packing_from(self.shape, self.resources)
+        return self
+
+    @property
+    def parsed(self) -> Packing:
+        """The same as the search knows it."""
+        return packing_from(self.shape, self.resources)
+
+
 class Settings(BaseSettings):
     """The operator's options; each field is an environment variable ``ALLABOARD_<FIELD>`` and a key of the configuration file."""
 
@@ -84,6 +137,7 @@ class Settings(BaseSettings):
         "", pattern=f"^({LABEL_KEY})?$", description="Label of nodes, such as their rack, of whose values a gang should use few."
     )
     headroom: _Labels = Field({}, description="What is kept free on each node, by resource (cpu=20%,memory=4Gi); GPUs only if named.")
+    packing: PackingOptions = PackingOptions()
     schedule_timeout_seconds: int = Field(60, ge=1, le=86_400, description="How long a gang may wait before that is reported.")
     batch_window_seconds: float = Field(0.02, ge=0, le=10, description="How long events are gathered before a cycle starts.")
     backoff_initial_seconds: float = Field(1.0, gt=0, le=600, description="Pause after the first failed attempt; doubles each time.")
@@ -138,15 +192,7 @@ class Settings(BaseSettings):
             headroom_from(resource, amount)
         return value
 
-    @field_validator("node_selector", "headroom", mode="before")
-    @classmethod
-    def _pairs(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        pairs = [pair.strip() for pair in value.split(",") if pair.strip()]
-        if not all("=" in pair for pair in pairs):
-            raise ValueError("must be pairs like pool=train,zone=a or cpu=20%,memory=4Gi")
-        return {name.strip(): text.strip() for name, _, text in (pair.partition("=") for pair in pairs)}
+    _pairs = field_validator("node_selector", "headroom", mode="before")(_pairs_in)
 
     @classmethod
     def settings_customise_sources(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from allaboard.model.gang import Objective
+from allaboard.model.packing import Packing
 from allaboard.settings import SettingsError, load_settings
 
 
@@ -42,6 +43,8 @@ def test_nested_options_have_two_underscores(monkeypatch: pytest.MonkeyPatch) ->
         ("ALLABOARD_WORKERS", "many", "workers"),
         ("ALLABOARD_METRICS_PORT", "70000", "metrics_port"),
         ("ALLABOARD_SEARCH__MUTATION_RATE", "1.5", "search.mutation_rate"),
+        ("ALLABOARD_PACKING__SHAPE", "0=11", "packing: Value error, score must be a whole number from 0 to 10"),
+        ("ALLABOARD_PACKING__RESOURCES", "cpu", "packing.resources: .*must be pairs"),
         ("ALLABOARD_SCHEDULER_NAMES", "", "scheduler_names"),
         ("ALLABOARD_OBJEKTIVE", "spread", "ALLABOARD_OBJEKTIVE: no such option"),
         (
@@ -105,4 +108,37 @@ def test_a_preset_fills_in_what_is_not_stated(tmp_path: Path, monkeypatch: pytes
 def test_a_headroom_that_makes_no_sense_is_named(value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLABOARD_HEADROOM", value)
     with pytest.raises(SettingsError, match=words):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "{shape: [{utilization: 0, score: 10}, {utilization: 100, score: 0}], resources: [{name: cpu, weight: 2}]}",
+        "{shape: {0: 10, 100: 0}, resources: {cpu: 2}}",
+        "{shape: '0=10, 100=0', resources: 'cpu=2'}",
+    ],
+)
+def test_packing_is_stated_as_kube_scheduler_states_it_or_shorter(stated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"packing: {stated}\n")
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(file))
+    assert load_settings().packing.parsed == Packing(((0, 10), (100, 0)), (("cpu", 2),))
+
+
+@pytest.mark.parametrize(
+    ("stated", "wrong"),
+    [
+        ("{shape: [1]}", "must be a list of {utilization, score}"),
+        ("{shape: [{utilization: 0, score: 1}, {utilization: 0, score: 2}]}", "each utilization may be given once only"),
+        ("{resources: [{name: cpu}]}", "must be a list of {name, weight}"),
+        ("{shape: 5}", "packing.shape"),
+        ("{form: 5}", "packing.form: no such option"),
+    ],
+)
+def test_packing_that_is_stated_wrongly_is_refused(stated: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"packing: {stated}\n")
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(file))
+    with pytest.raises(SettingsError, match=wrong):
         load_settings()

@@ -134,7 +134,7 @@ def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFil
     if gang.awaits_pods:
         return _answer(gang, False, words.members_missing(gang), "members")
     candidates = [replace(pod, spec=replace(pod.spec, avoided=view.avoided(pod))) for pod in gang.candidates]
-    problem = problem_of(replace(gang, members=tuple(candidates)), max(1, gang.missing), view.snapshot(), filters)
+    problem = problem_of(replace(gang, members=tuple(candidates)), max(1, gang.missing), view.snapshot(), filters, settings.packing.parsed)
     plan = search(problem, SearchSettings(**settings.search.model_dump()), zlib.crc32(f"{gang.key}/0".encode()))
     if not plan.feasible:
         advice = _advice(gang, problem, candidates, view, filters, seated) if plan.feasible is False else ""

@@ -115,6 +115,8 @@ def _shortage(problem: Problem, column: int) -> Shortage:
 def _fullest(problem: Problem) -> float:
     """Each member on the node that would be fullest if as much of the gang as fits sat there."""
     scoring = problem.scoring
+    if not scoring.packing.is_plain:
+        return problem.total * scoring.packing.best
     # A node takes no more of a role than its seats, nor more than there are pods.
     seats = np.minimum(problem.seats, problem.count[:, None])
     utilization = np.minimum(scoring.used + np.einsum("rn,rsn->sn", seats, scoring.step), 1.0)

@@ -11,12 +11,13 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.gang import Objective
+from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.devices import WHOLE
 from allaboard.placement.filters import NodeFilters
 from allaboard.placement.fragmentation import Fragmentation
-from allaboard.placement.objectives import GPU, Scoring, Weights, is_gpu
+from allaboard.placement.objectives import GPU, Weights, is_gpu
 from allaboard.placement.problem import Problem, Role, Together, build_problem, minimums_of, numbered, party_of
 
 _MEASURES = ("cpu", "memory")
@@ -124,7 +125,7 @@ class Standing:
         return Standing(self.free.copy(), self.used.copy(), devices, self.seats.copy())
 
 
-def contest_of(gangs: Sequence[Waiting], snapshot: Snapshot, filters: NodeFilters | None = None) -> Contest:
+def contest_of(gangs: Sequence[Waiting], snapshot: Snapshot, filters: NodeFilters | None = None, packing: Packing = PACKING) -> Contest:
     """The contest of ``gangs``, in queue order, for the nodes of ``snapshot``."""
     filters = filters or NodeFilters()
     pods = [pod for gang in gangs for pod in gang.pods]
@@ -132,7 +133,9 @@ def contest_of(gangs: Sequence[Waiting], snapshot: Snapshot, filters: NodeFilter
     for gang in gangs:
         weight[gang.objective] = weight.get(gang.objective, 0) + len(gang.pods)
     objectives = sorted(weight, key=lambda objective: -weight[objective])
-    problems = {objective: build_problem(pods, 0, snapshot, objective=objective, filters=filters) for objective in objectives}
+    problems = {
+        objective: build_problem(pods, 0, snapshot, objective=objective, packing=packing, filters=filters) for objective in objectives
+    }
     problem = problems[objectives[0]]
     role_of = {uid: position for position, role in enumerate(problem.roles) for uid in role.pods}
     rows = np.flatnonzero(np.isin([node.name for node in snapshot.nodes], problem.nodes))
@@ -217,7 +220,7 @@ def as_it_stands(problem: Problem, standing: Standing, roles: Integers, rows: In
         seats=standing.seats[np.ix_(roles, rows)],
         devices=devices,
         shares=part.shares[roles],
-        scoring=Scoring(standing.used[:, rows], scoring.step[roles], scoring.weight[roles]),
+        scoring=replace(scoring, used=standing.used[:, rows], step=scoring.step[roles], weight=scoring.weight[roles]),
         dislike=None if part.dislike is None else part.dislike[roles],
         fragmentation=_fragmentation(part.fragmentation, dict(zip(part.columns, taken, strict=True)), devices, roles, is_relative),
     )

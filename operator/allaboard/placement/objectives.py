@@ -1,9 +1,9 @@
 """What is wanted of a placement, and kube-scheduler's RequestedToCapacityRatio for a whole gang at once.
 
 An objective is a set of ``Weights``: the cost of a placement is their weighted sum (``valuation``). *Packing* asks how full the nodes of
-the members are once everybody sits. The formula is that of noderesources/requested_to_capacity_ratio.go (1.37) with the shape
-(0,0)-(100,10), but in floating point: upstream truncates to whole points, and a search needs to see that a plan is better by less than
-one. Its resource weights are cpu 1, memory 1 and 5 for each kind of GPU the member asks for.
+the members are once everybody sits. The formula is that of noderesources/requested_to_capacity_ratio.go (1.37), but in floating point:
+upstream truncates to whole points, and a search needs to see that a plan is better by less than one. *Spreading* asks how full by the
+plain shape (0,0)-(100,10), whatever packing's is.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,14 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
+from allaboard.model.packing import PACKING, Packing
 from allaboard.model.snapshot import Snapshot
 
 GPU = "nvidia.com/gpu"
 """The GPUs that can be shared, and whose fragmentation is measured."""
 
-_GPU_WEIGHT = 5.0
+_WEIGHTS = {"cpu": 1, "memory": 1}
+_GPU_WEIGHT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +83,20 @@ class Scoring:
 
     ``used``: float64[resources, nodes], the share of a node that is taken already. ``step``: float64[roles, resources, nodes], the share
     that one pod of a role adds. ``weight``: float64[roles, resources, nodes], of each resource in a member's mean: they sum to 1 over
-    the resources unless the node has none of them.
+    the resources unless the node has none of them. ``packing``: how utilization is scored.
     """
 
     used: Floats
     step: Floats
     weight: Floats
+    packing: Packing = PACKING
 
     def restricted_to(self, rows: Integers) -> "Scoring":
         """The same on some of the nodes."""
         return replace(self, **{name: getattr(self, name).take(rows, axis=-1) for name in ("used", "step", "weight")})
 
 
-def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers) -> Scoring:
+def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, packing: Packing = PACKING) -> Scoring:
     """The scoring of a gang on the nodes ``rows``.
 
     A pod without cpu or memory request counts with the assumed amounts, so that it weighs at all; upstream does so for each container
@@ -101,7 +104,8 @@ def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Intege
     """
     requests = [dict(spec.requests) for spec in specs]
     gpus = sorted({name for amounts in requests for name in amounts if is_gpu(name)})
-    names = ["cpu", "memory", *gpus]
+    weights = dict(packing.resources) or {**_WEIGHTS, **dict.fromkeys(gpus, _GPU_WEIGHT)}
+    names = list(weights)
     position = {resource: column for column, resource in enumerate(snapshot.resources)}
     allocatable = np.zeros((len(names), len(rows)), dtype=np.float64)
     taken = np.zeros_like(allocatable)
@@ -113,13 +117,14 @@ def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Intege
     per_unit = np.divide(1.0, allocatable, out=np.zeros_like(allocatable), where=has)
     demand = np.array([[float(amounts.get(name) or _ASSUMED_REQUESTS.get(name, 0)) for name in names] for amounts in requests])
     demand = demand.reshape(len(specs), len(names))
-    asked = np.array([[_GPU_WEIGHT * (name in amounts) if is_gpu(name) else 1.0 for name in names] for amounts in requests])
+    asked = np.array([[float(weights[name]) * (name in amounts or name in _WEIGHTS) for name in names] for amounts in requests])
     weight = asked.reshape(len(specs), len(names))[:, :, None] * has
     total = weight.sum(axis=1, keepdims=True)
     return Scoring(
         used=taken * per_unit,
         step=demand[:, :, None] * per_unit,
         weight=np.divide(weight, total, out=np.zeros_like(weight), where=total > 0),
+        packing=packing,
     )
 
 

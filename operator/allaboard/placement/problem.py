@@ -12,6 +12,7 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.gang import Objective
+from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
 from allaboard.model.requests import Requests
 from allaboard.model.snapshot import Snapshot
@@ -151,6 +152,7 @@ def build_problem(
     snapshot: Snapshot,
     *,
     objective: Objective,
+    packing: Packing = PACKING,
     topology: str = "",
     parts: Sequence[tuple[Collection[str], int]] = (),
     together: Sequence[tuple[str, Collection[str]]] = (),
@@ -158,9 +160,9 @@ def build_problem(
 ) -> Problem:
     """The placement of ``pods`` on the nodes of ``snapshot``, at least ``minimum`` of them.
 
-    ``topology`` is the label whose values are the domains of which a placement should use few. Of each of ``parts``, pods by uid, so many
-    must be placed; those of each of ``together`` on nodes that have the same value of a label. ``filters`` remembers what each spec
-    may use between calls with the same nodes.
+    ``packing`` says how full a node is to be taken for. ``topology`` is the label whose values are the domains of which a placement
+    should use few. Of each of ``parts``, pods by uid, so many must be placed; those of each of ``together`` on nodes that have the same
+    value of a label. ``filters`` remembers what each spec may use between calls with the same nodes.
     """
     filters = filters or NodeFilters()
     members = _by_spec(pods) if not (parts or together) else _by_spec_and_party(pods, parts, together)
@@ -220,7 +222,7 @@ def build_problem(
         devices=snapshot.devices[rows] if is_shared and snapshot.devices is not None else None,
         shares=shares,
         weights=weights,
-        scoring=scoring_of(specs, snapshot, rows),
+        scoring=scoring_of(specs, snapshot, rows, packing),
         dislike=_dislike(specs, snapshot, rows, weights, filters),
         fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation or weights.worth else None,
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,

@@ -66,15 +66,27 @@ class Valuation:
     def _computed(self, rows: Integers, patterns: Integers) -> Floats:
         problem, weights = self._problem, self._problem.weights
         total = np.zeros(len(rows))
-        if weights.packing or weights.spreading:
-            members = patterns.sum(axis=1)
-            full = self._fullness(rows, patterns)
-            total += weights.packing * (members - full) + weights.spreading * full
+        if weights.packing:
+            total += weights.packing * (patterns.sum(axis=1) - self._packed(rows, patterns))
+        if weights.spreading:
+            total += weights.spreading * self._fullness(rows, patterns)
         if problem.dislike is not None:
             total += np.einsum("kr,rk->k", patterns, problem.dislike[:, rows])
         if problem.fragmentation is not None:
             total += problem.fragmentation.costs(rows, patterns, weights)
         return total
+
+    def _packed(self, rows: Integers, patterns: Integers) -> Floats:
+        """Members weighed by how their node scores, 0..1. What scores nothing is left out of a member's mean: that is upstream's rule."""
+        scoring = self._problem.scoring
+        if scoring.packing.is_plain:
+            return self._fullness(rows, patterns)
+        scores = scoring.packing.score(scoring.used[:, rows] + np.einsum("kr,rsk->sk", patterns, scoring.step[:, :, rows]))
+        weight = scoring.weight[:, :, rows] * (scores > 0)
+        total = weight.sum(axis=1)
+        means = np.divide(np.einsum("rsk,sk->rk", weight, scores), total, out=np.zeros_like(total), where=total > 0)
+        packed: Floats = np.einsum("kr,rk->k", patterns, means)
+        return packed
 
     def _fullness(self, rows: Integers, patterns: Integers) -> Floats:
         """Members weighed by how full their node is, 0..1. No resource of a member scores zero here, since it adds to each."""

@@ -19,6 +19,7 @@ from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.node import Node
+from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
 from allaboard.report import words
@@ -65,6 +66,7 @@ class Scheduler:
     announcer: Announcer
     metrics: Metrics
     dry_run: DryRun = "role"
+    packing: Packing = PACKING
     batch_window: float = 0.02
     is_fresh: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
@@ -79,7 +81,7 @@ class Scheduler:
         self._under_way = UnderWay(self.queue, self._survive)
         self._sealing = Sealing(self.view, self.queue, self.epoch, self._under_way, self._fail_now)
         self._advisor = Advisor(self._advice, self._advise)
-        self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock)
+        self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock, self.packing)
         self._open = OpenGangs(self.registry, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.packing import Packing
 from allaboard.placement import NodeFilters, Plan
 from allaboard.placement.contest import contest_of, may_contend
 from allaboard.placement.joint import Joint
@@ -37,6 +38,7 @@ class Planner:
     searcher: Searcher
     metrics: Metrics
     clock: Callable[[], float]
+    packing: Packing
     _filters: NodeFilters = field(default_factory=NodeFilters)
 
     async def plan(self, gang: Gang, without: Sequence[Gang] = ()) -> Plan:
@@ -47,7 +49,7 @@ class Planner:
         snapshot = self.view.snapshot()
         if without:
             snapshot = snapshot.without(pod for other in without for pod in other.bound)
-        problem = problem_of(gang, max(1, gang.missing), snapshot, self._filters)
+        problem = problem_of(gang, max(1, gang.missing), snapshot, self._filters, self.packing)
         started = self.clock()
         plan = await self.searcher.search(problem, self._seed(gang))
         self.metrics.searched(plan.search, self.clock() - started)
@@ -81,13 +83,13 @@ class Planner:
     async def _together(self, gangs: Sequence[Gang]) -> Joint | None:
         is_protected = self.queue.must_not_be_overtaken
         waiting = [waiting_of(gang, self._seed(gang), is_protected=is_protected(gang.key)) for gang in gangs]
-        contest = contest_of(waiting, self.view.snapshot(), self._filters)
+        contest = contest_of(waiting, self.view.snapshot(), self._filters, self.packing)
         return await self.searcher.place_together(contest) if may_contend(contest) else None
 
     async def advice(self, gang: Gang, gangs: Sequence[Gang]) -> str:
         """What would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""
         snapshot = self.view.snapshot()
-        problem = problem_of(gang, gang.missing, snapshot, self._filters)
+        problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packing)
         others = leavers(gang, gangs)
         around = surroundings(problem, gang.candidates, snapshot, others, self._filters)
         return sentence(gang, await self.searcher.relieve(around), others)

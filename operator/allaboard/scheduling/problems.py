@@ -3,18 +3,20 @@
 from collections.abc import Collection, Sequence
 
 from allaboard.model.gang import Gang
+from allaboard.model.packing import Packing
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem, build_problem
 from allaboard.placement.contest import Waiting
 
 
-def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilters) -> Problem:
+def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilters, packing: Packing) -> Problem:
     """The placement of the candidates of ``gang``, at least ``minimum`` of them and of each role what it lacks."""
     return build_problem(
         gang.candidates,
         minimum,
         snapshot,
         objective=gang.objective,
+        packing=packing,
         topology=gang.topology,
         parts=_parts(gang),
         together=_together(gang),

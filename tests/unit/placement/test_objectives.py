@@ -2,14 +2,18 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
-from allaboard.placement import build_problem
+from allaboard.model.packing import Packing
+from allaboard.placement import SearchSettings, build_problem, search
+from allaboard.placement.bounds import score_bound
 from allaboard.placement.objectives import is_gpu, requested_to_capacity_ratio
 from allaboard.placement.valuation import Valuation
 
@@ -45,6 +49,67 @@ def test_the_score_of_a_plan_is_the_mean_of_what_the_formula_gives_each_member(c
     assert Valuation(problem).scores(counts[None])[0] == pytest.approx(expected)
     spread = replace(case, objective=Objective.SPREAD).problem()
     assert Valuation(spread).scores(counts[None])[0] == pytest.approx(100 - expected if members else 0.0)
+
+
+def upstream(utilization: float, shape: list[tuple[int, int]]) -> float:
+    """kube-scheduler's buildBrokenLinearFunction, unrounded; 0..100."""
+    percent = min(utilization, 1.0) * 100
+    for (before, low), (after, high) in pairwise(shape):
+        if percent <= shape[0][0]:
+            break
+        if percent <= after:
+            return 10 * (low + (high - low) * (percent - before) / (after - before))
+    return 10.0 * (shape[0][1] if percent <= shape[0][0] else shape[-1][1])
+
+
+shapes = st.dictionaries(st.integers(0, 100), st.integers(0, 10), min_size=1, max_size=4).map(lambda points: sorted(points.items()))
+weights_of_resources = st.dictionaries(st.sampled_from(["cpu", "memory", GPU]), st.integers(1, 100), max_size=3)
+
+
+@given(cases(plain=True), shapes, weights_of_resources)
+def test_a_shape_and_weights_score_a_plan_as_kube_scheduler_scores_its_members(
+    case: Case, shape: list[tuple[int, int]], weights: dict[str, int]
+) -> None:
+    packing = Packing(tuple(shape), tuple(sorted(weights.items())))
+    problem = build_problem(case.gang, case.minimum, case.cluster, objective=Objective.BINPACK, packing=packing)
+    rows = np.flatnonzero([one.name in problem.nodes for one in case.cluster.nodes])
+    specs = [next(pod.spec for pod in case.gang if pod.uid == role.pods[0]) for role in problem.roles]
+    counts = random_counts(problem, case.seed)
+    weights = weights or {"cpu": 1, "memory": 1, **{name: 5 for spec in specs for name, _ in spec.requests if is_gpu(name)}}
+    taken = case.cluster.used.astype(np.float64)
+    for role, spec in enumerate(specs):
+        assumed = {"cpu": 100, "memory": 200 * 2**20}
+        for name, amount in (assumed | {name: amount for name, amount in spec.requests if amount}).items():
+            if (column := case.cluster.column_of(name)) is not None:
+                taken[rows, column] += counts[role] * amount
+    members = []
+    for role, spec in enumerate(specs):
+        for position in np.repeat(np.arange(len(rows)), counts[role]).tolist():
+            total = weighed = 0.0
+            for name, weight in weights.items():
+                column = case.cluster.column_of(name)
+                offered = int(case.cluster.allocatable[rows[position], column]) if column is not None else 0
+                if not offered or (name not in ("cpu", "memory") and not spec.amount(name)):
+                    continue
+                score = upstream(taken[rows[position], column] / offered, shape)
+                total, weighed = total + weight * (score > 0), weighed + weight * score
+            members.append(weighed / total if total else 0.0)
+    found = Valuation(problem).scores(counts[None])[0]
+    assert found == pytest.approx(sum(members) / len(members) if members else 0.0)
+    assert found <= score_bound(problem) + 1e-6 or counts.sum() < problem.total
+
+
+def test_a_gang_goes_where_the_shape_says() -> None:
+    cluster = snapshot([node(name, {"cpu": 10_000, "memory": 100 * GI}) for name in ("idle", "half")], {"half": {"cpu": 5000}})
+    gang = pods("w", 2, {"cpu": 1000})
+
+    def seat(packing: Packing) -> set[str]:
+        problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, packing=packing)
+        return {where for _, where in search(problem, SearchSettings(), 0).assignments}
+
+    assert seat(Packing()) == {"half"}
+    assert seat(Packing(((0, 10), (100, 0)))) == {"idle"}
+    assert seat(Packing(((0, 0), (10, 10), (100, 0)))) == {"idle"}
 
 
 def test_an_over_committed_node_counts_as_full_and_no_more() -> None:

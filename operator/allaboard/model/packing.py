@@ -1,0 +1,58 @@
+"""How full a node is to be taken for: kube-scheduler's RequestedToCapacityRatio, by its shape and the weights of resources."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from allaboard.model.arrays import Floats
+
+_MOST_WEIGHT = 100
+_LARGEST_SCORE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """``shape``: utilization in percent and its score 0..10, by rising utilization, straight between the points and flat beyond them.
+
+    ``resources``: the weight of each resource that counts, of a pod that asks for it; cpu and memory every pod asks for. Without any they
+    are cpu 1, memory 1, and 5 for each kind of GPU.
+    """
+
+    shape: tuple[tuple[int, int], ...] = ((0, 0), (100, _LARGEST_SCORE))
+    resources: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the score is the utilization itself."""
+        return self.shape == ((0, 0), (100, _LARGEST_SCORE))
+
+    @property
+    def best(self) -> float:
+        """The largest score there is, of 0..1."""
+        return max(score for _, score in self.shape) / _LARGEST_SCORE
+
+    def score(self, utilization: Floats) -> Floats:
+        """Scores 0..1 of utilizations 0..1 or more."""
+        places, scores = np.array(self.shape, dtype=np.float64).T
+        found: Floats = np.interp(utilization * 100.0, places, scores) / _LARGEST_SCORE
+        return found
+
+
+PACKING = Packing()
+"""The fuller the better."""
+
+
+def packing_from(shape: Mapping[str, str], resources: Mapping[str, str]) -> Packing:
+    """From texts, as options have them: utilization and score, resource and weight. Raises ``ValueError`` that says what is wrong."""
+    points = sorted((_number("utilization", place, 100), _number("score", score, _LARGEST_SCORE)) for place, score in shape.items())
+    if len({place for place, _ in points}) < len(points):
+        raise ValueError("each utilization may be given once only")
+    weights = tuple(sorted((name, _number(f"weight of {name}", weight, _MOST_WEIGHT, least=1)) for name, weight in resources.items()))
+    return Packing(tuple(points) or PACKING.shape, weights)
+
+
+def _number(what: str, text: str, most: int, least: int = 0) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 4 and least <= int(text) <= most):
+        raise ValueError(f"{what} must be a whole number from {least} to {most}, not {text!r:.40}")
+    return int(text)
