@@ -8,7 +8,7 @@ Rules: MostAllocated and LeastAllocated are kube-scheduler's scores; dot-product
 Packing, 2011; best-fit takes the node with the least left over; first-fit the first by name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,10 +44,13 @@ class _Cluster:
 Rule = Callable[[Problem, int, _Cluster, Integers, int], Integers]
 
 
-def greedy_seeds(problem: Problem, valuation: Valuation | None = None) -> list[Seed]:
-    """Placements by name (``binpack/large-first``), each int64[roles, nodes] and as many pods as its rule seats."""
+def greedy_seeds(problem: Problem, valuation: Valuation | None = None, names: Sequence[str] = ()) -> list[Seed]:
+    """Placements by name (``binpack/large-first``), each int64[roles, nodes] and as many pods as its rule seats.
+
+    ``names`` are the rules to follow; without any, all that pay.
+    """
     orders = _role_orders(problem)
-    rules = dict(_RULES) if len(problem.roles) <= _MANY_ROLES else {name: _RULES[name] for name in ("binpack", "spread")}
+    rules = {name: _RULES[name] for name in names or (_RULES if len(problem.roles) <= _MANY_ROLES else ("binpack", "spread"))}
     valuation = valuation or Valuation(problem)
     return [(f"{rule}/{name}", _place(problem, valuation, order, rules[rule])) for rule in rules for name, order in orders.items()]
 

@@ -99,12 +99,11 @@ class Problem:
         lacking: Integers = np.maximum(of_roles, self.minimum - placed.sum(axis=-1))
         return lacking
 
-    def confined(self, counts: Integers) -> "Problem":
-        """The same with the domains chosen in which each of ``together`` sits in ``counts``: int64[roles, nodes]."""
+    def confined(self, domains: Sequence[int]) -> "Problem":
+        """The same with the domain chosen in which each of ``together`` sits."""
         admits = self.admits.copy()
-        for group in self.together:
-            used = group.domains[counts[list(group.roles)].any(axis=0)]
-            admits[list(group.roles)] &= group.domains == (used[0] if len(used) else -2)
+        for group, domain in zip(self.together, domains, strict=True):
+            admits[list(group.roles)] &= group.domains == domain
         outside = np.count_nonzero((self.seats > 0) & ~admits, axis=1)
         return replace(self, admits=admits, seats=np.where(admits, self.seats, 0), outside=outside, together=())
 

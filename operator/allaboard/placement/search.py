@@ -3,13 +3,12 @@
 Pure and deterministic: the same problem, settings and seed give the same plan, bit by bit, so it can run in any worker process.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.placement.bounds import Bounds, bounds_of, score_bound
 from allaboard.placement.candidates import candidate_rows
+from allaboard.placement.domains import in_best_domains
 from allaboard.placement.exact import best_of_one_role
 from allaboard.placement.explain import explain
 from allaboard.placement.genetic import Evolution, SearchSettings, Target, evolve
@@ -17,24 +16,11 @@ from allaboard.placement.greedy import Seed, best_first, greedy_seeds
 from allaboard.placement.oracle import NODE_LIMIT, Verdict, ask
 from allaboard.placement.plan import Plan, SearchReport
 from allaboard.placement.problem import Problem
-from allaboard.placement.valuation import Valuation, one_each
+from allaboard.placement.valuation import Valuation, Worth, one_each
 
 _EPSILON = 1e-9
 # A gang has a few roles. One with hundreds would keep a worker busy for minutes, and greedy has all the variety it needs.
 _MOST_ROLES = 128
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Worth:
-    """How good a placement is, compared field by field: members that lack, surplus left out, and the score, negated."""
-
-    missing: int
-    surplus: int
-    cost: float
-
-    @property
-    def score(self) -> float:
-        return -self.cost
 
 
 def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic: bool = True) -> Plan:
@@ -42,20 +28,20 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
     # 1. Rule out what can't be.
     bounds = bounds_of(problem)
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
-    # 2. Choose domains for roles that must sit within one: the solver knows which will do, and the rest is done inside them.
+    # 2. Choose domains for roles that must sit within one: the solver knows which will do. The rest is done inside the best of them.
     answer = None
     if problem.together and not is_impossible:
         answer = ask(problem, settings.branches or NODE_LIMIT, problem.together)
-        problem = problem.confined(np.zeros_like(problem.seats) if answer.counts is None else answer.counts)
+        problem = in_best_domains(problem, answer.counts)
     # 3. Do what a scheduler does that places one role after another; of interchangeable pods the best is known.
     valuation = Valuation(problem)
     exact = _only_pod(problem, valuation) if problem.total == 1 else best_of_one_role(problem, valuation)
-    seeds = _ranked(problem, valuation, greedy_seeds(problem, valuation) if exact is None else [("exact", exact)])
+    seeds = _ranked(valuation, greedy_seeds(problem, valuation) if exact is None else [("exact", exact)])
     if answer is None and seeds[0][2].missing and not is_impossible and settings.branches:
         answer = ask(problem, settings.branches)
     is_refuted = answer is not None and answer.verdict is Verdict.CANNOT_FIT
-    if answer is not None and answer.counts is not None:
-        seeds = _ranked(problem, valuation, [*((name, counts) for name, counts, _ in seeds), ("solver", answer.counts)])
+    if answer is not None and answer.counts is not None and holds(problem, answer.counts):
+        seeds = _ranked(valuation, [*((name, counts) for name, counts, _ in seeds), ("solver", answer.counts)])
     name, counts, greedy = seeds[0]
     # 4. Search, unless there is nothing to find or to gain.
     if is_impossible or is_refuted:
@@ -69,7 +55,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
     # 5. Hand out nothing that is worse than greedy or doesn't hold.
     worth = greedy
     if evolution.counts is not counts:
-        found = _worth(problem, valuation, evolution.counts)
+        found = valuation.worth(evolution.counts)
         if found <= greedy and holds(problem, evolution.counts):
             worth, counts = found, evolution.counts
     # 6. Tell.
@@ -107,15 +93,9 @@ def holds(problem: Problem, counts: Integers) -> bool:
     )
 
 
-def _worth(problem: Problem, valuation: Valuation, counts: Integers) -> _Worth:
-    placed = counts.sum(axis=1)
-    missing = max(0, int(problem.lacking(placed)))
-    return _Worth(missing, problem.total - int(placed.sum()) - missing, -float(valuation.scores(counts[None])[0]))
-
-
-def _ranked(problem: Problem, valuation: Valuation, seeds: list[Seed]) -> list[tuple[str, Integers, _Worth]]:
+def _ranked(valuation: Valuation, seeds: list[Seed]) -> list[tuple[str, Integers, Worth]]:
     """Best first; among equals the one that comes first in the list."""
-    return sorted(((name, counts, _worth(problem, valuation, counts)) for name, counts in seeds), key=lambda seed: seed[2])
+    return sorted(((name, counts, valuation.worth(counts)) for name, counts in seeds), key=lambda seed: seed[2])
 
 
 def _only_pod(problem: Problem, valuation: Valuation) -> Integers:
@@ -132,12 +112,12 @@ def _target(problem: Problem, bounds: Bounds) -> Target:
     return Target(bounds.placeable, score_bound(problem))
 
 
-def _is_optimal(problem: Problem, worth: _Worth, target: Target) -> bool:
+def _is_optimal(problem: Problem, worth: Worth, target: Target) -> bool:
     """Everybody sits, and there is no other way or no better one."""
     return worth.missing == 0 and worth.surplus == 0 and (len(problem.nodes) == 1 or worth.score >= target.score - _EPSILON)
 
 
-def _evolved(problem: Problem, seeds: list[tuple[str, Integers, _Worth]], settings: SearchSettings, seed: int, target: Target) -> Evolution:
+def _evolved(problem: Problem, seeds: list[tuple[str, Integers, Worth]], settings: SearchSettings, seed: int, target: Target) -> Evolution:
     """The genetic search on the nodes that matter, its answer spread over all nodes again."""
     best = seeds[0][1]
     rows = candidate_rows(problem, best, [counts for _, counts, _ in seeds[1:]], np.random.default_rng(seed))

@@ -4,12 +4,28 @@ All terms but the topology domains are separable by node, so a placement's cost 
 (the *pattern*) that grows as the search meets new patterns: few do, compared with how often.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.problem import Problem
 
 _LARGEST_KEY = 2**62
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Worth:
+    """How good a placement is, compared field by field: members that lack, surplus left out, and the score, negated."""
+
+    missing: int
+    surplus: int
+    cost: float
+
+    @property
+    def score(self) -> float:
+        """Higher is better."""
+        return -self.cost
 
 
 class Valuation:
@@ -42,6 +58,12 @@ class Valuation:
         mean = np.divide(costs, members, out=np.ones(len(costs)), where=members > 0)
         scores: Floats = 100.0 * (1.0 - mean)
         return scores
+
+    def worth(self, counts: Integers) -> Worth:
+        """Of one plan, int64[roles, nodes]; the least is the best."""
+        placed = counts.sum(axis=1)
+        missing = max(0, int(self._problem.lacking(placed)))
+        return Worth(missing, self._problem.total - int(placed.sum()) - missing, -float(self.scores(counts[None])[0]))
 
     def node_costs(self, rows: Integers, patterns: Integers) -> Floats:
         """float64[k] of ``patterns``: int64[k, roles] on nodes ``rows``: int64[k]."""

@@ -4,7 +4,7 @@ The search may have a bug and the snapshot it worked on is old: this counts in p
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.node import Node
@@ -15,10 +15,13 @@ from allaboard.placement.filters import AFFINITY, AVOIDED, VOLUMES, refusal_of_s
 from allaboard.placement.matching import affinity_matches, is_kept_away, ports_conflict, volumes_match
 
 
-def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapshot) -> tuple[str, ...]:
+def verify(
+    assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapshot, together: Sequence[tuple[str, Collection[str]]] = ()
+) -> tuple[str, ...]:
     """What is wrong with binding pods (by uid) to nodes (by name), in words; nothing when all is well.
 
-    ``pods`` are the gang's, of which the unassigned are ignored; none of them may be counted in ``snapshot`` yet.
+    ``pods`` are the gang's, of which the unassigned are ignored; none of them may be counted in ``snapshot`` yet. Those of each of
+    ``together``, by uid, must sit on nodes that have the same value of a label.
     """
     by_uid = {pod.uid: pod for pod in pods}
     rows = _rows(snapshot, set(assignments.values()))
@@ -39,6 +42,10 @@ def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapsh
         violations.extend(f"{pod.key} on {node_name}: {refusals[pod.spec]}" for pod in members if refusals[pod.spec])
         violations.extend(_port_violations(node_name, members, snapshot.host_ports.get(row, frozenset())))
         violations.extend(_overloads(node_name, members, row, snapshot))
+    for label, uids in together:
+        used = {snapshot.nodes[rows[name]].labels.get(label) for uid, name in assignments.items() if uid in uids and name in rows}
+        if len(used) > 1 or None in used:
+            violations.append(f"members would not share one {label}: {', '.join(sorted(value or 'none' for value in used))}")
     return tuple(violations)
 
 

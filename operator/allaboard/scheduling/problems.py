@@ -19,7 +19,7 @@ def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilter
         packing=packing,
         topology=gang.topology,
         parts=_parts(gang),
-        together=_together(gang),
+        together=together_of(gang),
         filters=filters,
     )
 
@@ -33,7 +33,7 @@ def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
         objective=gang.objective,
         topology=gang.topology,
         parts=_parts(gang),
-        together=_together(gang),
+        together=together_of(gang),
         must_not_be_overtaken=is_protected,
     )
 
@@ -48,6 +48,6 @@ def _parts(gang: Gang) -> Sequence[tuple[Collection[str], int]]:
     return [(uids[role], number) for role, number in lacking.items()]
 
 
-def _together(gang: Gang) -> Sequence[tuple[str, Collection[str]]]:
-    """Members that must share the value of a label."""
+def together_of(gang: Gang) -> Sequence[tuple[str, Collection[str]]]:
+    """Labels, and the members by uid that must share the value of it."""
     return [(label, {pod.uid for pod in members}) for (label, _), members in gang.together.items()]

@@ -16,6 +16,7 @@ from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
 from allaboard.placement import verify
+from allaboard.scheduling.problems import together_of
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +141,8 @@ def begin(gang: Gang, assignments: Mapping[str, str], view: ClusterView, binder:
     if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):
         return Refused(f"members changed while the gang was being placed: {len(seats)} of {gang.missing} missing ones are still there")
     # 2. Does everybody still fit? Plain integers against the view as it is now.
-    violations = verify({seat.pod.uid: seat.node_name for seat in seats}, [seat.pod for seat in seats], view.snapshot())
+    seated = {seat.pod.uid: seat.node_name for seat in seats}
+    violations = verify(seated, [seat.pod for seat in seats], view.snapshot(), together_of(gang))
     if violations:
         return Refused(f"the cluster changed while the gang was being placed: {violations[0]}")
     for seat in seats:

@@ -1,7 +1,6 @@
 """Minimums of roles, and roles that must sit within one domain: as trying every placement has it."""
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,9 +11,8 @@ from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Problem, SearchSettings, build_problem, search
-from allaboard.placement.search import holds
 
-from .clusters import node, pods, snapshot
+from .clusters import GI, node, pods, snapshot
 
 QUICK = SearchSettings(generations=3, min_generations=1, patience=2, population_size=8)
 
@@ -23,25 +21,35 @@ def racks(cpus: list[tuple[str, int]]) -> Snapshot:
     return snapshot([node(f"n{row}", {"cpu": cpu * 1000}, labels={"rack": rack} if rack else {}) for row, (rack, cpu) in enumerate(cpus)])
 
 
-def placements(problem: Problem) -> Iterator[np.ndarray]:
-    """All that hold."""
-    ranges = [range(int(min(seats, count)) + 1) for row, count in zip(problem.seats, problem.count, strict=True) for seats in row]
-    for flat in itertools.product(*ranges):
-        counts = np.array(flat, dtype=np.int64).reshape(problem.seats.shape)
-        if holds(problem, counts):
-            yield counts
-
-
 def fits(problem: Problem) -> bool:
-    """Whether any placement seats who must sit, and together those who must be."""
-    return any(
-        problem.lacking(counts.sum(axis=1)) <= 0
-        and all(
-            len(domains := set(group.domains[counts[list(group.roles)].any(axis=0)].tolist())) <= 1 and -1 not in domains
-            for group in problem.together
-        )
-        for counts in placements(problem)
-    )
+    """Whether any placement seats who must sit, and together those who must be: by going through all there are, node after node.
+
+    Placements that have seated as many of each role in the same domains are alike for the nodes that follow.
+    """
+    nowhere = (-1,) * len(problem.together)
+    reached = {((0,) * len(problem.roles), nowhere)}
+    for row in range(len(problem.nodes)):
+        ranges = [range(int(min(seats, count)) + 1) for seats, count in zip(problem.seats[:, row], problem.count, strict=True)]
+        patterns = [pattern for pattern in itertools.product(*ranges) if (np.array(pattern) @ problem.demand <= problem.free[:, row]).all()]
+        reached = {
+            (seated, domains)
+            for (before, used), pattern in itertools.product(reached, patterns)
+            if (np.array(seated := tuple(np.add(before, pattern).tolist())) <= problem.count).all()
+            if (domains := domains_after(problem, row, pattern, used)) is not None
+        }
+    return any(problem.lacking(np.array(seated)) <= 0 for seated, _ in reached)
+
+
+def domains_after(problem: Problem, row: int, pattern: tuple[int, ...], used: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The domains in use when ``pattern`` sits on a node too; ``None`` when a group would sit in two of them."""
+    after = list(used)
+    for number, group in enumerate(problem.together):
+        if any(pattern[role] for role in group.roles):
+            domain = int(group.domains[row])
+            if domain == -1 or used[number] not in (-1, domain):
+                return None
+            after[number] = domain
+    return tuple(after)
 
 
 @settings(max_examples=80)
@@ -102,3 +110,24 @@ def test_the_minimum_of_a_role_comes_before_more_of_the_others(minimum: int) -> 
     assert plan.feasible
     assert "ps-0" in dict(plan.assignments)
     assert len(plan.assignments) == 3
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 6))
+def test_as_many_sit_together_as_any_domain_has_seats_for(cpus: list[tuple[str, int]], count: int, minimum: int) -> None:
+    gang = pods("w", count, {"cpu": 1000})
+    everybody = [("rack", {pod.uid for pod in gang})]
+    problem = build_problem(gang, min(minimum, count), racks(cpus), objective=Objective.FRAGMENTATION, together=everybody)
+    plan = search(problem, QUICK, 1)
+    most = min(count, max(sum(cpu for rack, cpu in cpus if rack == name) for name, _ in cpus))
+    assert plan.feasible is (most >= min(minimum, count))
+    assert not plan.feasible or len(plan.assignments) == most
+
+
+def test_of_domains_that_seat_everybody_the_one_is_taken_that_costs_least() -> None:
+    gang = pods("w", 2, {"cpu": 2000, "memory": GI})
+    nodes = [node(f"{rack}{number}", {"cpu": 4000, "memory": 8 * GI}, labels={"rack": rack}) for rack in "abc" for number in (0, 1)]
+    half_used = {name: {"cpu": 2000, "memory": 4 * GI} for name in ("b0", "b1")}
+    for objective, racks_of in ((Objective.BINPACK, {"b"}), (Objective.SPREAD, {"a", "c"})):
+        together = [("rack", {pod.uid for pod in gang})]
+        problem = build_problem(gang, 2, snapshot(nodes, half_used), objective=objective, together=together)
+        assert {name[0] for _, name in search(problem, SearchSettings(), 1).assignments} <= racks_of

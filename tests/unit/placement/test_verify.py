@@ -79,3 +79,14 @@ def test_a_resource_nobody_has_any_more_is_seen() -> None:
     assert verify({"worker-0": "a"}, GANG, snapshot([node("a", {"cpu": 8000, "memory": 8 * GI})])) == (
         "a: 1 members ask for 1 nvidia.com/gpu, 0 free",
     )
+
+
+def test_members_that_would_no_longer_share_a_domain_are_seen() -> None:
+    together = [("rack", {"worker-0", "worker-1"})]
+    apart = {"worker-0": "a", "worker-1": "b"}
+    racks = {"a": {"rack": "x"}, "b": {"rack": "x"}, "c": {"rack": "y"}, "d": {}}
+    cluster = snapshot([node(name, ROOM, labels=labels) for name, labels in racks.items()])
+    assert verify(apart, GANG, cluster, together) == ()
+    assert verify({**apart, "worker-1": "c"}, GANG, cluster, together) == ("members would not share one rack: x, y",)
+    assert verify({**apart, "worker-1": "d"}, GANG, cluster, together) == ("members would not share one rack: none, x",)
+    assert verify({**apart, "worker-1": "c"}, GANG, cluster, [("rack", {"worker-0"})]) == ()
