@@ -6,7 +6,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from allaboard.model.pod import Pod
@@ -127,23 +127,20 @@ class Gang:
         return max(0, self.quorum - len(self.bound), sum(self.lacking.values()))
 
     def missing_once_bound(self, uids: Collection[str]) -> int:
-        """Members that are missing once those of ``uids`` have got a node."""
-        if not self.role_minimums:
-            return max(0, self.missing - len(uids))
-        members = tuple(replace(pod, node_name=pod.node_name or "soon") if pod.uid in uids else pod for pod in self.members)
-        return replace(self, members=members).missing
+        """Members that are missing once candidates, by uid, have got a node."""
+        return max(0, self.quorum - len(self.bound) - len(uids), sum(self._lacking(uids).values()))
 
     @property
     def lacking(self) -> Mapping[str, int]:
         """Members that roles lack of their own minimums."""
+        return self._lacking()
+
+    def _lacking(self, soon_bound: Collection[str] = ()) -> Mapping[str, int]:
         if not self.role_minimums:
             return {}
         runs = {_run_of(pod) for pod in self.alive}
-        here = Counter(
-            pod.role
-            for pod in self.members
-            if (pod.phase == "Succeeded" and _run_of(pod) in runs) or (pod.node_name and not (pod.is_terminal or pod.is_terminating))
-        )
+        here = Counter(pod.role for pod in self.members if pod.phase == "Succeeded" and _run_of(pod) in runs)
+        here.update(pod.role for pod in self.alive if pod.node_name or pod.uid in soon_bound)
         return {role: minimum - here[role] for role, minimum in self.role_minimums if minimum > here[role]}
 
     @property

@@ -38,7 +38,7 @@ def verify(
     for node_name, members in seated.items():
         row = rows[node_name]
         node = snapshot.nodes[row]
-        refusals: dict[SchedulingSpec, str] = {pod.spec: _refusal(pod.spec, node) for pod in members}
+        refusals: dict[SchedulingSpec, str] = {spec: _refusal(spec, node) for spec in {pod.spec for pod in members}}
         violations.extend(f"{pod.key} on {node_name}: {refusals[pod.spec]}" for pod in members if refusals[pod.spec])
         violations.extend(_port_violations(node_name, members, snapshot.host_ports.get(row, frozenset())))
         violations.extend(_overloads(node_name, members, row, snapshot))
