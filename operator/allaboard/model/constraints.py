@@ -82,6 +82,11 @@ class SchedulingSpec:
         return next((amount for name, amount in self.requests if name == resource), 0)
 
     @property
+    def asks_for_devices(self) -> bool:
+        """Whether any resource is an extended one, such as a GPU, or a part of one."""
+        return self.gpu_share > 0 or any("/" in name for name, _ in self.requests)
+
+    @property
     def demand(self) -> "SchedulingSpec":
         """What makes it a task of the cluster's workload: what it asks for and on which nodes, and nothing of the moment."""
         return SchedulingSpec(self.requests, self.node_selector, self.affinity, self.tolerations, gpu_share=self.gpu_share)

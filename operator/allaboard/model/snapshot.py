@@ -19,12 +19,15 @@ Amounts = NDArray[np.int64]
 Workload = tuple[tuple[SchedulingSpec, int], ...]
 """What pods ask for (``SchedulingSpec.demand``), and how many of them do; the most frequent first."""
 
-_MOST_TASKS = 256
+_MOST_TASKS = 128
 
 
 def workload_of(tasks: Mapping[SchedulingSpec, int]) -> Workload:
-    """The workload that ``tasks`` are, as far as it matters: the most frequent of them."""
-    frequent = nlargest(_MOST_TASKS, tasks.items(), key=itemgetter(1))
+    """The workload that ``tasks`` are, as far as it matters: the most frequent of those that ask for devices, and of the others."""
+    frequent = []
+    for asks_for_devices in (True, False):
+        alike = [task for task in tasks.items() if task[0].asks_for_devices is asks_for_devices]
+        frequent += nlargest(_MOST_TASKS, alike, key=itemgetter(1))
     return tuple(sorted(frequent, key=lambda task: (-task[1], repr(task[0]))))
 
 

@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.node import Node
-from allaboard.model.snapshot import Snapshot
+from allaboard.model.requests import as_requests
+from allaboard.model.snapshot import Snapshot, workload_of
 
 
 def snapshot() -> Snapshot:
@@ -23,3 +25,12 @@ def test_rows_and_columns_are_found_by_name() -> None:
     found = snapshot()
     assert (found.row_of("b"), found.row_of("c")) == (1, None)
     assert (found.column_of("nvidia.com/gpu"), found.column_of("memory")) == (1, None)
+
+
+def test_a_workload_keeps_its_gpu_tasks_however_many_kinds_of_others_there_are() -> None:
+    others = {SchedulingSpec(as_requests({"cpu": cpu})): 9 for cpu in range(1, 1000)}
+    gpus = {SchedulingSpec(as_requests({"cpu": 1, "nvidia.com/gpu": 1})): 2, SchedulingSpec(as_requests({"cpu": 1}), gpu_share=300): 1}
+    mix = workload_of(others | gpus)
+    assert gpus.items() <= set(mix)
+    assert len(mix) < 300
+    assert workload_of(dict(reversed((others | gpus).items())))[-2:] == mix[-2:]
