@@ -4,13 +4,14 @@ The same registry, search and words as the operator's, so that a plan says what 
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from allaboard.cli.documents import ManifestError, Origin
 from allaboard.cli.manifests import Cluster, Expanded, Manifests
 from allaboard.cluster.view import ClusterView
+from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.constraints import NodeSelectorTerm, Requirement
@@ -24,6 +25,7 @@ from allaboard.report import words
 from allaboard.scheduling.advice import leavers, sentence, surroundings
 from allaboard.scheduling.problems import problem_of
 from allaboard.scheduling.queue import order_of
+from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.settings import Settings
 
 
@@ -133,11 +135,11 @@ def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFil
             return _answer(gang, None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", "held")
     if gang.awaits_pods:
         return _answer(gang, False, words.members_missing(gang), "members")
-    candidates = [replace(pod, spec=replace(pod.spec, avoided=view.avoided(pod))) for pod in gang.candidates]
-    problem = problem_of(replace(gang, members=tuple(candidates)), max(1, gang.missing), view.snapshot(), filters, settings.packing.parsed)
+    placed = in_surroundings(gang, VolumeView(), view)
+    problem = problem_of(placed, max(1, gang.missing), view.snapshot(), filters, settings.packing.parsed)
     plan = search(problem, SearchSettings(**settings.search.model_dump()), zlib.crc32(f"{gang.key}/0".encode()))
     if not plan.feasible:
-        advice = _advice(gang, problem, candidates, view, filters, seated) if plan.feasible is False else ""
+        advice = _advice(placed, problem, view, filters, seated) if plan.feasible is False else ""
         return _answer(gang, plan.feasible, words.with_advice(words.refusal(gang, plan), advice), plan.proof, plan)
     members = {pod.uid: pod for pod in gang.members}
     for uid, node_name in plan.assignments:
@@ -146,10 +148,10 @@ def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFil
     return _answer(gang, True, _success(gang, plan), plan.proof, plan)
 
 
-def _advice(gang: Gang, problem: Problem, candidates: Sequence[Pod], view: ClusterView, filters: NodeFilters, seated: _Seated) -> str:
+def _advice(gang: Gang, problem: Problem, view: ClusterView, filters: NodeFilters, seated: _Seated) -> str:
     """What would let a gang in that can't be placed."""
     others = leavers(gang, seated.all())
-    return sentence(gang, relieve(surroundings(problem, candidates, view.snapshot(), others, filters)), others)
+    return sentence(gang, relieve(surroundings(problem, gang.candidates, view.snapshot(), others, filters)), others)
 
 
 def _answer(gang: Gang, feasible: bool | None, message: str, proof: str, plan: Plan | None = None) -> PlannedGang:

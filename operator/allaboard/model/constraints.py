@@ -59,8 +59,9 @@ class SchedulingSpec:
     ``preferred`` is the preferred node affinity: (weight, term). ``gpu_share`` is what is asked of a single GPU, in thousandths of it;
     live pods ask for whole ones. ``images`` are those of its containers, as nodes name them.
     ``claims`` are PersistentVolumeClaims by name; ``volumes`` holds the node affinity of each bound one, filled in when a placement
-    is prepared: every entry must have a matching term; likewise ``avoided``, the domains that bound pods keep this one out of. ``repels``
-    is whom this pod keeps away once it is bound. ``unsupported`` says in words what can't be honoured yet: such pods are refused.
+    is prepared: every entry must have a matching term; likewise ``avoided``, the domains that bound pods keep this one out of, and
+    ``near``, the domains of bound members that it must share. ``repels`` is whom this pod keeps away once it is bound. ``unsupported``
+    says in words what can't be honoured yet: such pods are refused.
     """
 
     requests: Requests
@@ -71,6 +72,7 @@ class SchedulingSpec:
     claims: tuple[str, ...] = ()
     volumes: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     avoided: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+    near: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     repels: tuple[PodTerm, ...] = ()
     preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
     gpu_share: int = 0

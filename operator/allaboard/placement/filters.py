@@ -35,6 +35,7 @@ NOT_READY = "node(s) were not ready"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 VOLUMES = "node(s) didn't match PersistentVolume's node affinity"
 AVOIDED = "node(s) didn't satisfy existing pods anti-affinity rules"
+APART = "node(s) weren't in the domain of the members that are bound"
 PORTS = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS = "Too many pods"
 TOPOLOGY = "node(s) were in no domain that takes all who must share one"
@@ -92,7 +93,7 @@ class NodeFilters:
         """Which of ``nodes`` admit pods of ``spec``."""
         if nodes is not self._nodes:
             self._start(nodes)
-        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.avoided)
+        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.avoided, spec.near)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= self._limit:
@@ -155,7 +156,7 @@ class NodeFilters:
             if refusal:
                 reasons[refusal] += count
         admitted = np.array([not refusal for refusal in refusals], dtype=np.bool_)[self._states.codes]
-        for reason, rule in ((AFFINITY, self._affinity(spec)), (VOLUMES, self._all(spec.volumes)), (AVOIDED, self._all(spec.avoided))):
+        for reason, rule in ((AFFINITY, self._affinity(spec)), *((reason, self._all(rules)) for reason, rules in surrounding_rules(spec))):
             refused = int(np.count_nonzero(admitted & ~rule))
             if refused:
                 reasons[reason] += refused
@@ -203,6 +204,11 @@ def _column(values: Iterable[_Value]) -> _Column[_Value]:
     distinct: dict[_Value, int] = {}
     codes = [distinct.setdefault(value, len(distinct)) for value in values]
     return _Column(tuple(distinct), np.array(codes, dtype=np.int64))
+
+
+def surrounding_rules(spec: SchedulingSpec) -> tuple[tuple[str, tuple[tuple[NodeSelectorTerm, ...], ...]], ...]:
+    """What the surroundings of a pod ask of nodes, every entry to be met by a term of its own, and why a node is refused that doesn't."""
+    return (VOLUMES, spec.volumes), (AVOIDED, spec.avoided), (APART, spec.near)
 
 
 def refusal_of_state(is_unschedulable: bool, is_ready: bool, taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> str:

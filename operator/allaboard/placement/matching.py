@@ -71,14 +71,9 @@ def affinity_matches(spec: SchedulingSpec, node: Node) -> bool:
     return spec.affinity is None or any_term_matches(spec.affinity, node)
 
 
-def volumes_match(spec: SchedulingSpec, node: Node) -> bool:
-    """Whether every bound volume can be reached from the node."""
-    return all(any_term_matches(terms, node) for terms in spec.volumes)
-
-
-def is_kept_away(spec: SchedulingSpec, node: Node) -> bool:
-    """Whether bound pods keep pods of this spec out of the node's domain."""
-    return not all(any_term_matches(terms, node) for terms in spec.avoided)
+def all_match(rules: Iterable[Iterable[NodeSelectorTerm]], node: Node) -> bool:
+    """Whether every entry has a term that admits the node."""
+    return all(any_term_matches(terms, node) for terms in rules)
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:

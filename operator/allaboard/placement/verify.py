@@ -11,8 +11,8 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import format_amount
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.filters import AFFINITY, AVOIDED, VOLUMES, refusal_of_state
-from allaboard.placement.matching import affinity_matches, is_kept_away, ports_conflict, volumes_match
+from allaboard.placement.filters import AFFINITY, refusal_of_state, surrounding_rules
+from allaboard.placement.matching import affinity_matches, all_match, ports_conflict
 
 
 def verify(
@@ -59,9 +59,7 @@ def _refusal(spec: SchedulingSpec, node: Node) -> str:
         return refusal
     if not affinity_matches(spec, node):
         return AFFINITY
-    if not volumes_match(spec, node):
-        return VOLUMES
-    return AVOIDED if is_kept_away(spec, node) else ""
+    return next((reason for reason, rules in surrounding_rules(spec) if not all_match(rules, node)), "")
 
 
 def _port_violations(node_name: str, members: Sequence[Pod], taken: frozenset[HostPort]) -> Iterator[str]:

@@ -27,8 +27,8 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView) -> Gang:
 
 def _placed(pod: Pod, volumes: VolumeView, view: ClusterView, near: tuple[Terms, ...]) -> Pod:
     resolved = volumes.resolve(pod)
-    avoided = (*view.avoided(pod), *near)
-    return replace(resolved, spec=replace(resolved.spec, avoided=avoided)) if avoided else resolved
+    avoided = view.avoided(pod)
+    return replace(resolved, spec=replace(resolved.spec, avoided=avoided, near=near)) if avoided or near else resolved
 
 
 def _near(gang: Gang, view: ClusterView) -> dict[str, tuple[Terms, ...]]:

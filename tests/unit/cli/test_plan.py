@@ -171,6 +171,21 @@ def test_a_pod_that_is_bound_in_the_cluster_stays_where_it_is(plan: Plan) -> Non
     assert "note: pod default/a is in the cluster already, on node n2" in plan.run().stderr
 
 
+def test_members_join_those_that_are_bound_where_they_must_share_a_domain_and_roles_lack_only_who_is_not_bound(plan: Plan) -> None:
+    def worker(name: str, **more: Any) -> dict[str, Any]:
+        options = {"allaboard.dev/role": "worker", "allaboard.dev/min-members": "worker=2", "allaboard.dev/required-topology": "rack"}
+        return member(name, metadata={"uid": name, "namespace": "default", "annotations": options}, **more)
+
+    nodes = [node("n1", cpu="8"), node("n2", cpu="2"), node("n3", cpu="2")]
+    for raw, rack in zip(nodes, "xyy", strict=True):
+        raw["metadata"]["labels"] = {"rack": rack}
+    plan.cluster(*nodes, worker("a", cpu="2", nodeName="n2")).manifest(worker("a", cpu="2"), worker("b", cpu="2"))
+    [gang] = plan.gangs()
+    assert gang["assignments"] == [{"pod": "a", "node": "n2"}, {"pod": "b", "node": "n3"}]
+    [gang] = plan.manifest(worker("a", cpu="2"), worker("b", cpu="4")).gangs(exit_code=1)
+    assert "1 node(s) weren't in the domain of the members that are bound" in gang["message"]
+
+
 def test_a_pod_whose_manifest_names_its_node_is_planned_there_or_not_at_all(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="4"), node("n2", cpu="8"))
     [gang] = plan.manifest(pod("a", cpu="3", nodeName="n1")).gangs()

@@ -48,6 +48,7 @@ def refusals(one: Node, gang: list[Pod], **cluster: object) -> list[str]:
         (node("n", ROOM), {"affinity": ()}, ["node(s) didn't match Pod's node affinity/selector"]),
         (node("n", ROOM), {"volumes": ZONE_B}, ["node(s) didn't match PersistentVolume's node affinity"]),
         (node("n", ROOM), {"avoided": ZONE_B}, ["node(s) didn't satisfy existing pods anti-affinity rules"]),
+        (node("n", ROOM), {"near": ZONE_B}, ["node(s) weren't in the domain of the members that are bound"]),
         (node("n", {"cpu": 100, "memory": 1}), {}, ["Insufficient cpu", "Insufficient memory"]),
         (node("n", {**ROOM, "pods": 0}), {}, ["Too many pods"]),
         (node("n", {"cpu": 100}, is_unschedulable=True, taints=(Taint("a", "b", "NoSchedule"),)), {}, ["node(s) were unschedulable"]),

@@ -4,7 +4,7 @@ import pytest
 
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec, Toleration
 from allaboard.model.node import Taint
-from allaboard.placement.matching import affinity_matches, ports_conflict, term_matches, tolerates, volumes_match
+from allaboard.placement.matching import affinity_matches, all_match, ports_conflict, term_matches, tolerates
 
 from .clusters import node
 
@@ -93,8 +93,8 @@ def test_the_node_selector_must_match_besides_the_affinity() -> None:
 def test_every_volume_must_be_reachable() -> None:
     here, elsewhere = (NodeSelectorTerm((IN_A,)),), (NodeSelectorTerm((IN_B,)),)
 
-    assert volumes_match(SchedulingSpec(requests=(), volumes=(here, here)), NODE)
-    assert not volumes_match(SchedulingSpec(requests=(), volumes=(here, elsewhere)), NODE)
+    assert all_match((here, here), NODE)
+    assert not all_match((here, elsewhere), NODE)
 
 
 @pytest.mark.parametrize(

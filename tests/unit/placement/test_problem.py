@@ -9,7 +9,7 @@ from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node
 from allaboard.placement import NodeFilters, build_problem
-from allaboard.placement.matching import affinity_matches, volumes_match
+from allaboard.placement.matching import affinity_matches, all_match
 from allaboard.placement.verify import verify
 
 from .clusters import GI, GPU, Case, cases, node, pods, random_counts, snapshot
@@ -163,6 +163,6 @@ def test_array_filters_agree_with_the_rules_node_by_node(case: Case) -> None:
         for row, one in enumerate(case.cluster.nodes):
             if admission.admitted[row]:
                 assert affinity_matches(spec, one)
-                assert volumes_match(spec, one)
+                assert all_match(spec.volumes, one)
         refused = len(case.cluster.nodes) - int(admission.admitted.sum())
         assert sum(nodes for _, nodes in admission.reasons) == refused
