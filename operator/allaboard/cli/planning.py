@@ -151,7 +151,7 @@ def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFil
 def _advice(gang: Gang, problem: Problem, view: ClusterView, filters: NodeFilters, seated: _Seated) -> str:
     """What would let a gang in that can't be placed."""
     others = leavers(gang, seated.all())
-    return sentence(gang, relieve(surroundings(problem, gang.candidates, view.snapshot(), others, filters)), others)
+    return sentence(gang, relieve(surroundings(gang, problem, view.snapshot(), others, filters)), others)
 
 
 def _answer(gang: Gang, feasible: bool | None, message: str, proof: str, plan: Plan | None = None) -> PlannedGang:

@@ -7,7 +7,7 @@ node has), within bounded work. What is named has been counted in integers to be
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -90,17 +90,18 @@ def surroundings_of(
     pods: Sequence[Pod],
     snapshot: Snapshot,
     others: Sequence[tuple[str, Sequence[Pod]]] = (),
+    parts: Sequence[tuple[Collection[str], int]] = (),
     filters: NodeFilters | None = None,
 ) -> Surroundings:
-    """The surroundings of ``problem``, which was built of ``pods`` on ``snapshot``.
+    """The surroundings of ``problem``, which was built of ``pods`` and ``parts`` on ``snapshot``.
 
     ``others`` are bound gangs by any key, the one that should leave first comes first.
     """
-    # What would help where GPUs are shared is more than an amount, and where roles have minimums or domains it depends on where.
-    if snapshot.devices is not None or problem.least.any() or problem.sums or problem.together:
+    # What would help where GPUs are shared is more than an amount, and where roles have domains it depends on where.
+    if snapshot.devices is not None or problem.together:
         return Surroundings(problem.restricted_to(np.arange(0)), problem.free[:, :0], problem.free[:, :0], ())
     empty = replace(snapshot, used=np.zeros_like(snapshot.used))
-    roomy = build_problem(pods, problem.minimum, empty, objective=problem.objective, filters=filters)
+    roomy = build_problem(pods, problem.minimum, empty, objective=problem.objective, parts=parts, filters=filters)
     row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
     kept = np.array([row_of[name] for name in roomy.nodes], dtype=np.int64)
     slack = roomy.free.copy()  # host ports are what they are now
@@ -163,9 +164,9 @@ def _questions(problem: Problem) -> int:
 
 def _may_fit(problem: Problem) -> bool:
     if not problem.seats.any():
-        return problem.minimum <= 0
+        return bool(problem.lacking(np.zeros_like(problem.count)) <= 0)
     most = bounds_of(problem)
-    return most.placeable >= problem.minimum and bool((np.array(most.most) >= problem.least).all())
+    return most.placeable >= problem.minimum and bool(problem.lacking(np.array(most.most)) <= 0)
 
 
 def _fits(problem: Problem) -> bool:

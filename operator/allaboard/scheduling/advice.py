@@ -7,15 +7,15 @@ in the same words the advice is not looked for again.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
 from allaboard.model.gang import Gang, GangKey
-from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem
 from allaboard.placement.relax import Relief, Surroundings, surroundings_of
 from allaboard.report import words
+from allaboard.scheduling.problems import parts_of
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +29,10 @@ def leavers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
     return {str(other.key): other for other in others[:_MOST_LEAVERS]}
 
 
-def surroundings(
-    problem: Problem, candidates: Sequence[Pod], snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters
-) -> Surroundings:
-    """What advice is found from, when any of ``others`` might leave."""
-    return surroundings_of(problem, candidates, snapshot, [(key, other.bound) for key, other in others.items()], filters)
+def surroundings(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> Surroundings:
+    """What advice for ``gang`` is found from, when any of ``others`` might leave; ``problem`` is that of placing it."""
+    bound = [(key, other.bound) for key, other in others.items()]
+    return surroundings_of(problem, gang.candidates, snapshot, bound, parts_of(gang), filters)
 
 
 def sentence(gang: Gang, relief: Relief, others: Mapping[str, Gang]) -> str:

@@ -18,7 +18,7 @@ def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilter
         objective=gang.objective,
         packing=packing,
         topology=gang.topology,
-        parts=_parts(gang),
+        parts=parts_of(gang),
         together=together_of(gang),
         filters=filters,
     )
@@ -32,13 +32,13 @@ def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
         seed=seed,
         objective=gang.objective,
         topology=gang.topology,
-        parts=_parts(gang),
+        parts=parts_of(gang),
         together=together_of(gang),
         must_not_be_overtaken=is_protected,
     )
 
 
-def _parts(gang: Gang) -> Sequence[tuple[Collection[str], int]]:
+def parts_of(gang: Gang) -> Sequence[tuple[Collection[str], int]]:
     """What roles lack of their own minimums."""
     lacking = gang.lacking
     uids: dict[str, set[str]] = {role: set() for role in lacking}

@@ -20,9 +20,15 @@ from .clusters import GI, GPU, node, pods, snapshot
 TRAIN = {"labels": {"pool": "train"}}
 
 
-def around(gang: Sequence[Pod], cluster: Snapshot, minimum: int | None = None, others: Sequence[tuple[str, Sequence[Pod]]] = ()):
-    problem = build_problem(gang, len(gang) if minimum is None else minimum, cluster, objective=Objective.BINPACK)
-    return surroundings_of(problem, gang, cluster, others)
+def around(
+    gang: Sequence[Pod],
+    cluster: Snapshot,
+    minimum: int | None = None,
+    others: Sequence[tuple[str, Sequence[Pod]]] = (),
+    parts: Sequence[tuple[set[str], int]] = (),
+):
+    problem = build_problem(gang, len(gang) if minimum is None else minimum, cluster, objective=Objective.BINPACK, parts=parts)
+    return surroundings_of(problem, gang, cluster, others, parts)
 
 
 def bound(name: str, node_name: str, number: int, amounts: dict[str, int]) -> list[Pod]:
@@ -48,8 +54,7 @@ def least_added(surroundings: Surroundings, column: int) -> int | None:
                 after = tuple(min(a + b, most) for a, b, most in zip(before, taken, count, strict=True))
                 reached[after] = min(reached.get(after, cost + added), cost + added)
         costs = reached
-    enough = [cost for placed, cost in costs.items() if sum(placed) >= problem.minimum and (np.array(placed) >= problem.least).all()]
-    return min(enough, default=None)
+    return min((cost for placed, cost in costs.items() if problem.lacking(np.array(placed)) <= 0), default=None)
 
 
 def fits_with(surroundings: Surroundings, more: More) -> bool:
@@ -86,7 +91,11 @@ def crowded(draw: st.DrawFn, most_roles: int = 3) -> Surroundings:
     for number in range(draw(st.integers(1, most_roles))):
         selector = draw(st.sampled_from(((), (), (("zone", "a"),))))
         gang += pods(f"r{number}", draw(st.integers(1, 3)), amounts(draw(_ASKED)), node_selector=selector)
-    return around(gang, snapshot(nodes, used), max(1, len(gang) - draw(st.integers(0, 1))))
+    minimum = max(1, len(gang) - draw(st.integers(0, 1)))
+    # Of some of the pods, of one spec or of several, so many must sit, whatever the minimum of all is.
+    some = {pod.uid for pod in gang[: draw(st.integers(0, len(gang)))]}
+    parts = [(some, draw(st.integers(1, len(some))))] if some else []
+    return around(gang, snapshot(nodes, used), draw(st.sampled_from((minimum, 1))) if parts else minimum, parts=parts)
 
 
 def amounts(of: tuple[int, int, int]) -> dict[str, int]:
