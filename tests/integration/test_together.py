@@ -95,3 +95,19 @@ async def test_news_of_a_running_gang_of_a_higher_priority_holds_nobody_up(
     for name in ("one", "two"):
         cluster.create(gang_pod(f"{name}-a", name, 1, requests={"cpu": "4"}))
     await cluster.wait_for(lambda s: len(bound(s)) == 2 and len(refused(s)) == 1, message="one has the seats, the other is refused")
+
+
+async def test_many_pods_that_are_due_at_once_are_placed_together_though_there_is_room_for_all(
+    cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*arguments: object) -> Plan:
+        raise AssertionError("one by one")
+
+    monkeypatch.setattr(Planner, "plan", never)
+    for name in ("node-1", "node-2"):
+        cluster.add_node(name, cpu="16")
+    for number in range(12):
+        cluster.create(single_pod(f"pod{number}", {"cpu": "1"}))
+    await start_app()
+    await cluster.wait_for(lambda s: len(bound(s)) == 12)
+    assert len({pod["spec"]["nodeName"] for pod in cluster.list("pods")}) == 1  # packed

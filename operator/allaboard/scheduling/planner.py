@@ -86,8 +86,10 @@ class Planner:
         is_protected = self.queue.must_not_be_overtaken
         waiting = [waiting_of(gang, self._seed(gang), is_protected=is_protected(gang.key)) for gang in gangs]
         contest = contest_of(waiting, self.view.snapshot(), self._filters, self.packing)
+        if may_contend(contest):
+            return await self.searcher.place_together(contest)
         are_single = len(gangs) >= _MANY and all(gang.is_single for gang in contest.gangs)
-        return await self.searcher.place_together(contest) if are_single or may_contend(contest) else None
+        return await self.searcher.place_together(contest, is_easy=True) if are_single else None
 
     async def advice(self, gang: Gang, gangs: Sequence[Gang]) -> str:
         """What would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""

@@ -20,6 +20,7 @@ from allaboard.placement.joint import Joint, place_together
 from allaboard.placement.relax import Relief, Surroundings, relieve
 
 _INLINE_PODS = 1
+_INLINE_SEATS = 150_000  # pods times nodes: some twenty milliseconds
 
 Answer = TypeVar("Answer")
 
@@ -62,8 +63,13 @@ class Searcher:
             return search(problem, self._settings, seed)
         return await self._elsewhere(search, problem, self._settings, seed)
 
-    async def place_together(self, contest: Contest) -> Joint:
-        """``placement.joint.place_together`` elsewhere. Raises ``SearchError``."""
+    async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
+        """``placement.joint.place_together`` elsewhere; on the spot if it ``is_easy``, since all are single pods and none contend.
+
+        Raises ``SearchError``.
+        """
+        if is_easy and len(contest.gangs) * len(contest.problem.nodes) <= _INLINE_SEATS:
+            return place_together(contest, self._settings)
         return await self._elsewhere(place_together, contest, self._settings)
 
     async def _elsewhere(self, work: Callable[..., Answer], *arguments: object) -> Answer:
