@@ -79,7 +79,15 @@ def _pairs_in(value: object) -> object:
     pairs = [pair.strip() for pair in value.split(",") if pair.strip()]
     if not all("=" in pair for pair in pairs):
         raise ValueError("must be pairs like pool=train,zone=a or cpu=20%,memory=4Gi")
-    return {name.strip(): text.strip() for name, _, text in (pair.partition("=") for pair in pairs)}
+    found = [(name.strip(), text.strip()) for name, _, text in (pair.partition("=") for pair in pairs)]
+    return _once_each(found)
+
+
+def _once_each(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("must not say anything twice")
+    return found
 
 
 def _by(value: object, key: str, of: str) -> object:
@@ -87,9 +95,7 @@ def _by(value: object, key: str, of: str) -> object:
     if isinstance(value, Sequence) and not isinstance(value, str):
         if not all(isinstance(item, Mapping) and item.keys() == {key, of} for item in value):
             raise ValueError(f"must be a list of {{{key}, {of}}}")
-        if len({item[key] for item in value}) < len(value):
-            raise ValueError(f"each {key} may be given once only")
-        value = {item[key]: item[of] for item in value}
+        return _once_each([(str(item[key]), str(item[of])) for item in value])
     if isinstance(value, Mapping):
         return {str(name): str(text) for name, text in value.items()}
     return _pairs_in(value)

@@ -97,6 +97,30 @@ async def test_news_of_a_running_gang_of_a_higher_priority_holds_nobody_up(
     await cluster.wait_for(lambda s: len(bound(s)) == 2 and len(refused(s)) == 1, message="one has the seats, the other is refused")
 
 
+async def test_a_higher_priority_that_does_not_fit_holds_nobody_up_however_often_seats_come_free(
+    cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("high", 1000), ("middle", 10)):
+        cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value})
+    cluster.add_node("node", cpu="8")
+    cluster.create(gang_pod("high-a", "high", 1, requests={"cpu": "16"}, priorityClassName="high"))
+    app = await start_app(backoff_initial_seconds=5.0, backoff_max_seconds=5.0)
+    await cluster.wait_for(lambda s: "high-a" in refused(s))
+    plan_together = Planner.plan_together
+
+    async def plan_while_seats_come_free(planner: Planner, gangs: Sequence[Gang]) -> dict[GangKey, Plan]:
+        plans = await plan_together(planner, gangs)
+        if plans:
+            app.queue.wake({"cpu"})
+        return plans
+
+    monkeypatch.setattr(Planner, "plan_together", plan_while_seats_come_free)
+    cluster.create(gang_pod("low-a", "low", 1, requests={"cpu": "1"}))
+    for name, cpu in (("one", "4"), ("two", "6")):
+        cluster.create(gang_pod(f"{name}-a", name, 1, requests={"cpu": cpu}, priorityClassName="middle"))
+    await cluster.wait_for(lambda s: len(bound(s) & {"one-a", "two-a"}) == 1)
+
+
 async def test_many_pods_that_are_due_at_once_are_placed_together_though_there_is_room_for_all(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

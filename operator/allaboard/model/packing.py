@@ -1,14 +1,17 @@
 """How full a node is to be taken for: kube-scheduler's RequestedToCapacityRatio, by its shape and the weights of resources."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from allaboard.model.arrays import Floats
+from allaboard.model.fields import LABEL_KEY
 
 _MOST_WEIGHT = 100
 _LARGEST_SCORE = 10
+_NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,9 @@ def packing_from(shape: Mapping[str, str], resources: Mapping[str, str]) -> Pack
     points = sorted((_number("utilization", place, 100), _number("score", score, _LARGEST_SCORE)) for place, score in shape.items())
     if len({place for place, _ in points}) < len(points):
         raise ValueError("each utilization may be given once only")
+    for name in resources:
+        if not (name in _NATIVE or name.startswith("hugepages-") or ("/" in name and re.fullmatch(LABEL_KEY, name))):
+            raise ValueError(f"{name[:64]!r} is not the name of a resource, such as cpu, memory or nvidia.com/gpu")
     weights = tuple(sorted((name, _number(f"weight of {name}", weight, _MOST_WEIGHT, least=1)) for name, weight in resources.items()))
     return Packing(tuple(points) or PACKING.shape, weights)
 

@@ -5,31 +5,33 @@ import numpy as np
 from allaboard.model.arrays import Integers
 from allaboard.placement.greedy import greedy_seeds
 from allaboard.placement.problem import Problem, Together
-from allaboard.placement.valuation import Valuation
+from allaboard.placement.valuation import Valuation, one_each
 
 _NOWHERE = -2
-_MOST = 32  # domains of a group that are tried, those with the most room first
+_MOST = 32  # domains of a group that are tried
+_CELLS = 1_000_000  # roles times nodes of all trials together: a third of a second
 
 
-def in_best_domains(problem: Problem, counts: Integers | None) -> Problem:
-    """``problem`` with a domain chosen for each of ``together``.
+def in_best_domains(problem: Problem, counts: Integers | None) -> tuple[Problem, Integers | None]:
+    """``problem`` with a domain chosen for each of ``together``, and a placement of the minimum there: int64[roles, nodes].
 
     ``counts``: int64[roles, nodes] is a placement of the minimum; ``None`` when there is none, and then nobody of the groups may sit.
-    From its domains each group in turn moves to the one where most sit, at the least cost.
+    From its domains each group in turn moves to the one where most sit, at the least cost, of those with the most room.
     """
     if counts is None:
-        return problem.confined([_NOWHERE] * len(problem.together))
+        return problem.confined([_NOWHERE] * len(problem.together)), None
     chosen = [_domain_of(group, counts) for group in problem.together]
     best = problem.confined(chosen)
     least = Valuation(best).worth(counts)
+    most = min(_MOST, max(2, _CELLS // (problem.seats.size * len(problem.together))))
     for position, group in enumerate(problem.together):
-        for domain in _roomy(problem, group):
+        for domain in _promising(problem, group)[:most]:
             trial = problem.confined([*chosen[:position], domain, *chosen[position + 1 :]])
             valuation = Valuation(trial)
-            worth = min(valuation.worth(seats) for _, seats in greedy_seeds(trial, valuation, ("thrifty",)))
-            if worth < least:
-                best, least, chosen[position] = trial, worth, domain
-    return best
+            for _, seats in greedy_seeds(trial, valuation, ("thrifty",)):
+                if (worth := valuation.worth(seats)) < least:
+                    best, least, counts, chosen[position] = trial, worth, seats, domain
+    return best, counts
 
 
 def _domain_of(group: Together, counts: Integers) -> int:
@@ -37,12 +39,19 @@ def _domain_of(group: Together, counts: Integers) -> int:
     return int(used[0]) if len(used) else _NOWHERE
 
 
-def _roomy(problem: Problem, group: Together) -> list[int]:
-    """The domains that seat most of the group when its roles are alone."""
+def _promising(problem: Problem, group: Together) -> list[int]:
+    """The domains that seat most of the group when its roles are alone, and of those first where single pods cost least."""
     known, place = np.unique(group.domains, return_inverse=True)
+    place = place.ravel()
     room = np.zeros(len(known), dtype=np.int64)
+    costs = np.zeros(len(known))
+    everywhere, valuation = np.arange(len(place)), Valuation(problem)
     for role in group.roles:
-        seats = np.bincount(place.ravel(), weights=np.minimum(problem.seats[role], problem.count[role]), minlength=len(known))
+        seats = np.bincount(place, weights=np.minimum(problem.seats[role], problem.count[role]), minlength=len(known))
         room += np.minimum(seats.astype(np.int64), problem.count[role])
-    order = np.argsort(-room, kind="stable")
-    return [int(known[row]) for row in order if known[row] >= 0 and room[row] > 0][:_MOST]
+        alone = valuation.node_costs(everywhere, one_each(len(problem.roles), role, everywhere))
+        least = np.full(len(known), np.inf)
+        np.minimum.at(least, place, np.where(problem.seats[role] > 0, alone, np.inf))
+        costs += least
+    order = np.lexsort((costs, -room))
+    return [int(known[row]) for row in order if known[row] >= 0 and room[row] > 0]

@@ -3,6 +3,8 @@
 Pure and deterministic: the same problem, settings and seed give the same plan, bit by bit, so it can run in any worker process.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from allaboard.model.arrays import Integers
@@ -32,7 +34,8 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
     answer = None
     if problem.together and not is_impossible:
         answer = ask(problem, settings.branches or NODE_LIMIT, problem.together)
-        problem = in_best_domains(problem, answer.counts)
+        problem, seats = in_best_domains(problem, answer.counts)
+        answer = replace(answer, counts=seats)
     # 3. Do what a scheduler does that places one role after another; of interchangeable pods the best is known.
     valuation = Valuation(problem)
     exact = _only_pod(problem, valuation) if problem.total == 1 else best_of_one_role(problem, valuation)
@@ -40,7 +43,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
     if answer is None and seeds[0][2].missing and not is_impossible and settings.branches:
         answer = ask(problem, settings.branches)
     is_refuted = answer is not None and answer.verdict is Verdict.CANNOT_FIT
-    if answer is not None and answer.counts is not None and holds(problem, answer.counts):
+    if answer is not None and answer.counts is not None:
         seeds = _ranked(valuation, [*((name, counts) for name, counts, _ in seeds), ("solver", answer.counts)])
     name, counts, greedy = seeds[0]
     # 4. Search, unless there is nothing to find or to gain.

@@ -131,13 +131,14 @@ class Scheduler:
 
     async def cycle(self) -> None:
         """Bring every gang that is due to a decision, the first in queue order first; those that contend are placed together."""
+        yielded: set[GangKey] = set()
         while self.queue.peek() is not None:
             attempts = self._due_together()
             plans = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
             is_old = bool(plans)
             # Those with plans take their seats, the others are searched for, unless somebody has come who goes before.
             for key in (*plans, *(key for key in list(attempts) if key not in plans)):
-                if self._must_yield(key):
+                if self._must_yield(key, yielded):
                     break
                 known = attempts.pop(key)
                 attempt = self._prepared(key) if is_old and key not in plans else known
@@ -146,16 +147,23 @@ class Scheduler:
                     with self._survived(key):
                         await self.attempt(attempt, plans.get(key))
                     await asyncio.sleep(0)
+                if key not in yielded:
+                    yielded.clear()
             self.queue.put_back(attempts)
             await asyncio.sleep(0)
         self._advisor.work()
 
-    def _must_yield(self, key: GangKey) -> bool:
-        """Whether somebody has come who goes before ``key`` and is to be searched for; those that need no search are seen to meanwhile."""
+    def _must_yield(self, key: GangKey, yielded: set[GangKey]) -> bool:
+        """Whether somebody has come who goes before ``key`` and is to be searched for; those that need no search are seen to meanwhile.
+
+        To each of ``yielded`` it was yielded already, and nobody else has had a turn since: plans aren't thrown away for it once more.
+        """
         while self.queue.outranks(key) and (first := self.queue.pop()):
             if self._prepared(first) is not None:
                 self.queue.put_back([first])
-                return True
+                is_again = first in yielded
+                yielded.add(first)
+                return not is_again
         return False
 
     def _due_together(self) -> dict[GangKey, _Attempt]:

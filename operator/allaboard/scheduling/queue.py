@@ -199,7 +199,10 @@ class GangQueue:
         return key
 
     def outranks(self, key: GangKey) -> bool:
-        """Whether somebody is due who goes before ``key``, and not by age alone: who would then be found first if it were put back."""
+        """Whether somebody is due, or pauses beside somebody who is, who goes before ``key``, and not by age alone.
+
+        By the order as it is kept: ``key`` isn't found first when it is put back.
+        """
         first = self._next()
         return first is not None and first[0][0][0][:3] < self._order(key)[:3]
 

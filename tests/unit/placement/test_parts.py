@@ -131,3 +131,12 @@ def test_of_domains_that_seat_everybody_the_one_is_taken_that_costs_least() -> N
         together = [("rack", {pod.uid for pod in gang})]
         problem = build_problem(gang, 2, snapshot(nodes, half_used), objective=objective, together=together)
         assert {name[0] for _, name in search(problem, SearchSettings(), 1).assignments} <= racks_of
+
+
+@pytest.mark.parametrize("row", [0, 20, 39])
+def test_the_cheapest_of_many_domains_is_found(row: int) -> None:
+    gang = pods("w", 2, {"cpu": 2000, "memory": GI})
+    nodes = [node(f"n{number:03}", {"cpu": 8000, "memory": 16 * GI}, labels={"host": f"n{number}"}) for number in range(40)]
+    cluster = snapshot(nodes, {f"n{row:03}": {"cpu": 4000, "memory": 8 * GI}})
+    problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, together=[("host", {pod.uid for pod in gang})])
+    assert {name for _, name in search(problem, SearchSettings(), 1).assignments} == {f"n{row:03}"}

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +75,19 @@ def test_a_gang_that_must_not_be_overtaken_comes_before_older_ones_and_in_spite_
     queue.wake()  # something came free for both
 
     assert [queue.pop(), queue.pop(), queue.pop()] == [key_of(2), key_of(1), None]
+
+
+@pytest.mark.parametrize("is_pausing", [False, True])
+def test_who_goes_before_is_yielded_to_pause_or_not(is_pausing: bool) -> None:
+    clock = Clock()
+    queue = GangQueue(lambda key: (True, -int(key.name[-1]), 2, 0.0, key), clock=clock)
+    queue.mark(key_of(9))
+    if is_pausing:
+        queue.fail(queue.pop() or key_of(0), ANYTHING, seen=queue.changes)
+        queue.mark(key_of(9))
+    queue.mark(key_of(1))
+    assert queue.outranks(key_of(5))
+    assert not queue.outranks(key_of(9))
 
 
 ranks = st.lists(st.tuples(st.booleans(), st.integers(-1, 1), st.integers(0, 2)), min_size=4, max_size=4)
