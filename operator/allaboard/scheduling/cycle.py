@@ -1,7 +1,8 @@
 """The main path: from a gang that is due to a gang that is bound, or told why not.
 
-Read ``Scheduler.cycle`` first, then ``prepare`` and ``attempt``. Searches run one after another, each on a snapshot that contains the
-seats promised before it; transactions run beside them, so the API server works on one gang while the next is searched.
+Read ``Scheduler.cycle`` first, then ``prepare`` and ``attempt``; how attempts end is in ``outcomes``. Searches run one after another,
+each on a snapshot that contains the seats promised before it; transactions run beside them, so the API server works on one gang while
+the next is searched.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from allaboard.cluster.restart import JobRestarter
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
-from allaboard.model.gang import Gang, GangKey, Hold
+from allaboard.model.gang import Gang, GangKey
 from allaboard.model.node import Node
 from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
@@ -28,8 +29,9 @@ from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.opengangs import OpenGangs
+from allaboard.scheduling.outcomes import Attempt, Outcomes
 from allaboard.scheduling.planner import MOST_TOGETHER, Planner
-from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of, order_of_gone
+from allaboard.scheduling.queue import GangQueue, Order, order_of, order_of_gone
 from allaboard.scheduling.sealing import Sealing
 from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.scheduling.transaction import DryRun, Refused, Transaction, begin
@@ -38,17 +40,7 @@ from allaboard.scheduling.workers import Searcher, SearchError
 
 logger = logging.getLogger(__name__)
 
-_PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
 _STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """One attempt at one gang: what it started from."""
-
-    gang: Gang
-    started: float
-    changes: int
 
 
 @dataclass(slots=True)
@@ -71,18 +63,19 @@ class Scheduler:
     is_fresh: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
     _under_way: UnderWay = field(init=False)
-    _without_group: set[GangKey] = field(default_factory=set)
     _open: OpenGangs = field(init=False)
+    _outcomes: Outcomes = field(init=False)
     _planner: Planner = field(init=False)
     _sealing: Sealing = field(init=False)
     _advisor: Advisor = field(init=False)
 
     def __post_init__(self) -> None:
-        self._under_way = UnderWay(self.queue, self._survive)
-        self._sealing = Sealing(self.view, self.queue, self.epoch, self._under_way, self._fail_now)
         self._advisor = Advisor(self._advice, self._advise)
         self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock, self.packing)
         self._open = OpenGangs(self.registry, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock)
+        self._outcomes = Outcomes(self.registry, self.queue, self.announcer, self.metrics, self._open, self._advisor, self.clock)
+        self._under_way = UnderWay(self.queue, self._outcomes.defect)
+        self._sealing = Sealing(self.view, self.queue, self.epoch, self._under_way, self._outcomes.failed_now)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod has changed: seats it no longer takes may be what others wait for."""
@@ -166,9 +159,9 @@ class Scheduler:
                 return not is_again
         return False
 
-    def _due_together(self) -> dict[GangKey, _Attempt]:
+    def _due_together(self) -> dict[GangKey, Attempt]:
         """The first gang that is due, and those next to it that compete with it on equal terms; without those that need no search."""
-        attempts: dict[GangKey, _Attempt] = {}
+        attempts: dict[GangKey, Attempt] = {}
         for _ in range(MOST_TOGETHER):
             key = self.queue.peek()
             gang = self.registry.gang(key) if key else None
@@ -183,7 +176,7 @@ class Scheduler:
                     break
         return attempts
 
-    def _prepared(self, key: GangKey) -> _Attempt | None:
+    def _prepared(self, key: GangKey) -> Attempt | None:
         if key in self._under_way:
             self._under_way.pass_over(key)
             return None
@@ -191,35 +184,35 @@ class Scheduler:
             return self.prepare(key)
         return None
 
-    def prepare(self, key: GangKey) -> _Attempt | None:
+    def prepare(self, key: GangKey) -> Attempt | None:
         """What is to be decided about one gang; ``None`` when there is nothing to search for."""
         # 1. Who is it?
         gang = self._gang(key)
         if gang is None:
-            self._forget(key)
+            self._outcomes.forgotten(key)
             return None
         if self._sealing.awaits_news(gang):
             return None  # which ring again
         self._open.take_over(gang)
-        attempt = _Attempt(gang, self.clock(), self.queue.changes)
+        attempt = Attempt(gang, self.clock(), self.queue.changes)
         # 2. What we have left half bound, and could not finish, is undone before anything else.
         self._open.observe(gang)
         if undoing := self._open.undoing(gang):
             self._under_way.start(key, undoing)
         # 3. May it be scheduled, and is there anything to do?
         elif gang.hold and (gang.candidates or gang.is_open):
-            self._hold(attempt, gang.hold)
+            self._outcomes.held(attempt, gang.hold)
         elif not gang.candidates and (gang.is_whole or not gang.alive):
-            self._rest(gang)
+            self._outcomes.rests(gang)
         elif gang.awaits_pods:
-            self._await_members(gang)
+            self._outcomes.awaits_members(gang)
         else:
             if gang.missing:
                 self.announcer.waiting_since(gang)
             return attempt
         return None
 
-    async def attempt(self, attempt: _Attempt, plan: Plan | None) -> None:
+    async def attempt(self, attempt: Attempt, plan: Plan | None) -> None:
         """One gang, from what is known of it to a decision. The ``plan`` is there if it was placed together with others."""
         gang, key = attempt.gang, attempt.gang.key
         # 4. Where could everybody go?
@@ -227,13 +220,16 @@ class Scheduler:
             try:
                 plan = await self._planner.plan(gang)
             except SearchError as error:
-                self._fail(attempt, str(error))
+                self._outcomes.failed(attempt, str(error))
                 return
         # 5. Nowhere: say why, and wait for what was lacking; half gangs whose time is over make way.
         if not plan.feasible:
             if gang.missing:
                 await self._make_way(gang)
-            self._refuse(attempt, plan)
+            if gang.missing and key in self._open:
+                self._under_way.start(key, self._open.undo(gang, gang.bound, words.refusal(gang, plan)))
+            else:
+                self._outcomes.refused(attempt, plan)
             return
         # 6. Promise the seats, unless the world has moved on meanwhile.
         fresh = self._gang(key)
@@ -251,6 +247,9 @@ class Scheduler:
         # 7. Bind all or none, beside the next search.
         self._under_way.start(key, self._commit(attempt, plan, transaction))
 
+    async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
+        await self._outcomes.committed(attempt, plan, await transaction.commit())
+
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
         gang = self.registry.gang(key)
@@ -266,62 +265,6 @@ class Scheduler:
             if other.key not in self._under_way:
                 self._under_way.start(other.key, self._open.yield_to(gang, other))
 
-    async def _commit(self, attempt: _Attempt, plan: Plan, transaction: Transaction) -> None:
-        gang = attempt.gang
-        outcome = await transaction.commit()
-        if isinstance(outcome, Refused):
-            self.metrics.transactions.labels("refused").inc()
-            self.queue.wake()  # the seats that were promised are free again
-            self._fail(attempt, outcome.message)
-            return
-        for _, reply in outcome.failed:
-            self.metrics.binds.labels(reply.result).inc()
-        self.metrics.binds.labels("bound").inc(len(outcome.bound))
-        if outcome.failed or outcome.dropped:
-            self.queue.wake()
-        if outcome.missing and not outcome.bound and not gang.bound:
-            self.metrics.transactions.labels("refused").inc()
-            if outcome.is_uncertain:
-                self._open.add(gang.key)  # the watch may tell that it is half bound after all
-            self._fail(attempt, outcome.message)
-            return
-        self.announcer.bound(gang, outcome, plan.search, self.clock() - attempt.started)
-        if outcome.missing:
-            self.metrics.transactions.labels("open").inc()
-            if gang.is_open and gang.key not in self._open:
-                # It was half bound before, and not by us: it was whole once, and is healed however long that takes.
-                self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
-                return
-            await self._open.finish_forward(gang, outcome, attempt.changes)
-            return
-        self.metrics.transactions.labels("whole").inc()
-        self._close(gang.key)
-        self.queue.settle(gang.key)
-        surplus = words.surplus_refusals(plan)
-        if surplus:
-            self.announcer.surplus_refused(gang, surplus)
-        if outcome.failed or outcome.dropped:
-            self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
-        elif surplus:
-            self.queue.fail(gang.key, Lacks.of(plan.explanation, gang.candidates), seen=attempt.changes)
-
-    def _refuse(self, attempt: _Attempt, plan: Plan) -> None:
-        gang = attempt.gang
-        seconds = self.clock() - attempt.started
-        if gang.is_whole:
-            self.announcer.surplus_refused(gang, words.surplus_refusals(plan))
-            self.announcer.unchanged(gang)
-        else:
-            message = words.refusal(gang, plan)
-            if gang.key in self._open:
-                self._under_way.start(gang.key, self._open.undo(gang, gang.bound, message))
-                return
-            if plan.feasible is False:
-                message = self._advisor.advised(gang.key, message)
-            self.announcer.refused(gang, words.pod_refusals(gang, plan), message, plan.search, seconds)
-        lacks = Lacks.of(plan.explanation, gang.candidates)
-        self.queue.fail(gang.key, lacks, seen=attempt.changes, retry_by=self._open.deadline(gang))
-
     async def _advice(self, key: GangKey) -> str:
         """What would help a gang that can't be placed; empty when nothing is known to, or it isn't refused any more."""
         gang = self._gang(key)
@@ -334,64 +277,9 @@ class Scheduler:
         if gang is not None:
             self.announcer.advised(gang, message, words.with_advice(message, advice))
 
-    def _await_members(self, gang: Gang) -> None:
-        """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller."""
-        self._look_again_in_time(gang)
-        self.announcer.members_missing(gang, words.members_missing(gang))
-
-    def _hold(self, attempt: _Attempt, hold: Hold) -> None:
-        key = attempt.gang.key
-        if hold.reason == "PodGroupNotFound" and key not in self._without_group:
-            self._without_group.add(key)
-            self.queue.retry(key, _PODGROUP_GRACE_SECONDS)
-            return
-        self.announcer.held(attempt.gang, hold.reason, hold.message, hold.pod)
-        self.queue.park(key, Lacks(), seen=attempt.changes)
-        self._look_again_in_time(attempt.gang)
-
-    def _look_again_in_time(self, gang: Gang) -> None:
-        if (when := self._open.next_look(gang)) is not None:
-            self.queue.retry(gang.key, when - self.clock())
-
-    def _rest(self, gang: Gang) -> None:
-        self._close(gang.key)
-        self.queue.settle(gang.key)
-        self.announcer.unchanged(gang)
-
-    def _fail_now(self, gang: Gang, message: str) -> None:
-        self._fail(_Attempt(gang, self.clock(), self.queue.changes), message)
-
-    def _fail(self, attempt: _Attempt, message: str) -> None:
-        """The attempt failed for a reason that isn't the cluster's room; it is tried again after a pause."""
-        self.announcer.failed(attempt.gang, message, self.clock() - attempt.started)
-        self.queue.fail(attempt.gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
-
     @contextmanager
     def _survived(self, key: GangKey) -> Iterator[None]:
         try:
             yield
         except Exception:
-            self._survive(key)
-
-    def _survive(self, key: GangKey) -> None:
-        """A defect of ours met one gang: it is told and tried again, and the others go on."""
-        logger.exception("gang %s: the attempt failed by a defect; other gangs go on", key)
-        gang = self.registry.gang(key)
-        if gang is not None:
-            self.announcer.failed(gang, "the scheduler failed on this gang; its log says how", 0.0)
-            if gang.is_open:
-                self._open.add(key)
-        self.queue.fail(key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
-
-    def _close(self, key: GangKey) -> None:
-        """The gang is whole or absent: what it took to get there is forgotten."""
-        self._open.close(key)
-        self._advisor.forget(key)
-        self._without_group.discard(key)
-
-    def _forget(self, key: GangKey) -> None:
-        self._open.forget(key)
-        self._advisor.forget(key)
-        self._without_group.discard(key)
-        self.queue.settle(key)
-        self.announcer.forget_gang(key)
+            self._outcomes.defect(key)

@@ -1,0 +1,156 @@
+"""How an attempt at a gang ends: what is counted, what is told, and when the gang is looked at again."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.gang import Gang, GangKey, Hold
+from allaboard.placement import Plan
+from allaboard.report import words
+from allaboard.report.metrics import Metrics
+from allaboard.scheduling.advice import Advisor
+from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.opengangs import OpenGangs
+from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks
+from allaboard.scheduling.transaction import Committed, Refused
+
+logger = logging.getLogger(__name__)
+
+_PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt at one gang: what it started from."""
+
+    gang: Gang
+    started: float
+    changes: int
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """Every attempt ends in one of these."""
+
+    registry: GangRegistry
+    queue: GangQueue
+    announcer: Announcer
+    metrics: Metrics
+    open_gangs: OpenGangs
+    advisor: Advisor
+    clock: Callable[[], float]
+    _without_group: set[GangKey] = field(default_factory=set)
+
+    async def committed(self, attempt: Attempt, plan: Plan, outcome: Committed | Refused) -> None:
+        """The transaction has come to its end; a gang that it left half bound is finished forward."""
+        gang = attempt.gang
+        if isinstance(outcome, Refused):
+            self.metrics.transactions.labels("refused").inc()
+            self.queue.wake()  # the seats that were promised are free again
+            self.failed(attempt, outcome.message)
+            return
+        for _, reply in outcome.failed:
+            self.metrics.binds.labels(reply.result).inc()
+        self.metrics.binds.labels("bound").inc(len(outcome.bound))
+        if outcome.failed or outcome.dropped:
+            self.queue.wake()
+        if outcome.missing and not outcome.bound and not gang.bound:
+            self.metrics.transactions.labels("refused").inc()
+            if outcome.is_uncertain:
+                self.open_gangs.add(gang.key)  # the watch may tell that it is half bound after all
+            self.failed(attempt, outcome.message)
+            return
+        self.announcer.bound(gang, outcome, plan.search, self.clock() - attempt.started)
+        if outcome.missing:
+            self.metrics.transactions.labels("open").inc()
+            if gang.is_open and gang.key not in self.open_gangs:
+                # It was half bound before, and not by us: it was whole once, and is healed however long that takes.
+                self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
+                return
+            await self.open_gangs.finish_forward(gang, outcome, attempt.changes)
+            return
+        self.metrics.transactions.labels("whole").inc()
+        self._close(gang.key)
+        self.queue.settle(gang.key)
+        surplus = words.surplus_refusals(plan)
+        if surplus:
+            self.announcer.surplus_refused(gang, surplus)
+        if outcome.failed or outcome.dropped:
+            self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
+        elif surplus:
+            self.queue.fail(gang.key, Lacks.of(plan.explanation, gang.candidates), seen=attempt.changes)
+
+    def refused(self, attempt: Attempt, plan: Plan) -> None:
+        """There is no room, for the gang or for its surplus: it waits for what it lacks."""
+        gang = attempt.gang
+        seconds = self.clock() - attempt.started
+        if gang.is_whole:
+            self.announcer.surplus_refused(gang, words.surplus_refusals(plan))
+            self.announcer.unchanged(gang)
+        else:
+            message = words.refusal(gang, plan)
+            if plan.feasible is False:
+                message = self.advisor.advised(gang.key, message)
+            self.announcer.refused(gang, words.pod_refusals(gang, plan), message, plan.search, seconds)
+        lacks = Lacks.of(plan.explanation, gang.candidates)
+        self.queue.fail(gang.key, lacks, seen=attempt.changes, retry_by=self.open_gangs.deadline(gang))
+
+    def awaits_members(self, gang: Gang) -> None:
+        """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller."""
+        self._look_again_in_time(gang)
+        self.announcer.members_missing(gang, words.members_missing(gang))
+
+    def held(self, attempt: Attempt, hold: Hold) -> None:
+        """It must not be scheduled until somebody mends it."""
+        key = attempt.gang.key
+        if hold.reason == "PodGroupNotFound" and key not in self._without_group:
+            self._without_group.add(key)
+            self.queue.retry(key, _PODGROUP_GRACE_SECONDS)
+            return
+        self.announcer.held(attempt.gang, hold.reason, hold.message, hold.pod)
+        self.queue.park(key, Lacks(), seen=attempt.changes)
+        self._look_again_in_time(attempt.gang)
+
+    def _look_again_in_time(self, gang: Gang) -> None:
+        if (when := self.open_gangs.next_look(gang)) is not None:
+            self.queue.retry(gang.key, when - self.clock())
+
+    def rests(self, gang: Gang) -> None:
+        """Nothing is to be done: it is whole, or all of it has ended."""
+        self._close(gang.key)
+        self.queue.settle(gang.key)
+        self.announcer.unchanged(gang)
+
+    def failed_now(self, gang: Gang, message: str) -> None:
+        """As ``failed``, of a gang that no attempt was begun at."""
+        self.failed(Attempt(gang, self.clock(), self.queue.changes), message)
+
+    def failed(self, attempt: Attempt, message: str) -> None:
+        """The attempt failed for a reason that isn't the cluster's room; it is tried again after a pause."""
+        self.announcer.failed(attempt.gang, message, self.clock() - attempt.started)
+        self.queue.fail(attempt.gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
+
+    def defect(self, key: GangKey) -> None:
+        """A defect of ours met one gang: it is told and tried again, and the others go on."""
+        logger.exception("gang %s: the attempt failed by a defect; other gangs go on", key)
+        gang = self.registry.gang(key)
+        if gang is not None:
+            self.announcer.failed(gang, "the scheduler failed on this gang; its log says how", 0.0)
+            if gang.is_open:
+                self.open_gangs.add(key)
+        self.queue.fail(key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
+
+    def _close(self, key: GangKey) -> None:
+        """The gang is whole or absent: what it took to get there is forgotten."""
+        self.open_gangs.close(key)
+        self.advisor.forget(key)
+        self._without_group.discard(key)
+
+    def forgotten(self, key: GangKey) -> None:
+        """There is no such gang any more."""
+        self.open_gangs.forget(key)
+        self.advisor.forget(key)
+        self._without_group.discard(key)
+        self.queue.settle(key)
+        self.announcer.forget_gang(key)
