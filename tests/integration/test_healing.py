@@ -12,6 +12,7 @@ from allaboard.app import App
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.reflector import Reflector
 from allaboard.sandbox import Fault
+from allaboard.sandbox.faults import FOR_EVER, Hold
 from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod
@@ -44,11 +45,14 @@ def is_absent_for_good(cluster: Cluster) -> bool:
 
 async def test_a_gang_that_can_t_be_finished_is_undone_and_its_pods_are_made_anew(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
-    cluster.faults.add(Fault("bind", "pods", nth=3, times=10_000, status=403, message="no more"))
+    cluster.faults.add(Fault("bind", "pods", nth=3, times=FOR_EVER, status=403, message="no more"))
+    undo = cluster.faults.pause("delete", "pods", times=2)
     await start_app()
     cluster.create(replica_set())
-    await cluster.wait_for(lambda s: len(bound(s)) == 2, message="two of three are bound")
+    await asyncio.wait_for(undo.arrived(), 20)
     first = set(bound(cluster))
+    assert len(first) == 2
+    undo.release()
     # The PodGroup's message may have been replaced by the next attempt's before anybody reads it; the event stays.
     await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")), timeout=15, message="the undo is told")
     await cluster.wait_for(lambda s: not bound(s) and len(s.list("pods")) == 3, message="the members are back, unbound")
@@ -58,22 +62,28 @@ async def test_a_gang_that_can_t_be_finished_is_undone_and_its_pods_are_made_ane
 async def test_a_release_that_fails_is_tried_again_until_nobody_is_left(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(bind_attempts=2)
     cluster.add_node("node-1")
-    cluster.faults.add(Fault("bind", "pods", nth=3, status=403, message="no more"))
+    third = Hold()
+    cluster.faults.add(Fault("bind", "pods", nth=3, status=403, message="no more", hold=third))
     cluster.faults.add(Fault("delete", "pods", times=9, status=503))
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: len(bound(s)) == 2, message="two of three are bound")
     cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
+    third.release()
     await cluster.wait_for(is_absent_for_good, timeout=20, message="nobody is bound")
 
 
 async def test_an_open_gang_that_gets_a_mistake_is_undone_all_the_same(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(bind_attempts=1)
     cluster.add_node("node-1")
-    cluster.faults.add(Fault("bind", "pods", nth=3, times=10_000, status=500))
+    again = Hold()
+    cluster.faults.add(Fault("bind", "pods", nth=3, status=500))
+    cluster.faults.add(Fault("bind", "pods", nth=4, times=FOR_EVER, status=500, hold=again))
     cluster.create(replica_set())
-    await cluster.wait_for(lambda s: len(bound(s)) == 2)
+    await asyncio.wait_for(again.arrived(), 20)
+    assert len(bound(cluster)) == 2
     third = next(pod["metadata"]["name"] for pod in cluster.list("pods") if not pod["spec"].get("nodeName"))
     cluster.patch("pods", third, {"metadata": {"annotations": {"allaboard.dev/objective": "tetris"}}})
+    again.release()
     await cluster.wait_for(lambda s: not bound(s), timeout=20, message="the open gang is undone")
 
 
@@ -99,10 +109,13 @@ async def test_a_defect_in_one_bind_leaves_no_gang_in_part(cluster: Cluster, sta
 async def test_stopping_in_the_middle_of_a_commit_ends_it_first(cluster: Cluster, start_app: StartApp) -> None:
     app = await start_app()
     cluster.add_node("node-1")
-    cluster.faults.add(Fault("bind", "pods", nth=3, status=0, delay=0.3))
+    third = cluster.faults.pause("bind", "pods", nth=3)
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: len(bound(s)) == 2)
-    await app.stop()
+    stopping = asyncio.create_task(app.stop())
+    await asyncio.sleep(0)
+    third.release()
+    await stopping
     assert len(bound(cluster)) == 3
     assert len([event for event in cluster.list("events") if event.get("reason") == "Scheduled"]) == 3
 
@@ -119,10 +132,13 @@ async def test_a_token_that_expires_half_way_costs_nobody_a_seat(cluster: Cluste
 async def test_a_surplus_member_that_could_not_be_bound_is_told_and_tried_again(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(bind_attempts=1)
     cluster.add_node("node-1")
-    cluster.faults.add(Fault("bind", "pods", name="c", times=2, status=403, message="not yet"))
+    second = Hold()
+    cluster.faults.add(Fault("bind", "pods", name="c", status=403, message="not yet"))
+    cluster.faults.add(Fault("bind", "pods", name="c", nth=2, status=403, message="not yet", hold=second))
     for name in "abc":
         cluster.create(gang_pod(name, minimum=2))
     await cluster.wait_for(lambda s: "not yet" in pod_condition(s, "c").get("message", ""))
+    second.release()
     await cluster.wait_for(lambda s: sorted(bound(s)) == ["a", "b", "c"])
 
 
@@ -227,12 +243,13 @@ async def test_a_slow_undo_holds_nobody_else_up(cluster: Cluster, start_app: Sta
     await start_app()
     cluster.add_node("node-1")
     cluster.faults.add(Fault("bind", "pods", name="gang-*", nth=3, status=403))
-    cluster.faults.add(Fault("delete", "pods", times=2, status=0, delay=2.0))
+    undo = cluster.faults.pause("delete", "pods", times=2)
     cluster.create(replica_set())
-    await cluster.wait_for(lambda s: len(bound(s, "gang")) == 2)
+    await asyncio.wait_for(undo.arrived(), 20)
     cluster.create(gang_pod("other", "other", minimum=1))
     await cluster.wait_for(lambda s: bound(s, "other") == ["other"])
     assert len(bound(cluster, "gang")) == 2, "the undo is still under way"
+    undo.release()
 
 
 async def test_an_event_that_could_not_be_created_is_created_later(cluster: Cluster, start_app: StartApp) -> None:

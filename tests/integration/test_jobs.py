@@ -62,12 +62,12 @@ async def test_a_half_bound_job_is_suspended_and_resumed_when_its_time_is_over_a
     cluster: Cluster, start_app: StartApp
 ) -> None:
     refuse_one_bind(cluster)
-    await start_app(schedule_timeout_seconds=2)
     cluster.create(suspendable())
-    await cluster.wait_for(lambda s: len(bound(s)) == 2)
+    await cluster.wait_for(lambda s: len(s.list("pods")) == 3)
+    first = {pod["metadata"]["uid"] for pod in cluster.list("pods")}
+    await start_app(schedule_timeout_seconds=2)
     await cluster.wait_for(lambda s: bool(warnings(s, "KeptOpen")), message="it is kept open until its time is over")
     assert "it is suspended, and resumed, once 2 s are over" in warnings(cluster, "KeptOpen")[0]
-    first = {pod["metadata"]["uid"] for pod in cluster.list("pods")}
     await cluster.wait_for(lambda s: was_suspended(s) and not is_labelled(s), timeout=20, message="the job was suspended and goes on")
     cluster.faults.clear()
     await cluster.wait_for(lambda s: len(bound(s)) == 3, timeout=20, message="the gang is whole")

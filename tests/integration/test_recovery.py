@@ -12,6 +12,7 @@ from allaboard.cluster.bind import Binder
 from allaboard.cluster.client import ApiServer
 from allaboard.model.pod import pod_from
 from allaboard.sandbox import Fault
+from allaboard.sandbox.faults import Hold
 from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod
@@ -150,14 +151,18 @@ async def test_a_pod_group_that_goes_half_way_through_a_commit_leaves_its_gang_t
     cluster.add_node("node-1")
     cluster.create(pod_group("gang", 3))
     app.observe_pod_group("ADDED", cluster.get("podgroups", "gang") or {})
-    cluster.faults.add(Fault("bind", "pods", name="c", times=4, status=503))
+    again = Hold()
+    cluster.faults.add(Fault("bind", "pods", name="c", status=503))
+    cluster.faults.add(Fault("bind", "pods", name="c", nth=2, status=503, hold=again))
     for name in "abc":
         pod = gang_pod(name)
         pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "gang"}
         cluster.create(pod)
-    await cluster.wait_for(lambda s: bound(s) == ["a", "b"])
+    await asyncio.wait_for(again.arrived(), 20)
+    assert bound(cluster) == ["a", "b"]
     app.observe_pod_group("DELETED", cluster.get("podgroups", "gang") or {})
     cluster.delete("podgroups", "gang")
+    again.release()
     await cluster.wait_for(lambda s: bound(s) == ["a", "b", "c"])
 
 
@@ -171,8 +176,10 @@ async def test_of_two_half_gangs_that_need_each_others_seats_the_younger_yields(
             cluster.create(pod)
     for gang in ("older", "younger"):
         await bind(cluster, f"{gang}-0", "node-1", 2)
+    release = cluster.faults.pause("delete", "pods")
     await start_app(schedule_timeout_seconds=1)
     await cluster.wait_for(lambda s: conditions(s, "older").get("PartiallyBound") == "True", message="the older says that it is open")
+    release.release()
     await cluster.wait_for(lambda s: bound(s, "older") == ["older-0", "older-1"], timeout=15, message="the older is whole")
     assert not bound(cluster, "younger")
     assert any("needs the seats" in text for text in warnings(cluster, "GangUndone"))
