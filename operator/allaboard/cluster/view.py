@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allaboard.cluster.workload import WorkloadCounter
+from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import PodTerm
 from allaboard.model.requests import Requests
-from allaboard.model.snapshot import Amounts, Snapshot
+from allaboard.model.snapshot import Snapshot
 
 PodListener = Callable[[Pod | None, Pod | None], None]
 NodeListener = Callable[[Node | None, Node | None], None]
@@ -200,8 +201,8 @@ class _Usage:
         self._rows: dict[str, int] = {}
         self._vacant: list[int] = []
         self._columns: dict[str, int] = {resource: column for column, resource in enumerate(_BASE_RESOURCES)}
-        self._allocatable: Amounts = np.zeros((16, len(_BASE_RESOURCES)), dtype=np.int64)
-        self._used: Amounts = np.zeros_like(self._allocatable)
+        self._allocatable: Integers = np.zeros((16, len(_BASE_RESOURCES)), dtype=np.int64)
+        self._used: Integers = np.zeros_like(self._allocatable)
         self._ports: dict[int, Counter[HostPort]] = {}
 
     def row(self, node_name: str) -> int:
@@ -275,7 +276,7 @@ class _Usage:
         return column
 
 
-def _extended(amounts: Amounts, *, rows: int = 0, columns: int = 0) -> Amounts:
+def _extended(amounts: Integers, *, rows: int = 0, columns: int = 0) -> Integers:
     return np.pad(amounts, ((0, rows), (0, columns)))
 
 

@@ -8,14 +8,11 @@ from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from operator import itemgetter
 
-import numpy as np
-from numpy.typing import NDArray
-
+from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 
-Amounts = NDArray[np.int64]
 Workload = tuple[tuple[SchedulingSpec, int], ...]
 """What pods ask for (``SchedulingSpec.demand``), and how many of them do; the most frequent first."""
 
@@ -43,14 +40,14 @@ class Snapshot:
 
     nodes: tuple[Node, ...]
     resources: tuple[str, ...]
-    allocatable: Amounts
-    used: Amounts
+    allocatable: Integers
+    used: Integers
     host_ports: Mapping[int, frozenset[HostPort]] = field(default_factory=dict)
-    devices: Amounts | None = None
+    devices: Integers | None = None
     mix: Workload = ()
 
     @property
-    def free(self) -> Amounts:
+    def free(self) -> Integers:
         """int64[nodes, resources], negative where a node is over-committed."""
         return self.allocatable - self.used
 

@@ -16,6 +16,7 @@ from allaboard.placement.contest import Contender, Contest, Standing, as_it_stan
 from allaboard.placement.devices import seated, seats_on_devices, whole_devices
 from allaboard.placement.greedy import best_first, scarce_first
 from allaboard.placement.objectives import GPU, requested_to_capacity_ratio
+from allaboard.placement.prices import gap_worth
 from allaboard.placement.problem import SHARES
 from allaboard.placement.seats import MOST_SEATS, fill, seats_for
 from allaboard.placement.valuation import Valuation
@@ -68,7 +69,7 @@ class Decoder:
         self._shared = np.flatnonzero(problem.shares)
         self._whole = problem.columns.index(GPU) if GPU in problem.columns else -1
         self._sum = problem.columns.index(SHARES) if SHARES in problem.columns else -1
-        self._gaps = problem.fragmentation.gaps(problem.weights) if problem.fragmentation else None
+        self._gaps = gap_worth(problem.fragmentation.prices, problem.weights) if problem.fragmentation else None
         self._scale = 1.0 / np.maximum(problem.free.max(axis=1, initial=0), 1)
         self._orders = [self._role_orders(gang) for gang in contest.gangs]
         self._found: dict[int, list[Seats]] = {}

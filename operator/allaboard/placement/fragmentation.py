@@ -12,11 +12,11 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
-from allaboard.model.snapshot import Amounts, Snapshot, Workload
+from allaboard.model.snapshot import Snapshot, Workload
 from allaboard.placement.devices import WHOLE, seated, whole_devices
 from allaboard.placement.filters import NodeFilters
 from allaboard.placement.objectives import GPU, Weights
-from allaboard.placement.prices import Prices, prices_of
+from allaboard.placement.prices import Prices, gap_worth, prices_of
 
 _POPULAR = 0.95
 _MOST_CLASSES = 64
@@ -72,7 +72,7 @@ class Fragmentation:
             devices, gpus = None, np.maximum(self.gpus_free[rows] - whole, 0)
         else:
             shared = np.flatnonzero(self.takes_part)
-            devices, _ = seated(self.devices[rows], whole, patterns[:, shared], self.takes_part[shared], self.gaps(weights))
+            devices, _ = seated(self.devices[rows], whole, patterns[:, shared], self.takes_part[shared], gap_worth(self.prices, weights))
             gpus = whole_devices(devices)
         total = np.zeros(len(rows))
         if weights.fragmentation:
@@ -81,10 +81,6 @@ class Fragmentation:
         if weights.worth and self.prices:
             total += weights.worth * (self.worth[rows] - self.prices.worth(cpu, gpus, devices) - taken)
         return total
-
-    def gaps(self, weights: Weights) -> Floats | None:
-        """What gaps are worth, by which a node gives its devices to parts of GPUs; ``None`` where ``weights`` don't mind them."""
-        return self.prices.gaps if self.prices and weights.worth else None
 
     def of_devices(self, rows: Integers, cpu: Integers, devices: Integers) -> Floats:
         """Expected fragmentation of nodes ``rows``: int64[k] with ``cpu``: int64[k] and ``devices``: int64[k, devices] free."""
@@ -154,9 +150,9 @@ def _popular(mix: Workload) -> tuple[Workload, int]:
     return tuple(chosen), seen + sum(count for _, count in mix) - number
 
 
-def _free(snapshot: Snapshot, resource: str, rows: Integers) -> Amounts:
+def _free(snapshot: Snapshot, resource: str, rows: Integers) -> Integers:
     column = snapshot.column_of(resource)
     if column is None:
         return np.zeros(len(rows), dtype=np.int64)
-    free: Amounts = np.maximum(snapshot.allocatable[rows, column] - snapshot.used[rows, column], 0)
+    free: Integers = np.maximum(snapshot.allocatable[rows, column] - snapshot.used[rows, column], 0)
     return free

@@ -17,10 +17,9 @@ from scipy.optimize import linprog
 from scipy.special import ndtr
 
 from allaboard.model.arrays import Floats, Integers
-from allaboard.model.gang import Objective
 from allaboard.model.snapshot import Workload
 from allaboard.placement.devices import WHOLE
-from allaboard.placement.objectives import GPU, WEIGHTS
+from allaboard.placement.objectives import GPU, Weights
 
 _GRID = 10  # sizes and gaps are counted in so many thousandths
 _GAPS = WHOLE // _GRID
@@ -98,10 +97,9 @@ def _found(mix: Workload) -> Prices | None:
     )
 
 
-def gap_worth(mix: Workload, objective: Objective) -> Floats | None:
-    """``Prices.gaps`` where the objective minds them."""
-    prices = prices_of(mix) if WEIGHTS[objective].worth else None
-    return prices.gaps if prices else None
+def gap_worth(prices: Prices | None, weights: Weights) -> Floats | None:
+    """What gaps are worth, by which a node gives its devices to parts of GPUs; ``None`` where ``weights`` don't mind them."""
+    return prices.gaps if prices and weights.worth else None
 
 
 @functools.lru_cache(maxsize=64)

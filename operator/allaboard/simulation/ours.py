@@ -22,7 +22,8 @@ from allaboard.placement import NodeFilters, build_problem, search
 from allaboard.placement.contest import Waiting, contest_of
 from allaboard.placement.devices import best_device, whole_devices
 from allaboard.placement.joint import place_together
-from allaboard.placement.prices import gap_worth
+from allaboard.placement.objectives import WEIGHTS
+from allaboard.placement.prices import gap_worth, prices_of
 from allaboard.simulation.baselines import fullest_devices
 from allaboard.simulation.state import ClusterState, Seat
 from allaboard.simulation.strategies import Seats, Setup
@@ -64,7 +65,7 @@ class Genetic:
         gangs = [PendingGang(self._mirror.pods(arrival), arrival.minimum, self._seed(arrival)) for arrival in pending]
         snapshot = self._mirror.snapshot(pending)
         found = seat_together(gangs, snapshot, self._setup, self._filters)
-        return self._mirror.seats(pending, found, gap_worth(snapshot.mix, self._setup.objective))
+        return self._mirror.seats(pending, found, gap_worth(prices_of(snapshot.mix), WEIGHTS[self._setup.objective]))
 
     def _seed(self, arrival: Arrival) -> int:
         """As the scheduler has it, of the gang and the attempt; and of the run, since its names are the same in each."""
