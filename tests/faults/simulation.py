@@ -21,7 +21,8 @@ from allaboard import app as app_module
 from allaboard.app import App
 from allaboard.cli import bundled
 from allaboard.placement import Plan, Problem, SearchSettings, search
-from allaboard.placement.relax import Relief, Surroundings
+from allaboard.placement.relax import Relief
+from allaboard.placement.surroundings import Surroundings
 from allaboard.sandbox import ApiError, Sandbox
 from allaboard.sandbox.store import DELETED, Change
 from allaboard.settings import load_settings

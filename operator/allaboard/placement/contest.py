@@ -171,7 +171,7 @@ def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], doma
         seed=gang.seed,
         is_protected=gang.must_not_be_overtaken,
         sums=sums,
-        together=tuple(Together(of, domains(label, -1)) for (label, _), of in zip(gang.together, groups, strict=True) if of),
+        together=tuple(Together(label, of, domains(label, -1)) for (label, _), of in zip(gang.together, groups, strict=True) if of),
     )
 
 

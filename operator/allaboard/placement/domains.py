@@ -7,7 +7,7 @@ from allaboard.placement.greedy import greedy_seeds
 from allaboard.placement.problem import Problem, Together
 from allaboard.placement.valuation import Valuation, one_each
 
-_NOWHERE = -2
+NOWHERE = -2  # no node's domain
 _MOST = 32  # domains of a group that are tried
 _CELLS = 1_000_000  # roles times nodes of all trials together: a third of a second
 
@@ -19,7 +19,7 @@ def in_best_domains(problem: Problem, counts: Integers | None) -> tuple[Problem,
     From its domains each group in turn moves to the one where most sit, at the least cost, of those with the most room.
     """
     if counts is None:
-        return problem.confined([_NOWHERE] * len(problem.together)), None
+        return problem.confined([NOWHERE] * len(problem.together)), None
     chosen = [_domain_of(group, counts) for group in problem.together]
     best = problem.confined(chosen)
     least = Valuation(best).worth(counts)
@@ -34,21 +34,31 @@ def in_best_domains(problem: Problem, counts: Integers | None) -> tuple[Problem,
     return best, counts
 
 
+def room_in_domains(problem: Problem, group: Together) -> tuple[Integers, Integers, Integers]:
+    """The domains of a group: int64[domains]; which of these each node is in: int64[nodes]; and how many of the group each seats.
+
+    The last, int64[domains], counts each role as if it were alone.
+    """
+    known, place = np.unique(group.domains, return_inverse=True)
+    place = place.ravel()
+    room = np.zeros(len(known), dtype=np.int64)
+    for role in group.roles:
+        seats = np.bincount(place, weights=np.minimum(problem.seats[role], problem.count[role]), minlength=len(known))
+        room += np.minimum(seats.astype(np.int64), problem.count[role])
+    return known, place, room
+
+
 def _domain_of(group: Together, counts: Integers) -> int:
     used = group.domains[counts[list(group.roles)].any(axis=0)]
-    return int(used[0]) if len(used) else _NOWHERE
+    return int(used[0]) if len(used) else NOWHERE
 
 
 def _promising(problem: Problem, group: Together) -> list[int]:
     """The domains that seat most of the group when its roles are alone, and of those first where single pods cost least."""
-    known, place = np.unique(group.domains, return_inverse=True)
-    place = place.ravel()
-    room = np.zeros(len(known), dtype=np.int64)
+    known, place, room = room_in_domains(problem, group)
     costs = np.zeros(len(known))
     everywhere, valuation = np.arange(len(place)), Valuation(problem)
     for role in group.roles:
-        seats = np.bincount(place, weights=np.minimum(problem.seats[role], problem.count[role]), minlength=len(known))
-        room += np.minimum(seats.astype(np.int64), problem.count[role])
         alone = valuation.node_costs(everywhere, one_each(len(problem.roles), role, everywhere))
         least = np.full(len(known), np.inf)
         np.minimum.at(least, place, np.where(problem.seats[role] > 0, alone, np.inf))

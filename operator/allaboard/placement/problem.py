@@ -41,8 +41,12 @@ class Role:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
-    """``roles`` that must all sit within one topology domain. ``domains``: int64[nodes], the domain of each node, -1 without one."""
+    """``roles`` that must all sit within one topology domain. ``domains``: int64[nodes], the domain of each node, -1 without one.
 
+    Nodes of one domain have the same value of ``label``.
+    """
+
+    label: str
     roles: tuple[int, ...]
     domains: Integers
 
@@ -227,7 +231,7 @@ def build_problem(
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
         sums=sums,
         together=tuple(
-            Together(of_group, filters.domains(label, snapshot.nodes, alone=-1)[rows])
+            Together(label, of_group, filters.domains(label, snapshot.nodes, alone=-1)[rows])
             for label, group in together
             if (of_group := tuple(role for role, (_, uids) in enumerate(members) if uids[0] in group))
         ),

@@ -1,27 +1,23 @@
 """What would make room for a gang that can't be placed: a little more of one resource, more nodes, or the leaving of another gang.
 
 A search leaves out nodes that can take nobody now, and here they matter most: so this works on every node that could take a member if
-it were empty (``Surroundings``). More of a resource means freed or added on such nodes, up to what each has when it is empty.
+it were empty (``surroundings``). More of a resource means freed or added on such nodes, up to what each has when it is empty.
 For a gang of one role the answer is counted out exactly; otherwise the solver finds it, to its tolerance (a millionth of what one
 node has), within bounded work. What is named has been counted in integers to be enough, whoever found it.
 """
 
-from collections import Counter
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from allaboard.model.arrays import Integers
-from allaboard.model.pod import Pod
-from allaboard.model.snapshot import Snapshot
 from allaboard.placement.bounds import bounds_of
-from allaboard.placement.filters import NodeFilters
 from allaboard.placement.oracle import Verdict, ask, satisfies
-from allaboard.placement.problem import Problem, build_problem
+from allaboard.placement.problem import Problem
 from allaboard.placement.program import OPTIMAL, Rows, add_capacity, add_members, contended, power_of_two, seating, solve
-from allaboard.placement.seats import fill, seats_for
+from allaboard.placement.seats import fill
+from allaboard.placement.surroundings import Surroundings, freed, with_domains
 
 _NODE_LIMIT = 30
 _MOST_VARIABLES = 3_000  # of a program with a cost; more would take longer than an answer is worth
@@ -29,13 +25,14 @@ _MOST_ASKED = 20  # questions to the solver of a kind; the bounds rule most out
 _CELLS = 40_000  # roles times nodes of all questions of a kind together
 _MOST_CELLS = 10_000  # of one question
 _MOST_KINDS = 3
+_MOST_DOMAINS = 8  # for which it is asked what would help there
 
 
 @dataclass(frozen=True, slots=True)
 class More:
     """``amount`` more of ``resource``, in the units of ``model.requests``: ``where`` has (node, amount). ``pod`` is one that needs it.
 
-    ``is_least``: less of this resource would not do.
+    ``is_least``: less of this resource would not do. ``domain`` is the one that roles would share then, as ``label=value``.
     """
 
     resource: str
@@ -43,14 +40,16 @@ class More:
     where: tuple[tuple[str, int], ...]
     pod: str
     is_least: bool
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MoreNodes:
-    """So many more nodes like the one that is named, empty."""
+    """So many more nodes like the one that is named, empty, in the ``domain`` that roles would share then, as ``label=value``."""
 
     number: int
     like: str
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,84 +61,22 @@ class Relief:
     leaver: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Leaver:
-    """A gang that could leave: ``rows``: int64[some nodes] of the surroundings, and ``frees``: int64[columns, some nodes] there."""
-
-    key: str
-    rows: Integers
-    frees: Integers
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Surroundings:
-    """A problem on every node that could take a member if it were empty.
-
-    ``slack``: int64[columns, nodes] is what is free, negative where a node is over-committed; ``ceiling`` what may be asked to be free:
-    what is when the node is empty, but of an over-committed node nothing is asked.
-    """
-
-    problem: Problem
-    slack: Integers
-    ceiling: Integers
-    leavers: tuple[Leaver, ...]
-
-
-def surroundings_of(
-    problem: Problem,
-    pods: Sequence[Pod],
-    snapshot: Snapshot,
-    others: Sequence[tuple[str, Sequence[Pod]]] = (),
-    parts: Sequence[tuple[Collection[str], int]] = (),
-    filters: NodeFilters | None = None,
-) -> Surroundings:
-    """The surroundings of ``problem``, which was built of ``pods`` and ``parts`` on ``snapshot``.
-
-    ``others`` are bound gangs by any key, the one that should leave first comes first.
-    """
-    # What would help where GPUs are shared is more than an amount, and where roles have domains it depends on where.
-    if snapshot.devices is not None or problem.together:
-        return Surroundings(problem.restricted_to(np.arange(0)), problem.free[:, :0], problem.free[:, :0], ())
-    empty = replace(snapshot, used=np.zeros_like(snapshot.used))
-    roomy = build_problem(pods, problem.minimum, empty, objective=problem.objective, parts=parts, filters=filters)
-    row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
-    kept = np.array([row_of[name] for name in roomy.nodes], dtype=np.int64)
-    slack = roomy.free.copy()  # host ports are what they are now
-    for column, resource in enumerate(roomy.columns[: roomy.resources]):
-        if (source := snapshot.column_of(resource)) is not None:
-            slack[column] -= snapshot.used[kept, source]
-    now = _freed(roomy, slack)
-    place = {name: row for row, name in enumerate(roomy.nodes)}
-    leavers = tuple(_leaver(roomy, key, bound, place) for key, bound in others)
-    ceiling = np.where(slack < 0, slack, roomy.free)
-    return Surroundings(now, slack, ceiling, tuple(leaver for leaver in leavers if len(leaver.rows)))
-
-
 def relieve(around: Surroundings) -> Relief:
     """What would make the minimum fit, of each kind the least; nothing when nothing would, or it wasn't found."""
     if not around.problem.nodes or not around.problem.total:
         return Relief()
-    more = _least_more(around)
-    return Relief(more, None if more else _more_nodes(around), _first_leaver(around))
-
-
-def _freed(problem: Problem, slack: Integers) -> Problem:
-    """``problem`` with so much free: int64[columns, nodes]."""
-    free = np.maximum(slack, 0)
-    seats = np.stack([seats_for(demand, free, problem.admits[role]) for role, demand in enumerate(problem.demand)])
-    return replace(problem, free=free, seats=seats)
-
-
-def _leaver(problem: Problem, key: str, bound: Sequence[Pod], place: dict[str, int]) -> Leaver:
-    # Pods of one gang share a few specs, which mostly are one object each.
-    specs = {id(pod.spec): pod.spec for pod in bound}
-    alike = Counter((place[pod.node_name], id(pod.spec)) for pod in bound if pod.node_name in place)
-    rows, at = np.unique(np.array([row for row, _ in alike], dtype=np.int64), return_inverse=True)
-    frees = np.zeros((len(problem.columns), len(rows)), dtype=np.int64)
-    for ((_, spec), number), position in zip(alike.items(), at.ravel().tolist(), strict=True):
-        requests = dict(specs[spec].requests)
-        frees[: problem.resources, position] += [number * requests.get(resource, 0) for resource in problem.columns[: problem.resources]]
-    return Leaver(key, rows, frees)
+    within, are_all = with_domains(around, _MOST_DOMAINS)
+    amounts = [least for each in within if (least := _least_more(each))]
+    more = min(amounts, key=lambda one: one[:2])[2] if amounts else None
+    if more and not are_all:
+        more = replace(more, is_least=False)
+    nodes = [] if more else [number for each in within if (number := _more_nodes(each))]
+    leavers = [leaver for each in within if (leaver := _first_leaver(each))]
+    return Relief(
+        more,
+        min(nodes, key=lambda one: one.number, default=None),
+        min(leavers, key=[leaver.key for leaver in around.leavers].index, default=None),
+    )
 
 
 def _first_leaver(around: Surroundings) -> str | None:
@@ -147,7 +84,7 @@ def _first_leaver(around: Surroundings) -> str | None:
     for leaver in around.leavers:
         slack = around.slack.copy()
         slack[:, leaver.rows] += leaver.frees
-        problem = _freed(around.problem, slack)
+        problem = freed(around.problem, slack)
         if not _may_fit(problem):
             continue
         if asked == most:
@@ -176,8 +113,8 @@ def _fits(problem: Problem) -> bool:
     return problem.seats.size <= _MOST_CELLS and ask(problem, _NODE_LIMIT).verdict is Verdict.FITS
 
 
-def _least_more(around: Surroundings) -> More | None:
-    """The resource of which the least is lacking, measured by what the gang asks of it in all."""
+def _least_more(around: Surroundings) -> tuple[Fraction, int, More] | None:
+    """The resource of which the least is lacking, measured by what the gang asks of it in all: that part of it, and its column."""
     problem = around.problem
     found = []
     for column in range(problem.resources):
@@ -186,13 +123,13 @@ def _least_more(around: Surroundings) -> More | None:
             continue
         raised = around.slack.copy()
         raised[column] = around.ceiling[column]
-        roomy = _freed(problem, raised)
+        roomy = freed(problem, raised)
         if not _may_fit(roomy):
             continue
         more = _counted_out(around, roomy, column) if len(problem.roles) == 1 else _solved(around, roomy, column)
         if more is not None:
             found.append((Fraction(more.amount, wanted), column, more))
-    return min(found, key=lambda one: one[:2])[2] if found else None
+    return min(found, key=lambda one: one[:2], default=None)
 
 
 def _counted_out(around: Surroundings, roomy: Problem, column: int) -> More | None:
@@ -264,18 +201,18 @@ def _more(around: Surroundings, counts: Integers, column: int, *, is_least: bool
     rows = np.flatnonzero(added)
     needing = int(np.argmax((counts[:, rows] * problem.demand[:, column, None]).sum(axis=1)))
     where = tuple((problem.nodes[row], int(added[row])) for row in rows.tolist())
-    return More(problem.columns[column], int(added.sum()), where, problem.roles[needing].pods[0], is_least)
+    return More(problem.columns[column], int(added.sum()), where, problem.roles[needing].pods[0], is_least, around.where)
 
 
 def _more_nodes(around: Surroundings) -> MoreNodes | None:
     """The fewest nodes of one kind that, added empty, are found to be enough. Kinds that take most pods come first."""
     problem = around.problem
-    empty = _freed(problem, around.ceiling)
+    empty = freed(problem, around.ceiling)
     kinds = np.unique(np.concatenate([around.ceiling, problem.admits]), axis=1, return_index=True)[1]
     kinds = kinds[(around.ceiling[:, kinds] >= 0).all(axis=0)]
     taking = np.minimum(empty.seats[:, kinds], problem.count[:, None]).sum(axis=0)
     found = [
-        MoreNodes(number, problem.nodes[row])
+        MoreNodes(number, problem.nodes[row], around.where)
         for row in kinds[np.argsort(-taking, kind="stable")][:_MOST_KINDS].tolist()
         if (number := _nodes_needed(around, row)) is not None
     ]
@@ -306,7 +243,7 @@ def _extended(around: Surroundings, row: int, number: int) -> Problem:
     def joined(old: np.ndarray, new: np.ndarray) -> np.ndarray:
         return np.concatenate([old, np.repeat(new[:, None], number, axis=1)], axis=1)
 
-    return _freed(
+    return freed(
         replace(
             problem,
             nodes=problem.nodes + (problem.nodes[row],) * number,

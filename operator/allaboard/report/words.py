@@ -40,7 +40,8 @@ def advice(gang: Gang, relief: Relief, leaver: Gang | None) -> str:
     if relief.more is not None:
         ways.append(f"with {_more(gang, relief.more)}")
     if relief.nodes is not None:
-        ways.append(f"with {relief.nodes.number} more {'node' if relief.nodes.number == 1 else 'nodes'} like {relief.nodes.like}")
+        there = f" in {relief.nodes.domain}" if relief.nodes.domain else ""
+        ways.append(f"with {relief.nodes.number} more {'node' if relief.nodes.number == 1 else 'nodes'} like {relief.nodes.like}{there}")
     if leaver is not None:
         who = f"gang {leaver.key.name}" if leaver.key.namespace == gang.key.namespace else "a gang of another namespace"
         ways.append(f"if {who} (priority {leaver.priority}) left")
@@ -129,7 +130,7 @@ def event_note(text: str) -> str:
 def _more(gang: Gang, more: More) -> str:
     """``2 more nvidia.com/gpu on nodes matching pool=train (1 on a, 1 on b)``."""
     spec = next((pod.spec for pod in gang.members if pod.uid == more.pod), None)
-    selector = selector_text(spec) if spec else ""
+    selector = ",".join(filter(None, (selector_text(spec) if spec else "", more.domain)))
     what = f"{format_amount(more.resource, more.amount)} more {more.resource}"
     matching = f" on nodes matching {selector}" if selector else ""
     if len(more.where) > _FEW_NODES:

@@ -17,7 +17,8 @@ from pebble import ProcessExpired, ProcessPool
 from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.contest import Contest
 from allaboard.placement.joint import Joint, place_together
-from allaboard.placement.relax import Relief, Surroundings, relieve
+from allaboard.placement.relax import Relief, relieve
+from allaboard.placement.surroundings import Surroundings
 
 _INLINE_PODS = 1
 _INLINE_SEATS = 150_000  # pods times nodes: some twenty milliseconds

@@ -129,6 +129,20 @@ def test_a_gang_that_can_not_fit_is_told_what_would_help(plan: Plan) -> None:
     assert gang["message"].endswith("Would fit with 2 more cpu (1 on n0, 1 on n1), or if gang b (priority 0) left.")
 
 
+def test_a_gang_that_must_share_a_rack_is_told_in_which_one_least_is_lacking(plan: Plan) -> None:
+    def worker(name: str) -> dict[str, Any]:
+        return member(name, cpu="4", metadata={"annotations": {"allaboard.dev/role": "w", "allaboard.dev/required-topology": "rack"}})
+
+    nodes = [node(f"n{index}", cpu="8") for index in range(4)]
+    for index, raw in enumerate(nodes):
+        raw["metadata"]["labels"] = {"rack": "ab"[index // 2]}
+    there = [member(f"t{index}", gang=f"t{index}", minimum="1", cpu=cpu, nodeName=f"n{index}") for index, cpu in enumerate("8786")]
+    [gang] = plan.cluster(*nodes, *there).manifest(worker("a"), worker("b")).gangs(exit_code=1)
+    assert gang["message"].endswith(
+        "Would fit with 6 more cpu on nodes matching rack=b (4 on n2, 2 on n3), or if gang t0 (priority 0) left."
+    )
+
+
 def test_a_gang_that_was_placed_before_is_one_that_could_leave(plan: Plan) -> None:
     plan.cluster(node("n0", cpu="2")).manifest(*(member(f"{gang}{index}", gang=gang) for gang in "ab" for index in range(2)))
     [_, second] = plan.gangs(exit_code=1)

@@ -136,7 +136,7 @@ def test_roles_sit_in_one_rack_each_whenever_they_can(nodes, roles, racks, share
     domains = np.array(racks, dtype=np.int64)[kept]
     everybody = tuple(range(len(problem.roles)))
     groups = (everybody[:2], everybody[2:]) if shared else tuple((role,) for role in everybody)
-    check(problem, [Together(group, domains) for group in groups if group])
+    check(problem, [Together("", group, domains) for group in groups if group])
 
 
 @pytest.mark.parametrize("roles", list(itertools.permutations([(1, (30_000, GI, 0)), (1, (50_000, GI, 0))])))

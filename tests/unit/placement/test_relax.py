@@ -12,8 +12,11 @@ from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import build_problem
+from allaboard.placement.domains import NOWHERE
 from allaboard.placement.oracle import Verdict, ask
-from allaboard.placement.relax import More, MoreNodes, Relief, Surroundings, relieve, surroundings_of
+from allaboard.placement.problem import Problem
+from allaboard.placement.relax import More, MoreNodes, Relief, relieve
+from allaboard.placement.surroundings import Surroundings, surroundings_of
 
 from .clusters import GI, GPU, node, pods, snapshot
 
@@ -26,9 +29,11 @@ def around(
     minimum: int | None = None,
     others: Sequence[tuple[str, Sequence[Pod]]] = (),
     parts: Sequence[tuple[set[str], int]] = (),
+    together: Sequence[tuple[str, set[str]]] = (),
 ):
-    problem = build_problem(gang, len(gang) if minimum is None else minimum, cluster, objective=Objective.BINPACK, parts=parts)
-    return surroundings_of(problem, gang, cluster, others, parts)
+    minimum = len(gang) if minimum is None else minimum
+    problem = build_problem(gang, minimum, cluster, objective=Objective.BINPACK, parts=parts, together=together)
+    return surroundings_of(problem, gang, cluster, others, parts, together)
 
 
 def bound(name: str, node_name: str, number: int, amounts: dict[str, int]) -> list[Pod]:
@@ -36,8 +41,14 @@ def bound(name: str, node_name: str, number: int, amounts: dict[str, int]) -> li
 
 
 def least_added(surroundings: Surroundings, column: int) -> int | None:
-    """The least of one column that must be added over all nodes, by trying every way to seat the gang."""
+    """The least of one column that must be added over all nodes, by trying every way to seat the gang in every choice of domains."""
     problem = surroundings.problem
+    choices = itertools.product(*({*group.domains.tolist(), NOWHERE} - {-1} for group in problem.together))
+    found = [least_added_within(surroundings, problem.confined(domains), column) for domains in choices]
+    return min((amount for amount in found if amount is not None), default=None)
+
+
+def least_added_within(surroundings: Surroundings, problem: Problem, column: int) -> int | None:
     demand, count = problem.demand.tolist(), problem.count.tolist()
     roles = range(len(count))
     costs = {(0,) * len(count): 0}
@@ -84,8 +95,9 @@ _ASKED = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2))
 def crowded(draw: st.DrawFn, most_roles: int = 3) -> Surroundings:
     """A few nodes that are partly or wholly taken, some of them over-committed, and a gang that wants in."""
     nodes, used = [], {}
-    for number in range(draw(st.integers(1, 3))):
-        nodes.append(node(f"n{number}", amounts(draw(_AMOUNTS)), labels={"zone": draw(st.sampled_from("ab"))}))
+    for number in range(draw(st.integers(1, 4))):
+        zone = draw(st.sampled_from(({"zone": "a"}, {"zone": "b"}, {"zone": "a"}, {"zone": "b"}, {})))
+        nodes.append(node(f"n{number}", amounts(draw(_AMOUNTS)), labels=zone))
         used[f"n{number}"] = amounts(draw(_TAKEN))
     gang: list[Pod] = []
     for number in range(draw(st.integers(1, most_roles))):
@@ -95,7 +107,9 @@ def crowded(draw: st.DrawFn, most_roles: int = 3) -> Surroundings:
     # Of some of the pods, of one spec or of several, so many must sit, whatever the minimum of all is.
     some = {pod.uid for pod in gang[: draw(st.integers(0, len(gang)))]}
     parts = [(some, draw(st.integers(1, len(some))))] if some else []
-    return around(gang, snapshot(nodes, used), draw(st.sampled_from((minimum, 1))) if parts else minimum, parts=parts)
+    groups = [{pod.uid for pod in gang[share - 1 :: share]} for share in draw(st.sampled_from(((), (), (1,), (2,), (1, 2))))]
+    together = [("zone", members) for members in groups if members]
+    return around(gang, snapshot(nodes, used), draw(st.sampled_from((minimum, 1))) if parts else minimum, parts=parts, together=together)
 
 
 def amounts(of: tuple[int, int, int]) -> dict[str, int]:
@@ -103,15 +117,15 @@ def amounts(of: tuple[int, int, int]) -> dict[str, int]:
     return {"cpu": cpu * 500, "memory": memory * GI, GPU: gpus}
 
 
-@settings(max_examples=250, deadline=None)
-@given(surroundings=st.one_of(crowded(), crowded(most_roles=1)))
+@settings(max_examples=400, deadline=None)
+@given(surroundings=st.one_of(crowded(most_roles=2), crowded(most_roles=1), crowded()))
 def test_what_is_named_is_enough_and_one_less_is_not(surroundings) -> None:
     if not surroundings.problem.nodes or ask(surroundings.problem).verdict is not Verdict.CANNOT_FIT:
         return
     relief = relieve(surroundings)
     problem = surroundings.problem
     least = {column: least_added(surroundings, column) for column in range(problem.resources)}
-    event("more" if relief.more else "nodes" if relief.nodes else "nothing")
+    event(("more" if relief.more else "nodes" if relief.nodes else "nothing") + f", {len(problem.together)} domains")
     if relief.more is None:
         assert all(amount is None for amount in least.values())
         return
@@ -166,3 +180,42 @@ def test_a_gang_on_an_over_committed_node_frees_what_is_above_its_ceiling_only()
     cluster = snapshot([node("a", {GPU: 4})], {"a": {GPU: 6}})
     others = [("b", bound("b", "a", 2, {GPU: 1})), ("c", bound("c", "a", 4, {GPU: 1}))]
     assert relieve(around(pods("worker", 1, {GPU: 2}), cluster, others=others)).leaver == "c"
+
+
+RACKS = {GPU: 8}
+
+
+def test_of_several_racks_the_one_is_named_that_needs_least() -> None:
+    cluster = snapshot(
+        [node(f"{rack}{number}", RACKS, labels={"rack": rack}) for rack in "abc" for number in range(2)],
+        {"a0": {GPU: 8}, "a1": {GPU: 8}, "b0": {GPU: 8}, "b1": {GPU: 2}, "c0": {GPU: 7}, "c1": {GPU: 7}},
+    )
+    gang = pods("worker", 2, {GPU: 4})
+    shared = [("rack", {pod.uid for pod in gang})]
+    others = [("first", bound("first", "a0", 1, {GPU: 4})), ("second", bound("second", "b1", 2, {GPU: 1}))]
+    relief = relieve(around(gang, cluster, others=others, together=shared))
+    assert relief == Relief(More(GPU, 2, (("b1", 2),), "worker-0", is_least=True, domain="rack=b"), leaver="second")
+    assert relieve(around(gang, cluster, others=others[:1], together=shared)).leaver is None
+
+
+def test_racks_that_are_too_small_when_empty_are_asked_to_grow() -> None:
+    cluster = snapshot([node(f"{rack}0", RACKS, labels={"rack": rack}) for rack in "ab"], {"a0": {GPU: 3}})
+    gang = pods("worker", 4, {GPU: 4})
+    relief = relieve(around(gang, cluster, together=[("rack", {pod.uid for pod in gang})]))
+    assert relief == Relief(nodes=MoreNodes(1, "b0", "rack=b"))
+
+
+def test_what_was_not_asked_of_every_rack_is_not_said_to_be_the_least() -> None:
+    cluster = snapshot(
+        [node(f"n{number}", RACKS, labels={"rack": str(number)}) for number in range(9)], {f"n{n}": {GPU: 8} for n in range(9)}
+    )
+    gang = pods("worker", 1, {GPU: 1})
+    more = relieve(around(gang, cluster, together=[("rack", {pod.uid for pod in gang})])).more
+    assert more is not None
+    assert (more.amount, more.is_least) == (1, False)
+
+
+def test_where_no_node_is_in_a_rack_nothing_helps() -> None:
+    cluster = snapshot([node("a", RACKS)], {"a": RACKS})
+    gang = pods("worker", 1, {GPU: 1})
+    assert relieve(around(gang, cluster, together=[("rack", {pod.uid for pod in gang})])) == Relief()

@@ -92,6 +92,11 @@ GPU = "nvidia.com/gpu"
             "Would fit with 8 more cpu on nodes matching pool=train (on 4 of them).",
         ),
         (Relief(More("memory", 2**30, (("n1", 2**30),), "uid-w1", is_least=True)), "Would fit with 1Gi more memory (1Gi on n1)."),
+        (
+            Relief(More(GPU, 2, (("n1", 1), ("n2", 1)), "uid-w0", is_least=True, domain="rack=b")),
+            "Would fit with 2 more nvidia.com/gpu on nodes matching pool=train,rack=b (1 on n1, 1 on n2).",
+        ),
+        (Relief(nodes=MoreNodes(2, "n1", "rack=b")), "Would fit with 2 more nodes like n1 in rack=b."),
         (Relief(nodes=MoreNodes(1, "n1")), "Would fit with 1 more node like n1."),
         (Relief(nodes=MoreNodes(3, "n1"), leaver="ns/b"), "Would fit with 3 more nodes like n1, or if gang b (priority 0) left."),
         (Relief(leaver="ns/b"), "Would fit if gang b (priority 0) left."),
