@@ -3,28 +3,34 @@
 An unknown or invalid option stops the start with the option named: a scheduler that silently runs with defaults is worse than none.
 """
 
+import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsError as DecodingError
 
+from allaboard.model.errors import shown
 from allaboard.model.fields import LABEL_KEY
 from allaboard.model.gang import Objective
 from allaboard.model.headroom import headroom_from
 from allaboard.model.packing import Packing, packing_from
+from allaboard.model.pairs import pairs_by, pairs_in
+from allaboard.model.yamltext import TextError, decoded, yaml_value
 
-CONFIG_VARIABLE = "ALLABOARD_CONFIG"
+_PREFIX = "ALLABOARD_"
+CONFIG_VARIABLE = f"{_PREFIX}CONFIG"
 
 _SERVICE_LINK = re.compile(r"ALLABOARD(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)")
 
-_OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_OBJECT_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 
 _Names = Annotated[tuple[str, ...], NoDecode]
 _Labels = Annotated[dict[str, str], NoDecode]
@@ -40,8 +46,34 @@ _PRESETS: Mapping[str, Mapping[str, object]] = {
 }
 
 
+_WORDS = {
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "bool": "must be true or false",
+    "string": "must be text in quotes",
+    "tuple": "must be a list of names",
+    "dict": "must be a mapping",
+    "too_short": "must name at least one",
+    "enum": "must be {expected}",
+    "literal": "must be {expected}",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be {ge:g} or more",
+    "less_than_equal": "must be {le:g} or less",
+}
+"""What is said of a value, by the kind of pydantic's error or the first word of it."""
+
+
 class SettingsError(ValueError):
-    """The settings can't be used; the message names each offending option."""
+    """The settings can't be used; the message names each offending option, and the file where one does."""
+
+
+def _of_the_form(pattern: str, what: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"must be {what}, not {shown(value)}")
+        return value
+
+    return AfterValidator(check)
 
 
 class SearchOptions(BaseModel):
@@ -72,35 +104,6 @@ class SearchOptions(BaseModel):
         return dict(_PRESETS[str(stated["preset"])]) | {names.get(str(name), name): value for name, value in stated.items()}
 
 
-def _pairs_in(value: object) -> object:
-    """``a=1,b=2`` as a mapping; whatever isn't a text is left as it is."""
-    if not isinstance(value, str):
-        return value
-    pairs = [pair.strip() for pair in value.split(",") if pair.strip()]
-    if not all("=" in pair for pair in pairs):
-        raise ValueError("must be pairs like pool=train,zone=a or cpu=20%,memory=4Gi")
-    found = [(name.strip(), text.strip()) for name, _, text in (pair.partition("=") for pair in pairs)]
-    return _once_each(found)
-
-
-def _once_each(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("must not say anything twice")
-    return found
-
-
-def _by(value: object, key: str, of: str) -> object:
-    """Texts by text, of ``a=1,b=2``, of a mapping, or of kube-scheduler's lists of ``{key: a, of: 1}``."""
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        if not all(isinstance(item, Mapping) and item.keys() == {key, of} for item in value):
-            raise ValueError(f"must be a list of {{{key}, {of}}}")
-        return _once_each([(str(item[key]), str(item[of])) for item in value])
-    if isinstance(value, Mapping):
-        return {str(name): str(text) for name, text in value.items()}
-    return _pairs_in(value)
-
-
 class PackingOptions(BaseModel):
     """How full a node is to be taken for where pods are packed: kube-scheduler's RequestedToCapacityRatio, in its own form or in ours."""
 
@@ -112,12 +115,12 @@ class PackingOptions(BaseModel):
     @field_validator("shape", mode="before")
     @classmethod
     def _points(cls, value: object) -> object:
-        return _by(value, "utilization", "score")
+        return pairs_by(value, "utilization", "score")
 
     @field_validator("resources", mode="before")
     @classmethod
     def _weights(cls, value: object) -> object:
-        return _by(value, "name", "weight")
+        return pairs_by(value, "name", "weight")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -133,14 +136,14 @@ class PackingOptions(BaseModel):
 class Settings(BaseSettings):
     """The operator's options; each field is an environment variable ``ALLABOARD_<FIELD>`` and a key of the configuration file."""
 
-    model_config = SettingsConfigDict(env_prefix="ALLABOARD_", env_nested_delimiter="__", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
 
     scheduler_names: _Names = Field(("allaboard",), min_length=1, description="Pods whose schedulerName is one of these are ours.")
     namespaces: _Names = Field((), description="Namespaces whose pods are ours; none named means all.")
     node_selector: _Labels = Field({}, description="Labels of the nodes that are ours (pool=train,zone=a); none named means all.")
     objective: Objective = Field(Objective.FRAGMENTATION, description="What placements aim at unless a gang says otherwise.")
-    topology: str = Field(
-        "", pattern=f"^({LABEL_KEY})?$", description="Label of nodes, such as their rack, of whose values a gang should use few."
+    topology: Annotated[str, _of_the_form(f"({LABEL_KEY})?", "the key of a label such as topology.kubernetes.io/zone")] = Field(
+        "", description="Label of nodes, such as their rack, of whose values a gang should use few."
     )
     headroom: _Labels = Field({}, description="What is kept free on each node, by resource (cpu=20%,memory=4Gi); GPUs only if named.")
     packing: PackingOptions = PackingOptions()
@@ -165,7 +168,9 @@ class Settings(BaseSettings):
     search: SearchOptions = SearchOptions()
     leader_elect: bool = Field(False, description="Whether replicas elect one that decides; on in config/.")
     lease_namespace: str = Field("", description="Namespace of the Lease of the election; none named means the operator's own.")
-    lease_name: str = Field("allaboard", pattern=_OBJECT_NAME, description="Name of the Lease.")
+    lease_name: Annotated[str, _of_the_form(_OBJECT_NAME, "the name of an object, of lower-case letters, digits, '-' and '.'")] = Field(
+        "allaboard", description="Name of the Lease."
+    )
     lease_duration_seconds: int = Field(
         15, ge=1, le=LONGEST_LEASE_SECONDS, description="How long after its last renewal another replica may take the Lease."
     )
@@ -195,10 +200,21 @@ class Settings(BaseSettings):
     @classmethod
     def _amounts(cls, value: dict[str, str]) -> dict[str, str]:
         for resource, amount in value.items():
-            headroom_from(resource, amount)
+            try:
+                headroom_from(resource, amount)
+            except ValueError as error:
+                raise ValueError(f"{resource}: {error}") from error
         return value
 
-    _pairs = field_validator("node_selector", "headroom", mode="before")(_pairs_in)
+    @field_validator("headroom", mode="before")
+    @classmethod
+    def _as_quantities(cls, value: object) -> object:
+        """Numbers are quantities too, as they are in manifests."""
+        if not isinstance(value, Mapping):
+            return value
+        return {name: str(amount) if type(amount) in (int, float) else amount for name, amount in value.items()}
+
+    _pairs = field_validator("node_selector", "headroom", mode="before")(pairs_in)
 
     @classmethod
     def settings_customise_sources(
@@ -210,7 +226,18 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags come in as ``init``, the file is merged below the environment by ``load_settings``."""
-        return init_settings, env_settings, _FileSource(settings_cls)
+        return init_settings, _EnvironmentSource(settings_cls), _FileSource(settings_cls)
+
+
+class _EnvironmentSource(EnvSettingsSource):
+    """The environment, which may hold a group of options as JSON."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError as error:
+            words = f"must be a mapping of {', '.join(_options_of(field_name))} in JSON"
+            raise SettingsError(f"{_PREFIX}{field_name.upper()}: {words}, not {shown(value)}") from error
 
 
 class _FileSource(PydanticBaseSettingsSource):
@@ -220,20 +247,7 @@ class _FileSource(PydanticBaseSettingsSource):
         raise NotImplementedError  # the whole file is read at once, in __call__
 
     def __call__(self) -> dict[str, object]:
-        path = os.environ.get(CONFIG_VARIABLE)
-        if not path:
-            return {}
-        try:
-            content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise SettingsError(f"{path}: can't be read: {error.strerror}") from error
-        except yaml.YAMLError as error:
-            raise SettingsError(f"{path}: is not YAML: {error}") from error
-        if content is None:
-            return {}
-        if not isinstance(content, Mapping):
-            raise SettingsError(f"{path}: must hold a mapping of options")
-        return {str(key): value for key, value in content.items()}
+        return _stated_in_file()
 
 
 def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
@@ -245,23 +259,79 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
     unknown = sorted(
         name
         for name in os.environ
-        if name.startswith("ALLABOARD_")
+        if name.startswith(_PREFIX)
         and name != CONFIG_VARIABLE
         and not _SERVICE_LINK.fullmatch(name)
-        and name.removeprefix("ALLABOARD_").split("__")[0].lower() not in Settings.model_fields
+        and name.removeprefix(_PREFIX).split("__")[0].lower() not in Settings.model_fields
     )
     if unknown:
-        raise SettingsError(f"{', '.join(unknown)}: no such option; known are {', '.join(sorted(Settings.model_fields))}")
+        names = [name.removeprefix(_PREFIX).lower() for name in unknown]
+        problems = [_no_such(name, Settings.model_fields, lambda option: f"{_PREFIX}{option.upper()}") for name in names]
+        raise SettingsError("; ".join(f"{name}: {problem}" for name, problem in zip(unknown, problems, strict=True)))
     try:
         return Settings(**dict(flags or {}))  # type: ignore[arg-type]  # pydantic checks the types
+    except DecodingError as error:
+        raise SettingsError(str(error.__cause__)) from error
     except ValidationError as error:
-        raise SettingsError("; ".join(map(_in_words, error.errors()))) from error
+        stated = _stated_in_file().keys() - dict(flags or {}).keys()
+        raise SettingsError("; ".join(_place(problem, stated) + _in_words(problem) for problem in error.errors())) from error
+
+
+def _stated_in_file() -> dict[str, object]:
+    path = os.environ.get(CONFIG_VARIABLE)
+    if not path:
+        return {}
+    try:
+        content = yaml_value(decoded(Path(path).read_bytes()))
+    except OSError as error:
+        raise SettingsError(f"{path}: can't be read: {error.strerror}") from error
+    except TextError as error:
+        raise SettingsError(f"{path}: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, Mapping):
+        raise SettingsError(f"{path}: must hold a mapping of options, not {shown(content)}")
+    return {str(key): value for key, value in content.items()}
+
+
+def _place(problem: ErrorDetails, stated: Iterable[str]) -> str:
+    """The file and a colon, when the problem is with what is ``stated`` there and not in the environment."""
+    path = [part for part in problem["loc"] if isinstance(part, str)]
+    options = path[:1] or re.findall(r"\w+", problem["msg"])  # a problem with several options at once names them
+    variables = [_PREFIX + "__".join(path[:end]).upper() for end in range(1, len(path) + 1)]
+    is_in_environment = any(
+        name in variables or (variables and name.startswith(f"{variables[-1]}__")) for name in map(str.upper, os.environ)
+    )
+    return "" if is_in_environment or set(stated).isdisjoint(options) else f"{os.environ[CONFIG_VARIABLE]}: "
 
 
 def _in_words(problem: ErrorDetails) -> str:
     option = ".".join(str(part) for part in problem["loc"])
-    if not option:  # about several options at once, which the message names
-        return problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        return f"{option}: no such option"
-    return f"{option}: {problem['msg']}, not {problem['input']!r:.80}"
+    kind, words = problem["type"], problem["msg"]
+    if kind == "value_error":  # our own words, which say what the value is; without an option when it is about several
+        return f"{option}: {words.removeprefix('Value error, ')}".removeprefix(": ")
+    if kind == "extra_forbidden":
+        *group, name = problem["loc"]
+        return f"{option}: {_no_such(str(name), _options_of(*group))}"
+    if kind == "model_type":
+        words = f"must be a mapping of {', '.join(_options_of(*problem['loc']))}"
+    elif template := _WORDS.get(kind) or _WORDS.get(kind.split("_")[0]):
+        words = template.format(**problem.get("ctx", {}))
+    return f"{option}: {words}, not {shown(problem['input'])}"
+
+
+def _no_such(name: str, known: Collection[str], spelt: Callable[[str], str] = str) -> str:
+    if name in known:  # minGenerations beside min_generations
+        return "is stated twice, in different spellings"
+    close = difflib.get_close_matches(name, known, n=2)
+    if close:
+        return f"no such option; did you mean {' or '.join(map(spelt, close))}?"
+    return f"no such option; known are {', '.join(sorted(map(spelt, known)))}"
+
+
+def _options_of(*path: object) -> Collection[str]:
+    """The options in the group that ``path`` leads to; without any, the groups and options at the top."""
+    model: Any = Settings
+    for name in path:
+        model = model.model_fields[name].annotation
+    return tuple(model.model_fields)

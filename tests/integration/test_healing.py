@@ -1,7 +1,7 @@
 """What goes wrong half way is finished or undone, and what was said of it is taken back."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,11 @@ from kubernetes.aio.config import ConfigException
 from allaboard.app import App
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.reflector import Reflector
+from allaboard.model.gang import Gang
+from allaboard.placement import Plan
 from allaboard.sandbox import Fault
 from allaboard.sandbox.faults import FOR_EVER, Hold
+from allaboard.scheduling.planner import Planner
 from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod
@@ -306,3 +309,29 @@ async def test_nothing_is_decided_while_the_api_server_is_silent_and_work_goes_o
         assert not bound(cluster)
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
     assert app.is_ready
+
+
+async def test_a_defect_makes_no_half_gang_of_one_that_was_whole(
+    cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = await start_app()
+    assert app._scheduler is not None
+    cluster.add_node("node-1", cpu="3")
+    for name in "abc":
+        cluster.create(gang_pod(name, minimum=3))
+    await cluster.wait_for(lambda s: "3 members bound" in message(s))
+    plan, searched = Planner.plan, []
+
+    async def failing_once(self: Planner, gang: Gang, without: Sequence[Gang] = ()) -> Plan:
+        searched.append(gang.key)
+        if len(searched) == 1:
+            raise RuntimeError("a defect")
+        return await plan(self, gang, without)
+
+    monkeypatch.setattr(Planner, "plan", failing_once)
+    cluster.create(gang_pod("taker", "other", 1, schedulerName="someone", nodeName="node-1"))
+    cluster.delete("pods", "c", grace=0)
+    cluster.create(gang_pod("d", minimum=3))
+    await cluster.wait_for(lambda s: "2 of 3 members placeable" in message(s))
+    assert "kept open" not in message(cluster)
+    assert not warnings(cluster, "KeptOpen")

@@ -1,12 +1,17 @@
 """Settings come from flags, environment and file, and a mistake is named."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from allaboard.gangs.options import KNOWN
 from allaboard.model.gang import Objective
 from allaboard.model.packing import Packing
+from allaboard.model.pod import OPTION_PREFIX
 from allaboard.settings import SettingsError, load_settings
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 
 def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,10 +48,14 @@ def test_nested_options_have_two_underscores(monkeypatch: pytest.MonkeyPatch) ->
         ("ALLABOARD_WORKERS", "many", "workers"),
         ("ALLABOARD_METRICS_PORT", "70000", "metrics_port"),
         ("ALLABOARD_SEARCH__MUTATION_RATE", "1.5", "search.mutation_rate"),
-        ("ALLABOARD_PACKING__SHAPE", "0=11", "packing: Value error, score must be a whole number from 0 to 10"),
+        ("ALLABOARD_PACKING__SHAPE", "0=11", "^packing: score must be a whole number from 0 to 10"),
         ("ALLABOARD_PACKING__RESOURCES", "cpu", "packing.resources: .*must be pairs"),
-        ("ALLABOARD_SCHEDULER_NAMES", "", "scheduler_names"),
-        ("ALLABOARD_OBJEKTIVE", "spread", "ALLABOARD_OBJEKTIVE: no such option"),
+        ("ALLABOARD_SCHEDULER_NAMES", "", "^scheduler_names: must name at least one"),
+        ("ALLABOARD_OBJEKTIVE", "spread", r"ALLABOARD_OBJEKTIVE: no such option; did you mean ALLABOARD_OBJECTIVE\?"),
+        ("ALLABOARD_SEARCH", "abc", "^ALLABOARD_SEARCH: must be a mapping of preset, generations, .* in JSON, not 'abc'$"),
+        ("ALLABOARD_PACKING", "{", "^ALLABOARD_PACKING: must be a mapping of shape, resources in JSON, not '{'$"),
+        ("ALLABOARD_SEARCH", "[1]", r"^search: must be a mapping of preset, generations, .*, not \[1\]$"),
+        ("ALLABOARD_TOPOLOGY", "!!", "^topology: must be the key of a label such as topology.kubernetes.io/zone, not '!!'$"),
         (
             "ALLABOARD_LEASE_DURATION_SECONDS",
             "9",
@@ -66,15 +75,51 @@ def test_a_mistake_in_the_environment_is_named(name: str, value: str, words: str
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("objektive: spread\n", "objektive"), ("- a\n", "mapping"), ("a: [\n", "is not YAML"), (None, "can't be read")],
+    [
+        (b"objektive: spread", r"objektive: no such option; did you mean objective\?"),
+        (b"nope: 1", "nope: no such option; known are backoff_initial_seconds, "),
+        (b"search: {generation: 3}", "search.generation: no such option; did you mean generations or "),
+        (b"search: {minGenerations: 3, min_generations: 4}", "search.min_generations: is stated twice, in different spellings"),
+        (b"search: 5", "search: must be a mapping of preset, generations, .*, not 5$"),
+        (b"scheduler_names: []", r"scheduler_names: must name at least one, not \[\]$"),
+        (b"node_selector: {zone: 1}", "node_selector.zone: must be text in quotes, not 1$"),
+        (b"headroom: {cpu: -2}", "headroom: cpu: '-2' is neither a percentage up to 100% nor a quantity$"),
+        (b"workers: 65", "workers: must be 64 or less, not 65$"),
+        (b"lease_duration_seconds: 9", "lease_retry_seconds must be less than .* not 2, 10 and 9$"),
+        (b"workers: 1\nworkers: 2", "line 2: says 'workers' twice$"),
+        (b"- a", r"must hold a mapping of options, not \['a'\]$"),
+        (b"a: [\n", "line 1: is not YAML: .*"),
+        (b"a: \0", "is not YAML: control characters are not allowed"),
+        (b"\xff\xfe", "is not UTF-8 text: invalid start byte at byte 0$"),
+        (b"[" * 3000, "is nested too deeply$"),
+        (None, "can't be read"),
+    ],
 )
-def test_a_mistake_in_the_file_is_named(content: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_in_the_file_is_named_with_it_in_a_line(
+    content: bytes | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "settings.yaml"
     if content is not None:
-        path.write_text(content)
+        path.write_bytes(content)
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
-    with pytest.raises(SettingsError, match=words):
+    with pytest.raises(SettingsError, match=f"^{re.escape(str(path))}: {words}") as caught:
         load_settings()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_file_is_not_blamed_for_what_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("workers: 2\nsearch: {patience: 0}\n")
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    monkeypatch.setenv("ALLABOARD_WORKERS", "0")
+    monkeypatch.setenv("ALLABOARD_SEARCH__GENERATIONS", "0")
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert sorted(str(caught.value).split("; ")) == [
+        f"{path}: search.patience: must be 1 or more, not 0",
+        "search.generations: must be 1 or more, not '0'",
+        "workers: must be 1 or more, not '0'",
+    ]
 
 
 def test_an_empty_file_sets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +154,13 @@ def test_a_headroom_that_makes_no_sense_is_named(value: str, words: str, monkeyp
     monkeypatch.setenv("ALLABOARD_HEADROOM", value)
     with pytest.raises(SettingsError, match=words):
         load_settings()
+
+
+def test_headroom_is_stated_by_numbers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("headroom: {cpu: 2, memory: 1.5, nvidia.com/gpu: '1'}\n")
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    assert load_settings().headroom == {"cpu": "2", "memory": "1.5", "nvidia.com/gpu": "1"}
 
 
 @pytest.mark.parametrize(
@@ -147,3 +199,8 @@ def test_packing_that_is_stated_wrongly_is_refused(stated: str, wrong: str, tmp_
     monkeypatch.setenv("ALLABOARD_CONFIG", str(file))
     with pytest.raises(SettingsError, match=wrong):
         load_settings()
+
+
+def test_every_option_of_a_gang_is_documented_and_nothing_else_is() -> None:
+    documented = re.findall(rf"^\| `{re.escape(OPTION_PREFIX)}([a-z-]+)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(documented) == sorted(KNOWN)

@@ -20,9 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from allaboard.cli import bundled
-from allaboard.cli.embedded import OperatorEndedError, operator
+from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator
+from allaboard.cli.inputs import BadInputError, FiniteRange
 from allaboard.cli.stories import STORIES, Objects, Stage, Story, StoryError
 from allaboard.sandbox import Sandbox
+from allaboard.settings import SettingsError, load_settings
 
 _FRAME_SECONDS = 0.1
 _BARS = "▁▂▃▄▅▆▇█"
@@ -115,22 +117,28 @@ class _Listener(logging.Handler):
 @click.option(
     "--story", "names", multiple=True, type=click.Choice([story.name for story in STORIES]), help="Play this one only (repeatable)."
 )
-@click.option("--pace", type=float, help="Pause after each story, in seconds [1 on a terminal, else 0].")
+@click.option("--pace", type=FiniteRange(0.0, 60.0), help="Pause after each story, in seconds [1 on a terminal, else 0].")
 def demo(keep: bool, names: tuple[str, ...], pace: float | None) -> None:
     """Watch real manifests being scheduled whole or not at all.
 
     Starts a sandbox cluster and the scheduler in this process, plays the stories of examples/, and checks how each one ends. Exits 1
-    when any ends otherwise than told. Needs no cluster, no kubectl and no Docker.
+    when any ends otherwise than told, 2 for bad input, 130 when interrupted. Needs no cluster, no kubectl and no Docker.
     """
     stories = [story for story in STORIES if not names or story.name in names]
     console = Console()
     if pace is None:
         pace = 1.0 if console.is_terminal else 0.0
     try:
+        load_settings()  # those of the environment count here too
+    except SettingsError as error:
+        raise BadInputError(str(error)) from error
+    try:
         failed = asyncio.run(_perform(console, stories, keep, pace))
-    except (KeyboardInterrupt, OperatorEndedError):
+    except (KeyboardInterrupt, OperatorStoppedError):
         console.print("interrupted")
         sys.exit(130)
+    except OperatorEndedError as error:
+        raise click.ClickException(str(error)) from error
     sys.exit(1 if failed else 0)
 
 

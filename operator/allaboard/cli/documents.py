@@ -16,6 +16,7 @@ import yaml
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import items, text
+from allaboard.model.yamltext import TextError, decoded, yaml_values
 
 STDIN = "-"
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -135,9 +136,9 @@ def _content(path: str, name: str) -> str:
     except OSError as error:
         raise ManifestError(name, 0, "", f"can't be read: {error.strerror or error}") from error
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ManifestError(name, 0, "", f"is not UTF-8 text: {error.reason} at byte {error.start}") from error
+        return decoded(content)
+    except TextError as error:
+        raise ManifestError(name, 0, "", error.problem) from error
 
 
 def _parsed(name: str, content: str) -> list[object]:
@@ -149,15 +150,13 @@ def _parsed(name: str, content: str) -> list[object]:
             except json.JSONDecodeError as error:
                 if name.endswith(".json"):
                     raise ManifestError(name, 0, "", f"is not JSON: {error.msg} (line {error.lineno})") from error
-        return list(yaml.load_all(content, Loader=_Loader))
-    except yaml.MarkedYAMLError as error:
-        line = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
-        raise ManifestError(name, 0, "", f"is not YAML: {error.problem or error.context}{line}") from error
-    except yaml.YAMLError as error:
-        raise ManifestError(name, 0, "", f"is not YAML: {' '.join(str(error).split())}") from error
+        return yaml_values(content, _Loader)
+    except TextError as error:
+        line = f" (line {error.line})" if error.line else ""
+        raise ManifestError(name, 0, "", f"{error.problem}{line}") from error
     except RecursionError as error:
         raise ManifestError(name, 0, "", "is nested too deeply") from error
-    except ValueError as error:  # a number or a date that Python refuses
+    except ValueError as error:  # a number that Python refuses
         raise ManifestError(name, 0, "", f"holds a value that can't be read: {error}") from error
 
 

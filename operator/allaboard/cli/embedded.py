@@ -13,7 +13,11 @@ from allaboard.app import App
 
 
 class OperatorEndedError(RuntimeError):
-    """The operator ended although nobody told it to."""
+    """The operator could not start, or ended by itself."""
+
+
+class OperatorStoppedError(OperatorEndedError):
+    """A signal ended the operator."""
 
 
 @asynccontextmanager
@@ -21,7 +25,7 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
     """Run the operator on the cluster of ``kubeconfig`` until the context ends; yields once it makes decisions.
 
     ``settings`` are options of ``allaboard.settings.Settings``. Raises ``OperatorEndedError`` when it can't start, and inside the
-    context when it ends by itself: Kopf takes the signals of the process, so that is how an interrupt arrives.
+    context when it ends: Kopf takes the signals of the process, so an interrupt arrives as ``OperatorStoppedError``.
     """
     environment = {"KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0"}
     environment |= {f"ALLABOARD_{name.upper()}": str(value) for name, value in settings.items()}
@@ -42,7 +46,7 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
     except asyncio.CancelledError:
         if running.done() and not stop.is_set() and inside is not None:
             inside.uncancel()
-            raise OperatorEndedError("the operator was stopped") from None
+            raise _end_of(running, "the operator has ended") from None
         raise
     finally:
         stop.set()
@@ -55,11 +59,22 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
 
 
 async def _ready(running: "asyncio.Task[None]", memo: kopf.Memo, seconds: float) -> App:
-    async with asyncio.timeout(seconds):
-        while "app" not in memo:
-            if running.done():
-                raise OperatorEndedError("the operator could not start") from running.exception()
-            await asyncio.sleep(0.01)
-        app: App = memo.app
-        await app.scheduling.wait()
-        return app
+    try:
+        async with asyncio.timeout(seconds):
+            while "app" not in memo and not running.done():  # noqa: ASYNC110  # Kopf tells nobody when it has started
+                await asyncio.sleep(0.01)
+            if "app" in memo:
+                decides = asyncio.create_task(memo.app.scheduling.wait())
+                await asyncio.wait({running, decides}, return_when=asyncio.FIRST_COMPLETED)
+                decides.cancel()
+    except TimeoutError:
+        raise OperatorEndedError(f"the operator made no decision within {seconds:g} s; the lines above may say why") from None
+    if running.done():
+        raise _end_of(running, "the operator could not start")
+    app: App = memo.app
+    return app
+
+
+def _end_of(running: "asyncio.Task[None]", problem: str) -> OperatorEndedError:
+    error = running.exception()
+    return OperatorEndedError(f"{problem}: {error}") if error else OperatorStoppedError("the operator was stopped")

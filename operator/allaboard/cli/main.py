@@ -3,16 +3,25 @@
 Commands are imported when they are called, so that ``--help`` and ``plan`` don't pay for the operator.
 """
 
+import errno
+import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
 from allaboard import __version__
+from allaboard.cli.inputs import BadInputError
 
 _DEFECT = 70  # EX_SOFTWARE of sysexits.h
+_INTERRUPTED = 130  # 128 and the number of the signal, as shells have it
+_NOBODY_LISTENS = 141
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _COMMANDS = {
     "run": ("allaboard.cli.run", "Run the scheduler on the cluster that KUBECONFIG or the pod's service account names."),
     "plan": ("allaboard.cli.plan", "Place gangs without binding anything, on a cluster or on a snapshot of one."),
@@ -23,7 +32,15 @@ _COMMANDS = {
 
 
 class _Commands(click.Group):
-    """Finds commands by name, without importing them for the list that ``--help`` shows."""
+    """Finds commands by name, without importing them for the list that ``--help`` shows, and says how they were ended from outside."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _ended():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _ended():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -47,6 +64,30 @@ class _Commands(click.Group):
 @click.version_option(__version__, "-V", "--version")
 def cli() -> None:
     """Allaboard schedules gangs of Kubernetes pods: all members of a job are bound, or none."""
+
+
+@contextmanager
+def _ended() -> Iterator[None]:
+    """Before click says "Aborted!", and 1 in each case, which for us means that some gang doesn't fit."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        raise click.exceptions.Exit(_INTERRUPTED) from None
+    except BrokenPipeError:
+        _forget_stdout()
+        raise click.exceptions.Exit(_NOBODY_LISTENS) from None
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _forget_stdout()
+        raise BadInputError(f"the answer can't be written: {error.strerror}") from error
+
+
+def _forget_stdout() -> None:
+    """Else Python tries again when it ends, and says so."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:

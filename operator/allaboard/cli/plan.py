@@ -14,22 +14,18 @@ from typing import Any
 
 import click
 import yaml
-from rich.console import Console
 from rich.table import Table
 
 from allaboard.cli.documents import ManifestError
+from allaboard.cli.inputs import BadInputError
 from allaboard.cli.manifests import Cluster, read_cluster, read_manifests
 from allaboard.cli.planning import PlannedGang, plan_gangs
+from allaboard.cli.tables import print_tables
 from allaboard.model.gang import Objective
 from allaboard.settings import SettingsError, load_settings
 
 SOME_DO_NOT_FIT = 1
-BAD_INPUT = 2
 _WIDE_ENOUGH = 10_000
-
-
-class _BadInputError(click.ClickException):
-    exit_code = BAD_INPUT
 
 
 class _ManyValues(click.Command):
@@ -39,7 +35,7 @@ class _ManyValues(click.Command):
         return super().parse_args(ctx, list(_spread(args, ("-f", "--filename", "--cluster"))))
 
 
-@click.command(cls=_ManyValues, epilog="Exit code: 0 when every gang fits, 1 when some don't, 2 for bad input.")
+@click.command(cls=_ManyValues, epilog="Exit code: 0 when every gang fits, 1 when some don't, 2 for bad input, 130 when interrupted.")
 @click.option(
     "-f", "--filename", "files", multiple=True, required=True, metavar="MANIFEST...", help="YAML or JSON, a folder of it, or '-'."
 )
@@ -78,7 +74,7 @@ def plan(
         notes += manifests.notes
         gangs = plan_gangs(manifests, cluster, settings, notes)
     except (ManifestError, SettingsError) as error:
-        raise _BadInputError(str(error)) from error
+        raise BadInputError(str(error)) from error
     for note in notes:
         click.echo(f"note: {note}", err=True)
     if not gangs:
@@ -128,7 +124,7 @@ def _print_table(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
     table = _table("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "NODES", "MESSAGE")
     for gang in gangs:
         table.add_row(gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), _nodes(gang), gang.message)
-    _console().print(table)
+    print_tables(table)
 
 
 def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
@@ -144,10 +140,7 @@ def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
         table.add_row(gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), *how, _nodes(gang), gang.message)
         for pod, node in (*gang.assignments, *((pod, "<none>") for pod in gang.unplaced)):
             pods.add_row(gang.namespace, pod, gang.name, node)
-    console = _console()
-    console.print(table)
-    console.print()
-    console.print(pods)
+    print_tables(table, pods)
 
 
 _PRINTERS: dict[str, Callable[[Sequence[PlannedGang], float], None]] = {
@@ -168,7 +161,7 @@ def _live_cluster(kubeconfig: str | None, notes: list[str]) -> Cluster:
     try:
         return asyncio.run(read_live_cluster(notes))
     except (ApiError, CredentialsError) as error:
-        raise _BadInputError(f"the cluster can't be read: {error}") from error
+        raise BadInputError(f"the cluster can't be read: {error}") from error
 
 
 def _spread(args: Sequence[str], options: Sequence[str]) -> Iterator[str]:
@@ -187,11 +180,6 @@ def _spread(args: Sequence[str], options: Sequence[str]) -> Iterator[str]:
                 yield option
             has_value = True
         yield argument
-
-
-def _console() -> Console:
-    """Lines are wrapped for people only; a pipe gets one line a row."""
-    return Console(width=None if sys.stdout.isatty() else _WIDE_ENOUGH, markup=False, highlight=False, emoji=False)
 
 
 def _table(*columns: str) -> Table:

@@ -5,6 +5,7 @@ Standard output carries one line and no more, for scripts and for copying into a
 
 import asyncio
 import contextlib
+import os
 import signal
 import tempfile
 from pathlib import Path
@@ -12,14 +13,15 @@ from pathlib import Path
 import click
 
 from allaboard.cli import bundled
+from allaboard.cli.inputs import BadInputError, Quantity
 from allaboard.sandbox import ApiError, Sandbox
 
 
 @click.command()
 @click.option("--nodes", type=click.IntRange(min=0), default=4, show_default=True, metavar="N", help="Nodes, named node-1 and so on.")
 @click.option("--gpus", type=click.IntRange(min=0), default=4, show_default=True, metavar="N", help="GPUs of each node.")
-@click.option("--cpu", default="16", show_default=True, help="CPUs of each node.")
-@click.option("--memory", default="64Gi", show_default=True, help="Memory of each node.")
+@click.option("--cpu", type=Quantity(), metavar="QUANTITY", default="16", show_default=True, help="CPUs of each node.")
+@click.option("--memory", type=Quantity(), metavar="QUANTITY", default="64Gi", show_default=True, help="Memory of each node.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="P", help="Port of the API server [any free one].")
 @click.option("--kubeconfig-out", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the kubeconfig [a temporary file].")
 @click.option(
@@ -40,10 +42,10 @@ def sandbox(nodes: int, gpus: int, cpu: str, memory: str, port: int, kubeconfig_
         raise click.ClickException(str(error)) from error
     except ApiError as error:
         raise click.UsageError(error.message) from error
-    asyncio.run(_serve(cluster, kubeconfig_out))
+    asyncio.run(_serve(cluster, port, kubeconfig_out))
 
 
-async def _serve(cluster: Sandbox, kubeconfig_out: Path | None) -> None:
+async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None) -> None:
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -53,15 +55,22 @@ async def _serve(cluster: Sandbox, kubeconfig_out: Path | None) -> None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="allaboard-sandbox-"))
             kubeconfig_out = Path(folder, "kubeconfig")
         try:
-            await cluster.start()
-            cluster.write_kubeconfig(kubeconfig_out)
-        except OSError as error:
-            await cluster.stop()
-            raise click.ClickException(f"can't start: {error}") from error
-        try:
+            await _start(cluster, port, kubeconfig_out)
             click.echo(f"export KUBECONFIG={kubeconfig_out.resolve()}")
             click.echo(f"Serving on {cluster.url}. In another terminal, run the line above; then: kubectl get nodes", err=True)
             click.echo("Interrupt with Ctrl-C.", err=True)
             await interrupted.wait()
         finally:
             await cluster.stop()
+
+
+async def _start(cluster: Sandbox, port: int, kubeconfig_out: Path) -> None:
+    try:
+        await cluster.start()
+    except OSError as error:
+        # asyncio's own words repeat the address.
+        raise BadInputError(f"can't listen on port {port}: {os.strerror(error.errno or 0)}") from error
+    try:
+        cluster.write_kubeconfig(kubeconfig_out)
+    except OSError as error:
+        raise BadInputError(f"{kubeconfig_out}: can't be written: {error.strerror or error}") from error

@@ -15,27 +15,28 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from allaboard.cli.inputs import BadInputError, FiniteRange
+from allaboard.cli.tables import print_tables
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
 from allaboard.settings import SettingsError, load_settings
 from allaboard.simulation.charts import ChartError, check_chart, draw_chart
 from allaboard.simulation.scenario import ScenarioError, read_scenario
 from allaboard.simulation.state import BadSeatError
-from allaboard.simulation.strategies import UnknownStrategyError, strategy_names
+from allaboard.simulation.strategies import BASELINES, UnknownStrategyError, strategy_names
 from allaboard.simulation.sweep import Job, Run, SweepError, run_here, run_on_dask
 from allaboard.simulation.trace import TraceError, read_nodes, read_tasks
 from allaboard.simulation.workload import Workload, WorkloadError, workload_of
 
-BAD_INPUT = 2
 DEFAULT_STRATEGY = "genetic"
 _MOST_SEEDS = 10_000
 _DEFAULT_SEEDS = {False: tuple(range(42, 52)), True: (42,)}
 """By whether gangs wait. Those of a YAML file come as they are stated; nothing of it is shuffled."""
-_WIDE_ENOUGH = 10_000
 _COLUMNS = {
     "gpusTotal": 0,
     "gpusUnallocatedPercent": 2,
@@ -48,10 +49,6 @@ _COLUMNS = {
 """Figures of the table, and their decimal places."""
 
 
-class _BadInputError(click.ClickException):
-    exit_code = BAD_INPUT
-
-
 class _Seeds(click.ParamType[tuple[int, ...]]):
     """``42-51``, ``7`` or ``42-51,100``."""
 
@@ -61,9 +58,13 @@ class _Seeds(click.ParamType[tuple[int, ...]]):
         seeds: dict[int, None] = {}
         for part in str(value).split(","):
             found = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part, re.ASCII)
-            first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-            if first > last or last - first >= _MOST_SEEDS:
+            if not found:
                 self.fail(f"{part!r} is not a seed or a range of them such as 42-51", param, ctx)
+            first, last = int(found[1]), int(found[2] or found[1])
+            if first > last:
+                self.fail(f"{part!r} ends before it starts", param, ctx)
+            if len(seeds) + last - first >= _MOST_SEEDS:
+                self.fail(f"{value!r} are too many seeds; {_MOST_SEEDS} are the most allowed", param, ctx)
             seeds |= dict.fromkeys(range(first, last + 1))
         return tuple(seeds)
 
@@ -85,14 +86,17 @@ Examples:
   allaboard simulate --nodes nodes.csv --pods pods.csv --strategy fgd --strategy bestfit --plot curves.svg
   allaboard simulate -f scenario.yaml -o json
 
-The form of the files, and what the figures mean: docs/simulate.md. Exit code: 0, or 2 for bad input."""
+The form of the files, and what the figures mean: docs/simulate.md. Exit code: 0, 2 for bad input, or 130 when
+interrupted."""
 )
 @click.option("--nodes", "nodes_file", metavar="CSV", help="Nodes: sn, cpu_milli, memory_mib, gpu, model.")
 @click.option("--pods", "pods_file", metavar="CSV", help="Tasks: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec.")
-@click.option("-f", "--filename", metavar="YAML", help="Instead of both: nodes, and gangs with arrival and run times.")
+@click.option(
+    "-f", "--filename", metavar="YAML", help="Instead of both: nodes, and gangs with arrival and run times; '-' is standard input."
+)
 @click.option(
     "--inflate",
-    type=click.FloatRange(0.0, 100.0),
+    type=FiniteRange(0.0, 100.0),
     default=1.3,
     show_default=True,
     help="Sample further tasks until they ask for so many times all GPUs; 0 replays each task once. Of CSV only.",
@@ -145,10 +149,12 @@ def simulate(
         unknown = [name for name in names if name not in strategy_names()]
         if unknown:
             raise UnknownStrategyError(f"there is no strategy {unknown[0]!r}; known are {', '.join(strategy_names())}")
-        if plot:
+        _refuse_ignored(names, filename, objective, workers, dask)
+        if plot is not None:
             check_chart(plot)
         settings = load_settings({"objective": objective} if objective else None)
         workload = _workload(nodes_file, pods_file, filename)
+        _note_missing_models(workload)
         search = SearchSettings(**settings.search.model_dump())
         factor = None if workload.waits else inflate
         jobs = [
@@ -157,10 +163,12 @@ def simulate(
             for seed in seeds or _DEFAULT_SEEDS[workload.waits]
         ]
         outcomes = _run(jobs, names, batch, workers or os.cpu_count() or 1, dask)
-        if plot:
+        if plot is not None:
             draw_chart({outcome.strategy: outcome.runs for outcome in outcomes}, plot, waits=workload.waits)
-    except (TraceError, ScenarioError, SettingsError, WorkloadError, UnknownStrategyError, ChartError, SweepError, BadSeatError) as error:
-        raise _BadInputError(str(error)) from error
+    except WorkloadError as error:
+        raise BadInputError(f"{pods_file}: {error}") from error
+    except (TraceError, ScenarioError, SettingsError, UnknownStrategyError, ChartError, SweepError, BadSeatError) as error:
+        raise BadInputError(str(error)) from error
     if output == "json":
         documents = [as_json(outcome, waits=workload.waits) for outcome in outcomes]
         click.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
@@ -196,6 +204,24 @@ def _figures(run: Run, *, waits: bool) -> dict[str, float]:
             "makespanSeconds": round(replay.makespan_seconds, 3),
         }
     return figures
+
+
+def _refuse_ignored(names: Sequence[str], filename: str | None, objective: str | None, workers: int | None, dask: str | None) -> None:
+    """What is stated and can make no difference is a mistake."""
+    if filename and click.get_current_context().get_parameter_source("inflate") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--inflate is of CSV only; what -f states is replayed as it is.")
+    if objective and BASELINES.issuperset(names):
+        raise click.UsageError(f"--objective is what genetic aims at; {', '.join(names)} would ignore it.")
+    if dask == "":
+        raise click.UsageError("--dask needs an address such as tcp://scheduler:8786.")
+    if dask and workers:
+        raise click.UsageError("--workers are processes of this machine; leave it out, or --dask.")
+
+
+def _note_missing_models(workload: Workload) -> None:
+    tasks = sum(workload.popularity)
+    for models, count in workload.missing_models.items():
+        click.echo(f"note: no node has GPU model {' or '.join(models)} ({count} of {tasks} tasks)", err=True)
 
 
 def _workload(nodes_file: str | None, pods_file: str | None, filename: str | None) -> Workload:
@@ -279,7 +305,7 @@ def _print_table(outcomes: Sequence[_Outcome], *, waits: bool) -> None:
     for outcome in outcomes:
         rows = [(str(run.seed), [run], run.seconds) for run in outcome.runs]
         if len(rows) > 1:
-            rows.append(("mean", list(outcome.runs), outcome.elapsed_seconds))
+            rows.append(("mean", list(outcome.runs), statistics.fmean(run.seconds for run in outcome.runs)))
         for seed, runs, seconds in rows:
             figures = [_figures(run, waits=waits) for run in runs]
             cells = [
@@ -287,7 +313,4 @@ def _print_table(outcomes: Sequence[_Outcome], *, waits: bool) -> None:
             ]
             style = "bold" if seed == "mean" else None
             table.add_row(outcome.strategy, str(outcome.batch), seed, *cells, f"{seconds:.1f}", style=style)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDE_ENOUGH)
-    console.print(table)
+    print_tables(table)

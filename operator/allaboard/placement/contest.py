@@ -13,6 +13,7 @@ from allaboard.model.arrays import Floats, Integers
 from allaboard.model.gang import Objective
 from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
+from allaboard.model.quantities import LARGEST_AMOUNT
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.devices import WHOLE
 from allaboard.placement.filters import NodeFilters
@@ -152,7 +153,7 @@ def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], doma
     for pod in gang.pods:
         own.setdefault((role_of[pod.uid], party_of(pod, gang.parts, gang.together)), []).append(pod)
     specs = [members[0].spec for members in own.values()]
-    gpus = [spec.gpu_share + WHOLE * sum(amount for name, amount in spec.requests if is_gpu(name)) for spec in specs]
+    gpus = [min(spec.gpu_share + WHOLE * sum(amount for name, amount in spec.requests if is_gpu(name)), LARGEST_AMOUNT) for spec in specs]
     free = {name: sum(problem.free[problem.columns.index(name)].tolist()) for name in _MEASURES if name in problem.columns}
     asked = {name: sum(spec.amount(name) * len(members) for spec, members in zip(specs, own.values(), strict=True)) for name in free}
     part = gang.minimum / max(1, len(gang.pods))
@@ -262,7 +263,7 @@ def may_contend(contest: Contest) -> bool:
     """
     problem = contest.problem
     nodes = np.count_nonzero(problem.seats, axis=1)
-    if problem.devices is not None or not nodes.all():
+    if problem.devices is not None or not nodes.all() or any(gang.together for gang in contest.gangs):
         return True
     demand = problem.demand.astype(np.float64)
     everybody = problem.count @ demand

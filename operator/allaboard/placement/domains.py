@@ -13,17 +13,18 @@ _CELLS = 1_000_000  # roles times nodes of all trials together: a third of a sec
 
 
 def in_best_domains(problem: Problem, counts: Integers | None) -> tuple[Problem, Integers | None]:
-    """``problem`` with a domain chosen for each of ``together``, and a placement of the minimum there: int64[roles, nodes].
+    """``problem`` with a domain chosen for each of ``together``, and the placement that is known there: int64[roles, nodes].
 
-    ``counts``: int64[roles, nodes] is a placement of the minimum; ``None`` when there is none, and then nobody of the groups may sit.
-    From its domains each group in turn moves to the one where most sit, at the least cost, of those with the most room.
+    ``counts``: int64[roles, nodes] is a placement of the minimum; ``None`` when none is known, and then none is given back. From its
+    domains each group in turn moves to the one where most sit, at the least cost, of those with the most room.
     """
+    is_known = counts is not None
     if counts is None:
-        return problem.confined([NOWHERE] * len(problem.together)), None
+        counts = np.zeros_like(problem.seats)
     chosen = [_domain_of(group, counts) for group in problem.together]
     best = problem.confined(chosen)
     least = Valuation(best).worth(counts)
-    most = min(_MOST, max(2, _CELLS // (problem.seats.size * len(problem.together))))
+    most = min(_MOST, max(2, _CELLS // max(1, problem.seats.size * len(problem.together))))
     for position, group in enumerate(problem.together):
         for domain in _promising(problem, group)[:most]:
             trial = problem.confined([*chosen[:position], domain, *chosen[position + 1 :]])
@@ -31,7 +32,7 @@ def in_best_domains(problem: Problem, counts: Integers | None) -> tuple[Problem,
             for _, seats in greedy_seeds(trial, valuation, ("thrifty",)):
                 if (worth := valuation.worth(seats)) < least:
                     best, least, counts, chosen[position] = trial, worth, seats, domain
-    return best, counts
+    return best, counts if is_known else None
 
 
 def room_in_domains(problem: Problem, group: Together) -> tuple[Integers, Integers, Integers]:

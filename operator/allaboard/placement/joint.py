@@ -10,7 +10,8 @@ what they come to, one figure after the other:
 
 Gangs that must not be overtaken are seated before all others, in queue order, and stay. The first order tried is the queue's, so no
 answer is worse than that. Then come sorted orders, a genetic search (``lineup``), and the solver (``admission``), until everybody sits, or
-as many GPUs are at work as can be. Last, each larger gang is searched for once more among the others' seats, which stay as they are.
+as many GPUs are at work as can be. Last, each larger gang is searched for once more among the others' seats, which stay as they are: the
+first few genetically, for whoever comes meanwhile waits, and the others by what the search starts from.
 """
 
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ from allaboard.placement.valuation import Valuation
 _EPSILON = 1e-6
 _RESEATED = 10  # orders in which the solver's choice is seated
 _MOST_MISSED = 4
+_WORK = 40_000  # of searches for larger gangs once more, in roles times nodes: three seconds
+_EACH = 2_000  # what a search takes however small it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,18 +205,22 @@ class _Seating:
         for position, found in best.seats:
             seats[position] = _together(seats[position], found) if position in seats else found
         plans: list[Plan | None] = [None] * len(gangs)
+        work = 0
         for position in sorted(seats):
             gang, found = gangs[position], seats[position]
             if gang.is_single:
                 plans[position] = self._single(gang, found)
             else:
-                plans[position], better = self._polished(best.table, gang, found)
+                work += _EACH + len(gang.roles) * len(self.contest.problem.nodes)
+                plans[position], better = self._polished(best.table, gang, found, use_genetic=work <= _WORK)
                 seats[position] = better
         youngest = max(seats, default=-1)
         return Joint(
             plans=tuple(plans),
             taken=tuple(position for position, _ in best.minima),
-            overtaken=tuple(position for position in lineup.gangs if position not in seats and position < youngest),
+            overtaken=tuple(
+                position for position in lineup.gangs if position in first.placed and position not in seats and position < youngest
+            ),
             gpus=(first.worth[0], best.worth[0]),
             orders=len(lineup.tried),
             generations=lineup.generations,
@@ -232,14 +239,14 @@ class _Seating:
             search=SearchReport(score, score, 0, "joint", (), "joint"),
         )
 
-    def _polished(self, table: Table, gang: Contender, seats: Seats) -> tuple[Plan, Seats]:
+    def _polished(self, table: Table, gang: Contender, seats: Seats, *, use_genetic: bool) -> tuple[Plan, Seats]:
         """The plan of a gang among the others' seats, and the seats it takes now."""
         if self.contest.problem.devices is not None:
             # Seats on devices hold in the order they were taken only.
             return _plan(alone(self.contest, gang, table.standing), gang, seats), seats
         self.decoder.take(table, gang, Seats(seats.rows, -seats.taken))
         problem = alone(self.contest, gang, table.standing)
-        plan = search(problem, self.settings, gang.seed)
+        plan = search(problem, self.settings, gang.seed, use_genetic=use_genetic)
         if plan.feasible and len(plan.assignments) >= seats.taken.sum():
             seats = _seats_of(plan, gang, problem.nodes)
         else:

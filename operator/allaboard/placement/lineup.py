@@ -118,7 +118,7 @@ class Lineup:
                 distinct = {(one.fitness.values, one.outcome.placed): one for one in [*children, *population]}
                 population = tools.selBest(list(distinct.values()), _POPULATION)
                 stale = 0 if population[0].fitness > best.fitness else stale + 1
-                best = max(population[0], best, key=_fitness)
+                best = max(best, population[0], key=_fitness)  # of what is as good, what came first: the queue's own order
         return best.outcome
 
     def _child(self, population: Sequence[_Individual]) -> _Individual:

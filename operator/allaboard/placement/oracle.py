@@ -74,15 +74,17 @@ def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Toget
     upper = np.concatenate([variables.most, np.ones(choices)]).astype(np.float64)
     # 2. A placement, if it holds; that there is none is believed when it is found twice, with presolve and without.
     is_large = len(variables.role) > _LARGE
+    is_refuted = True
     for presolve in (not is_large, is_large):
         status, values = solve(rows, upper, node_limit, presolve=presolve)
         if values is not None:
             counts = variables.counts(seats, np.rint(values[: len(variables.role)]).astype(np.int64))
             if satisfies(problem, counts, together):
                 return Answer(Verdict.FITS, _completed(problem, counts, together))
-        if status != INFEASIBLE:
+            is_refuted = False  # by its tolerance too much; the other way may find one that holds
+        elif status != INFEASIBLE:
             return Answer(Verdict.NOT_FOUND)
-    return Answer(Verdict.CANNOT_FIT)
+    return Answer(Verdict.CANNOT_FIT if is_refuted else Verdict.NOT_FOUND)
 
 
 def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] = ()) -> bool:

@@ -108,7 +108,7 @@ class Problem:
         admits = self.admits.copy()
         for group, domain in zip(self.together, domains, strict=True):
             admits[list(group.roles)] &= group.domains == domain
-        outside = np.count_nonzero((self.seats > 0) & ~admits, axis=1)
+        outside = np.count_nonzero(self.admits & ~admits, axis=1)
         return replace(self, admits=admits, seats=np.where(admits, self.seats, 0), outside=outside, together=())
 
     def restricted_to(self, rows: Integers) -> "Problem":

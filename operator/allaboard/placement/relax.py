@@ -207,9 +207,8 @@ def _more(around: Surroundings, counts: Integers, column: int, *, is_least: bool
 def _more_nodes(around: Surroundings) -> MoreNodes | None:
     """The fewest nodes of one kind that, added empty, are found to be enough. Kinds that take most pods come first."""
     problem = around.problem
-    empty = freed(problem, around.ceiling)
-    kinds = np.unique(np.concatenate([around.ceiling, problem.admits]), axis=1, return_index=True)[1]
-    kinds = kinds[(around.ceiling[:, kinds] >= 0).all(axis=0)]
+    empty = freed(problem, around.empty)
+    kinds = np.unique(np.concatenate([around.empty, problem.admits]), axis=1, return_index=True)[1]
     taking = np.minimum(empty.seats[:, kinds], problem.count[:, None]).sum(axis=0)
     found = [
         MoreNodes(number, problem.nodes[row], around.where)
@@ -249,5 +248,5 @@ def _extended(around: Surroundings, row: int, number: int) -> Problem:
             nodes=problem.nodes + (problem.nodes[row],) * number,
             admits=joined(problem.admits, problem.admits[:, row]),
         ),
-        joined(np.maximum(around.slack, 0), around.ceiling[:, row]),
+        joined(np.maximum(around.slack, 0), around.empty[:, row]),
     )

@@ -31,18 +31,22 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
     bounds = bounds_of(problem)
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
     # 2. Choose domains for roles that must sit within one: the solver knows which will do. The rest is done inside the best of them.
-    answer = None
-    if problem.together and not is_impossible:
-        answer = ask(problem, settings.branches or NODE_LIMIT, problem.together)
-        problem, seats = in_best_domains(problem, answer.counts)
-        answer = replace(answer, counts=seats)
+    answer, is_proof = None, True
+    if problem.together:
+        if not is_impossible:
+            answer = ask(problem, settings.branches or NODE_LIMIT, problem.together)
+        problem, seats = in_best_domains(problem, answer.counts if answer else None)
+        if answer is not None and answer.verdict is Verdict.NOT_FOUND:
+            answer, is_proof = None, False  # what doesn't fit in these domains may fit in others
+        elif answer is not None:
+            answer = replace(answer, counts=seats)
     # 3. Do what a scheduler does that places one role after another; of interchangeable pods the best is known.
     valuation = Valuation(problem)
     exact = _only_pod(problem, valuation) if problem.total == 1 else best_of_one_role(problem, valuation)
     seeds = _ranked(valuation, greedy_seeds(problem, valuation) if exact is None else [("exact", exact)])
     if answer is None and seeds[0][2].missing and not is_impossible and settings.branches:
         answer = ask(problem, settings.branches)
-    is_refuted = answer is not None and answer.verdict is Verdict.CANNOT_FIT
+    is_refuted = answer is not None and answer.verdict is Verdict.CANNOT_FIT and is_proof
     if answer is not None and answer.counts is not None:
         seeds = _ranked(valuation, [*((name, counts) for name, counts, _ in seeds), ("solver", answer.counts)])
     name, counts, greedy = seeds[0]

@@ -34,13 +34,14 @@ class Leaver:
 class Surroundings:
     """A problem on every node that could take a member if it were empty.
 
-    ``slack``: int64[columns, nodes] is what is free, negative where a node is over-committed; ``ceiling`` what may be asked to be free:
-    what is when the node is empty, but of an over-committed node nothing is asked. ``names`` are those of the domains, as
-    ``label=value``, for each group of roles that must share one; ``where`` those of the ones that were chosen.
+    ``slack``: int64[columns, nodes] is what is free, negative where a node is over-committed; ``empty`` what is when the node is
+    empty; ``ceiling`` what may be asked to be free: the same, but of an over-committed node nothing is asked. ``names`` are those of the
+    domains, as ``label=value``, for each group of roles that must share one; ``where`` those of the ones that were chosen.
     """
 
     problem: Problem
     slack: Integers
+    empty: Integers
     ceiling: Integers
     leavers: tuple[Leaver, ...]
     names: tuple[Mapping[int, str], ...] = ()
@@ -61,7 +62,8 @@ def surroundings_of(
     ``others`` are bound gangs by any key, the one that should leave first comes first.
     """
     if snapshot.devices is not None:  # what would help where GPUs are shared is more than an amount
-        return Surroundings(problem.restricted_to(np.arange(0)), problem.free[:, :0], problem.free[:, :0], ())
+        nothing = problem.free[:, :0]
+        return Surroundings(problem.restricted_to(np.arange(0)), nothing, nothing, nothing, ())
     empty = replace(snapshot, used=np.zeros_like(snapshot.used))
     roomy = build_problem(pods, problem.minimum, empty, objective=problem.objective, parts=parts, together=together, filters=filters)
     row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
@@ -75,7 +77,7 @@ def surroundings_of(
     leavers = tuple(_leaver(roomy, key, bound, place) for key, bound in others)
     ceiling = np.where(slack < 0, slack, roomy.free)
     names = tuple(_names(group, [snapshot.nodes[row] for row in kept.tolist()]) for group in roomy.together)
-    return Surroundings(now, slack, ceiling, tuple(leaver for leaver in leavers if len(leaver.rows)), names)
+    return Surroundings(now, slack, roomy.free, ceiling, tuple(leaver for leaver in leavers if len(leaver.rows)), names)
 
 
 def with_domains(around: Surroundings, most: int) -> tuple[Sequence[Surroundings], bool]:
@@ -117,7 +119,8 @@ def _confined(around: Surroundings, domains: Sequence[int]) -> Surroundings:
         if there.any():
             leavers.append(Leaver(leaver.key, place[leaver.rows[there]], leaver.frees[:, there]))
     where = ",".join(dict.fromkeys(names[domain] for names, domain in zip(around.names, domains, strict=True) if domain in names))
-    return Surroundings(problem.restricted_to(rows), around.slack[:, rows], around.ceiling[:, rows], tuple(leavers), where=where)
+    slack, empty, ceiling = (each[:, rows] for each in (around.slack, around.empty, around.ceiling))
+    return Surroundings(problem.restricted_to(rows), slack, empty, ceiling, tuple(leavers), where=where)
 
 
 def _names(group: Together, nodes: Sequence[Node]) -> dict[int, str]:

@@ -82,11 +82,11 @@ class Advisor:
     async def _look(self) -> None:
         while self._wanted:
             key, message = self._wanted.popitem()
+            self._known[key] = (message, "")
             try:
                 advice = await self._find(key)
+                if advice and self._known.get(key) == (message, ""):  # it may have been forgotten meanwhile
+                    self._known[key] = (message, advice)
+                    self._tell(key, message, advice)
             except Exception:
                 logger.exception("gang %s: what would help can't be told", key)
-                advice = ""
-            self._known[key] = (message, advice)
-            if advice:
-                self._tell(key, message, advice)

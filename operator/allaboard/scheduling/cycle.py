@@ -30,7 +30,7 @@ from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.outcomes import Attempt, Outcomes
-from allaboard.scheduling.planner import MOST_TOGETHER, Planner
+from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner
 from allaboard.scheduling.queue import GangQueue, Order, order_of, order_of_gone
 from allaboard.scheduling.sealing import Sealing
 from allaboard.scheduling.surroundings import in_surroundings
@@ -96,9 +96,9 @@ class Scheduler:
         self.queue.wake()
 
     def order(self, key: GangKey) -> Order:
-        """The place of a gang in the queue: those we left half bound come first."""
+        """The place of a gang in the queue: those we left half bound come first, after those of which nobody is there."""
         gang = self.registry.gang(key)
-        if gang is None:
+        if gang is None or not gang.alive:  # one without members tells its priority when they come
             return order_of_gone(key)
         return order_of(gang, is_first=key in self._open and gang.is_open, is_protected=self.queue.must_not_be_overtaken(key))
 
@@ -110,7 +110,6 @@ class Scheduler:
                 await self.queue.wait()
                 # Pods of one job arrive one by one; a short wait sees them together.
                 await asyncio.sleep(self.batch_window)
-                await until_fresh(self.is_fresh)
                 await self.cycle()
         finally:
             await self._advisor.stop()
@@ -126,15 +125,18 @@ class Scheduler:
         """Bring every gang that is due to a decision, the first in queue order first; those that contend are placed together."""
         yielded: set[GangKey] = set()
         while self.queue.peek() is not None:
-            attempts = self._due_together()
-            plans = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
+            await until_fresh(self.is_fresh)
+            attempts = await self._due_together()
+            plans, overtaken = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
             is_old = bool(plans)
             # Those with plans take their seats, the others are searched for, unless somebody has come who goes before.
             for key in (*plans, *(key for key in list(attempts) if key not in plans)):
                 if self._must_yield(key, yielded):
                     break
+                while overtaken:
+                    self.queue.overtaken(overtaken.pop())
                 known = attempts.pop(key)
-                attempt = self._prepared(key) if is_old and key not in plans else known
+                attempt = self._prepared(key) if (is_old and key not in plans) or key in self._under_way else known
                 is_old = True
                 if attempt is not None:
                     with self._survived(key):
@@ -159,21 +161,23 @@ class Scheduler:
                 return not is_again
         return False
 
-    def _due_together(self) -> dict[GangKey, Attempt]:
+    async def _due_together(self) -> dict[GangKey, Attempt]:
         """The first gang that is due, and those next to it that compete with it on equal terms; without those that need no search."""
         attempts: dict[GangKey, Attempt] = {}
-        for _ in range(MOST_TOGETHER):
-            key = self.queue.peek()
-            gang = self.registry.gang(key) if key else None
+        pods = 0
+        while len(attempts) < MOST_TOGETHER and (key := self.queue.pop()):
+            gang = self.registry.gang(key)
             is_alone = gang is None or bool(gang.bound) or not gang.missing
-            if key is None or (attempts and (is_alone or self.order(key)[:2] != self.order(next(iter(attempts)))[:2])):
+            pods += len(gang.candidates) if gang else 0
+            if attempts and (is_alone or pods > MOST_PODS or self.order(key)[:2] != self.order(next(iter(attempts)))[:2]):
+                self.queue.put_back([key])
                 break
-            self.queue.pop()
             attempt = self._prepared(key)
             if attempt is not None:
                 attempts[key] = attempt
                 if is_alone:
                     break
+            await asyncio.sleep(0)
         return attempts
 
     def _prepared(self, key: GangKey) -> Attempt | None:
@@ -245,6 +249,7 @@ class Scheduler:
             self.queue.retry(key, self.batch_window)
             return
         # 7. Bind all or none, beside the next search.
+        self.queue.seated(key)
         self._under_way.start(key, self._commit(attempt, plan, transaction))
 
     async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:

@@ -11,7 +11,7 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
-from allaboard.scheduling.opengangs import OpenGangs
+from allaboard.scheduling.opengangs import OpenGangs, was_cut_off
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks
 from allaboard.scheduling.transaction import Committed, Refused
 
@@ -90,7 +90,7 @@ class Outcomes:
             self.announcer.unchanged(gang)
         else:
             message = words.refusal(gang, plan)
-            if plan.feasible is False:
+            if plan.feasible is False and not gang.is_single:
                 message = self.advisor.advised(gang.key, message)
             self.announcer.refused(gang, words.pod_refusals(gang, plan), message, plan.search, seconds)
         lacks = Lacks.of(plan.explanation, gang.candidates)
@@ -137,7 +137,7 @@ class Outcomes:
         gang = self.registry.gang(key)
         if gang is not None:
             self.announcer.failed(gang, "the scheduler failed on this gang; its log says how", 0.0)
-            if gang.is_open:
+            if was_cut_off(gang, self.registry.group(key)):
                 self.open_gangs.add(key)
         self.queue.fail(key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
 

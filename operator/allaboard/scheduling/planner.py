@@ -27,7 +27,10 @@ logger = logging.getLogger(__name__)
 MOST_TOGETHER = 64
 """Gangs that are placed together at most."""
 
-_MOST_PODS = 2000
+MOST_PODS = 2000
+"""Pods of gangs that are placed together at most."""
+
+_MOST_CELLS = 150_000  # kinds of pods times nodes times objectives: what takes longer to prepare would hold the event loop up
 _MANY = 8  # single pods, which take less time together than one after another
 
 
@@ -57,32 +60,33 @@ class Planner:
         self.metrics.searched(plan.search, self.clock() - started)
         return plan
 
-    async def plan_together(self, gangs: Sequence[Gang]) -> dict[GangKey, Plan]:
+    async def plan_together(self, gangs: Sequence[Gang]) -> tuple[dict[GangKey, Plan], list[GangKey]]:
         """Plans for those of ``gangs``, in queue order, that are to be placed now, in the order in which they take their seats.
 
-        Nobody has one when the gangs don't contend: then each is to be planned by itself.
+        And who is overtaken by them. Nobody has a plan when the gangs don't contend: then each is to be planned by itself.
         """
-        if len(gangs) < 2 or sum(len(gang.candidates) for gang in gangs) > _MOST_PODS:
-            return {}
+        if len(gangs) < 2:
+            return {}, []
         started = self.clock()
         try:
             joint = await self._together(gangs)
         except SearchError as error:
             logger.warning("%d gangs can't be placed together: %s; each is placed by itself", len(gangs), error)
-            return {}
+            return {}, []
         except Exception:
             logger.exception("%d gangs can't be placed together by a defect; each is placed by itself", len(gangs))
-            return {}
+            return {}, []
         if joint is None:
-            return {}
-        for position in joint.overtaken:
-            self.queue.overtaken(gangs[position].key)
+            return {}, []
         plans = {gangs[position].key: plan for position in joint.taken if (plan := joint.plans[position])}
         for plan in plans.values():
             self.metrics.searched(plan.search, (self.clock() - started) / len(plans))
-        return plans
+        return plans, [gangs[position].key for position in joint.overtaken]
 
     async def _together(self, gangs: Sequence[Gang]) -> Joint | None:
+        gangs = self._preparable(gangs)
+        if len(gangs) < 2:
+            return None
         is_protected = self.queue.must_not_be_overtaken
         waiting = [waiting_of(gang, self._seed(gang), is_protected=is_protected(gang.key)) for gang in gangs]
         contest = contest_of(waiting, self.view.snapshot(), self._filters, self.packing)
@@ -90,6 +94,18 @@ class Planner:
             return await self.searcher.place_together(contest)
         are_single = len(gangs) >= _MANY and all(gang.is_single for gang in contest.gangs)
         return await self.searcher.place_together(contest, is_easy=True) if are_single else None
+
+    def _preparable(self, gangs: Sequence[Gang]) -> Sequence[Gang]:
+        """The first of ``gangs``, as many as can be prepared at once."""
+        nodes = self.view.counts["nodes"]
+        specs: set[int] = set()  # equal specs are mostly one object
+        objectives = set()
+        for number, gang in enumerate(gangs):
+            specs.update(id(pod.spec) for pod in gang.candidates)
+            objectives.add(gang.objective)
+            if len(specs) * len(objectives) * nodes > _MOST_CELLS:
+                return gangs[:number]
+        return gangs
 
     async def advice(self, gang: Gang, gangs: Sequence[Gang]) -> str:
         """What would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""

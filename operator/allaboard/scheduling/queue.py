@@ -5,7 +5,8 @@ slow flush in case an event was missed. Each failed attempt doubles the pause be
 reason to be overtaken by a lower priority, nor by one that isn't half bound, when something has come free for both.
 
 Gangs that are placed together may overtake an older one of their priority a few times, or for a while. After that it goes before all
-others of its priority, pause or not, until it has been placed. When it doesn't fit even then, those behind it go on.
+others of its priority, pause or not, until it has been placed. When it doesn't fit even then, those behind it go on. Of those that
+sit out a pause while a younger one is placed by itself, the oldest counts as overtaken, whether or not it would have fitted.
 """
 
 import asyncio
@@ -17,8 +18,10 @@ from dataclasses import dataclass
 from allaboard.model.gang import Gang, GangKey, OnMemberLost
 from allaboard.model.pod import Pod
 from allaboard.placement import Explanation
+from allaboard.placement.filters import TOPOLOGY
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
+_MOST_LEFT = 64  # entries of a heap that are none any more
 
 _HEALS, _OVERTAKEN, _PLAIN = range(3)
 
@@ -39,7 +42,8 @@ class Lacks:
         With several roles, room for one may let another move: then any resource that a candidate asks for may help.
         """
         resources: set[str] = set()
-        anything = False
+        # One who must share a domain may lack something else in each of them.
+        anything = any(reason == TOPOLOGY for role in explanation.roles for reason, _ in role.reasons)
         if len(explanation.roles) > 1:
             specs = {pod.spec for pod in candidates}
             resources.update(resource for spec in specs for resource, _ in spec.requests if resource != "pods")
@@ -104,6 +108,7 @@ class GangQueue:
         self._pausing: list[tuple[Order, GangKey]] = []
         self._is_pausing: set[GangKey] = set()
         self._parked: dict[GangKey, Lacks] = {}
+        self._looked_again: set[GangKey] = set()
         self._attempts: dict[GangKey, int] = {}
         self._not_before: dict[GangKey, float] = {}
         self._overtaken: dict[GangKey, tuple[int, float]] = {}
@@ -118,6 +123,15 @@ class GangQueue:
         """Younger gangs of the same priority were placed where this one would have fitted."""
         times, since = self._overtaken.get(key, (0, self._clock()))
         self._overtaken[key] = (times + 1, since)
+        if key in self._is_pausing:
+            self._push_pausing(key)  # it may go further to the front now
+
+    def seated(self, key: GangKey) -> None:
+        """``key`` takes its seats: the oldest that is in a pause and before it but for that is overtaken."""
+        mine = self._order(key)
+        pausing = [order for order, other in self._pausing if other in self._is_pausing and mine[:2] == order[:2] and order < mine]
+        if older := min((order for order in pausing if not self.must_not_be_overtaken(order[-1])), default=None):
+            self.overtaken(older[-1])
 
     def must_not_be_overtaken(self, key: GangKey) -> bool:
         """Whether it has been overtaken often enough, or long ago."""
@@ -143,7 +157,7 @@ class GangQueue:
             self._set_timer(key, not_before)
             if key not in self._is_pausing:
                 self._is_pausing.add(key)
-                heapq.heappush(self._pausing, (self._order(key), key))
+                self._push_pausing(key)
         else:
             self._make_due(key)
 
@@ -165,9 +179,14 @@ class GangQueue:
     def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
         """Let the gang wait for what it lacks, without counting a failure. Otherwise as ``fail``."""
         if self.changes != seen:
-            # Something came free while the attempt was going on; it must not be slept over.
-            self.mark(key)
-            return
+            # Something came free while the attempt was going on; it must not be slept over. The second time in a row the others go first,
+            # or a gang that doesn't fit would keep them waiting for ever on a busy cluster.
+            if key not in self._looked_again:
+                self._looked_again.add(key)
+                self.mark(key)
+                return
+            retry_by = self._clock()
+        self._looked_again.discard(key)
         self._parked[key] = lacks
         flush = self._clock() + _FLUSH_SECONDS
         self._set_timer(key, max(self._not_before.get(key, 0.0), flush if retry_by is None else min(flush, retry_by)))
@@ -181,6 +200,7 @@ class GangQueue:
         for known in (self._attempts, self._not_before, self._parked, self._timer_of, self._overtaken):
             known.pop(key, None)
         self._is_pausing.discard(key)
+        self._looked_again.discard(key)
 
     def peek(self) -> GangKey | None:
         """The first gang that is due, ``None`` without one; before it those in a pause that none behind them may overtake."""
@@ -236,19 +256,36 @@ class GangQueue:
             except TimeoutError:
                 continue
 
-    @staticmethod
-    def _first(heap: list[tuple[Order, GangKey]], members: set[GangKey]) -> Order:
-        """The place of the first entry, once those that are no longer members are gone; one is left at least."""
-        while heap[0][1] not in members:
-            heapq.heappop(heap)
-        return heap[0][0]
+    def _first(self, heap: list[tuple[Order, GangKey]], members: set[GangKey]) -> Order:
+        """The place of the first entry, once those that are no longer members are gone; one is left at least.
+
+        One whose place is further behind now than when it was put there goes there.
+        """
+        while True:
+            kept, key = heap[0]
+            if key not in members:
+                heapq.heappop(heap)
+            elif (place := self._place(key)) > kept:
+                heapq.heapreplace(heap, (place, key))
+            else:
+                return kept
+
+    def _place(self, key: GangKey) -> Order:
+        return self._order(key) if self._exists(key) else order_of_gone(key)
 
     def _make_due(self, key: GangKey) -> None:
         self._timer_of.pop(key, None)
         self._is_pausing.discard(key)
-        heapq.heappush(self._due, (self._order(key) if self._exists(key) else order_of_gone(key), key))
+        heapq.heappush(self._due, (self._place(key), key))
         self._is_due.add(key)
         self._changed.set()
+
+    def _push_pausing(self, key: GangKey) -> None:
+        if len(self._pausing) > 2 * len(self._is_pausing) + _MOST_LEFT:
+            # Entries of those whose pause has ended are dropped when they come to the top, which they may not.
+            self._pausing = [(order, other) for order, other in self._pausing if other in self._is_pausing]
+            heapq.heapify(self._pausing)
+        heapq.heappush(self._pausing, (self._order(key), key))
 
     def _set_timer(self, key: GangKey, when: float) -> None:
         if key in self._is_due or self._timer_of.get(key) == when:

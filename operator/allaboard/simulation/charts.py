@@ -28,7 +28,7 @@ def check_chart(file: str) -> None:
     """Find out before the replay, which may take long, whether its chart can be drawn. Raises ``ChartError``."""
     path = Path(file)
     if path.suffix.lower() not in FORMATS:
-        raise ChartError(f"{file}: a plot is written as {' or '.join(FORMATS)}; name the file so")
+        raise ChartError(f"{file or '--plot'}: a plot is written as {' or '.join(FORMATS)}; name the file so")
     if not path.absolute().parent.is_dir():
         raise ChartError(f"{file}: there is no folder {path.parent}; make it first")
     try:

@@ -4,17 +4,18 @@ Whatever is wrong is refused with the file and the path of the field, an unknown
 """
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-
-import yaml
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import integer, items, text, texts
 from allaboard.model.quantities import milli_amount, resource_amount
+from allaboard.model.yamltext import TextError, decoded, yaml_value
 from allaboard.simulation.trace import MOST_GPUS
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, SimNode, TaskClass, Workload
 
+STDIN = "-"
 MOST = 200_000
 """Nodes, and pods; a typing mistake shouldn't end in a machine without memory."""
 
@@ -35,8 +36,9 @@ class ScenarioError(ValueError):
 
 
 def read_scenario(file: str) -> Workload:
-    """The workload of ``file``: what doesn't fit waits. Raises ``ScenarioError``."""
-    raw = _parsed(file)
+    """The workload of ``file``, of standard input when that is ``-``: what doesn't fit waits. Raises ``ScenarioError``."""
+    name = "standard input" if file == STDIN else file
+    raw = _parsed(file, name)
     try:
         _only(raw, ("nodes", "workload"), "")
         nodes = tuple(_nodes(raw))
@@ -45,24 +47,21 @@ def read_scenario(file: str) -> Workload:
         _refuse_twins("nodes", [node.name for node in nodes])
         _refuse_twins("workload", [arrival.name for arrival in arrivals])
     except MalformedError as error:
-        raise ScenarioError(file, error.field, error.problem) from error
+        raise ScenarioError(name, error.field, error.problem) from error
     return Workload(nodes, tuple(position), tuple(sorted(arrivals, key=lambda arrival: arrival.at_seconds)), waits=True)
 
 
-def _parsed(file: str) -> Mapping[str, object]:
+def _parsed(file: str, name: str) -> Mapping[str, object]:
     try:
-        raw = yaml.safe_load(Path(file).read_text(encoding="utf-8-sig"))
+        raw = yaml_value(decoded(sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()))
     except OSError as error:
-        raise ScenarioError(file, "", f"can't be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ScenarioError(file, "", f"is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ScenarioError(file, line, f"is not YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ScenarioError(file, "", f"is not YAML: {' '.join(str(error).split())}") from error
+        raise ScenarioError(name, "", f"can't be read: {error.strerror or error}") from error
+    except TextError as error:
+        raise ScenarioError(name, "", str(error)) from error
+    if raw is None:
+        raise ScenarioError(name, "", "is empty")
     if not isinstance(raw, Mapping):
-        raise ScenarioError(file, "", f"holds {shown(raw)}, not an object with nodes and workload")
+        raise ScenarioError(name, "", f"holds {shown(raw)}, not an object with nodes and workload")
     return raw
 
 
@@ -118,9 +117,10 @@ def _task(member: Mapping[str, object], path: str) -> TaskClass:
         raise MalformedError(f"{path}gpus", f"{shown(member['gpus'])}: more than one GPU can be asked for in whole ones only")
     if gpus > MOST_GPUS:
         raise MalformedError(f"{path}gpus", f"{gpus} is more than {MOST_GPUS}, which no node has")
-    models = tuple(sorted(set(texts(member, "models", path)))) if gpu_milli else ()
+    models = tuple(sorted(set(texts(member, "models", path))))
     each = share or (WHOLE_GPU_MILLI if gpus else 0)
-    return TaskClass(_amount(member, "cpu", path), _amount(member, "memory", path), max(gpus, int(share > 0)), each, models)
+    cpu, memory = (_amount(member, resource, path) for resource in ("cpu", "memory"))
+    return TaskClass(cpu, memory, max(gpus, int(share > 0)), each, models if gpu_milli else ())
 
 
 def _entries(raw: Mapping[str, object], key: str, path: str = "") -> list[tuple[str, Mapping[str, object]]]:

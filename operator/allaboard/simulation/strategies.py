@@ -19,6 +19,8 @@ from allaboard.simulation.state import ClusterState, Seat
 from allaboard.simulation.workload import Arrival
 
 ENTRY_POINTS = "allaboard.strategies"
+BASELINES = frozenset({"fgd", "bestfit", "firstfit", "random"})
+"""Those of our own that aim at one thing, whatever the objective."""
 
 Seats = tuple[Seat | None, ...]
 """One for each member of a gang, ``None`` for surplus ones that are left out."""

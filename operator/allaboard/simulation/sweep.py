@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children
 from threading import Lock
 from typing import Any
 
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
+from allaboard.processes import SPAWNED
 from allaboard.simulation.fragmentation import target_mix
 from allaboard.simulation.replay import Replay, replay
 from allaboard.simulation.strategies import Setup, make_strategy
@@ -72,12 +73,17 @@ def run_here(jobs: Sequence[Job], workers: int) -> Iterator[Run]:
     if min(workers, len(jobs)) <= 1:
         yield from map(run_job, jobs)
         return
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn"))
+    others = set(active_children())
+    pool = ProcessPoolExecutor(min(workers, len(jobs)), SPAWNED)
     try:
         for future in as_completed([pool.submit(run_job, job) for job in jobs]):
             yield future.result()
     except BrokenProcessPool as error:
         raise SweepError("a process of the replay died, perhaps for want of memory; try fewer with --workers") from error
+    except (KeyboardInterrupt, GeneratorExit):  # nobody waits for the jobs that are running
+        for process in set(active_children()) - others:
+            process.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -85,6 +91,11 @@ def run_here(jobs: Sequence[Job], workers: int) -> Iterator[Run]:
 def run_on_dask(jobs: Sequence[Job], address: str) -> Iterator[Run]:
     """Runs as they end, from a Dask cluster whose workers have allaboard installed. Raises ``SweepError``, and what a job raises."""
     distributed = _distributed()
+    try:
+        # Before there is a client: one that can't read its address takes 20 s to go, and not quietly.
+        distributed.comm.get_address_host_port(address)
+    except ValueError as error:
+        raise SweepError(f"{address!r} is not the address of a Dask scheduler, such as tcp://scheduler:8786: {error}") from error
     try:
         client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:

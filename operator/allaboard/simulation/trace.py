@@ -45,7 +45,9 @@ def read_tasks(file: str) -> tuple[tuple[str, TaskClass], ...]:
     tasks = []
     for row in _rows(file, TASK_COLUMNS, "tasks"):
         gpus = row.number("num_gpu", most=MOST_GPUS)
-        gpu_milli = row.number("gpu_milli", most=WHOLE_GPU_MILLI) if gpus else 0
+        gpu_milli = row.number("gpu_milli", most=WHOLE_GPU_MILLI) if gpus or row.optional("gpu_milli") else 0
+        if gpu_milli and not gpus:
+            raise row.error(f"num_gpu is 0 but gpu_milli is {gpu_milli}; a task that takes a share of a GPU has num_gpu 1")
         if gpus and not gpu_milli:
             raise row.error(f"num_gpu is {gpus} but gpu_milli is 0; say how much of each, 1000 for a whole one")
         if gpus > 1 and gpu_milli != WHOLE_GPU_MILLI:
@@ -88,10 +90,13 @@ def _rows(file: str, columns: tuple[str, ...], what: str) -> Iterator[_Row]:
     try:
         with Path(file).open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream, strict=True)
-            header = [name.strip() for name in next(reader, [])]
+            header = [name.strip() for name in next(filter(None, reader), [])]
+            if not header:
+                raise TraceError(file, 0, f"is empty; a list of {what} has {', '.join(columns)}")
             missing = [name for name in columns if name not in header]
             if missing:
-                raise TraceError(file, 1, f"lacks the column {', '.join(missing)}; a list of {what} has {', '.join(columns)}")
+                lacks = f"lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+                raise TraceError(file, reader.line_num, f"{lacks}; a list of {what} has {', '.join(columns)}")
             for values in reader:
                 if not values:
                     continue

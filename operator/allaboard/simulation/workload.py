@@ -3,6 +3,7 @@
 Tasks that ask for the same are a *class*; gangs name classes by position, so that a strategy can keep a row of figures for each.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -87,6 +88,16 @@ class Workload:
                 counts[member] += 1
         return tuple(counts)
 
+    @property
+    def missing_models(self) -> dict[tuple[str, ...], int]:
+        """Tasks that no node can take for want of a GPU model: how many, by the models that they accept."""
+        there = {node.model for node in self.nodes if node.gpus}
+        found: Counter[tuple[str, ...]] = Counter()
+        for task, count in zip(self.classes, self.popularity, strict=True):
+            if task.models and there.isdisjoint(task.models):
+                found[task.models] += count
+        return dict(found)
+
     def gpu_milli_of(self, arrival: Arrival) -> int:
         """What all members of a gang ask for."""
         return sum(self.classes[member].gpu_total_milli for member in arrival.members)
@@ -111,7 +122,7 @@ def inflated(workload: Workload, factor: float, seed: int) -> Workload:
     asked = sum(map(workload.gpu_milli_of, tasks))
     wanted = factor * workload.gpus * WHOLE_GPU_MILLI
     if asked < wanted and not asked:
-        raise WorkloadError("no task asks for a GPU, so no number of them reaches the inflated load; leave out the nodes' GPUs")
+        raise WorkloadError("no task asks for a GPU, so no number of them reaches the inflated load; replay each once with --inflate 0")
     copies = 0
     while asked < wanted:
         task = tasks[int(rng.integers(len(tasks)))]

@@ -504,6 +504,13 @@ def test_junk_raises_nothing_but_manifest_error(kind: tuple[str, str], spec: Any
             assert error.file == "f"
 
 
+@pytest.mark.parametrize("content", ["- " * 60_000, "[" * 60_000, "{a: " * 60_000])
+def test_what_is_nested_too_deeply_is_refused(content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stdin(monkeypatch, content)
+    with pytest.raises(ManifestError, match="standard input: is nested too deeply"):
+        list(read_documents(["-"]))
+
+
 @given(st.text(max_size=40) | st.text(alphabet="{}[]:-,&*!|>'\"%@ \n#a1", max_size=40))
 def test_any_text_is_read_or_refused(content: str) -> None:
     with pytest.MonkeyPatch.context() as patch:

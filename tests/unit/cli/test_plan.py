@@ -323,6 +323,13 @@ def test_a_table_has_one_line_a_gang(plan: Plan) -> None:
     assert second[:6] == ["default", "tf-second", "5", "0/5", "no", "<none>"]
 
 
+def test_no_line_of_a_table_is_filled_up_with_blanks(plan: Plan) -> None:
+    plan.cluster(gpu_node("n")).manifest(pod("a"), pod("much-too-large", cpu="99"))
+    lines = plan.run("-o", "wide").stdout.splitlines()
+    assert len(lines) == 7
+    assert [line.rstrip() for line in lines] == lines
+
+
 def test_a_wide_table_shows_the_search_and_every_pod(plan: Plan) -> None:
     result = plan.cluster(gpu_node("n1")).example("two-jobs").run("-o", "wide")
     lines = [line.split() for line in result.stdout.splitlines()]

@@ -1,5 +1,6 @@
 """``allaboard simulate``: the answer on stdout, everything else on stderr."""
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -33,13 +34,16 @@ class Simulate:
         (folder / "s.yaml").write_text(SCENARIO)
 
     def trace(self, *options: str) -> Result:
-        return self.run("--nodes", self.nodes, "--pods", self.pods, "--workers", "1", *options)
+        return self.on_dask("--workers", "1", *options)
+
+    def on_dask(self, *options: str) -> Result:
+        return self.run("--nodes", self.nodes, "--pods", self.pods, *options)
 
     def scenario(self, *options: str) -> Result:
         return self.run("-f", str(self.folder / "s.yaml"), "--workers", "1", *options)
 
-    def run(self, *options: str) -> Result:
-        return CliRunner().invoke(cli, ["simulate", *options])
+    def run(self, *options: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(cli, ["simulate", *options], input=stdin)
 
 
 @pytest.fixture
@@ -145,10 +149,18 @@ def test_the_plot_of_a_scenario_shows_waiting_time_and_is_the_same_every_time(si
         (("-f", "s.yaml", "--nodes", "n.csv"), "-f holds nodes and workload"),
         (("-f", "none.yaml"), "Error: none.yaml: can't be read: No such file"),
         (("--nodes", "none.csv", "--pods", "none.csv"), "Error: none.csv: can't be read: No such file"),
-        (("--seeds", "9-3"), "'9-3' is not a seed or a range of them such as 42-51"),
+        (("--seeds", "9-3"), "'9-3' ends before it starts"),
+        (("--seeds", "1-20000"), "'1-20000' are too many seeds; 10000 are the most allowed"),
+        (("--seeds", "1-9999,1-9999"), "10000 are the most allowed"),
+        (("--inflate", "nan"), "Invalid value for '--inflate': 'nan' is not a finite number"),
+        (("-f", "s.yaml", "--inflate", "1.3"), "--inflate is of CSV only"),
+        (("--strategy", "fgd", "--objective", "spread"), "--objective is what genetic aims at; fgd would ignore it"),
+        (("--dask", "tcp://s:8786", "--workers", "2"), "leave it out, or --dask"),
+        (("--dask", ""), "--dask needs an address"),
         (("--seeds", "1-"), "'1-' is not a seed or a range of them such as 42-51"),
         (("--strategy", "best"), "there is no strategy 'best'; known are genetic, fgd, bestfit, firstfit, random"),
         (("--plot", "curves.pdf"), "curves.pdf: a plot is written as .png or .svg; name the file so"),
+        (("--plot", ""), "--plot: a plot is written as .png or .svg; name the file so"),
         (("--plot", "none/curves.png"), "none/curves.png: there is no folder none; make it first"),
         (("--batch", "0"), "Invalid value for '--batch'"),
     ],
@@ -169,9 +181,36 @@ def test_a_plot_without_matplotlib_names_the_extra(simulate: Simulate, monkeypat
 
 def test_dask_without_distributed_names_the_extra(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    result = simulate.trace("--dask", "tcp://nowhere:8786")
+    result = simulate.on_dask("--dask", "tcp://nowhere:8786")
     assert result.exit_code == 2
     assert "a Dask cluster needs the extra: pip install 'allaboard[dask]'" in result.stderr
+
+
+def test_a_scenario_comes_by_standard_input_too(simulate: Simulate) -> None:
+    found = answer(simulate.run("-f", "-", "--strategy", "fgd", "-o", "json", stdin=SCENARIO))
+    assert found["runs"][0]["gangsPlaced"] == 4
+    assert "Error: standard input: is empty" in simulate.run("-f", "-", stdin="").stderr
+
+
+def test_tasks_without_gpus_are_refused_with_their_file_and_what_helps(simulate: Simulate) -> None:
+    Path(simulate.pods).write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\nt,1000,1024,0,0,\n")
+    result = simulate.trace("--strategy", "fgd", "--seeds", "1")
+    assert result.exit_code == 2
+    assert f"Error: {simulate.pods}: no task asks for a GPU" in result.stderr
+    assert simulate.trace("--strategy", "fgd", "--seeds", "1", "--inflate", "0").exit_code == 0
+
+
+def test_a_gpu_model_that_no_node_has_is_noted(simulate: Simulate) -> None:
+    scenario = SCENARIO.replace("gpus: 1}", "gpus: 1, models: [H9000, H9001]}\n  - {cpu: 1}")
+    result = simulate.run("-f", "-", "--strategy", "fgd", stdin=scenario)
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[0] == "note: no node has GPU model H9000 or H9001 (12 of 16 tasks)"
+
+
+def test_the_mean_of_the_table_is_one_of_seconds_too(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.simulation.sweep.time.perf_counter", itertools.count(0.0, 3.0).__next__)
+    lines = simulate.trace("--strategy", "firstfit", "--seeds", "1-3").stdout.splitlines()
+    assert [line.split()[-1] for line in lines[1:]] == ["3.0"] * 4
 
 
 def test_help_shows_how_to_begin(simulate: Simulate) -> None:

@@ -287,3 +287,23 @@ def test_a_cluster_with_plenty_of_room_shows_no_contention() -> None:
 
     assert not may_contend(contest)
     assert may_contend(contest_of([waiting(gpus("a", 8)), waiting(gpus("b", 9))], snapshot(gpu_nodes(2))))
+
+
+def test_a_gang_that_would_not_sit_without_the_younger_ones_is_not_overtaken() -> None:
+    gangs = [waiting(gpus("old", 1, 3)), waiting(gpus("next", 1, 3)), waiting(pods("young", 1, {"cpu": 1}))]
+    joint = together(gangs, snapshot([node("node", {"cpu": 64_000, GPU: 3})]))
+    assert (placed(joint), joint.overtaken) == ([0, 2], ())
+
+
+def test_a_gang_that_must_share_a_rack_contends_for_it() -> None:
+    racks = [node(f"n{row}", {"cpu": 8000, GPU: 1}, labels={"rack": rack}) for row, rack in enumerate("aabc")]
+    pair = gpus("pair", 2)
+    gangs = [waiting(gpus("one", 1)), waiting(pair, together=[("rack", {pod.uid for pod in pair})])]
+    assert may_contend(contest_of(gangs, snapshot(racks)))
+    assert placed(together(gangs, snapshot(racks))) == [0, 1]
+
+
+def test_a_pod_that_asks_for_more_than_can_be_counted_keeps_nobody_from_being_placed() -> None:
+    greedy = pods("greedy", 1, {f"nvidia.com/mig-{part}g": 2**50 for part in range(9)})
+    joint = together([waiting(greedy), waiting(gpus("one", 1))], snapshot(gpu_nodes(1)))
+    assert placed(joint) == [1]

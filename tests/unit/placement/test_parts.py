@@ -140,3 +140,22 @@ def test_the_cheapest_of_many_domains_is_found(row: int) -> None:
     cluster = snapshot(nodes, {f"n{row:03}": {"cpu": 4000, "memory": 8 * GI}})
     problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, together=[("host", {pod.uid for pod in gang})])
     assert {name for _, name in search(problem, SearchSettings(), 1).assignments} == {f"n{row:03}"}
+
+
+def test_a_rack_is_found_for_more_roles_than_the_solver_takes() -> None:
+    cluster = snapshot([node(f"n{row:03}", {"cpu": 8000}, labels={"rack": f"r{row % 10}"}) for row in range(1000)])
+    gang = [pod for row in range(61) for pod in pods(f"p{row}", 1, {"cpu": 1000}, claims=(f"data-{row}",))]
+    problem = build_problem(gang, len(gang), cluster, objective=Objective.BINPACK, together=[("rack", {pod.uid for pod in gang})])
+    plan = search(problem, SearchSettings(), 0)
+    assert plan.feasible
+    assert len({int(name[1:]) % 10 for _, name in plan.assignments}) == 1
+
+
+def test_what_fits_into_no_domain_is_counted_in_the_best_of_them_and_every_node_has_its_reason() -> None:
+    cluster = racks([("a", 1), ("b", 1), ("b", 1), ("c", 0)])
+    gang = pods("worker", 3, {"cpu": 1000})
+    problem = build_problem(gang, 3, cluster, objective=Objective.BINPACK, together=[("rack", {pod.uid for pod in gang})])
+    plan = search(problem, SearchSettings(), 0)
+    (role,) = plan.explanation.roles
+    assert (plan.feasible, plan.explanation.placeable) == (False, 2)
+    assert sum(nodes for _, nodes in role.reasons) == 4

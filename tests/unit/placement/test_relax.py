@@ -219,3 +219,8 @@ def test_where_no_node_is_in_a_rack_nothing_helps() -> None:
     cluster = snapshot([node("a", RACKS)], {"a": RACKS})
     gang = pods("worker", 1, {GPU: 1})
     assert relieve(around(gang, cluster, together=[("rack", {pod.uid for pod in gang})])) == Relief()
+
+
+def test_a_new_node_like_one_that_is_over_committed_would_be_empty() -> None:
+    cluster = snapshot([node("a", {GPU: 8, "pods": 9}), node("b", {GPU: 1, "pods": 9})], {"a": {GPU: 8, "pods": 10}, "b": {GPU: 1}})
+    assert relieve(around(pods("worker", 4, {GPU: 1, "pods": 1}), cluster)) == Relief(nodes=MoreNodes(1, "a"))

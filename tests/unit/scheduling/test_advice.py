@@ -21,6 +21,7 @@ class Desk:
 
     async def _find(self, key: GangKey) -> str:
         self.asked.append(key)
+        await asyncio.sleep(0)
         if not self._advice:
             raise RuntimeError("no luck")
         return self._advice
@@ -88,3 +89,26 @@ async def test_an_advisor_that_is_stopped_looks_no_further() -> None:
 def test_gangs_of_low_priority_and_few_members_leave_first() -> None:
     gangs = [a_gang("large", 5), a_gang("vip", 1, priority=9), a_gang("small", 2), a_gang("waiting", 0), a_gang("lone", 1, kind="Pod")]
     assert list(leavers(a_gang("a", 1), [*gangs, a_gang("a", 1)])) == ["ns/small", "ns/large", "ns/vip"]
+
+
+async def test_a_gang_that_goes_while_its_advice_is_looked_for_leaves_nothing_behind() -> None:
+    desk = Desk()
+    desk.advisor.advised(A, "no room.")
+    desk.advisor.work()
+    await asyncio.sleep(0)
+    desk.advisor.forget(A)
+    await desk.idle()
+    assert desk.told == []
+    assert not desk.advisor._known
+
+
+async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
+    desk = Desk()
+
+    def tell(*_: object) -> None:
+        raise RuntimeError("no paper")
+
+    desk.advisor = Advisor(desk._find, tell)
+    desk.advisor.advised(A, "no room.")
+    await desk.idle()
+    await desk.advisor.stop()

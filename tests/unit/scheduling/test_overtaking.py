@@ -158,3 +158,31 @@ def test_nobody_is_overtaken_more_often_than_is_set_whatever_comes(arrivals: lis
         waiting = [key for position, key in enumerate(waiting) if joint.plans[position] is None]
     assert max(overtaken.values(), default=0) <= times
     assert not waiting
+
+
+def test_a_gang_in_a_pause_is_overtaken_no_more_often_than_is_set() -> None:
+    clock = Clock()
+    queue, old = a_queue(clock), key_of(1)
+    for _ in range(4):
+        queue.fail(old, ANYTHING, seen=queue.changes)
+    young = []
+    for number in range(2, 9):
+        queue.wake()  # something came free for both, and the old one sits out its pause
+        queue.mark(key_of(number))
+        taken = queue.pop()
+        if taken is None or taken == old:
+            break
+        queue.seated(taken)
+        queue.settle(taken)
+        young.append(taken)
+    assert young == [key_of(2), key_of(3), key_of(4)]
+
+
+def test_of_many_in_a_pause_the_oldest_that_may_be_overtaken_is() -> None:
+    queue = a_queue(Clock(), times=1)
+    for number in (2, 3, 9):
+        queue.fail(key_of(number), ANYTHING, seen=queue.changes)
+    queue.wake()
+    for _ in range(3):
+        queue.seated(key_of(5))
+    assert [number for number in (2, 3, 9) if queue.must_not_be_overtaken(key_of(number))] == [2, 3]

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
-from allaboard.model.gang import GangKey
+from allaboard.model.gang import GangKey, Objective
+from allaboard.placement import SearchSettings, build_problem, search
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order
+from tests.unit.placement.clusters import node, pods, snapshot
 
 A, B, C = (GangKey("default", name) for name in "abc")
 
@@ -158,3 +160,60 @@ async def test_waiting_ends_when_a_pause_does(first: float) -> None:
     async with asyncio.timeout(5):
         await queue.wait()
     assert queue.pop() == A
+
+
+def test_what_comes_free_during_each_attempt_keeps_the_others_waiting_once_only() -> None:
+    clock = Clock()
+    queue = a_queue(clock, {A: 10})
+    for key in (A, B):
+        queue.mark(key)
+    turns = []
+    for _ in range(3):
+        turns.append(queue.pop())
+        seen = queue.changes
+        queue.wake(["cpu"])  # somebody else's pod ends while A is searched for
+        queue.fail(A, Lacks(frozenset({"cpu"})), seen=seen)
+    assert turns == [A, A, B]
+    clock.now += 60
+    assert queue.pop() == A
+
+
+def test_a_gang_whose_place_is_further_behind_than_when_it_was_marked_goes_there() -> None:
+    priorities = {A: 10}
+    queue = a_queue(Clock(), priorities)
+    for key in (A, B, C):
+        queue.mark(key)
+    priorities[A] = -10
+    assert not queue.outranks(B)
+    assert drain(queue) == [B, C, A]
+
+
+def test_pauses_that_have_ended_leave_nothing_behind() -> None:
+    clock = Clock()
+    keys = [GangKey("default", f"gang-{number:02}") for number in range(50)]
+    queue = GangQueue(lambda key: (True, -10 if key == A else 0, 2, 0.0, key), backoff_initial=60, backoff_max=60, clock=clock)
+    queue.fail(A, ANYTHING, seen=queue.changes)
+    for _ in range(100):
+        for key in keys:
+            queue.fail(key, ANYTHING, seen=queue.changes)
+        queue.mark(A)  # one that pauses for longer stays at the top
+        queue.wake()
+        clock.now += 60
+        drain(queue)
+        queue.fail(A, ANYTHING, seen=queue.changes)
+    assert len(queue._pausing) < 300
+
+
+def test_who_must_share_a_rack_may_be_helped_by_anything_that_comes_free_in_another() -> None:
+    racks = [node(name, {"cpu": 12, "memory": memory}, labels={"rack": name}) for name, memory in (("a", 64), ("b", 12), ("c", 64))]
+    used = {"a": {"cpu": 6}, "b": {"memory": 12}, "c": {"cpu": 6}}
+    gang = pods("worker", 2, {"cpu": 6, "memory": 6})
+    for emptied in ("a", "b"):
+        plans = []
+        for taken in (used, {name: amounts for name, amounts in used.items() if name != emptied}):
+            shared = [("rack", {pod.uid for pod in gang})]
+            problem = build_problem(gang, 2, snapshot(racks, taken), objective=Objective.BINPACK, together=shared)
+            plans.append(search(problem, SearchSettings(), 0))
+        lacks = Lacks.of(plans[0].explanation, gang)
+        assert (plans[0].feasible, plans[1].feasible) == (False, True)
+        assert lacks.anything or lacks.resources & used[emptied].keys()

@@ -65,6 +65,7 @@ def test_a_gang_can_come_again_and_again(tmp_path: Path) -> None:
         ({"run": True}, "workload[0].run: True is not a time such as 90, 90s, 5m, 2h or 1d"),
         ({"repeat": 2}, "workload[0].every: is missing; say how long after each other the gangs of repeat come"),
         ({"name": ""}, "workload[0].name: is missing"),
+        ({"members": [{"cpu": 1, "models": "T4"}]}, "workload[0].members[0].models: 'T4' is not a list"),
     ],
 )
 def test_a_mistake_is_refused_with_its_file_and_field(tmp_path: Path, changed: dict[str, Any], problem: str) -> None:
@@ -75,13 +76,29 @@ def test_a_mistake_is_refused_with_its_file_and_field(tmp_path: Path, changed: d
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"), [("nodes: [", "line 1: is not YAML"), ("- a", "holds ['a'], not an object"), ("", "holds None, not an object")]
+    ("content", "problem"),
+    [
+        ("nodes: [", "line 1: is not YAML"),
+        ("- a", "holds ['a'], not an object"),
+        ("", "is empty"),
+        ("nodes: []\nworkload: []\nnodes: []", "line 3: says 'nodes' twice"),
+        ("nodes:\n- {name: a, cpu: 1, cpu: 2}", "line 2: says 'cpu' twice"),
+        ("[" * 3000, "is nested too deeply"),
+        ("- " * 60_000, "is nested too deeply"),
+    ],
 )
 def test_a_file_that_is_something_else_is_refused(tmp_path: Path, content: str, problem: str) -> None:
     (tmp_path / "s.yaml").write_text(content)
     with pytest.raises(ScenarioError) as caught:
         read_scenario(str(tmp_path / "s.yaml"))
     assert problem in str(caught.value)
+
+
+def test_keys_that_are_merged_in_are_not_twice_there(tmp_path: Path) -> None:
+    gang = "- {<<: *gang, name: b, members: [{cpu: 2}]}"
+    text = "nodes: [{name: n, cpu: 8, memory: 1Gi}]\nworkload:\n- &gang {name: a, members: [{cpu: 1}]}\n"
+    (tmp_path / "s.yaml").write_text(text + gang)
+    assert [arrival.name for arrival in read_scenario(str(tmp_path / "s.yaml")).arrivals] == ["a", "b"]
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

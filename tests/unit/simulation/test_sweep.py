@@ -1,8 +1,10 @@
 """Where jobs run makes no difference to what they return."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -51,7 +53,8 @@ def test_a_dask_cluster_of_two_workers_returns_what_this_process_does(jobs: list
 def test_a_dask_cluster_without_workers_is_refused(jobs: list[Job]) -> None:
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster, pytest.raises(SweepError, match="has no workers"):
+    cluster = LocalCluster(n_workers=0, processes=False, protocol="tcp://", dashboard_address=":0")
+    with cluster, pytest.raises(SweepError, match="has no workers"):
         list(run_on_dask(jobs, cluster.scheduler_address))
 
 
@@ -63,3 +66,22 @@ def test_a_dask_scheduler_that_does_not_answer_is_named(jobs: list[Job], monkeyp
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(SweepError, match=f"no Dask scheduler answers at {address}"):
             list(run_on_dask(jobs, address))
+
+
+@pytest.mark.parametrize("address", ["garbage", "tcp://scheduler", "carrier-pigeon://scheduler:8786"])
+def test_what_is_no_address_is_refused_before_there_is_a_client(jobs: list[Job], address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distributed.Client", None)
+    with pytest.raises(SweepError, match=f"'{address}' is not the address of a Dask scheduler"):
+        list(run_on_dask(jobs, address))
+
+
+def test_jobs_that_nobody_waits_for_are_ended(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+    end = BaseProcess.terminate
+    monkeypatch.setattr(BaseProcess, "terminate", lambda process: ended.append(process) or end(process))
+    runs = run_here(jobs * 50, workers=2)
+    next(runs)
+    assert isinstance(runs, Generator)
+    runs.close()
+    assert ended
+    assert not active_children()

@@ -43,6 +43,7 @@ def test_tasks_are_read_with_the_models_they_accept(tmp_path: Path) -> None:
         (f"a,1000,1024,99,1000,,{TAIL}", "num_gpu is '99', which is more than 64"),
         (f"a,1000,1024,1,0,,{TAIL}", "num_gpu is 1 but gpu_milli is 0; say how much of each, 1000 for a whole one"),
         (f"a,1000,1024,2,500,,{TAIL}", "num_gpu is 2 and gpu_milli 500; only a single GPU can be shared, so gpu_milli must be 1000"),
+        (f"a,1000,1024,0,500,,{TAIL}", "num_gpu is 0 but gpu_milli is 500; a task that takes a share of a GPU has num_gpu 1"),
         (f'a,1000,1024,"1"1,1000,,{TAIL}', "is not CSV: ',' expected after '\"'"),
     ],
 )
@@ -62,7 +63,7 @@ def test_two_nodes_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_a_list_without_a_needed_column_is_refused_with_the_form_that_is_read(tmp_path: Path) -> None:
     file = written(tmp_path, "sn,cpu_milli,gpu", "a,1000,0")
     with pytest.raises(
-        TraceError, match=r"line 1: lacks the column memory_mib, model; a list of nodes has sn, cpu_milli, memory_mib, gpu, model"
+        TraceError, match=r"line 1: lacks the columns memory_mib, model; a list of nodes has sn, cpu_milli, memory_mib, gpu, model"
     ):
         read_nodes(file)
 
@@ -70,6 +71,12 @@ def test_a_list_without_a_needed_column_is_refused_with_the_form_that_is_read(tm
 def test_a_list_without_lines_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="holds no tasks, only a header"):
         read_tasks(written(tmp_path, TASKS))
+
+
+@pytest.mark.parametrize("lines", [(), ("", "")])
+def test_an_empty_list_is_refused_with_the_form_that_is_read(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    with pytest.raises(TraceError, match=r"list\.csv: is empty; a list of nodes has sn, cpu_milli, memory_mib, gpu, model"):
+        read_nodes(written(tmp_path, *lines))
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""What commands take: types of options that click lacks, and the error that ends a command for what it was given."""
+
+import math
+from typing import Any
+
+import click
+
+from allaboard.model.errors import MalformedError
+from allaboard.model.quantities import parse_quantity
+
+BAD_INPUT = 2
+
+
+class BadInputError(click.ClickException):
+    """The command can't do with what it was given; one line, without the usage."""
+
+    exit_code = BAD_INPUT
+
+
+class FiniteRange(click.FloatRange):
+    """A number from a range. Click's own takes ``nan`` for one: no comparison tells that it isn't."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
+class Quantity(click.ParamType[str]):
+    """A Kubernetes quantity of more than nothing, as it was stated."""
+
+    name = "quantity"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            is_positive = parse_quantity(value) > 0
+        except MalformedError as error:
+            self.fail(error.problem, param, ctx)
+        if not is_positive:
+            self.fail(f"{value!r} is nothing; say how much there is", param, ctx)
+        return str(value)

@@ -1,0 +1,34 @@
+"""Options that are texts by text, in each of the forms in which people state them. Whoever takes them checks what is no such form."""
+
+from collections.abc import Mapping, Sequence
+
+from allaboard.model.errors import shown
+
+
+def pairs_in(value: object) -> object:
+    """``a=1,b=2`` as a mapping; whatever isn't a text is left as it is."""
+    if not isinstance(value, str):
+        return value
+    pairs = [pair.strip() for pair in value.split(",") if pair.strip()]
+    if not all("=" in pair for pair in pairs):
+        raise ValueError(f"must be pairs like pool=train,zone=a or cpu=20%,memory=4Gi, not {shown(value)}")
+    found = [(name.strip(), text.strip()) for name, _, text in (pair.partition("=") for pair in pairs)]
+    return _once_each(found)
+
+
+def pairs_by(value: object, key: str, of: str) -> object:
+    """Texts by text, of ``a=1,b=2``, of a mapping, or of kube-scheduler's lists of ``{key: a, of: 1}``."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if not all(isinstance(item, Mapping) and item.keys() == {key, of} for item in value):
+            raise ValueError(f"must be a list of {{{key}, {of}}}")
+        return _once_each([(str(item[key]), str(item[of])) for item in value])
+    if isinstance(value, Mapping):
+        return {str(name): str(text) for name, text in value.items()}
+    return pairs_in(value)
+
+
+def _once_each(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("must not say anything twice")
+    return found

@@ -1,0 +1,38 @@
+"""How an operator in this process ends before it has begun."""
+
+import asyncio
+from types import SimpleNamespace
+
+import kopf
+import pytest
+
+from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, _ready
+
+
+async def ends(error: Exception | None = None) -> None:
+    if error:
+        raise error
+
+
+def started() -> kopf.Memo:
+    """The memo of an operator that makes no decisions yet."""
+    return kopf.Memo(app=SimpleNamespace(scheduling=asyncio.Event()))
+
+
+@pytest.mark.parametrize("memo", [kopf.Memo, started])
+async def test_one_that_is_stopped_while_it_starts_says_so_at_once(memo: type[kopf.Memo]) -> None:
+    with pytest.raises(OperatorStoppedError, match="stopped"):
+        await _ready(asyncio.create_task(ends()), memo(), seconds=60)
+
+
+async def test_one_that_can_not_start_says_why() -> None:
+    with pytest.raises(OperatorEndedError, match="could not start: address in use") as caught:
+        await _ready(asyncio.create_task(ends(OSError("address in use"))), started(), seconds=60)
+    assert not isinstance(caught.value, OperatorStoppedError)
+
+
+async def test_one_that_decides_nothing_in_time_is_given_up() -> None:
+    for_ever = asyncio.create_task(asyncio.Event().wait())
+    with pytest.raises(OperatorEndedError, match="no decision within"):
+        await _ready(for_ever, started(), seconds=0)  # type: ignore[arg-type]
+    for_ever.cancel()

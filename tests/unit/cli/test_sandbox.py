@@ -1,0 +1,40 @@
+"""``allaboard sandbox``: what it refuses, before and while it starts."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from allaboard.cli.main import cli
+
+
+def sandbox(*options: str) -> Result:
+    return CliRunner().invoke(cli, ["sandbox", "--nodes", "0", *options])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "problem"),
+    [
+        ("--memory", "-5", "'-5' is negative"),
+        ("--memory", "0", "'0' is nothing; say how much there is"),
+        ("--cpu", "lots", "'lots' is not a quantity such as 500m, 2 or 16Gi"),
+    ],
+)
+def test_a_size_that_no_node_has_is_refused_with_its_option(option: str, value: str, problem: str) -> None:
+    result = sandbox(option, value)
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}': {problem}" in result.stderr
+
+
+def test_a_kubeconfig_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    result = sandbox("--kubeconfig-out", str(tmp_path / "none" / "x"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"Error: {tmp_path}/none/x: can't be written: No such file or directory\n"
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = sandbox("--port", str(port))
+    assert (result.exit_code, result.stderr) == (2, f"Error: can't listen on port {port}: Address already in use\n")
