@@ -4,7 +4,7 @@ An option that isn't known, or has no meaning, holds the gang: a typing mistake 
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -21,7 +21,11 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 _Default = TypeVar("_Default", bound=StrEnum | None)
 _Value = TypeVar("_Value")
 _Other = TypeVar("_Other")
-_ROLE_MINIMUM = re.compile(r"\s*([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)\s*=\s*([0-9]{1,9})\s*")
+_ROLE = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_ROLE_MINIMUM = re.compile(rf"\s*({_ROLE})\s*=\s*([0-9]{{1,9}})\s*")
+_OF_PODS = {"recreate": ("true|false", 'must be "true" or "false"'), "role": (_ROLE, "must be a word, such as worker")}
+"""What only a pod can say: the form, and that in words."""
+
 _MOST_ROLES = 64
 
 
@@ -86,20 +90,26 @@ def role_minimums(value: str) -> RoleMinimums:
     return tuple(sorted(found.items()))
 
 
-def unknown_option(group: PodGroup | None, alive: Sequence[Pod]) -> Hold | None:
-    """The first annotation under our prefix that means nothing to us."""
+def meaningless_option(group: PodGroup | None, alive: Sequence[Pod]) -> Hold | None:
+    """The first annotation under our prefix that means nothing to us, or nothing where it is."""
     for pod in alive:
-        if name := _first_unknown(option for option, _ in pod.options):
-            return Hold("InvalidAnnotation", f"pod {pod.name}: {_no_such(name)}", pod, f"metadata.annotations[{OPTION_PREFIX}{name}]")
-    if group is not None and (name := _first_unknown(group.options)):
-        text = f"podgroup {group.key}: {_no_such(name)}"
-        return Hold("InvalidAnnotation", text, field=f"metadata.annotations[{OPTION_PREFIX}{name}]")
+        for name, value in pod.options:
+            if problem := _problem_of(name, value):
+                return _hold(f"pod {pod.name}", name, problem, pod)
+    if group is not None:
+        for name in group.options:
+            if problem := "only a pod can have it" if name in _OF_PODS else _problem_of(name):
+                return _hold(f"podgroup {group.key}", name, problem)
     return None
 
 
-def _first_unknown(names: Iterable[str]) -> str:
-    return next((name for name in names if name not in KNOWN | _OURS), "")
+def _problem_of(name: str, value: str = "") -> str:
+    if name not in KNOWN | _OURS:
+        return f"no such option; known are {', '.join(sorted(KNOWN))}"
+    form, words = _OF_PODS.get(name, ("", ""))
+    return f"{words}, not {value[:64]!r}" if form and not re.fullmatch(form, value) else ""
 
 
-def _no_such(name: str) -> str:
-    return f"annotation {OPTION_PREFIX}{name[:64]}: no such option; known are {', '.join(sorted(KNOWN))}"
+def _hold(whose: str, name: str, problem: str, pod: Pod | None = None) -> Hold:
+    text = f"{whose}: annotation {OPTION_PREFIX}{name[:64]}: {problem}"
+    return Hold("InvalidAnnotation", text, pod, f"metadata.annotations[{OPTION_PREFIX}{name}]")

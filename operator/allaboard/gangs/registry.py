@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from allaboard.gangs.dialects import Membership, membership_of
-from allaboard.gangs.options import choice_of, label_key, option_of, role_minimums, unknown_option
+from allaboard.gangs.options import choice_of, label_key, meaningless_option, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
 from allaboard.model.pod import Pod
@@ -157,7 +157,7 @@ class GangRegistry:
             topology=topology,
             required_topology=required,
             role_minimums=minimums,
-            hold=self._hold(key, group, alive, minimum) or next(filter(None, holds), None) or unknown_option(group, alive),
+            hold=self._hold(key, group, alive, minimum) or next(filter(None, holds), None) or meaningless_option(group, alive),
         )
 
     def _min_member(self, group: PodGroup | None, first: Pod | None, alive: Sequence[Pod]) -> int:

@@ -7,7 +7,6 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.placement.bounds import Bounds
-from allaboard.placement.filters import TOPOLOGY
 from allaboard.placement.plan import Explanation, RoleExplanation
 from allaboard.placement.problem import Problem, capacity_refusals
 
@@ -36,8 +35,8 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
 def _reasons(problem: Problem, role: int, left: Integers) -> tuple[tuple[str, int], ...]:
     """Refusals of the nodes left behind, of this role's filters on the others, and of what is free there."""
     reasons = dict(problem.roles[role].refusals)
-    if problem.outside is not None and problem.outside[role]:
-        reasons[TOPOLOGY] = int(problem.outside[role])
+    if problem.outside:
+        reasons |= dict(problem.outside[role])
     here = capacity_refusals(problem.columns, problem.resources, problem.demand[role], left, problem.admits[role])
     for reason, nodes in here:
         reasons[reason] = reasons.get(reason, 0) + nodes

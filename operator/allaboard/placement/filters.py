@@ -49,6 +49,11 @@ def taint_reason(taint: Taint) -> str:
     return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
 
 
+def unlabelled(label: str) -> str:
+    """The words for a node that is in no domain at all."""
+    return f"node(s) had no label {label}"
+
+
 def insufficient(resource: str) -> str:
     """kube-scheduler's words for too little of a resource."""
     return TOO_MANY_PODS if resource == "pods" else f"Insufficient {resource}"

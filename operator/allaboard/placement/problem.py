@@ -17,7 +17,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import Requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.devices import WHOLE, seated, seats_on_devices, whole_devices
-from allaboard.placement.filters import PORTS, NodeFilters, insufficient
+from allaboard.placement.filters import PORTS, TOPOLOGY, NodeFilters, insufficient, unlabelled
 from allaboard.placement.fragmentation import Fragmentation, fragmentation_of
 from allaboard.placement.matching import EVERY_ADDRESS, ports_conflict
 from allaboard.placement.objectives import GPU, WEIGHTS, Scoring, Weights, scoring_of
@@ -56,7 +56,7 @@ class Problem:
     """What must be placed, and where it could go.
 
     ``minimum`` pods in all, ``least``: int64[roles] of each role, and of some ``sums`` of roles so many together must be placed, and those
-    of each of ``together`` within one domain; ``outside``: int64[roles] are the nodes of the other domains once one is chosen.
+    of each of ``together`` within one domain; ``outside`` has for each role (reason, nodes) of those outside once one is chosen.
     ``columns`` names what is counted: ``resources`` resources first, then the host ports, of which each node has one.
     ``count``: int64[roles], pods of each. ``demand``: int64[roles, columns], of one pod. ``free``: int64[columns, nodes], never
     negative. ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of
@@ -88,7 +88,7 @@ class Problem:
     domains: Integers | None
     sums: tuple[tuple[tuple[int, ...], int], ...] = ()
     together: tuple[Together, ...] = ()
-    outside: Integers | None = None
+    outside: tuple[tuple[tuple[str, int], ...], ...] = ()
 
     @property
     def total(self) -> int:
@@ -106,10 +106,15 @@ class Problem:
     def confined(self, domains: Sequence[int]) -> "Problem":
         """The same with the domain chosen in which each of ``together`` sits."""
         admits = self.admits.copy()
+        outside: list[tuple[tuple[str, int], ...]] = [()] * len(self.roles)
         for group, domain in zip(self.together, domains, strict=True):
-            admits[list(group.roles)] &= group.domains == domain
-        outside = np.count_nonzero(self.admits & ~admits, axis=1)
-        return replace(self, admits=admits, seats=np.where(admits, self.seats, 0), outside=outside, together=())
+            elsewhere = (group.domains != domain) & (group.domains >= 0)
+            for role in group.roles:
+                left_out = ((TOPOLOGY, elsewhere), (unlabelled(group.label), group.domains < 0))
+                counted = [(reason, int(np.count_nonzero(self.admits[role] & where))) for reason, where in left_out]
+                outside[role] = tuple((reason, nodes) for reason, nodes in counted if nodes)
+                admits[role] &= group.domains == domain
+        return replace(self, admits=admits, seats=np.where(admits, self.seats, 0), outside=tuple(outside), together=())
 
     def restricted_to(self, rows: Integers) -> "Problem":
         """The same gang on some of the nodes, given by ascending position."""

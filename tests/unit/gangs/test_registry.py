@@ -188,6 +188,30 @@ def test_an_unknown_option_of_the_pod_group_holds_the_gang() -> None:
     assert gang.hold.field == "metadata.annotations[allaboard.dev/speed]"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("recreate", "yes", "must be \"true\" or \"false\", not 'yes'"),
+        ("recreate", "True", "must be \"true\" or \"false\", not 'True'"),
+        ("role", "a b", "must be a word, such as worker, not 'a b'"),
+        ("role", "", "must be a word, such as worker, not ''"),
+    ],
+)
+def test_an_option_of_pods_that_means_nothing_holds_the_gang(name: str, value: str, problem: str) -> None:
+    gang = a_registry(a_pod("a", options=((name, value),))).gang(KEY)
+    assert gang is not None and gang.hold is not None
+    assert gang.hold.message == f"pod a: annotation allaboard.dev/{name}: {problem}"
+
+
+@pytest.mark.parametrize("name", ["recreate", "role"])
+def test_an_option_of_pods_on_a_pod_group_holds_the_gang(name: str) -> None:
+    registry = a_registry(a_pod("a"))
+    registry.observe_group(a_group(annotations={f"allaboard.dev/{name}": "true"}))
+    gang = registry.gang(KEY)
+    assert gang is not None and gang.hold is not None
+    assert gang.hold.message.endswith(f"annotation allaboard.dev/{name}: only a pod can have it")
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "node-1"]), st.sampled_from(["2", "3"]), st.booleans()), max_size=12)
 )

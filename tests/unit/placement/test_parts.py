@@ -159,3 +159,15 @@ def test_what_fits_into_no_domain_is_counted_in_the_best_of_them_and_every_node_
     (role,) = plan.explanation.roles
     assert (plan.feasible, plan.explanation.placeable) == (False, 2)
     assert sum(nodes for _, nodes in role.reasons) == 4
+
+
+def test_nodes_without_the_label_that_must_be_shared_are_told_apart() -> None:
+    cluster = racks([("a", 1), ("b", 1), ("", 8)])
+    gang = pods("worker", 2, {"cpu": 1000})
+    problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, together=[("rack", {pod.uid for pod in gang})])
+    (role,) = search(problem, SearchSettings(), 0).explanation.roles
+    assert dict(role.reasons) == {
+        "Insufficient cpu": 1,
+        "node(s) had no label rack": 1,
+        "node(s) were in no domain that takes all who must share one": 1,
+    }
