@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -56,16 +57,23 @@ async def load_credentials() -> Configuration:
     except kube_config.ConfigException as in_cluster:
         path = os.environ.get("KUBECONFIG") or "~/.kube/config"
         try:
+            if not _is_there(path):
+                raise CredentialsError("there is no such file")
             # Read anew, since the client remembers the variable as it was when it was imported.
             await kube_config.load_kube_config(config_file=path, client_configuration=configuration, persist_config=False)
         except Exception as local:  # whatever a malformed file, or a credential plug-in, makes the loader raise
-            problem = " ".join(str(local).split())
+            is_misread = isinstance(local, TypeError | AttributeError | KeyError)  # the loader takes for granted what it finds
+            problem = "it is no kubeconfig" if is_misread else " ".join(str(local).split())
             raise CredentialsError(
                 f"no cluster to connect to: not in a pod ({in_cluster}), and kubeconfig {path} can't be used ({problem}); "
                 "set KUBECONFIG, or start `allaboard sandbox` and use the line it prints"
             ) from local
     configuration.proxy = configuration.proxy or _proxy_for(configuration.host)
     return configuration
+
+
+def _is_there(path: str) -> bool:
+    return any(Path(each).expanduser().exists() for each in path.split(os.pathsep) if each)
 
 
 def _proxy_for(url: str) -> str | None:

@@ -7,7 +7,7 @@ import pytest
 
 from allaboard.cli.bundled import crds
 from allaboard.cli.live import read_live_cluster
-from allaboard.cluster.client import ApiError, CredentialsError
+from allaboard.cluster.client import ApiError, CredentialsError, load_credentials
 from allaboard.sandbox import Sandbox
 
 GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
@@ -54,3 +54,19 @@ async def test_without_a_kubeconfig_there_is_no_cluster(tmp_path: Path, monkeypa
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     with pytest.raises(CredentialsError, match="no cluster to connect to"):
         await read_live_cluster([])
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "there is no such file"), ("", "it is no kubeconfig"), ("hello", "it is no kubeconfig"), ("- a", "it is no kubeconfig")],
+)
+async def test_a_kubeconfig_that_is_none_is_told_as_such(
+    content: str | None, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    with pytest.raises(CredentialsError) as caught:
+        await load_credentials()
+    assert f"kubeconfig {path} can't be used ({problem})" in str(caught.value)

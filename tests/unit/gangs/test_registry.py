@@ -191,8 +191,8 @@ def test_an_unknown_option_of_the_pod_group_holds_the_gang() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        ("recreate", "yes", "must be \"true\" or \"false\", not 'yes'"),
-        ("recreate", "True", "must be \"true\" or \"false\", not 'True'"),
+        ("recreate", "yes", 'must be "true" or "false", not \'yes\''),
+        ("recreate", "True", 'must be "true" or "false", not \'True\''),
         ("role", "a b", "must be a word, such as worker, not 'a b'"),
         ("role", "", "must be a word, such as worker, not ''"),
     ],
