@@ -149,7 +149,7 @@ def simulate(
         unknown = [name for name in names if name not in strategy_names()]
         if unknown:
             raise UnknownStrategyError(f"there is no strategy {unknown[0]!r}; known are {', '.join(strategy_names())}")
-        _refuse_ignored(names, filename, objective, workers, dask)
+        _note_ignored(names, filename, objective, workers, dask)
         if plot is not None:
             check_chart(plot)
         settings = load_settings({"objective": objective} if objective else None)
@@ -206,16 +206,16 @@ def _figures(run: Run, *, waits: bool) -> dict[str, float]:
     return figures
 
 
-def _refuse_ignored(names: Sequence[str], filename: str | None, objective: str | None, workers: int | None, dask: str | None) -> None:
-    """What is stated and can make no difference is a mistake."""
-    if filename and click.get_current_context().get_parameter_source("inflate") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--inflate is of CSV only; what -f states is replayed as it is.")
-    if objective and BASELINES.issuperset(names):
-        raise click.UsageError(f"--objective is what genetic aims at; {', '.join(names)} would ignore it.")
+def _note_ignored(names: Sequence[str], filename: str | None, objective: str | None, workers: int | None, dask: str | None) -> None:
+    """What is stated and makes no difference may be a mistake."""
     if dask == "":
         raise click.UsageError("--dask needs an address such as tcp://scheduler:8786.")
+    if filename and click.get_current_context().get_parameter_source("inflate") is ParameterSource.COMMANDLINE:
+        click.echo("note: --inflate is of CSV only; what -f states is replayed as it is", err=True)
+    if objective and BASELINES.issuperset(names):
+        click.echo(f"note: --objective is what genetic aims at; {', '.join(names)} doesn't look at it", err=True)
     if dask and workers:
-        raise click.UsageError("--workers are processes of this machine; leave it out, or --dask.")
+        click.echo("note: --workers are processes of this machine; with --dask there are none", err=True)
 
 
 def _note_missing_models(workload: Workload) -> None:

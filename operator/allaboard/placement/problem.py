@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
-from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
@@ -19,8 +19,8 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.placement.devices import WHOLE, seated, seats_on_devices, whole_devices
 from allaboard.placement.filters import PORTS, TOPOLOGY, NodeFilters, insufficient, unlabelled
 from allaboard.placement.fragmentation import Fragmentation, fragmentation_of
-from allaboard.placement.matching import EVERY_ADDRESS, ports_conflict
 from allaboard.placement.objectives import GPU, WEIGHTS, Scoring, Weights, scoring_of
+from allaboard.placement.ports import free_ports, port_columns, port_demand
 from allaboard.placement.seats import seats_for
 
 SHARES = f"{GPU} (thousandths)"
@@ -188,10 +188,10 @@ def build_problem(
         free = np.concatenate([free, snapshot.devices.sum(axis=1)[None]])
         own = np.array([spec.amount(GPU) * WHOLE for spec in specs]) + shares
         demand = np.concatenate([demand, own[:, None]], axis=1)
-    port_columns = _port_columns(specs)
-    if port_columns:
-        free = np.concatenate([free, _free_ports(port_columns, snapshot)])
-        demand = np.concatenate([demand, _port_demand(port_columns, specs)], axis=1)
+    ports = port_columns(specs)
+    if ports:
+        free = np.concatenate([free, free_ports(ports, snapshot)])
+        demand = np.concatenate([demand, port_demand(ports, specs)], axis=1)
     admissions = [filters.admission(spec, snapshot.nodes) for spec in specs]
     admits = np.array([admission.admitted for admission in admissions], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
     seats = np.stack([seats_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
@@ -201,7 +201,7 @@ def build_problem(
     is_kept = seats.any(axis=0)
     rows = np.flatnonzero(is_kept)
     weights = WEIGHTS[objective]
-    columns = (*names, *(f"port {column.protocol}/{column.port}" for column in port_columns))
+    columns = (*names, *(f"port {column.protocol}/{column.port}" for column in ports))
     needs = [(tuple(role for role, (_, uids) in enumerate(members) if uids[0] in part), least) for part, least in parts]
     least, sums = minimums_of(needs, len(specs))
     return Problem(
@@ -319,35 +319,3 @@ def _dislike(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers
         dislikes = filters.preference(spec, snapshot.nodes)
         costs[role] = (weights.affinity * dislikes.affinity + weights.taints * dislikes.taints + weights.images * dislikes.images)[rows]
     return costs if costs.any() else None
-
-
-def _port_columns(specs: Sequence[SchedulingSpec]) -> tuple[HostPort, ...]:
-    """Each address of a port that the gang asks for is one unit of capacity.
-
-    A pod takes the units of its own addresses, one on every address takes all of that port's. That is kube-scheduler's conflict rule
-    in linear form: two pods share a unit exactly when they conflict.
-    """
-    return tuple(sorted({_canonical(port) for spec in specs for port in spec.host_ports}))
-
-
-def _port_demand(columns: tuple[HostPort, ...], specs: Sequence[SchedulingSpec]) -> Integers:
-    wanted = [tuple(_canonical(port) for port in spec.host_ports) for spec in specs]
-    return np.array([[int(any(_covers(port, column) for port in ports)) for column in columns] for ports in wanted], dtype=np.int64)
-
-
-def _free_ports(columns: tuple[HostPort, ...], snapshot: Snapshot) -> Integers:
-    free = np.ones((len(columns), len(snapshot.nodes)), dtype=np.int64)
-    numbers = {column.port for column in columns}
-    for row, taken in snapshot.host_ports.items():
-        for port in taken:
-            if port.port in numbers:
-                free[[ports_conflict(_canonical(port), column) for column in columns], row] = 0
-    return free
-
-
-def _covers(port: HostPort, column: HostPort) -> bool:
-    return port == column or (port.ip == EVERY_ADDRESS and (port.protocol, port.port) == (column.protocol, column.port))
-
-
-def _canonical(port: HostPort) -> HostPort:
-    return HostPort(port.ip or EVERY_ADDRESS, port.protocol or "TCP", port.port)

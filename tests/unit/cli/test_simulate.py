@@ -153,9 +153,6 @@ def test_the_plot_of_a_scenario_shows_waiting_time_and_is_the_same_every_time(si
         (("--seeds", "1-20000"), "'1-20000' are too many seeds; 10000 are the most allowed"),
         (("--seeds", "1-9999,1-9999"), "10000 are the most allowed"),
         (("--inflate", "nan"), "Invalid value for '--inflate': 'nan' is not a finite number"),
-        (("-f", "s.yaml", "--inflate", "1.3"), "--inflate is of CSV only"),
-        (("--strategy", "fgd", "--objective", "spread"), "--objective is what genetic aims at; fgd would ignore it"),
-        (("--dask", "tcp://s:8786", "--workers", "2"), "leave it out, or --dask"),
         (("--dask", ""), "--dask needs an address"),
         (("--seeds", "1-"), "'1-' is not a seed or a range of them such as 42-51"),
         (("--strategy", "best"), "there is no strategy 'best'; known are genetic, fgd, bestfit, firstfit, random"),
@@ -170,6 +167,13 @@ def test_bad_input_is_told_and_ends_with_2(simulate: Simulate, options: tuple[st
     assert result.exit_code == 2
     assert result.stdout == ""
     assert problem in result.stderr
+
+
+def test_what_makes_no_difference_is_noted(simulate: Simulate) -> None:
+    result = simulate.scenario("--inflate", "1.3", "--strategy", "fgd", "--objective", "spread", "-o", "json")
+    assert answer(result)["strategy"] == "fgd"
+    assert "note: --inflate is of CSV only" in result.stderr
+    assert "note: --objective is what genetic aims at; fgd doesn't look at it" in result.stderr
 
 
 def test_a_plot_without_matplotlib_names_the_extra(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:

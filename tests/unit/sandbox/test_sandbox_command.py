@@ -70,5 +70,5 @@ async def test_a_taken_port_is_an_error_in_one_line() -> None:
         process = await start("--port", str(taken.getsockname()[1]))
         async with asyncio.timeout(SECONDS):
             out, err = await process.communicate()
-    assert (process.returncode, out) == (1, b"")
-    assert err.startswith(b"Error: can't start: ")
+    assert (process.returncode, out) == (2, b"")
+    assert err.startswith(b"Error: can't listen on port ")
