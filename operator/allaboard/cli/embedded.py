@@ -2,7 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -25,7 +27,7 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
     """Run the operator on the cluster of ``kubeconfig`` until the context ends; yields once it makes decisions.
 
     ``settings`` are options of ``allaboard.settings.Settings``. Raises ``OperatorEndedError`` when it can't start, and inside the
-    context when it ends: Kopf takes the signals of the process, so an interrupt arrives as ``OperatorStoppedError``.
+    context when it ends; an interrupt arrives as ``OperatorStoppedError``.
     """
     environment = {"KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0"}
     environment |= {f"ALLABOARD_{name.upper()}": str(value) for name, value in settings.items()}
@@ -33,20 +35,22 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
     os.environ.update(environment)
     stop, memo = asyncio.Event(), kopf.Memo()
     running = asyncio.create_task(kopf.operator(clusterwide=True, standalone=True, stop_flag=stop, memo=memo), name="operator")
-    inside = asyncio.current_task()
+    inside, problems = asyncio.current_task(), list[OperatorEndedError]()
 
-    def interrupt(_: "asyncio.Task[None]") -> None:
+    def leave(problem: OperatorEndedError) -> None:
         if inside is not None and not stop.is_set():
+            problems.append(problem)
             inside.cancel()
 
     try:
         app = await _ready(running, memo, ready_seconds)
-        running.add_done_callback(interrupt)
+        running.add_done_callback(lambda _: leave(_end_of(running, "the operator has ended")))
+        _on_signals(lambda: leave(OperatorStoppedError("the operator was stopped")))
         yield app
     except asyncio.CancelledError:
-        if running.done() and not stop.is_set() and inside is not None:
+        if problems and inside is not None:
             inside.uncancel()
-            raise _end_of(running, "the operator has ended") from None
+            raise problems[0] from None
         raise
     finally:
         stop.set()
@@ -78,3 +82,10 @@ async def _ready(running: "asyncio.Task[None]", memo: kopf.Memo, seconds: float)
 def _end_of(running: "asyncio.Task[None]", problem: str) -> OperatorEndedError:
     error = running.exception()
     return OperatorEndedError(f"{problem}: {error}") if error else OperatorStoppedError("the operator was stopped")
+
+
+def _on_signals(leave: Callable[[], None]) -> None:
+    """Kopf has taken the signals, and would wait five seconds for whatever goes on in this process beside it."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, leave)
