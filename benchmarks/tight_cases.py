@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from allaboard.model.arrays import Mask
+from allaboard.model.arrays import Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
-from allaboard.model.snapshot import Amounts, Snapshot
+from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Problem, build_problem
 from allaboard.placement.oracle import Verdict, ask
 
@@ -145,8 +145,8 @@ def state_of(shapes: Sequence[Shape], fill: float, rule: str, rng: random.Random
 
 
 def _filled_up(
-    allocatable: Amounts, used: Amounts, where: Mask, pods: Sequence[Background], column: int, fill: float, rule: str, rng: random.Random
-) -> Iterator[tuple[int, Amounts]]:
+    allocatable: Integers, used: Integers, where: Mask, pods: Sequence[Background], column: int, fill: float, rule: str, rng: random.Random
+) -> Iterator[tuple[int, Integers]]:
     """Add pods, each to the least or the most allocated node that takes it, until ``fill`` of a resource is in use; (node, pod)."""
     refused = 0
     while used[where, column].sum() < fill * allocatable[where, column].sum() and refused < _MOST_REFUSED:
