@@ -44,7 +44,7 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
 
     try:
         app = await _ready(running, memo, ready_seconds)
-        running.add_done_callback(lambda _: leave(_end_of(running, "the operator has ended")))
+        running.add_done_callback(lambda _: leave(_end_of(running, memo, "the operator has ended")))
         _on_signals(lambda: leave(OperatorStoppedError("the operator was stopped")))
         yield app
     except asyncio.CancelledError:
@@ -74,14 +74,17 @@ async def _ready(running: "asyncio.Task[None]", memo: kopf.Memo, seconds: float)
     except TimeoutError:
         raise OperatorEndedError(f"the operator made no decision within {seconds:g} s; the lines above may say why") from None
     if running.done():
-        raise _end_of(running, "the operator could not start")
+        raise _end_of(running, memo, "the operator could not start")
     app: App = memo.app
     return app
 
 
-def _end_of(running: "asyncio.Task[None]", problem: str) -> OperatorEndedError:
-    error = running.exception()
-    return OperatorEndedError(f"{problem}: {error}") if error else OperatorStoppedError("the operator was stopped")
+def _end_of(running: "asyncio.Task[None]", memo: kopf.Memo, problem: str) -> OperatorEndedError:
+    if error := running.exception():
+        return OperatorEndedError(f"{problem}: {error}")
+    if "app" in memo and memo.app.has_failed:  # then it has sent itself a signal
+        return OperatorEndedError(f"{problem}; the lines above say why")
+    return OperatorStoppedError("the operator was stopped")
 
 
 def _on_signals(leave: Callable[[], None]) -> None:

@@ -107,7 +107,7 @@ def _problem_of(name: str, value: str = "") -> str:
     if name not in KNOWN | _OURS:
         return f"no such option; known are {', '.join(sorted(KNOWN))}"
     form, words = _OF_PODS.get(name, ("", ""))
-    return f"{words}, not {value[:64]!r}" if form and not re.fullmatch(form, value) else ""
+    return f"{words}, not {value[:64]!r}" if value and form and not re.fullmatch(form, value) else ""
 
 
 def _hold(whose: str, name: str, problem: str, pod: Pod | None = None) -> Hold:

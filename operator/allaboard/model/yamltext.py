@@ -9,6 +9,7 @@ import yaml
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEEPEST = 200
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 class TextError(ValueError):
@@ -65,7 +66,7 @@ def _read(text: str, loader: Any, *, are_twins_refused: bool) -> list[object]:
         raise TextError("is nested too deeply") from error
     except TextError:
         raise
-    except ValueError as error:  # a number or a date that Python refuses
+    except (ValueError, LookupError, AttributeError) as error:  # a number or a date that Python refuses, or a tag that isn't what it says
         raise TextError(f"holds a value that can't be read: {error}") from error
 
 
@@ -92,10 +93,10 @@ def _refuse_twins(root: yaml.Node) -> None:
         if isinstance(node, yaml.SequenceNode):
             waiting += node.value
         elif isinstance(node, yaml.MappingNode):
-            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE]
             names = set()
             for key in keys:
-                if key.value in names:
+                if (key.tag, key.value) in names:
                     raise TextError(f"says {key.value[:64]!r} twice", key.start_mark.line + 1 if key.start_mark else 0)
-                names.add(key.value)
+                names.add((key.tag, key.value))
             waiting += [value for _, value in node.value]

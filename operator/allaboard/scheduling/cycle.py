@@ -128,13 +128,16 @@ class Scheduler:
             await until_fresh(self.is_fresh)
             attempts = await self._due_together()
             plans, overtaken = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
-            is_old = bool(plans)
+            is_old, is_counted = bool(plans), not plans
             # Those with plans take their seats, the others are searched for, unless somebody has come who goes before.
             for key in (*plans, *(key for key in list(attempts) if key not in plans)):
                 if self._must_yield(key, yielded):
                     break
-                while overtaken:
-                    self.queue.overtaken(overtaken.pop())
+                if not is_counted:
+                    is_counted = True
+                    self.queue.seated(key)
+                    for other in overtaken:
+                        self.queue.overtaken(other)
                 known = attempts.pop(key)
                 attempt = self._prepared(key) if (is_old and key not in plans) or key in self._under_way else known
                 is_old = True
@@ -169,6 +172,8 @@ class Scheduler:
             gang = self.registry.gang(key)
             is_alone = gang is None or bool(gang.bound) or not gang.missing
             pods += len(gang.candidates) if gang else 0
+            # It may be among them already, and something about it has changed.
+            attempts.pop(key, None)
             if attempts and (is_alone or pods > MOST_PODS or self.order(key)[:2] != self.order(next(iter(attempts)))[:2]):
                 self.queue.put_back([key])
                 break
@@ -218,7 +223,7 @@ class Scheduler:
 
     async def attempt(self, attempt: Attempt, plan: Plan | None) -> None:
         """One gang, from what is known of it to a decision. The ``plan`` is there if it was placed together with others."""
-        gang, key = attempt.gang, attempt.gang.key
+        gang, key, is_alone = attempt.gang, attempt.gang.key, plan is None
         # 4. Where could everybody go?
         if plan is None:
             try:
@@ -249,7 +254,8 @@ class Scheduler:
             self.queue.retry(key, self.batch_window)
             return
         # 7. Bind all or none, beside the next search.
-        self.queue.seated(key)
+        if is_alone:
+            self.queue.seated(key)
         self._under_way.start(key, self._commit(attempt, plan, transaction))
 
     async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:

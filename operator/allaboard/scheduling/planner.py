@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from allaboard.cluster.view import ClusterView
+from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.packing import Packing
 from allaboard.placement import NodeFilters, Plan
@@ -98,10 +99,13 @@ class Planner:
     def _preparable(self, gangs: Sequence[Gang]) -> Sequence[Gang]:
         """The first of ``gangs``, as many as can be prepared at once."""
         nodes = self.view.counts["nodes"]
-        specs: set[int] = set()  # equal specs are mostly one object
+        seen: set[int] = set()  # equal specs are mostly one object, which is quicker to tell than that they are equal
+        specs: set[SchedulingSpec] = set()
         objectives = set()
         for number, gang in enumerate(gangs):
-            specs.update(id(pod.spec) for pod in gang.candidates)
+            new = [pod.spec for pod in gang.candidates if id(pod.spec) not in seen]
+            seen.update(map(id, new))
+            specs.update(new)
             objectives.add(gang.objective)
             if len(specs) * len(objectives) * nodes > _MOST_CELLS:
                 return gangs[:number]

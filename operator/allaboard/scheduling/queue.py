@@ -6,7 +6,7 @@ reason to be overtaken by a lower priority, nor by one that isn't half bound, wh
 
 Gangs that are placed together may overtake an older one of their priority a few times, or for a while. After that it goes before all
 others of its priority, pause or not, until it has been placed. When it doesn't fit even then, those behind it go on. Of those that
-sit out a pause while a younger one is placed by itself, the oldest counts as overtaken, whether or not it would have fitted.
+sit out a pause while younger ones are placed, the oldest is passed: as often as gangs may be overtaken, and then it goes first once.
 """
 
 import asyncio
@@ -112,6 +112,7 @@ class GangQueue:
         self._attempts: dict[GangKey, int] = {}
         self._not_before: dict[GangKey, float] = {}
         self._overtaken: dict[GangKey, tuple[int, float]] = {}
+        self._passed: dict[GangKey, int] = {}
         self._changed = asyncio.Event()
         self.changes = 0
 
@@ -123,21 +124,23 @@ class GangQueue:
         """Younger gangs of the same priority were placed where this one would have fitted."""
         times, since = self._overtaken.get(key, (0, self._clock()))
         self._overtaken[key] = (times + 1, since)
-        if key in self._is_pausing:
-            self._push_pausing(key)  # it may go further to the front now
 
     def seated(self, key: GangKey) -> None:
-        """``key`` takes its seats: the oldest that is in a pause and before it but for that is overtaken."""
+        """``key`` takes its seats, perhaps with others: the oldest that is before it but for its pause is passed, if it may be.
+
+        Whether that one would have fitted isn't known. It goes first once it has been passed often enough, and then anew.
+        """
         mine = self._order(key)
         pausing = [order for order, other in self._pausing if other in self._is_pausing and mine[:2] == order[:2] and order < mine]
         if older := min((order for order in pausing if not self.must_not_be_overtaken(order[-1])), default=None):
-            self.overtaken(older[-1])
+            self._passed[older[-1]] = self._passed.get(older[-1], 0) + 1
+            self._push_pausing(older[-1])  # it may go further to the front now
 
     def must_not_be_overtaken(self, key: GangKey) -> bool:
         """Whether it has been overtaken often enough, or long ago."""
         times, since = self._overtaken.get(key, (0, 0.0))
         most, seconds = self._overtaking
-        return times > 0 and (times >= most or self._clock() - since >= seconds)
+        return (times > 0 and (times >= most or self._clock() - since >= seconds)) or self._passed.get(key, 0) >= most
 
     def sizes(self) -> Mapping[str, int]:
         """How many gangs are active, backing off and unschedulable: kube-scheduler's words."""
@@ -171,6 +174,8 @@ class GangQueue:
 
     def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
         """The gang was refused, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest."""
+        if self._passed.get(key, 0) >= self._overtaking[0]:
+            del self._passed[key]  # it has gone first, and didn't fit
         attempts = self._attempts[key] = self.attempts(key) + 1
         first, longest = self._backoff
         self._not_before[key] = self._clock() + min(longest, first * 2 ** min(attempts - 1, 30))
@@ -186,6 +191,8 @@ class GangQueue:
                 self.mark(key)
                 return
             retry_by = self._clock()
+        if key in self._is_pausing:
+            retry_by = self._clock()  # something about the gang itself has changed meanwhile
         self._looked_again.discard(key)
         self._parked[key] = lacks
         flush = self._clock() + _FLUSH_SECONDS
@@ -197,7 +204,7 @@ class GangQueue:
 
     def settle(self, key: GangKey) -> None:
         """The gang has what it wants: its failures are forgotten."""
-        for known in (self._attempts, self._not_before, self._parked, self._timer_of, self._overtaken):
+        for known in (self._attempts, self._not_before, self._parked, self._timer_of, self._overtaken, self._passed):
             known.pop(key, None)
         self._is_pausing.discard(key)
         self._looked_again.discard(key)

@@ -14,9 +14,9 @@ async def ends(error: Exception | None = None) -> None:
         raise error
 
 
-def started() -> kopf.Memo:
+def started(*, has_failed: bool = False) -> kopf.Memo:
     """The memo of an operator that makes no decisions yet."""
-    return kopf.Memo(app=SimpleNamespace(scheduling=asyncio.Event()))
+    return kopf.Memo(app=SimpleNamespace(scheduling=asyncio.Event(), has_failed=has_failed))
 
 
 @pytest.mark.parametrize("memo", [kopf.Memo, started])
@@ -28,6 +28,12 @@ async def test_one_that_is_stopped_while_it_starts_says_so_at_once(memo: type[ko
 async def test_one_that_can_not_start_says_why() -> None:
     with pytest.raises(OperatorEndedError, match="could not start: address in use") as caught:
         await _ready(asyncio.create_task(ends(OSError("address in use"))), started(), seconds=60)
+    assert not isinstance(caught.value, OperatorStoppedError)
+
+
+async def test_one_of_which_a_part_has_died_is_not_said_to_be_stopped() -> None:
+    with pytest.raises(OperatorEndedError, match="the lines above say why") as caught:
+        await _ready(asyncio.create_task(ends()), started(has_failed=True), seconds=60)
     assert not isinstance(caught.value, OperatorStoppedError)
 
 

@@ -194,13 +194,19 @@ def test_an_unknown_option_of_the_pod_group_holds_the_gang() -> None:
         ("recreate", "yes", 'must be "true" or "false", not \'yes\''),
         ("recreate", "True", 'must be "true" or "false", not \'True\''),
         ("role", "a b", "must be a word, such as worker, not 'a b'"),
-        ("role", "", "must be a word, such as worker, not ''"),
     ],
 )
 def test_an_option_of_pods_that_means_nothing_holds_the_gang(name: str, value: str, problem: str) -> None:
     gang = a_registry(a_pod("a", options=((name, value),))).gang(KEY)
     assert gang is not None and gang.hold is not None
     assert gang.hold.message == f"pod a: annotation allaboard.dev/{name}: {problem}"
+
+
+@pytest.mark.parametrize("name", ["recreate", "role"])
+def test_an_option_of_pods_that_says_nothing_is_as_good_as_none(name: str) -> None:
+    gang = a_registry(a_pod("a", options=((name, ""),))).gang(KEY)
+    assert gang is not None
+    assert gang.hold is None
 
 
 @pytest.mark.parametrize("name", ["recreate", "role"])

@@ -186,3 +186,20 @@ def test_of_many_in_a_pause_the_oldest_that_may_be_overtaken_is() -> None:
     for _ in range(3):
         queue.seated(key_of(5))
     assert [number for number in (2, 3, 9) if queue.must_not_be_overtaken(key_of(number))] == [2, 3]
+
+
+def test_a_gang_that_went_first_after_its_pause_and_did_not_fit_is_one_of_many_again() -> None:
+    queue, old = a_queue(Clock(), times=1), key_of(1)
+    queue.fail(old, ANYTHING, seen=queue.changes)
+    queue.wake()
+    queue.seated(key_of(2))
+    assert queue.must_not_be_overtaken(old)
+    queue.fail(old, ANYTHING, seen=queue.changes)
+    assert not queue.must_not_be_overtaken(old)
+
+
+def test_a_gang_that_was_overtaken_where_it_would_have_fitted_stays_first_until_it_is_placed() -> None:
+    queue, old = a_queue(Clock(), times=1), key_of(1)
+    queue.overtaken(old)
+    queue.fail(old, ANYTHING, seen=queue.changes)
+    assert queue.must_not_be_overtaken(old)

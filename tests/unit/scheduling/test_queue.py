@@ -217,3 +217,16 @@ def test_who_must_share_a_rack_may_be_helped_by_anything_that_comes_free_in_anot
         lacks = Lacks.of(plans[0].explanation, gang)
         assert (plans[0].feasible, plans[1].feasible) == (False, True)
         assert lacks.anything or lacks.resources & used[emptied].keys()
+
+
+def test_a_change_of_a_gang_that_is_tried_in_its_pause_is_not_slept_over() -> None:
+    clock = Clock()
+    queue = a_queue(clock, {A: 10})
+    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.wake(["cpu"])
+    queue.mark(B)
+    assert drain(queue) == [A, B]  # in spite of its pause
+    queue.mark(A)  # one of its pods changes while it is searched for
+    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    clock.now += 2
+    assert drain(queue) == [A]

@@ -82,6 +82,8 @@ def test_a_mistake_is_refused_with_its_file_and_field(tmp_path: Path, changed: d
         ("- a", "holds ['a'], not an object"),
         ("", "is empty"),
         ("nodes: []\nworkload: []\nnodes: []", "line 3: says 'nodes' twice"),
+        ("nodes: !!int ''", "holds a value that can't be read"),
+        ("nodes: !!timestamp x", "holds a value that can't be read"),
         ("nodes:\n- {name: a, cpu: 1, cpu: 2}", "line 2: says 'cpu' twice"),
         ("[" * 3000, "is nested too deeply"),
         ("- " * 60_000, "is nested too deeply"),
