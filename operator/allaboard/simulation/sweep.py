@@ -93,7 +93,8 @@ def run_on_dask(jobs: Sequence[Job], address: str) -> Iterator[Run]:
     distributed = _distributed()
     try:
         # Before there is a client: one that can't read its address takes 20 s to go, and not quietly.
-        distributed.comm.get_address_host_port(address)
+        if distributed.comm.parse_address(address)[0] != "inproc":  # which has neither host nor port
+            distributed.comm.get_address_host_port(address)
     except ValueError as error:
         raise SweepError(f"{address!r} is not the address of a Dask scheduler, such as tcp://scheduler:8786: {error}") from error
     try:
