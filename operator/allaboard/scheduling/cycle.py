@@ -183,7 +183,7 @@ class Scheduler:
                 if is_alone:
                     break
             await asyncio.sleep(0)
-        return attempts
+        return {key: attempts[key] for key in sorted(attempts, key=self.order)}
 
     def _prepared(self, key: GangKey) -> Attempt | None:
         if key in self._under_way:

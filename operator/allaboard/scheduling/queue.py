@@ -183,17 +183,15 @@ class GangQueue:
 
     def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
         """Let the gang wait for what it lacks, without counting a failure. Otherwise as ``fail``."""
-        if self.changes != seen:
+        if self.changes != seen and key not in self._looked_again:
             # Something came free while the attempt was going on; it must not be slept over. The second time in a row the others go first,
             # or a gang that doesn't fit would keep them waiting for ever on a busy cluster.
-            if key not in self._looked_again:
-                self._looked_again.add(key)
-                self.mark(key)
-                return
-            retry_by = self._clock()
-        if key in self._is_pausing:
-            retry_by = self._clock()  # something about the gang itself has changed meanwhile
+            self._looked_again.add(key)
+            self.mark(key)
+            return
         self._looked_again.discard(key)
+        if self.changes != seen or key in self._is_pausing:  # or something about the gang itself has changed meanwhile
+            retry_by = self._clock()
         self._parked[key] = lacks
         flush = self._clock() + _FLUSH_SECONDS
         self._set_timer(key, max(self._not_before.get(key, 0.0), flush if retry_by is None else min(flush, retry_by)))
