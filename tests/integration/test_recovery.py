@@ -203,7 +203,7 @@ async def test_half_gangs_of_bare_pods_are_never_released_for_another(cluster: C
 async def test_a_running_gang_that_loses_a_member_for_good_is_released_only_if_it_says_so(
     policy: str, cluster: Cluster, start_app: StartApp
 ) -> None:
-    await start_app(schedule_timeout_seconds=1)
+    app = await start_app(schedule_timeout_seconds=1)
     cluster.add_node("node-1", cpu="3")
     workload = replica_set()
     workload["spec"]["template"]["metadata"]["annotations"] = {"allaboard.dev/on-member-lost": policy}
@@ -212,6 +212,8 @@ async def test_a_running_gang_that_loses_a_member_for_good_is_released_only_if_i
     cluster.add_node("node-2", cpu="3")
     cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
     cluster.patch("nodes", "node-2", {"spec": {"unschedulable": True}})
+    # Pods and nodes are watched apart: else the replacement may be bound before the nodes are known to be cordoned.
+    await cluster.wait_for(lambda s: [node.is_unschedulable for node in app.view.snapshot().nodes] == [True, True])
     cluster.delete("pods", bound(cluster)[0], grace=0)
     await cluster.wait_for(lambda s: conditions(s).get("Timeout") == "True")
     if policy == "heal":
