@@ -76,7 +76,8 @@ def surroundings_of(
     place = {name: row for row, name in enumerate(roomy.nodes)}
     leavers = tuple(_leaver(roomy, key, bound, place) for key, bound in others)
     ceiling = np.where(slack < 0, slack, roomy.free)
-    names = tuple(_names(group, [snapshot.nodes[row] for row in kept.tolist()]) for group in roomy.together)
+    nodes = [snapshot.nodes[row] for row in kept.tolist()] if roomy.together else []
+    names = tuple(_names(group, nodes) for group in roomy.together)
     return Surroundings(now, slack, roomy.free, ceiling, tuple(leaver for leaver in leavers if len(leaver.rows)), names)
 
 
