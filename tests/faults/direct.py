@@ -1,26 +1,32 @@
 """The scheduler's connection to a sandbox in the same process, without sockets: the same requests, replies and faults, in less time.
 
 Each request takes a little time on its way there and back, drawn from the schedule's own chance, so that requests overtake each other
-as they do on a network.
+as they do on a network. What goes over the wire is what the judge goes by: each request, and each line of a watch, is shown to it.
 """
 
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from yarl import URL
 
 from allaboard.cluster.client import ApiError, ApiServer, RawObject, _api_error, _decoded
 from allaboard.sandbox import ApiError as SandboxError
 from allaboard.sandbox import Sandbox, errors, requests, watch
 from allaboard.sandbox.server import JSON, Server, fail, struck
 
+from .judge import Judge, Request, current
+from .judge.wire import seen_by_judge
+
 REQUEST_SECONDS = 15.0
 _WAYS = (0.000_5, 0.02)
+_LATE = 0.5
+"""How often a server finishes a request whose client has gone."""
 
 
 @dataclass(slots=True)
@@ -32,7 +38,7 @@ class _Transport:
 
 
 @dataclass(slots=True)
-class _Request:
+class _Message:
     """As much of an ``aiohttp.web.Request`` as the sandbox's server looks at."""
 
     method: str
@@ -44,32 +50,40 @@ class _Request:
     transport: _Transport = field(default_factory=_Transport)
     host: str = "sandbox"
 
+    @property
+    def raw_path(self) -> str:
+        return self.path
+
     async def read(self) -> bytes:
         return self.payload
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
-    """A request of the scheduler that has changed something, or was meant to."""
+@dataclass(slots=True)
+class Weather:
+    """What becomes of what a scheduler is told. ``lags`` are the seconds by which watches come late, by plural; ``page`` the most on a page."""
 
-    method: str
-    path: str
-    status: int
+    lags: dict[str, float] = field(default_factory=dict)
+    page: int = 0
 
 
 class DirectServer(ApiServer):
-    """One scheduler's way to the sandbox. ``sever`` is what a SIGKILL is to the cluster: nothing more comes, nothing is heard.
+    """One scheduler's way to the sandbox, ``who`` being that life of that process.
 
-    ``stall`` is what a SIGSTOP or a stuck network is to it: nothing comes and nothing is heard until ``go_on``, and then everything that
-    was sent does come, also what the scheduler has given up meanwhile.
+    ``sever`` is what a SIGKILL is to the cluster: nothing more comes, nothing is heard. ``stall`` is what a SIGSTOP or a stuck network is
+    to it: nothing comes and nothing is heard until ``go_on``, and then everything that was sent does come, also what the scheduler has
+    given up meanwhile. ``silence`` has the open watches say nothing more, without an error.
     """
 
-    def __init__(self, sandbox: Sandbox, chance: random.Random, on_write: Callable[[Write], None] = lambda write: None) -> None:
+    def __init__(self, sandbox: Sandbox, chance: random.Random, judge: Judge, who: str, weather: Weather) -> None:
+        self.who = who
         self._sandbox = sandbox
         self._server = Server(sandbox.api, sandbox.faults)
         self._chance = chance
-        self._on_write = on_write
+        self._judge = judge
+        self._weather = weather
         self._under_way: set[asyncio.Task[Any]] = set()
+        self._deliveries: set[asyncio.Task[Any]] = set()
+        self._silenced: dict[str, asyncio.Event] = {}
         self._is_severed = False
         self._flow = asyncio.Event()
         self._flow.set()
@@ -80,7 +94,7 @@ class DirectServer(ApiServer):
     def sever(self) -> None:
         """Lose what hasn't been carried out, and every reply."""
         self._is_severed = True
-        for task in self._under_way:
+        for task in (*self._under_way, *self._deliveries):
             task.cancel()
 
     def stall(self) -> None:
@@ -90,6 +104,10 @@ class DirectServer(ApiServer):
     def go_on(self) -> None:
         """Let them arrive."""
         self._flow.set()
+
+    def silence(self, plural: str) -> None:
+        """Have the watches of a kind that are open now swallow everything."""
+        self._silenced.pop(plural, asyncio.Event()).set()
 
     async def request(
         self,
@@ -101,17 +119,25 @@ class DirectServer(ApiServer):
         content_type: str = "application/json",
     ) -> RawObject:
         payload = b"" if body is None else json.dumps(body).encode()
-        request: Any = _Request(method, path, query or {}, content_type, payload)
-        response = await self._survived(self._exchange(request))
-        if request.transport.is_aborted:
+        query = dict(query or {})
+        if self._weather.page and query.get("limit", "0") != "0":
+            query["limit"] = str(min(int(query["limit"]), self._weather.page))  # a server may give less than it is asked for
+        message: Any = _Message(method, _path(path), query, content_type, payload)
+        response = await self._survived(self._exchange(message, body or {}))
+        if message.transport.is_aborted:
             raise ApiError(0, "Unreachable", "the API server can't be reached: connection reset by peer")
         content = bytes(response.body)
         if response.status >= 400:
             raise _api_error(response, content)
-        return _decoded(content, path)
+        decoded = _decoded(content, path)
+        self._tell(message, decoded)
+        return decoded
 
-    async def _exchange(self, request: Any) -> Any:
-        delivery = asyncio.ensure_future(self._deliver(request))
+    async def _exchange(self, message: Any, body: Mapping[str, object]) -> Any:
+        seen = seen_by_judge(self.who, message, body, self._judge.books.clock())
+        delivery = asyncio.ensure_future(self._deliver(message, seen))
+        self._deliveries.add(delivery)
+        delivery.add_done_callback(self._deliveries.discard)
         delivery.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may be left to ask
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
@@ -121,15 +147,33 @@ class DirectServer(ApiServer):
         except TimeoutError:
             raise ApiError(0, "Unreachable", "the API server can't be reached: TimeoutError") from None
         finally:
-            if self._flow.is_set():
+            # A server may finish what a client has given up, once it is there.
+            is_there = seen is not None and seen.arrived is not None and not self._is_severed
+            if self._flow.is_set() and not delivery.done() and not (is_there and self._chance.random() < _LATE):
                 delivery.cancel()
 
-    async def _deliver(self, request: Any) -> Any:
+    async def _deliver(self, message: Any, seen: Request | None) -> Any:
         await self._travel()
-        response = await self._server._answer(request)
-        if request.method != "GET":
-            self._on_write(Write(request.method, request.path, response.status))
-        return response
+        if seen is None:
+            return await self._server._answer(message)
+        self._judge.arrived(seen)
+        token = current.set(seen)
+        try:
+            response = await self._server._answer(message)
+            seen.status = 0 if message.transport.is_aborted else response.status
+            return response
+        finally:
+            current.reset(token)
+            self._judge.answered(seen)
+
+    def _tell(self, message: Any, answer: RawObject) -> None:
+        """Show the judge what the scheduler is told of pods and nodes by a list."""
+        place = requests.place_of(message.path)
+        if place is None or place.name or place.namespace or place.plural not in ("pods", "nodes") or message.method != "GET":
+            return
+        if "labelSelector" in message.query or message.query.get("limit") == "1":
+            return  # a question about some of them
+        self._judge.books.tell_page(self.who, place.plural, answer, is_first="continue" not in message.query)
 
     async def _survived(self, work: Any) -> Any:
         """The outcome of ``work``, unless the connection is severed: then nobody ever hears of it."""
@@ -150,38 +194,70 @@ class DirectServer(ApiServer):
 
     @asynccontextmanager
     async def stream(self, path: str, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        request: Any = _Request("GET", path, query, "application/json", b"")
-        await self._survived(self._open_watch(request))
-        if request.transport.is_aborted:
+        message: Any = _Message("GET", _path(path), query, "application/json", b"")
+        await self._survived(self._open_watch(message))
+        if message.transport.is_aborted:
             raise ApiError(0, "Unreachable", "the watch broke off: connection reset by peer")
-        yield self._lines(request)
+        yield self._lines(message, silence_seconds)
 
-    async def _open_watch(self, request: Any) -> None:
+    async def _open_watch(self, message: Any) -> None:
         await self._travel()
-        place = requests.place_of(request.path)
+        place = requests.place_of(message.path)
         assert place is not None
-        fault = struck(self._sandbox.faults, place, request, {})
-        if fault is None:
-            return
-
-        async def accept() -> web.StreamResponse:
-            return web.Response()
-
+        seen = seen_by_judge(self.who, message, {}, self._judge.books.clock())
+        token = current.set(seen)
         try:
-            await fail(fault, request, accept)
-        except SandboxError as error:
-            raise ApiError(error.status, error.reason, error.message) from error
+            fault = struck(self._sandbox.faults, place, message, {})
+            if fault is None:
+                return
+            if seen is not None:
+                self._judge.books.ask(seen)
 
-    async def _lines(self, request: Any) -> AsyncIterator[bytes]:
-        place = requests.place_of(request.path)
+            async def accept() -> web.StreamResponse:
+                return web.Response()
+
+            try:
+                await fail(fault, message, accept)
+            except SandboxError as error:
+                raise ApiError(error.status, error.reason, error.message) from error
+            finally:
+                if seen is not None:
+                    self._judge.answered(seen)
+        finally:
+            current.reset(token)
+
+    async def _lines(self, message: Any, silence_seconds: float) -> AsyncIterator[bytes]:
+        place = requests.place_of(message.path)
         target = requests.target_of(place, self._sandbox.registry) if place else None
         if target is None:
             raise ApiError(404, "NotFound", str(errors.no_such_subresource()))
-        selection, options = requests.selection_of(target, request.query), requests.watch_options_of(request.query)
+        selection, options = requests.selection_of(target, message.query), requests.watch_options_of(message.query)
         events = watch.watch(self._sandbox.store, target.resource, selection, options, JSON)
-        async for batch in events:
+        plural = target.resource.plural
+        silenced = self._silenced.setdefault(plural, asyncio.Event())
+        while True:
+            heard: asyncio.Future[bytes] = asyncio.ensure_future(anext(events))  # type: ignore[arg-type]  # a coroutine
+            swallowed = asyncio.ensure_future(silenced.wait())
+            try:
+                await asyncio.wait([heard, swallowed], timeout=silence_seconds, return_when=asyncio.FIRST_COMPLETED)
+                if silenced.is_set():
+                    await asyncio.sleep(silence_seconds)
+                if silenced.is_set() or not heard.done():
+                    raise ApiError(0, "Unreachable", "the watch broke off: timeout on reading data from socket")
+                try:
+                    batch = heard.result()
+                except StopAsyncIteration:
+                    break
+            finally:
+                for task in (heard, swallowed):
+                    task.cancel()
+                with suppress(asyncio.CancelledError, StopAsyncIteration):
+                    await heard
+            await asyncio.sleep(self._weather.lags.get(plural, 0.0))
             await self._survived(self._travel())
             for line in batch.splitlines():
+                if plural in ("pods", "nodes"):
+                    self._judge.books.tell_line(self.who, plural, json.loads(line))
                 yield line
         if self._is_severed:
             await asyncio.Future()
@@ -189,3 +265,8 @@ class DirectServer(ApiServer):
     async def _travel(self) -> None:
         await asyncio.sleep(self._chance.uniform(*_WAYS))
         await self._flow.wait()
+
+
+def _path(path: str) -> str:
+    """A path as a client sends it: ``..`` climbs, as it does in any URL."""
+    return URL(f"http://sandbox{path}").path

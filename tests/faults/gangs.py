@@ -16,9 +16,29 @@ EPOCH = "allaboard.dev/epoch"
 LIVING = "deletionTimestamp"
 
 
+HIGH = "high"
+"""The PriorityClass of gangs whose priority isn't 0; its value is theirs."""
+HIGH_PRIORITY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Members of a gang that are alike."""
+
+    name: str
+    size: int
+    cpu: int = 1
+    gpus: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class GangSpec:
-    """``has_group`` tells a gang with a PodGroup of its own from one that is made by a pair of labels."""
+    """``has_group`` tells a gang with a PodGroup of its own from one that is made by a pair of labels.
+
+    ``others`` are roles beside the ``size`` members of ``cpu`` each. ``forgives`` tells a Job that doesn't count evicted pods as failures;
+    ``completions`` are those of a Job, 0 for as many as it has pods at once;
+    ``suspends`` tells one that may be suspended to undo its gang.
+    """
 
     name: str
     kind: Kind = "controlled"
@@ -27,6 +47,29 @@ class GangSpec:
     cpu: int = 1
     namespace: str = "default"
     has_group: bool = False
+    gpus: int = 0
+    others: tuple[Role, ...] = ()
+    priority: int = 0
+    pool: str = ""
+    forgives: bool = False
+    completions: int = 0
+    suspends: bool = False
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """All roles; the first has no name."""
+        return (Role("", self.size, self.cpu, self.gpus), *self.others)
+
+    @property
+    def whole_size(self) -> int:
+        """Members of all roles."""
+        return sum(role.size for role in self.roles)
+
+    @property
+    def bare_names(self) -> dict[str, Role]:
+        """The names of bare members, and their roles."""
+        members = [role for role in self.roles for _ in range(role.size)]
+        return {f"{self.name}-{number}": role for number, role in enumerate(members)}
 
     @property
     def is_bare(self) -> bool:
@@ -40,8 +83,8 @@ class GangSpec:
 
 
 def pod_of(spec: GangSpec, name: str) -> Body:
-    """A member by itself."""
-    template = _template(spec)
+    """A bare member by itself."""
+    template = _template(spec, spec.bare_names.get(name, spec.roles[0]))
     metadata = {**template["metadata"], "name": name, "namespace": spec.namespace}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
@@ -49,25 +92,46 @@ def pod_of(spec: GangSpec, name: str) -> Body:
 def manifests(spec: GangSpec) -> list[Body]:
     """What is created so that the gang exists."""
     found: list[Body] = []
-    metadata = {"name": spec.name, "namespace": spec.namespace}
     if spec.has_group:
+        metadata = {"name": spec.name, "namespace": spec.namespace}
         found.append({"apiVersion": POD_GROUP_API, "kind": "PodGroup", "metadata": metadata, "spec": {"minMember": spec.minimum}})
-    template = _template(spec)
+    if spec.is_bare:
+        return [*found, *(pod_of(spec, name) for name in spec.bare_names)]
+    return [*found, *(_workload(spec, role) for role in spec.roles)]
+
+
+def workload_name(spec: GangSpec, role: Role) -> str:
+    """The name of the controller of a role's pods."""
+    return f"{spec.name}-{role.name}" if role.name else spec.name
+
+
+def _workload(spec: GangSpec, role: Role) -> Body:
+    metadata, template = {"name": workload_name(spec, role), "namespace": spec.namespace}, _template(spec, role)
     if spec.kind == "controlled":
-        selector = {"matchLabels": {"app": spec.name}}
-        body = {"replicas": spec.size, "selector": selector, "template": template}
-        return [*found, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": body}]
-    if spec.kind == "job":
-        template["spec"]["restartPolicy"] = "Never"
-        body = {"parallelism": spec.size, "completions": spec.size, "backoffLimit": 1000, "template": template}
-        return [*found, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": body}]
-    return [*found, *(pod_of(spec, f"{spec.name}-{number}") for number in range(spec.size))]
+        body = {"replicas": role.size, "selector": {"matchLabels": {"app": metadata["name"]}}, "template": template}
+        return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": body}
+    template["spec"]["restartPolicy"] = "Never"
+    completions = spec.completions or role.size
+    body = {"parallelism": role.size, "completions": completions, "backoffLimit": 1000, "template": template}
+    if spec.forgives:
+        rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+        body["podFailurePolicy"] = {"rules": [rule]}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": body}
 
 
-def _template(spec: GangSpec) -> Body:
+def _template(spec: GangSpec, role: Role) -> Body:
     labels = {POD_GROUP_LABEL: spec.name} if spec.has_group else {NAME: spec.name, MINIMUM: str(spec.minimum)}
-    metadata: Body = {"labels": {**labels, "app": spec.name}}
+    metadata: Body = {"labels": {**labels, "app": workload_name(spec, role)}}
     if spec.kind == "recreated":
         metadata["annotations"] = {RECREATE: "true"}
-    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": str(spec.cpu)}}}
-    return {"metadata": metadata, "spec": {"schedulerName": "allaboard", "containers": [container]}}
+    if spec.suspends:
+        metadata["annotations"] = {"allaboard.dev/undo": "suspend"}
+    requests = {"cpu": str(role.cpu), **({"nvidia.com/gpu": str(role.gpus)} if role.gpus else {})}
+    limits = {"limits": {"nvidia.com/gpu": str(role.gpus)}} if role.gpus else {}
+    container = {"name": "main", "image": "pause", "resources": {"requests": requests, **limits}}
+    body: Body = {"schedulerName": "allaboard", "containers": [container]}
+    if spec.priority:
+        body["priorityClassName"] = HIGH
+    if spec.pool:
+        body["nodeSelector"] = {"pool": spec.pool}
+    return {"metadata": metadata, "spec": body}

@@ -7,6 +7,7 @@ import asyncio
 import copy
 import functools
 import gc
+import itertools
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -23,20 +24,24 @@ from allaboard.cli import bundled
 from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.relax import Relief
 from allaboard.placement.surroundings import Surroundings
-from allaboard.sandbox import ApiError, Sandbox
+from allaboard.sandbox import ApiError, Fault, Sandbox
 from allaboard.sandbox.store import DELETED, Change
 from allaboard.settings import load_settings
 
-from .direct import DirectServer
-from .gangs import LIVING, Body, GangSpec, pod_of
-from .judge import OPERATOR, Judge, actor
+from .direct import DirectServer, Weather
+from .gangs import HIGH, HIGH_PRIORITY, LIVING, Body, GangSpec, pod_of
+from .judge import Judge
+from .judge.wire import note_strikes
 from .virtual import VirtualLoop, virtual_clocks
 
 Answer = TypeVar("Answer")
 Given = ParamSpec("Given")
 Simulated = TypeVar("Simulated", bound="Simulation")
 
-NODES, NODE_CPU = 4, 8
+NODES, NODE_CPU, NODE_GPUS = 4, 8, 2
+POOLS = ("left", "right")
+CRDS = ("ours", "upstream", "none")
+"""What serves PodGroups: our CRD, scheduler-plugins' one, whose status knows less, or nothing."""
 SEARCH = SearchSettings(generations=1, min_generations=0, population_size=4)
 _SETTINGS: dict[str, object] = {
     "metrics_port": 0,
@@ -97,7 +102,17 @@ class Simulation:
     Of several ``replicas`` one leads.
     """
 
-    def __init__(self, seed: int = 0, *, startup_delay: float = 0.05, nodes: int = NODES, cpu: int = NODE_CPU, replicas: int = 1) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        startup_delay: float = 0.05,
+        nodes: int = NODES,
+        cpu: int = NODE_CPU,
+        replicas: int = 1,
+        crd: str = "ours",
+        page: int = 0,
+    ) -> None:
         self._stack = ExitStack()
         self.loop = VirtualLoop()
         self.chance = self._stack.enter_context(virtual_clocks(self.loop, seed))
@@ -107,13 +122,23 @@ class Simulation:
         self.sandbox = Sandbox(startup_delay=startup_delay, clock=self.loop.utc)
         self.sandbox.api._random = self.chance
         self.gangs: list[GangSpec] = []
-        self.judge = Judge(self.sandbox, self.gangs, self.loop.time)
+        self.judge = Judge(self.gangs, self.loop.time)
+        self.judge.standing.shows_conditions = crd == "ours"
+        note_strikes(self.sandbox.faults)
+        self.weather = Weather(page=page)
+        self._lives = itertools.count(1)
         self.replicas = [Replica(self._new_server()) for _ in range(replicas)]
+        self.crd = crd
         self.restarts = 0
-        self._foreign = 0
+        self.lasting: list[Fault] = []
+        self._foreign = self._hostile = self._runs = 0
         self._background: set[asyncio.Task[Any]] = set()
-        for crd in _crds():
-            self.sandbox.apply(copy.deepcopy(crd))
+        self.sandbox.store.subscribe(self._on_change)
+        for definition in _crds(crd):
+            self.sandbox.apply(copy.deepcopy(definition))
+        self.sandbox.create(
+            {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": HIGH_PRIORITY}
+        )
         self.run(self._begin(nodes, cpu))
 
     def __enter__(self) -> Self:
@@ -136,15 +161,6 @@ class Simulation:
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Let ``work`` be done, in virtual time."""
         return self.loop.run_until_complete(work)
-
-    @staticmethod
-    async def as_operator(work: Coroutine[Any, Any, Answer]) -> Answer:
-        """Do something in the scheduler's name."""
-        token = actor.set(OPERATOR)
-        try:
-            return await work
-        finally:
-            actor.reset(token)
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
@@ -174,16 +190,20 @@ class Simulation:
     async def _begin(self, nodes: int, cpu: int) -> None:
         assert self.sandbox._controllers is not None
         self.sandbox._controllers.start()
-        for namespace in ("elsewhere", "team"):
+        for namespace in ("elsewhere", "team", "evil"):
             self.sandbox.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         for number in range(nodes):
-            self.sandbox.add_node(f"node-{number}", cpu=str(cpu))
-        self.sandbox.store.subscribe(self._on_change)
+            self.add_node(number, cpu)
         for replica in self.replicas:
             await self._start(replica)
 
+    def add_node(self, number: int, cpu: int = NODE_CPU) -> None:
+        """A node joins, half of them in one pool and half in the other."""
+        labels = {"pool": POOLS[number % 2]}
+        self.sandbox.add_node(f"node-{number}", cpu=str(cpu), gpus=NODE_GPUS if cpu >= NODE_CPU else 0, labels=labels)
+
     def _new_server(self) -> DirectServer:
-        return DirectServer(self.sandbox, self.chance)
+        return DirectServer(self.sandbox, self.chance, self.judge, f"life {next(self._lives)}", self.weather)
 
     @asynccontextmanager
     async def _connect(self, *_: object) -> AsyncIterator[DirectServer]:
@@ -197,16 +217,28 @@ class Simulation:
         def on_death() -> None:
             self._keep(asyncio.ensure_future(self._rebirth(replica, app)))
 
-        tokens = actor.set(OPERATOR), _connecting.set(replica.server)
+        token = _connecting.set(replica.server)
         try:
             await app.start(on_death)
         finally:
-            actor.reset(tokens[0])
-            _connecting.reset(tokens[1])
+            _connecting.reset(token)
         replica.app = app
+        self._keep(asyncio.ensure_future(self._note_leading(app)))
+
+    async def _note_leading(self, app: App) -> None:
+        """Tell the judge since when somebody schedules."""
+        await app.scheduling.wait()
+        self.judge.leading = self.loop.time()
+
+    def _note_end(self, what: str, replica: Replica, seconds: float = 0.0) -> None:
+        """Tell the judge that a process has ended, or stands still."""
+        self.judge.note(what, who=replica.server.who, seconds=seconds)
+        if len(self.replicas) == 1:
+            self.judge.leading = None
 
     async def _rebirth(self, replica: Replica, dead: App) -> None:
         """A replica has ended by itself, and is started anew."""
+        self._note_end("a replica gives up", replica)
         await dead.stop()
         if replica.app is dead:
             replica.app = None
@@ -219,6 +251,7 @@ class Simulation:
             return  # it is down, and about to be started
         victim, replica.app = replica.app, None
         replica.server.sever()
+        self._note_end("the scheduler is killed", replica, down_seconds)
         self.restarts += 1
         if victim is not None:
             # Nothing it does now reaches the cluster; it is only cleared away.
@@ -240,17 +273,13 @@ class Simulation:
             self.loop.call_later(self.chance.uniform(0.001, 0.02), self._ring, change.type, raw)
         elif change.table == "pods" and change.type == DELETED and LIVING not in change.record.body["metadata"]:
             spec = self.judge.gang_of(change.record.body)
-            if spec is not None and spec.kind == "recreated":
+            if spec is not None and spec.kind == "recreated" and change.record.key[1] in spec.bare_names:
                 self.loop.call_later(0.2, self._remake, spec, change.record.key[1])
 
     def _ring(self, event: str, raw: Body) -> None:
-        token = actor.set(OPERATOR)
-        try:
-            for replica in self.replicas:
-                if replica.app is not None:
-                    replica.app.observe_pod_group(event, raw)
-        finally:
-            actor.reset(token)
+        for replica in self.replicas:
+            if replica.app is not None:
+                replica.app.observe_pod_group(event, raw)
 
     @happens
     def _remake(self, spec: GangSpec, name: str) -> None:
@@ -259,9 +288,16 @@ class Simulation:
 
 
 @functools.cache
-def _crds() -> list[Body]:
+def _crds(which: str) -> list[Body]:
     """Read once: a thousand schedules would spend a quarter of their time on it."""
-    return list(bundled.crds())
+    found = list(bundled.crds()) if which != "none" else []
+    if which == "upstream":
+        found = copy.deepcopy(found)
+        for version in (version for crd in found for version in crd["spec"]["versions"]):
+            fields = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+            for name in ("conditions", "members", "message"):
+                del fields[name]  # scheduler-plugins' status knows none of them
+    return found
 
 
 def quiet() -> None:

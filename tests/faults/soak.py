@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,7 +18,8 @@ from allaboard.sandbox import ApiError, Fault, Sandbox
 from allaboard.sandbox.server import Server
 
 from .gangs import GangSpec, manifests
-from .judge import OPERATOR, Judge, actor
+from .judge import Judge
+from .judge.wire import note_strikes, observed
 from .kills import install_crds
 from .operators import started
 
@@ -84,24 +86,23 @@ class Soak:
 
     async def run(self, seconds: float, rounds: int) -> Soaked:
         """Soak for as long, in rounds that each end when all gangs have; the first is warm-up."""
-        answer = Server._answer
+        answer, judge = Server._answer, Judge(self._specs, time.monotonic)
 
         async def as_operator(server: Server, request: web.Request) -> web.StreamResponse:
             # Whatever comes over HTTP is the operator's.
-            actor.set(OPERATOR)
-            return await answer(server, request)
+            return await observed(judge, "operator", request, time.monotonic, partial(answer, server, request))
 
         with mock.patch.object(Server, "_answer", as_operator):
             async with Sandbox() as cluster:
-                await self._soak(cluster, seconds, rounds)
+                cluster.store.subscribe(judge.on_change)
+                note_strikes(cluster.faults)
+                await self._soak(cluster, judge, seconds, rounds)
         return self.result
 
-    async def _soak(self, cluster: Sandbox, seconds: float, rounds: int) -> None:
+    async def _soak(self, cluster: Sandbox, judge: Judge, seconds: float, rounds: int) -> None:
         install_crds(cluster)
         for number in range(NODES):
             cluster.add_node(f"node-{number}", cpu=str(NODE_CPU))
-        judge = Judge(cluster, self._specs, time.monotonic)
-        cluster.store.subscribe(judge.on_change)
         kubeconfig = self._folder / "kubeconfig"
         cluster.write_kubeconfig(kubeconfig)
         environment = {"PYTHONPATH": str(ROOT), "ALLABOARD_SCHEDULE_TIMEOUT_SECONDS": "30"}
@@ -125,7 +126,7 @@ class Soak:
         async with asyncio.TaskGroup() as group:
             while time.monotonic() < ends:
                 await turns.acquire()
-                self._disturb(cluster)
+                self._disturb(cluster, judge)
                 group.create_task(self._released(turns, self._live(cluster, judge)))
                 # This is the pace at which users come, not something that is waited for.
                 await asyncio.sleep(self._chance.uniform(0.0, 0.15))
@@ -137,7 +138,7 @@ class Soak:
         finally:
             turns.release()
 
-    def _disturb(self, cluster: Sandbox) -> None:
+    def _disturb(self, cluster: Sandbox, judge: Judge) -> None:
         """Let something go wrong now and then."""
         chance = self._chance
         if chance.random() < 0.5 and len(cluster.faults.pending) < 10:
@@ -152,9 +153,11 @@ class Soak:
             cluster.faults.add(Fault(verb, resource, nth=nth, times=times, status=status, drop=drop, after=after))
         if chance.random() < 0.03:
             self.result.faults += 1
+            judge.note("watches break")
             cluster.drop_watches(chance.choice([None, "pods", "nodes"]))
         if chance.random() < 0.01:
             self.result.faults += 1
+            judge.note("the history is forgotten")
             cluster.compact()
             cluster.drop_watches()
 
@@ -186,6 +189,7 @@ class Soak:
 
     def _end(self, cluster: Sandbox, judge: Judge, spec: GangSpec) -> None:
         """Take a gang away before the scheduler can make anything of the fewer and fewer members."""
+        judge.note("the gang is taken away", gang=spec)
         if not spec.is_bare:
             cluster.delete("replicasets", spec.name)
         for pod in judge.members(spec):

@@ -5,52 +5,45 @@ once by the ``Judge``; what it leaves behind is looked at when things have settl
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from allaboard.sandbox import ApiError, Fault
 from allaboard.sandbox import binding as sandbox_binding
 from allaboard.sandbox.api import WriteOptions
+from allaboard.sandbox.faults import FOR_EVER
 
+from . import hostile
 from .gangs import Body, GangSpec, manifests, pod_of
-from .simulation import NODE_CPU, NODES, Simulation, happens
+from .judge import ViolationError
+from .simulation import NODES, POOLS, Simulation, happens
 
 SETTLING_SECONDS = 150
 """Two time-outs of a gang and the longest pauses."""
+_ON_ITS_WAY_SECONDS = 0.5
+SILENCE_SECONDS = 100.0
+"""How long a dead connection may go unnoticed, at the longest."""
 
 
 class World(Simulation):
     """A simulation with everything that can happen to it, and what is to be seen of it afterwards."""
 
-    # What happens.
+    # What happens to gangs.
 
     @happens
     def add(self, spec: GangSpec) -> None:
         """A gang arrives."""
         self.gangs.append(spec)
         for manifest in manifests(spec):
-            self.sandbox.create(manifest)
-
-    @happens
-    def fault(self, fault: Fault) -> None:
-        self.sandbox.faults.add(fault)
-
-    @happens
-    def drop_watches(self, resource: str | None = None) -> None:
-        self.sandbox.drop_watches(resource)
-
-    @happens
-    def compact(self) -> None:
-        """The history is forgotten: watches that break now are answered 410."""
-        self.sandbox.compact()
-        self.sandbox.drop_watches()
+            with suppress(ApiError):  # a PodGroup where nobody serves any
+                self.sandbox.create(manifest)
 
     @happens
     def delete_member(self, spec: GangSpec, number: int, *, grace: int | None = None) -> None:
         """Somebody deletes a member."""
         if members := self.judge.members(spec):
             name = members[number % len(members)]["metadata"]["name"]
-            if self.leader is None:
-                self.judge.note_unseen_loss(spec)
+            self._note_loss("a member is deleted", spec)
             with suppress(ApiError):
                 self.sandbox.delete("pods", name, spec.namespace, grace=grace)
 
@@ -60,69 +53,74 @@ class World(Simulation):
         members = self.judge.members(spec)
         if members and spec.is_bare:
             name = members[number % len(members)]["metadata"]["name"]
-            if self.leader is None:
-                self.judge.note_unseen_loss(spec)
+            self._note_loss("a member is replaced", spec)
             self.sandbox.delete("pods", name, spec.namespace, grace=0)
             with suppress(ApiError):
                 self.sandbox.create(pod_of(spec, name))
+
+    @happens
+    def lose_all_bound(self, spec: GangSpec) -> None:
+        """A whole gang is evicted by somebody."""
+        for pod in self.judge.bound(spec):
+            self._note_loss("a member is evicted", spec)
+            with suppress(ApiError):
+                self.sandbox.delete("pods", pod["metadata"]["name"], spec.namespace)
+
+    def _note_loss(self, what: str, spec: GangSpec) -> None:
+        self.judge.note(what, gang=spec)
+        if self.leader is None:
+            self.judge.note_unseen_loss(spec)
+
+    @happens
+    def finish(self, spec: GangSpec, number: int | None = None, phase: str = "Succeeded") -> None:
+        """Running members end: one, or all."""
+        running = [pod for pod in self.judge.bound(spec) if pod["status"].get("phase") == "Running"]
+        for pod in running if number is None else running[number % len(running) :][:1] if running else ():
+            self.judge.note("a member ends", gang=spec)
+            self.sandbox.finish_pod(pod["metadata"]["name"], spec.namespace, phase=phase)
+
+    @happens
+    def run_again(self, spec: GangSpec) -> None:
+        """The next run of a bare gang, whose earlier pods have ended and are still listed."""
+        if not spec.is_bare or self.judge.members(spec):
+            return
+        self._runs += 1
+        for name, role in spec.bare_names.items():
+            pod = pod_of(spec, name)
+            pod["metadata"]["name"] = f"{name}-run{self._runs}"
+            del role
+            with suppress(ApiError):
+                self.sandbox.create(pod)
 
     @happens
     def reject(self, spec: GangSpec, number: int) -> None:
         """A kubelet refuses a bound member that has not started."""
         waiting = [pod for pod in self.judge.bound(spec) if pod["status"].get("phase") == "Pending"]
         if waiting:
+            self.judge.note("a kubelet rejects a member", gang=spec)
             metadata = waiting[number % len(waiting)]["metadata"]
             key, kubelet = (metadata["namespace"], metadata["name"]), self.sandbox._kubelet
             kubelet._cancel(key)
             kubelet._reject(key, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu")
 
     @happens
-    def bind_foreign(self, node: int, cpu: int) -> None:
-        """Another scheduler fills a node."""
-        self._foreign += 1
-        name = f"foreign-{self._foreign}"
-        container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": str(cpu)}}}
-        spec = {"schedulerName": "default-scheduler", "containers": [container]}
-        self.sandbox.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "elsewhere"}, "spec": spec})
-        target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": f"node-{node % NODES}"}}
-        sandbox_binding.bind(self.sandbox.api, "elsewhere", name, target, WriteOptions())
-
-    @happens
-    def fill(self) -> None:
-        """Another scheduler fills all nodes."""
-        used = self.judge.usage()
-        for number in range(NODES):
-            if free := NODE_CPU - used.get((f"node-{number}", "cpu"), 0) // 1000:
-                self.bind_foreign(number, free)
-
-    @happens
-    def remove_foreign(self) -> None:
-        """What the other scheduler has bound ends."""
-        for pod in self.sandbox.list("pods", "elsewhere"):
-            if pod["metadata"]["name"].startswith("foreign-"):
-                self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
-
-    @happens
     def set_minimum(self, spec: GangSpec, minimum: int) -> None:
         """Somebody edits the minMember of a gang that has a PodGroup of its own."""
         if spec.has_group and self.sandbox.get("podgroups", spec.name, spec.namespace):
-            self.judge.note_edit(spec)
+            self.judge.note("the minimum is edited", gang=spec)
             self.sandbox.patch("podgroups", spec.name, {"spec": {"minMember": minimum}}, spec.namespace)
 
     @happens
     def delete_group(self, spec: GangSpec) -> None:
         """Somebody deletes a gang's PodGroup."""
-        if self.sandbox.get("podgroups", spec.name, spec.namespace):
-            self.judge.note_edit(spec)
+        if self.serves_groups and self.sandbox.get("podgroups", spec.name, spec.namespace):
+            self.judge.note("the PodGroup is deleted", gang=spec)
             self.sandbox.delete("podgroups", spec.name, spec.namespace)
-
-    @happens
-    def cordon(self, node: int, *, is_cordoned: bool) -> None:
-        self.sandbox.patch("nodes", f"node-{node % NODES}", {"spec": {"unschedulable": is_cordoned}})
 
     @happens
     def annotate(self, spec: GangSpec, annotations: dict[str, str]) -> None:
         """A tenant writes annotations on all pods of its gang."""
+        self.judge.note("pods are annotated", gang=spec)
         for pod in self.judge.members(spec):
             self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"annotations": annotations}}, spec.namespace)
 
@@ -130,19 +128,191 @@ class World(Simulation):
     def bind_by_hand(self, pod: Body, node_name: str, annotations: dict[str, str]) -> None:
         """Somebody binds a pod and writes annotations with it, as the scheduler does."""
         metadata = pod["metadata"]
+        self.judge.note("a pod is bound by hand")
         target = {"metadata": {"name": metadata["name"], "annotations": annotations}, "target": {"kind": "Node", "name": node_name}}
         sandbox_binding.bind(self.sandbox.api, metadata["namespace"], metadata["name"], target, WriteOptions())
 
     @happens
     def place(self, pod: Body, node_name: str) -> None:
         """Somebody creates a pod that has a node from the start."""
+        self.judge.note("a pod is placed by hand")
         self.sandbox.create({**pod, "spec": {**pod["spec"], "nodeName": node_name}})
+
+    # What others do.
+
+    @happens
+    def bind_foreign(self, node: int, cpu: int) -> None:
+        """Another scheduler fills a node."""
+        if self.sandbox.get("nodes", f"node-{node % NODES}") is None:
+            return
+        self.judge.note("another scheduler binds a pod")
+        name = self._create_foreign(cpu)
+        target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": f"node-{node % NODES}"}}
+        sandbox_binding.bind(self.sandbox.api, "elsewhere", name, target, WriteOptions())
+
+    def _create_foreign(self, cpu: int) -> str:
+        self._foreign += 1
+        name = f"foreign-{self._foreign}"
+        container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": str(cpu)}}}
+        spec = {"schedulerName": "default-scheduler", "containers": [container]}
+        self.sandbox.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "elsewhere"}, "spec": spec})
+        return name
+
+    @happens
+    def preempt(self, spec: GangSpec, number: int) -> None:
+        """kube-scheduler takes the seat of a member for a pod of its own: nominated first, and bound when the victim has gone."""
+        if bound := self.judge.bound(spec):
+            victim = bound[number % len(bound)]
+            node = victim["spec"]["nodeName"]
+            self._note_loss("a member is preempted", spec)
+            name = self._create_foreign(1)
+            self.sandbox.patch("pods", name, {"status": {"nominatedNodeName": node}}, "elsewhere", "status")
+            with suppress(ApiError):
+                self.sandbox.delete("pods", victim["metadata"]["name"], spec.namespace)
+            self.loop.call_later(0.2, self._bind_nominated, name, node)
+
+    @happens
+    def _bind_nominated(self, name: str, node: str) -> None:
+        self.judge.note("another scheduler binds a pod")
+        target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+        with suppress(ApiError):
+            sandbox_binding.bind(self.sandbox.api, "elsewhere", name, target, WriteOptions())
+
+    @happens
+    def fill(self) -> None:
+        """Another scheduler fills all nodes."""
+        for number in range(NODES):
+            if (free := self._free_cpu(number)) > 0:
+                self.bind_foreign(number, free)
+
+    def _free_cpu(self, number: int) -> int:
+        node = self.sandbox.get("nodes", f"node-{number}")
+        if node is None:
+            return 0
+        return (1000 * int(node["status"]["allocatable"]["cpu"]) - self.judge.usage().get((f"node-{number}", "cpu"), 0)) // 1000
+
+    @happens
+    def remove_foreign(self) -> None:
+        """What the other scheduler has bound ends."""
+        self.judge.note("what another scheduler bound ends")
+        for pod in self.sandbox.list("pods", "elsewhere"):
+            if pod["metadata"]["name"].startswith("foreign-"):
+                self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
+
+    @happens
+    def make_hostile(self, number: int) -> None:
+        """A tenant writes what it likes."""
+        self._hostile += 1
+        for body in hostile.objects(number, f"hostile-{self._hostile}"):
+            with suppress(ApiError):
+                self.sandbox.create(body)
+
+    # What happens to nodes.
+
+    @happens
+    def cordon(self, node: int, *, is_cordoned: bool) -> None:
+        name = f"node-{node % NODES}"
+        if self.sandbox.get("nodes", name):
+            self.judge.note(f"a node is {'cordoned' if is_cordoned else 'uncordoned'}: {name}")
+            self.sandbox.patch("nodes", name, {"spec": {"unschedulable": is_cordoned}})
+
+    @happens
+    def unready(self, node: int, *, is_ready: bool) -> None:
+        """A node's kubelet stops reporting, or is back."""
+        name = f"node-{node % NODES}"
+        found = self.sandbox.get("nodes", name)
+        if found:
+            self.judge.note(f"a node turns {'ready' if is_ready else 'not ready'}: {name}")
+            conditions = [{**each, "status": str(is_ready)} if each["type"] == "Ready" else each for each in found["status"]["conditions"]]
+            self.sandbox.patch("nodes", name, {"status": {"conditions": conditions}}, "", "status")
+
+    @happens
+    def shrink(self, node: int, cpu: int) -> None:
+        """A node offers less than before; who is there stays."""
+        name = f"node-{node % NODES}"
+        if self.sandbox.get("nodes", name):
+            self.judge.note(f"a node is shrunk: {name}")
+            self.sandbox.patch("nodes", name, {"status": {"allocatable": {"cpu": str(cpu)}}}, "", "status")
+
+    @happens
+    def delete_node(self, node: int) -> None:
+        """A node is gone, and its pods with it."""
+        name = f"node-{node % NODES}"
+        if self.sandbox.get("nodes", name):
+            self.judge.note(f"a node is deleted: {name}")
+            self._note_guests(name)
+            self.sandbox.delete("nodes", name, "")
+
+    def _note_guests(self, name: str) -> None:
+        """Gangs lose the members that are on a node."""
+        for pod in self.sandbox.list("pods"):
+            spec = self.judge.books.gang_of(pod) if pod["spec"].get("nodeName") == name else None
+            if spec is not None:
+                self._note_loss("a node takes a member along", spec)
+
+    @happens
+    def recreate_node(self, node: int, cpu: int) -> None:
+        """A node is gone, and another of its name is there."""
+        number = node % NODES
+        if self.sandbox.get("nodes", f"node-{number}"):
+            self.judge.note(f"a node is re-created: node-{number}")
+            self._note_guests(f"node-{number}")
+            self.sandbox.delete("nodes", f"node-{number}", "")
+        else:
+            self.judge.note(f"a node is back: node-{number}")
+        self.add_node(number, cpu)
+
+    # What happens to requests and watches.
+
+    @happens
+    def fault(self, fault: Fault) -> None:
+        self.sandbox.faults.add(fault)
+
+    @happens
+    def sicken(self, spec: GangSpec, verb: str, status: int, retry_after: int | None) -> None:
+        """A webhook or a quota refuses one thing of one gang for good."""
+        self.lasting.append(Fault(verb, "pods", f"{spec.name}-*", times=FOR_EVER, status=status, retry_after=retry_after, dry_run=None))
+        self.sandbox.faults.add(self.lasting[-1])
+
+    @happens
+    def drop_watches(self, resource: str | None = None) -> None:
+        self.judge.note("watches break")
+        self.sandbox.drop_watches(resource)
+
+    @happens
+    def compact(self) -> None:
+        """The history is forgotten: watches that break now are answered 410."""
+        self.judge.note("the history is forgotten")
+        self.sandbox.compact()
+        self.sandbox.drop_watches()
+
+    @happens
+    def expire_pages(self) -> None:
+        """The next list that comes in pages expires in the middle of it."""
+        self.judge.note("a list expires")
+        self.sandbox.faults.add(Fault("list", "pods", nth=2, status=410, message="The provided continue parameter is too old"))
+        self.sandbox.compact()
+        self.sandbox.drop_watches("pods")
+
+    @happens
+    def silence(self, plural: str) -> None:
+        """The connections of the open watches of a kind are dead, and nobody says so."""
+        self.judge.note(f"watches of {plural} are silent", seconds=SILENCE_SECONDS)
+        for replica in self.replicas:
+            replica.server.silence(plural)
+
+    @happens
+    def lag(self, plural: str, seconds: float) -> None:
+        """Watches of a kind come late, until the weather clears."""
+        self.judge.note(f"watches of {plural} come late", seconds=seconds)
+        self.weather.lags[plural] = seconds
 
     def fell(self) -> None:
         """The scheduler is killed, and for now not started again."""
 
         async def die() -> None:
             for replica in self.replicas:
+                self._note_end("the scheduler is killed", replica)
                 victim, replica.app = replica.app, None
                 replica.server.sever()
                 if victim is not None:
@@ -167,6 +337,7 @@ class World(Simulation):
             if replica is None or replica.app is None:
                 return  # it is down, and about to be started
             victim, replica.app = replica.app, None
+            self._note_end("the scheduler is stopped", replica, down_seconds)
             await victim.stop()
             await asyncio.sleep(down_seconds)
             await self._start(replica)
@@ -195,6 +366,21 @@ class World(Simulation):
 
         self.run(begin())
 
+    def act_at(self, verb: str, nth: int, act: Callable[[], None], *, after: bool, is_dry_run: bool | None) -> None:
+        """Something happens while the ``nth`` request of a kind from now is on its way; then that goes on."""
+        hold = self.sandbox.faults.pause(verb, "*", nth=nth, after=after, dry_run=is_dry_run)
+
+        async def wait() -> None:
+            await hold.arrived()
+            act()
+            await asyncio.sleep(_ON_ITS_WAY_SECONDS)
+            hold.release()
+
+        async def begin() -> None:
+            self._keep(asyncio.ensure_future(wait()))
+
+        self.run(begin())
+
     def crash(self, down_seconds: float = 0.0) -> None:
         """The scheduler is killed, and started anew."""
         self.run(self._crash(down_seconds))
@@ -215,24 +401,32 @@ class World(Simulation):
     # What is left behind.
 
     def settle(self) -> None:
-        """Let faults cease, and give the scheduler the time its own time-outs take."""
+        """Let faults cease but those that last, and give the scheduler the time its own time-outs take."""
         self.sandbox.faults.clear()
-        for number in range(len([node for node in self.sandbox.list("nodes") if node["metadata"]["name"].startswith("node-")])):
+        self.weather.lags.clear()
+        for fault in self.lasting:
+            self.sandbox.faults.add(fault)
+        for number in range(NODES):
             self.cordon(number, is_cordoned=False)
+            self.unready(number, is_ready=True)
         for _ in range(SETTLING_SECONDS // 10):
             self.advance(10)
 
     def make_room(self) -> None:
-        """Give everybody what they wait for: seats, lost members, and PodGroups."""
+        """Give everybody what they wait for: seats, lost members, and PodGroups, from servers that are well."""
+        self.lasting.clear()
+        self.sandbox.faults.clear()
         self._repair()
         self.advance(1)
         self._complete()
 
     @happens
     def _repair(self) -> None:
-        self.sandbox.add_node("annex", cpu="512")
+        self.judge.note("there is room for everybody")
+        for pool in POOLS:
+            self.sandbox.add_node(f"annex-{pool}", cpu="512", gpus=64, labels={"pool": pool})
         for spec in self.gangs:
-            if spec.has_group and not self.sandbox.get("podgroups", spec.name, spec.namespace):
+            if spec.has_group and self.serves_groups and not self.sandbox.get("podgroups", spec.name, spec.namespace):
                 self.sandbox.create(next(each for each in manifests(spec) if each["kind"] == "PodGroup"))
             if spec.is_bare:
                 for pod in self.judge.ended(spec):
@@ -241,20 +435,29 @@ class World(Simulation):
     @happens
     def _complete(self) -> None:
         for spec in self.gangs:
+            here = self.judge.members(spec)
+            minimum = self.judge.minimum(spec) or 0
             if spec.is_bare:
-                here = {pod["metadata"]["name"] for pod in self.judge.members(spec)}
-                wanted = max(self.judge.minimum(spec) or 0, spec.size)
+                wanted = max(minimum, spec.whole_size)
+                names = {pod["metadata"]["name"] for pod in here}
                 for name in (f"{spec.name}-{number}" for number in range(wanted)):
-                    if name not in here:
+                    if name not in names and len(here) < wanted:
                         self._remake(spec, name)
-            elif (minimum := self.judge.minimum(spec) or 0) > spec.size and spec.kind == "job":
-                self.set_minimum(spec, spec.size)  # the completions of a Job can't be raised
-            elif minimum > spec.size:
-                self.sandbox.patch("replicasets", spec.name, {"spec": {"replicas": minimum}}, spec.namespace)
+            elif minimum > spec.whole_size and spec.kind == "job":
+                self.set_minimum(spec, spec.whole_size)  # the completions of a Job can't be raised
+            elif minimum > spec.whole_size:
+                more = spec.size + minimum - spec.whole_size
+                self.sandbox.patch("replicasets", spec.name, {"spec": {"replicas": more}}, spec.namespace)
+
+    @property
+    def serves_groups(self) -> bool:
+        """Whether there are PodGroups."""
+        return self.crd != "none"
 
     async def _stall(self, seconds: float) -> None:
         if (leader := self.leader) is not None:
             server = leader.server
+            self.judge.note("the leader stands still", who=server.who, seconds=seconds)
             server.stall()
             await asyncio.sleep(seconds)
             server.go_on()
@@ -262,11 +465,20 @@ class World(Simulation):
     def leaked(self) -> list[str]:
         """Seats that the scheduler counts as taken and that nobody sits on, or the other way round."""
         assert self.app is not None
-        found = [f"{count} seats are promised still"] if (count := self.app.view.counts["assumed_pods"]) else []
+        found = [f"[leaked] {count} seats are promised still"] if (count := self.app.view.counts["assumed_pods"]) else []
         snapshot = self.app.view.snapshot()
         real = self.judge.usage()
         for node, row in zip(snapshot.nodes, snapshot.used.tolist(), strict=True):
             for resource, used in zip(snapshot.resources, row, strict=True):
                 if resource in ("cpu", "pods") and used != real.get((node.name, resource), 0):
-                    found.append(f"{used} {resource} are counted on node {node.name}, {real.get((node.name, resource), 0)} are used")
+                    found.append(
+                        f"[leaked] {used} {resource} are counted on node {node.name}, {real.get((node.name, resource), 0)} are used"
+                    )
         return found
+
+
+def demand(*problems: Sequence[str]) -> None:
+    """Raise what was found. Raises ``ViolationError``."""
+    found = [text for each in problems for text in each]
+    if found:
+        raise ViolationError("; ".join(found))

@@ -2,7 +2,7 @@
 
 import asyncio
 import fnmatch
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -135,6 +135,8 @@ class _Armed:
 class Faults:
     """The faults waiting for their request."""
 
+    on_strike: Callable[[Call, Fault], None] = lambda call, fault: None
+    """Hears of each request that is hit, in the task that serves it."""
     _armed: list[_Armed] = field(default_factory=list)
     _notebooks: list[list[Call]] = field(default_factory=list)
 
@@ -188,4 +190,6 @@ class Faults:
                 if hit is None and armed.seen >= armed.fault.nth:
                     hit = armed.fault
         self._armed = [armed for armed in self._armed if not armed.is_spent]
+        if hit is not None:
+            self.on_strike(call, hit)
         return hit

@@ -1,0 +1,309 @@
+"""The judge's own books: what every object was and when, who asked the API server for what, what each scheduler had been told, and what was
+done to them all.
+
+Everything comes from the API's history and from the wire: objects as they were written, requests as they arrived, lines of watches as they
+were delivered. Nothing is taken from the scheduler's memory, its logs or what it says of itself.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.faults.gangs import NAME, POD_GROUP_LABEL, GangSpec
+
+from .facts import Body, is_alive, name_of, node_of, phase_of, uid_of
+
+GangName = tuple[str, str]
+"""Namespace and name."""
+
+_HORIZON_SECONDS = 300.0
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """One request of a scheduler, ``who`` being one life of one process. ``status`` is 0 when no answer was given."""
+
+    who: str
+    sent: float
+    verb: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    is_dry_run: bool = False
+    body: Mapping[str, Any] = field(default_factory=dict)
+    arrived: float | None = None
+    answered: float | None = None
+    status: int = 0
+    is_struck: bool = False
+    """Whether an injected fault hit it."""
+    is_carried_out: bool = False
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Of the object it sends."""
+        found = self.body.get("metadata")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def target(self) -> str:
+        """The node of a bind."""
+        found = self.body.get("target")
+        return str(found.get("name") or "") if isinstance(found, Mapping) else ""
+
+    @property
+    def is_bind(self) -> bool:
+        """Whether it binds a pod, and not as a rehearsal."""
+        return self.verb == "bind" and not self.is_dry_run
+
+
+@dataclass(slots=True)
+class Deed:
+    """Something that was done to the cluster or to a scheduler, by anybody but a scheduler. ``gang`` is whom it concerns, None for all.
+
+    ``who`` is the process that it was done to; it goes on until ``until``.
+    """
+
+    what: str
+    at: float
+    until: float
+    gang: GangName | None = None
+    who: str = ""
+
+    def __str__(self) -> str:
+        about = f" of {self.gang[1]}" if self.gang else ""
+        return f"{self.what}{about} at {self.at:.3f} s"
+
+
+current: ContextVar[Request | None] = ContextVar("current", default=None)
+"""The request that is being carried out."""
+
+
+@dataclass(slots=True)
+class Books:
+    """All that is known. Times are those of ``clock``."""
+
+    gangs: list[GangSpec]
+    clock: Callable[[], float]
+    lag: float = 1.0
+    """How late a scheduler may hear of what was written, where what it is told can't be seen."""
+    objects: dict[str, dict[tuple[str, str], Body]] = field(default_factory=dict)
+    """By plural, then by namespace and name."""
+    requests: deque[Request] = field(default_factory=deque)
+    deeds: list[Deed] = field(default_factory=list)
+    minima: dict[GangName, list[tuple[float, int | None]]] = field(default_factory=dict)
+    """What the PodGroup of a gang asked for, and from when on; None while there is none."""
+    gone: dict[tuple[str, str], Body] = field(default_factory=dict)
+    """The last pod of each name that was deleted."""
+    born: dict[str, float] = field(default_factory=dict)
+    """When each pod was made, by its UID."""
+    written: dict[str, float] = field(default_factory=dict)
+    """When each pod was last written to, by its UID."""
+    _pruned: float = 0.0
+    moved: float = 0.0
+    """When a pod or node last came, went, was bound or changed what it takes or offers."""
+    resettled: float = 0.0
+    """When what is free last changed."""
+    widened: float = 0.0
+    """When room last came free."""
+    _moves: dict[GangName | None, float] = field(default_factory=dict)
+    _listed: dict[tuple[str, str], set[tuple[str, str]]] = field(default_factory=dict)
+    _history: dict[tuple[str, str, str], list[tuple[float, Body | None]]] = field(default_factory=dict)
+    _told: dict[str, dict[tuple[str, str, str], list[tuple[float, Body | None]]]] = field(default_factory=dict)
+
+    # What is.
+
+    def pods(self) -> Iterator[Body]:
+        """All pods."""
+        return iter(self.objects.get("pods", {}).values())
+
+    @property
+    def nodes(self) -> dict[str, Body]:
+        """All nodes by name."""
+        return {name: node for (_, name), node in self.objects.get("nodes", {}).items()}
+
+    def get(self, plural: str, namespace: str, name: str) -> Body | None:
+        """An object as it is."""
+        return self.objects.get(plural, {}).get((namespace, name))
+
+    def gang_of(self, pod: Body) -> GangSpec | None:
+        """The gang that a pod names."""
+        metadata = pod["metadata"]
+        labels = metadata.get("labels") or {}
+        name = labels.get(POD_GROUP_LABEL) or labels.get(NAME)
+        return next((spec for spec in self.gangs if (spec.namespace, spec.name) == (metadata.get("namespace"), name)), None)
+
+    def members(self, spec: GangSpec) -> list[Body]:
+        """The pods of a gang, whatever has become of them."""
+        key = POD_GROUP_LABEL if spec.has_group else NAME
+        return [
+            pod
+            for (namespace, _), pod in self.objects.get("pods", {}).items()
+            if namespace == spec.namespace and (pod["metadata"].get("labels") or {}).get(key) == spec.name
+        ]
+
+    def minimum(self, spec: GangSpec) -> int | None:
+        """How many members must start together now; None when nobody says so any more."""
+        if not spec.has_group:
+            return spec.minimum
+        group = self.get("podgroups", spec.namespace, spec.name)
+        return int(group["spec"]["minMember"]) if group else None
+
+    def minima_since(self, spec: GangSpec, when: float) -> list[int | None]:
+        """All minimums that were stated at ``when`` or later."""
+        if not spec.has_group:
+            return [spec.minimum]
+        history = self.minima.get((spec.namespace, spec.name), [(0.0, None)])
+        late = [stated for at, stated in history if at >= when]
+        return [*[stated for at, stated in history if at < when][-1:], *late]
+
+    # What happens.
+
+    def note(self, what: str, *, gang: GangSpec | None = None, who: str = "", seconds: float = 0.0) -> Deed:
+        """Write down that something is done, for ``seconds``."""
+        now = self.clock()
+        deed = Deed(what, now, now + seconds, (gang.namespace, gang.name) if gang else None, who)
+        self.deeds.append(deed)
+        return deed
+
+    def change(self, plural: str, is_deleted: bool, body: Body, before: Body | None) -> None:
+        """An object was written."""
+        metadata = body["metadata"]
+        key = (metadata.get("namespace") or "", metadata["name"])
+        table = self.objects.setdefault(plural, {})
+        if is_deleted:
+            table.pop(key, None)
+            if plural == "pods":
+                self.gone[key] = body
+        else:
+            table[key] = body
+        if plural in ("pods", "nodes"):
+            self._history.setdefault((plural, *key), []).append((self.clock(), None if is_deleted else body))
+        if plural == "pods":
+            self.born.setdefault(uid_of(body), self.clock())
+            self.written[uid_of(body)] = self.clock()
+        if plural == "podgroups":
+            self.minima.setdefault(key, [(0.0, None)]).append((self.clock(), None if is_deleted else int(body["spec"]["minMember"])))
+        elif plural in ("pods", "nodes"):
+            self._note_move(plural, is_deleted, body, before)
+
+    def _note_move(self, plural: str, is_deleted: bool, body: Body, before: Body | None) -> None:
+        if before is not None and not is_deleted and not _is_move(plural, body, before):
+            return
+        self.moved = self.clock()
+        spec = self.gang_of(body) if plural == "pods" else None
+        self._moves[(spec.namespace, spec.name) if spec else None] = self.moved
+        is_seat_freed = plural == "pods" and before is not None and bool(node_of(before)) and (is_deleted or not is_alive(body))
+        if plural == "nodes" or node_of(body):
+            self.resettled = self.clock()
+        if plural == "nodes" or is_seat_freed:
+            self.widened = self.clock()
+
+    def ask(self, request: Request) -> None:
+        """A scheduler's request has arrived; what is too old to matter is forgotten."""
+        now = request.arrived = self.clock()
+        self.requests.append(request)
+        while (self.requests[0].answered or now) < now - _HORIZON_SECONDS:
+            self.requests.popleft()
+        if now - self._pruned > _HORIZON_SECONDS:
+            self._prune(now)
+
+    def _prune(self, now: float) -> None:
+        self._pruned, horizon = now, now - _HORIZON_SECONDS
+        self.deeds[:] = [deed for deed in self.deeds if deed.until >= horizon]
+        for table in (self._history, *self._told.values()):
+            for key in [key for key, history in table.items() if history[-1][1] is None and history[-1][0] < horizon]:
+                del table[key]
+        living = {uid_of(pod) for pod in self.pods()} | {uid_of(pod) for pod in self.gone.values()}
+        for times in (self.born, self.written):
+            for uid in [uid for uid, at in times.items() if uid not in living and at < horizon]:
+                del times[uid]
+
+    def tell(self, who: str, plural: str, body: Body, *, is_deleted: bool = False) -> None:
+        """A scheduler has been told of an object, by a line of a watch or an item of a list."""
+        metadata = body["metadata"]
+        history = self._told.setdefault(who, {}).setdefault((plural, metadata.get("namespace") or "", metadata["name"]), [])
+        history.append((self.clock(), None if is_deleted else body))
+
+    def tell_line(self, who: str, plural: str, event: Mapping[str, Any]) -> None:
+        """A scheduler has been told something by a line of a watch."""
+        if event.get("type") in ("ADDED", "MODIFIED", "DELETED"):
+            self.tell(who, plural, event["object"], is_deleted=event["type"] == "DELETED")
+
+    def tell_page(self, who: str, plural: str, page: Mapping[str, Any], *, is_first: bool) -> None:
+        """A scheduler has been told of a page of a list; at the last one it knows that there is nothing else."""
+        listed = self._listed.setdefault((who, plural), set())
+        if is_first:
+            listed.clear()
+        for body in page.get("items") or ():
+            metadata = body["metadata"]
+            listed.add((metadata.get("namespace") or "", metadata["name"]))
+            self.tell(who, plural, body)
+        if not (page.get("metadata") or {}).get("continue"):
+            for (kind, namespace, name), history in self._told.get(who, {}).items():
+                if kind == plural and (namespace, name) not in listed and history[-1][1] is not None:
+                    history.append((self.clock(), None))
+
+    def known(self, who: str, plural: str, when: float) -> dict[tuple[str, str], Body]:
+        """What a scheduler had been told, by ``when``, of all objects of a kind."""
+        found = {}
+        told = self._told.get(who)
+        if told is None:
+            told, when = self._history, when - self.lag
+        for (kind, namespace, name), history in told.items():
+            if kind == plural:
+                body = next((body for at, body in reversed(history) if at <= when), None)
+                if body is not None:
+                    found[namespace, name] = body
+        return found
+
+    def quiet_elsewhere(self, spec: GangSpec) -> float:
+        """For how long nothing has moved but pods of one gang."""
+        return self.clock() - max((at for name, at in self._moves.items() if name != (spec.namespace, spec.name)), default=0.0)
+
+    # What may excuse a scheduler.
+
+    def causes(self, since: float, gang: GangSpec | None = None, who: str = "") -> Iterator[str]:
+        """What was injected or done from ``since`` on that concerns a gang and a process, the latest first."""
+        concerned = None if gang is None else (gang.namespace, gang.name)
+        for deed in reversed(self.deeds):
+            if deed.until >= since and deed.gang in (None, concerned) and deed.who in ("", who or deed.who):
+                yield str(deed)
+        for request in reversed(self.requests):
+            if request.is_struck and (request.answered or self.clock()) >= since and self._concerns(request, gang):
+                yield f"a fault that hit {request.verb} of {request.plural} {request.name} ({request.status or 'no answer'})"
+
+    def quiet_since(self, gang: GangSpec | None = None) -> float:
+        """The last time that anything was injected or done which concerns a gang."""
+        concerned = None if gang is None else (gang.namespace, gang.name)
+        now = self.clock()
+        times = [min(deed.until, now) for deed in self.deeds if deed.gang in (None, concerned)]
+        times += [
+            request.answered if request.answered is not None else now
+            for request in self.requests
+            if request.is_struck and self._concerns(request, gang)
+        ]
+        return max(times, default=0.0)
+
+    def _concerns(self, request: Request, gang: GangSpec | None) -> bool:
+        """Whether a request is about a gang, or about all of them."""
+        if gang is None or request.plural not in ("pods", "podgroups", "jobs", "events") or not request.name:
+            return request.plural not in ("events",) or gang is None
+        if request.plural == "events":
+            return False
+        return request.namespace in ("", gang.namespace) and (request.name == gang.name or request.name.startswith(f"{gang.name}-"))
+
+
+def _is_move(plural: str, body: Body, before: Body) -> bool:
+    if plural == "nodes":
+        fields = ("allocatable", "conditions")
+        return body.get("spec") != before.get("spec") or any(
+            (body.get("status") or {}).get(each) != (before.get("status") or {}).get(each) for each in fields
+        )
+    states = [
+        (node_of(pod), phase_of(pod), is_alive(pod), uid_of(pod), name_of(pod), bool(pod["spec"].get("schedulingGates")))
+        for pod in (body, before)
+    ]
+    return states[0] != states[1]

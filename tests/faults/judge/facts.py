@@ -1,0 +1,154 @@
+"""What raw objects say, and whether pods fit: read and reckoned here anew, so that neither the scheduler nor its search is believed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from allaboard.sandbox.kubelet import amounts, requests_of
+
+Body = dict[str, Any]
+Amounts = dict[str, int]
+
+ENDED = ("Succeeded", "Failed")
+_REPELLING = ("NoSchedule", "NoExecute")
+
+
+def uid_of(obj: Body) -> str:
+    """The UID of an object."""
+    return str(obj["metadata"]["uid"])
+
+
+def name_of(obj: Body) -> str:
+    """The name of an object."""
+    return str(obj["metadata"]["name"])
+
+
+def phase_of(pod: Body) -> str:
+    """The phase of a pod."""
+    return str((pod.get("status") or {}).get("phase", "Pending"))
+
+
+def node_of(pod: Body) -> str:
+    """The node of a pod, empty without one."""
+    return str(pod["spec"].get("nodeName") or "")
+
+
+def is_leaving(obj: Body) -> bool:
+    """Whether an object is being deleted."""
+    return "deletionTimestamp" in obj["metadata"]
+
+
+def is_alive(pod: Body) -> bool:
+    """Whether a pod has neither ended nor begun to."""
+    return not is_leaving(pod) and phase_of(pod) not in ENDED
+
+
+def is_gated(pod: Body) -> bool:
+    """Whether a gate keeps schedulers away from a pod."""
+    return bool(pod["spec"].get("schedulingGates"))
+
+
+def demand_of(pod: Body) -> Amounts:
+    """What a pod takes of its node."""
+    return {"pods": 1, **requests_of(pod)}
+
+
+def capacity_of(node: Body) -> Amounts:
+    """What a node offers."""
+    return amounts((node.get("status") or {}).get("allocatable") or {})
+
+
+def refusal(node: Body | None, pod: Body) -> str:
+    """Why ``node`` admits no such pod, however much room it has; empty when it does."""
+    if node is None:
+        return "doesn't exist"
+    if is_leaving(node):
+        return "is being deleted"
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    if not any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions):
+        return "isn't ready"
+    spec = node.get("spec") or {}
+    tolerations = pod["spec"].get("tolerations") or ()
+    if spec.get("unschedulable") and not _tolerated({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}, tolerations):
+        return "is cordoned"
+    for taint in spec.get("taints") or ():
+        if taint.get("effect") in _REPELLING and not _tolerated(taint, tolerations):
+            return f"has the taint {taint['key']}"
+    labels = node["metadata"].get("labels") or {}
+    for key, value in (pod["spec"].get("nodeSelector") or {}).items():
+        if labels.get(key) != value:
+            return f"hasn't the label {key}={value}"
+    return ""
+
+
+def _tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]]) -> bool:
+    for each in tolerations:
+        if each.get("effect") not in (None, "", taint.get("effect")):
+            continue
+        if each.get("operator") == "Exists" and each.get("key") in (None, "", taint["key"]):
+            return True
+        if each.get("key") == taint["key"] and each.get("value", "") == taint.get("value", ""):
+            return True
+    return False
+
+
+def free_room(nodes: Mapping[str, Body], pods: Sequence[Body], without: Sequence[str] = ()) -> dict[str, Amounts]:
+    """What is free of each node, when the pods with the UIDs ``without`` are taken to be gone."""
+    free = {name: capacity_of(node) for name, node in nodes.items()}
+    for pod in pods:
+        room = free.get(node_of(pod))
+        if room is not None and phase_of(pod) not in ENDED and uid_of(pod) not in without:
+            for resource, amount in demand_of(pod).items():
+                room[resource] = room.get(resource, 0) - amount
+    return free
+
+
+def most_placeable(pods: Sequence[Body], nodes: Mapping[str, Body], free: Mapping[str, Amounts], enough: int | None = None) -> int:
+    """How many of ``pods`` fit at once, exactly, found by trying all ways; ``enough`` ends the search early.
+
+    For gangs of a dozen on a dozen nodes: pods that ask for the same are interchangeable, and so are nodes that offer the same.
+    """
+    kinds: dict[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], int] = {}
+    for pod in pods:
+        demand = tuple(sorted((resource, amount) for resource, amount in demand_of(pod).items() if amount))
+        admitting = tuple(sorted(name for name, node in nodes.items() if not refusal(node, pod)))
+        kinds[demand, admitting] = kinds.get((demand, admitting), 0) + 1
+    goal = len(pods) if enough is None else min(enough, len(pods))
+    resources = sorted({resource for (demand, _), _ in kinds.items() for resource, _ in demand})
+    order = sorted(nodes)
+    rows = tuple(tuple(free[name].get(resource, 0) for resource in resources) for name in order)
+    classes = [
+        (
+            tuple(dict(demand).get(resource, 0) for resource in resources),
+            frozenset(index for index, name in enumerate(order) if name in admitting),
+            count,
+        )
+        for (demand, admitting), count in sorted(kinds.items(), key=lambda each: sum(amount for _, amount in each[0][0]), reverse=True)
+    ]
+    admitted = [tuple(index in admitting for _, admitting, _ in classes) for index in range(len(order))]
+    seen: dict[tuple[int, int, tuple[tuple[int, ...], ...]], int] = {}
+
+    def best(kind: int, left: int, rooms: tuple[tuple[int, ...], ...]) -> int:
+        if kind == len(classes):
+            return 0
+        demand, admitting, _ = classes[kind]
+        following = classes[kind + 1][2] if kind + 1 < len(classes) else 0
+        if not left:
+            return best(kind + 1, following, rooms)
+        state = (kind, left, rooms)
+        if state in seen:
+            return seen[state]
+        found = best(kind + 1, following, rooms)  # the rest of this kind stays out
+        tried: set[tuple[tuple[int, ...], tuple[bool, ...]]] = set()
+        for index, room in enumerate(rooms):
+            mark = (room, admitted[index])
+            if index not in admitting or mark in tried or any(need > have for need, have in zip(demand, room, strict=True) if need):
+                continue
+            tried.add(mark)
+            after = tuple(have - need for need, have in zip(demand, room, strict=True))
+            found = max(found, 1 + best(kind, left - 1, (*rooms[:index], after, *rooms[index + 1 :])))
+            if found >= goal:
+                break
+        seen[state] = found
+        return found
+
+    return best(0, classes[0][2], rows) if classes else 0

@@ -1,0 +1,71 @@
+"""Which process leads, by the Lease as the API server has it; and that nobody else changes anything."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .books import Books, Request
+from .facts import Body, name_of, uid_of
+
+_CHANGES = ("bind", "evict", "delete")
+_WRITES = (*_CHANGES, "create", "update", "patch")
+
+
+@dataclass(slots=True)
+class Terms:
+    """Follows the election. Without a Lease everybody may write."""
+
+    books: Books
+    accuse: Callable[[str, str], None]
+    leader: str = ""
+    since: float = 0.0
+    acted: float | None = None
+    """When the present leader has first bound or released somebody."""
+    _identities: dict[str, str] = field(default_factory=dict)
+
+    def lease_written(self, request: Request | None, lease: Body) -> None:
+        """The Lease has changed."""
+        holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
+        if request is not None and holder and holder not in self._identities:
+            self._identities[holder] = request.who
+        leader = self._identities.get(holder, "")
+        if leader and leader != self.leader:
+            self.leader, self.since, self.acted = leader, self.books.clock(), None
+
+    def arrived(self, request: Request) -> None:
+        """Whoever sends a change leads when it sends it."""
+        if not self.leader or request.plural == "leases" or request.verb not in _WRITES:
+            return
+        if request.who != self.leader and request.sent > self.since:
+            self.accuse("leader", f"{request.verb} of {request.plural} {request.name} was sent by a replica that doesn't lead")
+        elif request.is_bind and request.who == self.leader:
+            self._check_seal(request)
+
+    def carried_out(self, request: Request, pod: Body) -> None:
+        """A bind or a release has had its effect."""
+        if not self.leader or request.verb not in _CHANGES:
+            return
+        if request.who == self.leader:
+            self.acted = self.acted if self.acted is not None else self.books.clock()
+        elif self.acted is not None and not self._is_sealing_struck(pod):
+            self.accuse(
+                "late", f"{request.verb} of pod {name_of(pod)}, sent by an earlier leader, was carried out after another had begun to act"
+            )
+
+    def _check_seal(self, request: Request) -> None:
+        """A leader binds no pod that an earlier one may still bind: something has been written to it in this term."""
+        pod = self.books.get("pods", request.namespace, request.name)
+        if pod is not None and self.books.written.get(uid_of(pod), 0.0) < self.since and len(self._identities) > 1:
+            self.accuse(
+                "seal", f"pod {name_of(pod)} is bound, which an earlier leader may bind still: nothing was written to it in this term"
+            )
+
+    def _is_sealing_struck(self, pod: Body) -> bool:
+        """Whether the leader was kept from writing to the pod."""
+        return any(
+            request.is_struck
+            and request.verb == "patch"
+            and request.plural == "pods"
+            and request.name == name_of(pod)
+            and request.sent >= self.since
+            for request in self.books.requests
+        )
