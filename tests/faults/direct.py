@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from aiohttp import web
 
-from allaboard.cluster.client import ApiError, ApiServer, RawObject, _api_error, _decoded
+from allaboard.cluster.client import ApiError, ApiServer, RawObject, _api_error, _checked, _decoded
+from allaboard.cluster.paths import ApiPath
 from allaboard.sandbox import ApiError as SandboxError
 from allaboard.sandbox import Sandbox, errors, requests, watch
 from allaboard.sandbox.server import JSON, Server, fail, struck
@@ -94,21 +96,21 @@ class DirectServer(ApiServer):
     async def request(
         self,
         method: str,
-        path: str,
+        path: ApiPath,
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         content_type: str = "application/json",
     ) -> RawObject:
         payload = b"" if body is None else json.dumps(body).encode()
-        request: Any = _Request(method, path, query or {}, content_type, payload)
+        request: Any = _Request(method, unquote(path), query or {}, content_type, payload)
         response = await self._survived(self._exchange(request))
         if request.transport.is_aborted:
             raise ApiError(0, "Unreachable", "the API server can't be reached: connection reset by peer")
         content = bytes(response.body)
         if response.status >= 400:
             raise _api_error(response, content)
-        return _decoded(content, path)
+        return _checked(_decoded(content, path), method, path, body)
 
     async def _exchange(self, request: Any) -> Any:
         delivery = asyncio.ensure_future(self._deliver(request))
@@ -149,12 +151,21 @@ class DirectServer(ApiServer):
             task.cancel()
 
     @asynccontextmanager
-    async def stream(self, path: str, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        request: Any = _Request("GET", path, query, "application/json", b"")
+    async def stream(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        request: Any = _Request("GET", unquote(path), query, "application/json", b"")
         await self._survived(self._open_watch(request))
         if request.transport.is_aborted:
             raise ApiError(0, "Unreachable", "the watch broke off: connection reset by peer")
         yield self._lines(request)
+
+    @asynccontextmanager
+    async def download(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        answer = json.dumps(await self.request("GET", path, query=query)).encode()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield answer
+
+        yield chunks()
 
     async def _open_watch(self, request: Any) -> None:
         await self._travel()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from allaboard.cluster.paths import PODS
 from allaboard.sandbox import Fault
 from allaboard.scheduling import opengangs
 
@@ -56,7 +57,7 @@ def test_a_scheduler_that_takes_a_bare_pod_away_is_caught() -> None:
         assert world.app is not None
         pod = world.app.view.pod("default/gang-0")
         assert pod is not None
-        world.run(world.as_operator(world.replicas[0].server.delete(f"/api/v1/namespaces/default/pods/{pod.name}")))
+        world.run(world.as_operator(world.replicas[0].server.delete(PODS.named("default", pod.name))))
         with pytest.raises(ViolationError, match="of a bare gang was deleted"):
             world.judge.check()
 
@@ -69,7 +70,7 @@ def test_a_bind_that_over_commits_a_node_is_caught() -> None:
         assert not world.judge.bound(gang)
         for number in range(3):
             body = {"metadata": {"name": f"gang-{number}"}, "target": {"name": "node-0"}}
-            world.run(world.as_operator(world.replicas[0].server.post(f"/api/v1/namespaces/default/pods/gang-{number}/binding", body)))
+            world.run(world.as_operator(world.replicas[0].server.post(PODS.named("default", f"gang-{number}", "binding"), body)))
         with pytest.raises(ViolationError, match="over-committed"):
             world.judge.check()
 
