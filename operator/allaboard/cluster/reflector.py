@@ -185,8 +185,9 @@ class Reflector:
 
     async def _receive(self, lines: AsyncIterator[bytes]) -> None:
         """Note what comes. Of several events of one object that wait only the newest is taken, in the place of the first."""
-        started = self._clock()
+        worked = 0.0
         async for line in lines:
+            began = self._clock()
             event = orjson.loads(line)
             kind, raw = event["type"], event["object"]
             if kind == "ERROR":
@@ -203,9 +204,10 @@ class Reflector:
                 self._events[key] = _Event(waiting.came if waiting else now, kind, raw)
                 self._has_events.set()
             self._version = str((raw.get("metadata") or {}).get("resourceVersion") or "") or self._version
-            if now - started > _SLICE_SECONDS:
+            worked += self._clock() - began
+            if worked > _SLICE_SECONDS:
                 await asyncio.sleep(0)
-                started = self._clock()
+                worked = 0.0
 
     async def _take_events(self) -> None:
         """Take what has come, giving way to the event loop when it takes long, so that newer events can come to what waits."""
