@@ -14,6 +14,7 @@ from allaboard.cluster.bind import Binder
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.epoch import Epoch
 from allaboard.cluster.lease import Lease, LeaseLostError, LeaseTimes, own_namespace
+from allaboard.cluster.paths import CLAIMS, NODES, PODS, VOLUMES
 from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.restart import JobRestarter
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
@@ -125,10 +126,10 @@ class App:
         volumes.listen(scheduler.observe_volumes)
         intern = Interner()
         self._reflectors = {
-            "nodes": Reflector(server, "/api/v1/nodes", lambda raw: node_from(raw, intern), NodeStore(self.view, settings.node_selector)),
-            "pods": Reflector(server, "/api/v1/pods", lambda raw: pod_from(raw, intern), PodStore(self.view)),
-            "persistentvolumes": Reflector(server, "/api/v1/persistentvolumes", volume_terms_from, volumes.volumes),
-            "persistentvolumeclaims": Reflector(server, "/api/v1/persistentvolumeclaims", claim_from, volumes.claims),
+            "nodes": Reflector(server, NODES.everywhere, lambda raw: node_from(raw, intern), NodeStore(self.view, settings.node_selector)),
+            "pods": Reflector(server, PODS.everywhere, lambda raw: pod_from(raw, intern), PodStore(self.view)),
+            "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_terms_from, volumes.volumes),
+            "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
         }
         self._measure(writer)
         for name, reflector in self._reflectors.items():
@@ -177,11 +178,12 @@ class App:
 
     def health(self) -> dict[str, object]:
         """How the operator is: what it knows, and how long ago it heard of it."""
-        silences = {name: round(reflector.silence_seconds, 1) for name, reflector in self._reflectors.items()}
+        reflectors = self._reflectors.items()
         return {
             "ready": self.is_ready,
             "leader": self.leads,
-            "silenceSeconds": silences,
+            "silenceSeconds": {name: round(reflector.silence_seconds, 1) for name, reflector in reflectors},
+            "lagSeconds": {name: round(reflector.lag_seconds, 1) for name, reflector in reflectors},
             "cache": dict(self.view.counts),
             "gangs": dict(self.queue.sizes()),
         }
@@ -199,8 +201,8 @@ class App:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the API server has spoken of everything lately enough to decide by what it said."""
-        return all(reflector.silence_seconds < self.settings.stale_seconds for reflector in self._reflectors.values())
+        """Whether the API server has spoken of everything, and what it said been taken, lately enough to decide by it."""
+        return all(reflector.age_seconds < self.settings.stale_seconds for reflector in self._reflectors.values())
 
     async def _schedule(self, scheduler: Scheduler, searcher: Searcher, epoch: Epoch) -> None:
         """Decide nothing before everything is known, nor while another replica does."""
@@ -254,7 +256,9 @@ class App:
         gauges("pending_podgroups", "Gangs by where they wait.", "queue", {name: partial(self._queued, name) for name in sizes()})
         gauges("cache_size", "Objects known.", "type", {name: partial(self._known, name) for name in counts})
         silences = {name: partial(_silence, reflector) for name, reflector in self._reflectors.items()}
+        lags = {name: partial(_lag, reflector) for name, reflector in self._reflectors.items()}
         gauges("watch_silence_seconds", "Seconds since the API server last said anything.", "resource", silences)
+        gauges("watch_lag_seconds", "Seconds for which the oldest event has waited to be taken.", "resource", lags)
         self.metrics.gauge("leader", "Whether this replica decides.", lambda: float(self.leads))
         self.metrics.gauge("writes_waiting", "Events and statuses that are yet to be written.", lambda: writer.waiting)
         self.metrics.gauge("writes_dropped", "Events and statuses that were given up.", lambda: writer.dropped)
@@ -307,3 +311,7 @@ def _spare_the_collector() -> None:
 
 def _silence(reflector: Reflector) -> float:
     return reflector.silence_seconds
+
+
+def _lag(reflector: Reflector) -> float:
+    return reflector.lag_seconds

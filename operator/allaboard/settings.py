@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 from pydantic_settings import SettingsError as DecodingError
 
 from allaboard.model.errors import shown
-from allaboard.model.fields import LABEL_KEY
+from allaboard.model.fields import LABEL_KEY, NAMESPACE, OBJECT_NAME
 from allaboard.model.gang import Objective
 from allaboard.model.headroom import headroom_from
 from allaboard.model.packing import Packing, packing_from
@@ -29,8 +29,6 @@ _PREFIX = "ALLABOARD_"
 CONFIG_VARIABLE = f"{_PREFIX}CONFIG"
 
 _SERVICE_LINK = re.compile(r"ALLABOARD(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)")
-
-_OBJECT_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 
 _Names = Annotated[tuple[str, ...], NoDecode]
 _Labels = Annotated[dict[str, str], NoDecode]
@@ -74,6 +72,10 @@ def _of_the_form(pattern: str, what: str) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+_A_NAMESPACE = "the name of a namespace, of lower-case letters, digits and '-'"
+_Namespaces = Annotated[tuple[Annotated[str, _of_the_form(NAMESPACE, _A_NAMESPACE)], ...], NoDecode]
 
 
 class SearchOptions(BaseModel):
@@ -139,7 +141,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
 
     scheduler_names: _Names = Field(("allaboard",), min_length=1, description="Pods whose schedulerName is one of these are ours.")
-    namespaces: _Names = Field((), description="Namespaces whose pods are ours; none named means all.")
+    namespaces: _Namespaces = Field((), description="Namespaces whose pods are ours; none named means all.")
     node_selector: _Labels = Field({}, description="Labels of the nodes that are ours (pool=train,zone=a); none named means all.")
     objective: Objective = Field(Objective.FRAGMENTATION, description="What placements aim at unless a gang says otherwise.")
     topology: Annotated[str, _of_the_form(f"({LABEL_KEY})?", "the key of a label such as topology.kubernetes.io/zone")] = Field(
@@ -162,13 +164,20 @@ class Settings(BaseSettings):
     bind_attempts: int = Field(4, ge=1, le=20, description="Tries of one bind while the API server answers with transient errors.")
     request_timeout_seconds: float = Field(15.0, gt=0, le=300, description="Time limit of one API request.")
     resync_seconds: float = Field(60.0, ge=1, le=3600, description="How often PodGroups are listed anew, to forget deleted ones.")
-    stale_seconds: float = Field(120.0, ge=5, le=3600, description="Silence of a watch after which the operator isn't ready.")
+    stale_seconds: float = Field(
+        10.0,
+        ge=5,
+        le=3600,
+        description="Age of what is known after which the operator isn't ready and decides nothing: silence of a watch, or lag.",
+    )
     workers: int = Field(1, ge=1, le=64, description="Processes that search.")
     search_timeout_seconds: float = Field(60.0, gt=0, le=3600, description="A search that takes longer is killed; the gang is retried.")
     search: SearchOptions = SearchOptions()
     leader_elect: bool = Field(False, description="Whether replicas elect one that decides; on in config/.")
-    lease_namespace: str = Field("", description="Namespace of the Lease of the election; none named means the operator's own.")
-    lease_name: Annotated[str, _of_the_form(_OBJECT_NAME, "the name of an object, of lower-case letters, digits, '-' and '.'")] = Field(
+    lease_namespace: Annotated[str, _of_the_form(f"({NAMESPACE})?", _A_NAMESPACE)] = Field(
+        "", description="Namespace of the Lease of the election; none named means the operator's own."
+    )
+    lease_name: Annotated[str, _of_the_form(OBJECT_NAME, "the name of an object, of lower-case letters, digits, '-' and '.'")] = Field(
         "allaboard", description="Name of the Lease."
     )
     lease_duration_seconds: int = Field(

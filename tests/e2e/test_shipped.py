@@ -142,6 +142,7 @@ def test_the_operators_pod_meets_the_restricted_pod_security_standard(api_server
         ("get", "", "secrets"),
         ("create", "", "pods"),
         ("update", "", "pods"),
+        ("patch", "", "pods"),
         ("get", "coordination.k8s.io", "leases"),
         ("delete", "coordination.k8s.io", "leases"),
         ("patch", "", "nodes"),

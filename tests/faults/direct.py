@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from aiohttp import web
-from yarl import URL
 
-from allaboard.cluster.client import ApiError, ApiServer, RawObject, _api_error, _decoded
+from allaboard.cluster.client import ApiError, ApiServer, RawObject, _api_error, _checked, _decoded
+from allaboard.cluster.paths import ApiPath
 from allaboard.sandbox import ApiError as SandboxError
 from allaboard.sandbox import Sandbox, errors, requests, watch
 from allaboard.sandbox.server import JSON, Server, fail, struck
@@ -112,7 +113,7 @@ class DirectServer(ApiServer):
     async def request(
         self,
         method: str,
-        path: str,
+        path: ApiPath,
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
@@ -122,14 +123,14 @@ class DirectServer(ApiServer):
         query = dict(query or {})
         if self._weather.page and query.get("limit", "0") != "0":
             query["limit"] = str(min(int(query["limit"]), self._weather.page))  # a server may give less than it is asked for
-        message: Any = _Message(method, _path(path), query, content_type, payload)
+        message: Any = _Message(method, unquote(path), query, content_type, payload)
         response = await self._survived(self._exchange(message, body or {}))
         if message.transport.is_aborted:
             raise ApiError(0, "Unreachable", "the API server can't be reached: connection reset by peer")
         content = bytes(response.body)
         if response.status >= 400:
             raise _api_error(response, content)
-        decoded = _decoded(content, path)
+        decoded = _checked(_decoded(content, path), method, path, body)
         self._tell(message, decoded)
         return decoded
 
@@ -193,12 +194,21 @@ class DirectServer(ApiServer):
             task.cancel()
 
     @asynccontextmanager
-    async def stream(self, path: str, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        message: Any = _Message("GET", _path(path), query, "application/json", b"")
+    async def stream(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        message: Any = _Message("GET", unquote(path), query, "application/json", b"")
         await self._survived(self._open_watch(message))
         if message.transport.is_aborted:
             raise ApiError(0, "Unreachable", "the watch broke off: connection reset by peer")
         yield self._lines(message, silence_seconds)
+
+    @asynccontextmanager
+    async def download(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        answer = json.dumps(await self.request("GET", path, query=query)).encode()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield answer
+
+        yield chunks()
 
     async def _open_watch(self, message: Any) -> None:
         await self._travel()
@@ -265,8 +275,3 @@ class DirectServer(ApiServer):
     async def _travel(self) -> None:
         await asyncio.sleep(self._chance.uniform(*_WAYS))
         await self._flow.wait()
-
-
-def _path(path: str) -> str:
-    """A path as a client sends it: ``..`` climbs, as it does in any URL."""
-    return URL(f"http://sandbox{path}").path

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from allaboard.cluster.paths import PODS
 from allaboard.sandbox import Fault
 from allaboard.sandbox import binding as sandbox_binding
 from allaboard.sandbox.api import WriteOptions
@@ -63,7 +64,7 @@ def test_a_scheduler_that_takes_a_bare_pod_away_is_convicted() -> None:
     with World() as world:
         world.add(GangSpec("gang", "bare"))
         world.advance(2)
-        world.run(world.replicas[0].server.delete("/api/v1/namespaces/default/pods/gang-0"))
+        world.run(world.replicas[0].server.delete(PODS.named("default", "gang-0")))
         assert {"kept pod", "precondition", "release"} <= rules_broken(world)
 
 
@@ -75,7 +76,7 @@ def test_a_bind_that_over_commits_a_node_is_convicted() -> None:
         assert not world.judge.bound(gang)
         for number in range(3):
             body = {"metadata": {"name": f"gang-{number}"}, "target": {"name": "node-0"}}
-            world.run(world.replicas[0].server.post(f"/api/v1/namespaces/default/pods/gang-{number}/binding", body))
+            world.run(world.replicas[0].server.post(PODS.named("default", f"gang-{number}", "binding"), body))
         assert {"over-commit", "precondition", "journal"} <= rules_broken(world)
 
 

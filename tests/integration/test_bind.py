@@ -8,6 +8,7 @@ from aiohttp import web
 
 from allaboard.cluster.bind import Binder, Result
 from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.paths import PODS
 from allaboard.model.pod import STAMP, Pod, pod_from
 from allaboard.sandbox import Fault
 from tests.cluster import Cluster
@@ -50,7 +51,7 @@ def node_of(cluster: Cluster, name: str = "a") -> str:
 
 def bind_elsewhere(cluster: Cluster, server: ApiServer, pod: Pod, node: str) -> Any:
     body = {"metadata": {"name": pod.name}, "target": {"name": node}}
-    return server.post(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/binding", body)
+    return server.post(PODS.named(pod.namespace, pod.name, "binding"), body)
 
 
 async def test_a_bind_sets_the_node_and_the_stamp_in_one_write(cluster: Cluster, binder: Binder, pod: Pod) -> None:
@@ -184,7 +185,7 @@ async def test_an_answer_that_is_not_json_is_an_error_in_words(status: int, body
         return web.Response(status=status, text=body)
 
     proxy = web.Application()
-    proxy.router.add_get("/", answer)
+    proxy.router.add_get("/{path:.*}", answer)
     runner = web.AppRunner(proxy)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -192,6 +193,6 @@ async def test_an_answer_that_is_not_json_is_an_error_in_words(status: int, body
     server.configuration.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
         with pytest.raises(ApiError, match=words.replace("[", r"\[")):
-            await server.get("/")
+            await server.get(PODS.everywhere)
     finally:
         await runner.cleanup()

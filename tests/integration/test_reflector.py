@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from allaboard.cluster.client import ApiServer
+from allaboard.cluster.paths import PODS
 from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, PodStore
 from allaboard.model.pod import pod_from
@@ -28,7 +29,7 @@ class Mirror:
         self.view = ClusterView()
         self.changed = asyncio.Event()
         self.view.listen(on_pod=lambda old, new: self.changed.set())
-        self.reflector = Reflector(server, "/api/v1/pods", pod_from, PodStore(self.view), sleep=no_pause, clock=lambda: self.now)
+        self.reflector = Reflector(server, PODS.everywhere, pod_from, PodStore(self.view), sleep=no_pause, clock=lambda: self.now)
         self.task = asyncio.create_task(self.reflector.run())
 
     async def until(self, is_so: Callable[[], bool]) -> None:

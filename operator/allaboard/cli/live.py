@@ -1,14 +1,18 @@
 """Reads the cluster that ``KUBECONFIG`` or the pod's service account names, once, for a plan."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable
+from typing import TypeVar
 
 from allaboard.cli.documents import Origin
 from allaboard.cli.manifests import Cluster, Expanded
-from allaboard.cluster.client import ApiError, ApiServer, RawObject, pages
-from allaboard.gangs.podgroup import API_VERSION, PLURAL
+from allaboard.cluster.client import ApiError, ApiServer, RawObject
+from allaboard.cluster.lists import pages
+from allaboard.cluster.paths import NODES, POD_GROUPS, PODS, ApiPath
 from allaboard.model.errors import MalformedError
 from allaboard.model.node import node_from
 from allaboard.model.pod import Interner, pod_from
+
+Record = TypeVar("Record")
 
 _PAGE_SIZE = 1000
 
@@ -18,29 +22,29 @@ async def read_live_cluster(notes: list[str]) -> Cluster:
 
     Raises ``CredentialsError`` and ``ApiError``.
     """
-    found = Cluster()
     intern = Interner()
     async with ApiServer.connect() as server:
-        async for raw in _items(server, "/api/v1/nodes"):
-            try:
-                found.nodes.append(node_from(raw))
-            except MalformedError as error:
-                notes.append(f"left out a node of the cluster: {error}")
-        async for raw in _items(server, "/api/v1/pods"):
-            try:
-                found.pods.append(pod_from(raw, intern))
-            except MalformedError as error:
-                notes.append(f"left out a pod of the cluster: {error}")
+        nodes = await _known(server, NODES.everywhere, node_from, notes)
+        pods = await _known(server, PODS.everywhere, lambda raw: pod_from(raw, intern), notes)
         try:
-            async for raw in _items(server, f"/apis/{API_VERSION}/{PLURAL}"):
-                found.pod_groups.append(Expanded(raw, Origin("the cluster", 0)))
+            groups = await _known(server, POD_GROUPS.everywhere, lambda raw: Expanded(raw, Origin("the cluster", 0)), notes)
         except ApiError as error:
-            if error.status != 404:  # without the CRD there are none
+            if error.status != 404:
                 raise
-    return found
+            groups = []  # without the CRD there are none
+    return Cluster(nodes=nodes, pods=pods, pod_groups=groups)
 
 
-async def _items(server: ApiServer, path: str) -> AsyncIterator[RawObject]:
+async def _known(server: ApiServer, path: ApiPath, project: Callable[[RawObject], Record], notes: list[str]) -> list[Record]:
+    found: list[Record] = []
+    left_out: list[str] = []
     async for page in pages(server, path, page_size=_PAGE_SIZE):
-        for item in page.get("items") or ():
-            yield item
+        if page.begins:
+            found, left_out = [], []
+        for raw in page.items:
+            try:
+                found.append(project(raw))
+            except MalformedError as error:
+                left_out.append(f"left out a {path.resource.kind.lower()} of the cluster: {error}")
+    notes += left_out
+    return found

@@ -16,6 +16,7 @@ from typing import Any
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.jobs import ignores_disruption
 from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
+from allaboard.cluster.paths import PODS, ApiPath
 from allaboard.cluster.retry import Answer, Sleep, retried
 from allaboard.model.pod import STAMP, Pod, pod_from
 
@@ -143,7 +144,7 @@ class Binder:
     async def _evict(self, pod: Pod, preconditions: dict[str, str]) -> None:
         metadata = {"name": pod.name, "namespace": pod.namespace}
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": {"preconditions": preconditions}}
-        await self._server.post(f"{_path(pod)}/eviction", body)
+        await self._server.post(_path(pod, "eviction"), body)
 
     async def _post(self, pod: Pod, version: str, node_name: str, stamp: str, dry_run: bool) -> None:
         binding: dict[str, object] = {
@@ -159,7 +160,7 @@ class Binder:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
         }
         async with self._turns:
-            await self._change(partial(self._server.post, f"{_path(pod)}/binding", binding, {"dryRun": "All"} if dry_run else None))
+            await self._change(partial(self._server.post, _path(pod, "binding"), binding, {"dryRun": "All"} if dry_run else None))
 
     async def _change(self, send: Callable[[], Awaitable[object]]) -> None:
         async with fenced(self._fence):
@@ -234,5 +235,5 @@ def _classified(error: ApiError) -> BindReply:
     return BindReply(Result.GONE if error.status == 404 else Result.UNANSWERED, error.message)
 
 
-def _path(pod: Pod) -> str:
-    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+def _path(pod: Pod, subresource: str = "") -> ApiPath:
+    return PODS.named(pod.namespace, pod.name, subresource)

@@ -4,12 +4,12 @@ The typed calls of the client build pydantic models, which costs 20 times what a
 bind (a Status where a Binding is declared), so requests are made on the client's own HTTP session.
 """
 
-import asyncio
 import os
+import socket
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -18,35 +18,31 @@ import aiohttp
 import orjson
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
+from yarl import URL
+
+from allaboard.cluster.errors import ApiError as ApiError
+from allaboard.cluster.errors import InvalidNameError, TooLargeError, WrongAnswerError
+from allaboard.cluster.paths import ApiPath
+from allaboard.model.errors import shown
 
 RawObject = dict[str, Any]
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+PAGE_BYTES = 8 * 2**20
+"""As much of a list is read into memory at once; a larger page is asked for again with fewer objects."""
+
+OBJECT_BYTES = 16 * 2**20
+"""No object is larger: etcd is sent 2 MiB at most, of which JSON makes six times as much where every character is escaped."""
+
 _CONNECTIONS = 256
+
+_TCP_OPTIONS = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5000}
+"""Seconds of silence until it is asked, between questions, and questions until a connection counts as dead; milliseconds unanswered."""
 
 
 class CredentialsError(Exception):
     """Neither a service account nor a kubeconfig could be used."""
-
-
-@dataclass
-class ApiError(Exception):
-    """An answer of the API server that isn't a success, or no answer at all (``status`` 0)."""
-
-    status: int
-    reason: str
-    message: str
-    retry_after: float | None = None
-    details: Mapping[str, object] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return f"{self.message} ({self.status} {self.reason})" if self.status else self.message
-
-    @property
-    def is_transient(self) -> bool:
-        """Whether the same request may succeed later, or may even have succeeded: no answer, an expired token, 429, a server error."""
-        return self.status in (0, 401, 429) or self.status >= 500
 
 
 async def load_credentials() -> Configuration:
@@ -111,32 +107,36 @@ class ApiServer:
         """Close all connections."""
         await self._client.close()
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None) -> RawObject:
+    async def get(self, path: ApiPath, query: Mapping[str, str] | None = None) -> RawObject:
         """GET. Raises ``ApiError``."""
         return await self.request("GET", path, query=query)
 
-    async def post(self, path: str, body: Mapping[str, object], query: Mapping[str, str] | None = None) -> RawObject:
+    async def post(self, path: ApiPath, body: Mapping[str, object], query: Mapping[str, str] | None = None) -> RawObject:
         """POST. Raises ``ApiError``."""
         return await self.request("POST", path, query=query, body=body)
 
-    async def patch(self, path: str, body: Mapping[str, object], content_type: str = MERGE_PATCH) -> RawObject:
+    async def patch(self, path: ApiPath, body: Mapping[str, object], content_type: str = MERGE_PATCH) -> RawObject:
         """PATCH, a JSON merge patch unless said otherwise. Raises ``ApiError``."""
         return await self.request("PATCH", path, body=body, content_type=content_type)
 
-    async def delete(self, path: str, body: Mapping[str, object] | None = None) -> RawObject:
+    async def delete(self, path: ApiPath, body: Mapping[str, object] | None = None) -> RawObject:
         """DELETE, ``body`` being DeleteOptions. Raises ``ApiError``."""
         return await self.request("DELETE", path, body=body)
 
     async def request(
         self,
         method: str,
-        path: str,
+        path: ApiPath,
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         content_type: str = "application/json",
     ) -> RawObject:
-        """One request and its JSON answer. Raises ``ApiError``, also when nobody answers or the answer isn't JSON."""
+        """One request and its JSON answer, which is about what ``path`` names.
+
+        Raises ``ApiError``, also when nobody answers or the answer isn't JSON.
+        """
+        is_page = method == "GET" and not path.name and (query or {}).get("limit") != "1"
         try:
             async with self._session().request(
                 method,
@@ -146,17 +146,24 @@ class ApiServer:
                 headers=await self._headers(content_type),
                 proxy=self.configuration.proxy,
                 timeout=self._timeout,
+                allow_redirects=False,
             ) as response:
-                payload = await response.read()
-                if response.status >= 400:
+                payload = await _read(response, path, PAGE_BYTES if is_page else OBJECT_BYTES)
+                if response.status >= 300:
                     raise _api_error(response, payload)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, "Unreachable", f"the API server can't be reached: {error or type(error).__name__}") from error
-        return _decoded(payload, path)
+        return _checked(_decoded(payload, path), method, path, body)
 
     @asynccontextmanager
-    async def stream(self, path: str, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """A watch: the lines of the answer as they come. ``silence_seconds`` without any data end it. Raises ``ApiError``."""
+        async with self.download(path, query, silence_seconds) as chunks:
+            yield _lines(chunks, path)
+
+    @asynccontextmanager
+    async def download(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The answer to a GET as it comes, however long it is. ``silence_seconds`` without any data end it. Raises ``ApiError``."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.total, sock_read=silence_seconds)
         try:
             async with self._session().get(
@@ -165,22 +172,30 @@ class ApiServer:
                 headers=await self._headers("application/json"),
                 proxy=self.configuration.proxy,
                 timeout=timeout,
+                allow_redirects=False,
             ) as response:
-                if response.status >= 400:
-                    raise _api_error(response, await response.read())
-                yield _lines(response)
+                if response.status >= 300:
+                    raise _api_error(response, await _read(response, path, OBJECT_BYTES))
+                yield response.content.iter_any()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ApiError(0, "Unreachable", f"the watch broke off: {error or type(error).__name__}") from error
+            raise ApiError(0, "Unreachable", f"the answer broke off: {error or type(error).__name__}") from error
 
     def _session(self) -> aiohttp.ClientSession:
         rest = self._client.rest_client
         if rest.pool_manager is None:
+            rest._create_connector = partial(
+                aiohttp.TCPConnector, limit=_CONNECTIONS, ssl=rest.ssl_context, socket_factory=_socket_that_notices_death
+            )
             rest.pool_manager = rest._create_pool_manager()
         session: aiohttp.ClientSession = rest.pool_manager
         return session
 
-    def _url(self, path: str) -> str:
-        return f"{self.configuration.host}{path}"
+    def _url(self, path: ApiPath) -> URL:
+        """Where a request goes. Taken as it stands: what resolves dots or decodes a character would ask about something else."""
+        url = URL(f"{self.configuration.host}{path}", encoded=True)
+        if url.raw_path != f"{urlsplit(self.configuration.host).path}{path}":
+            raise InvalidNameError(path.resource.kind, path.name)
+        return url
 
     async def _headers(self, content_type: str) -> dict[str, str]:
         headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": "allaboard"}
@@ -196,17 +211,44 @@ class ApiServer:
         return headers
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Lines of any length: a watch event may be larger than the buffer that ``readline`` allows."""
-    pending: list[bytes] = []
+def _socket_that_notices_death(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A connection whose other end has gone without a word breaks within seconds, and isn't used for the next request."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _TCP_OPTIONS.items():
+        if hasattr(socket, option):  # some are missing where the operator is developed, none where it runs
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
+
+
+async def _read(response: aiohttp.ClientResponse, path: ApiPath, limit: int) -> bytes:
+    """The body of an answer. Raises ``TooLargeError``; the connection is closed then."""
+    chunks: list[bytes] = []
+    size = 0
     async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > limit:
+            raise TooLargeError(path, limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _lines(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[bytes]:
+    """Lines as long as an object may be: longer than the buffer that ``readline`` allows. Raises ``TooLargeError``."""
+    pending: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
         head, *rest = chunk.split(b"\n")
         pending.append(head)
+        size += len(head)
         for part in rest:
             line = b"".join(pending)
             if line:
                 yield line
-            pending = [part]
+            pending, size = [part], len(part)
+        if size > OBJECT_BYTES:
+            raise TooLargeError(path, OBJECT_BYTES)
 
 
 def _api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
@@ -224,7 +266,7 @@ def _api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
         return ApiError(response.status, response.reason or "", quoted or f"HTTP {response.status}", seconds)
 
 
-def _decoded(payload: bytes, path: str) -> RawObject:
+def _decoded(payload: bytes, path: ApiPath) -> RawObject:
     try:
         decoded = orjson.loads(payload)
     except ValueError as error:
@@ -234,13 +276,40 @@ def _decoded(payload: bytes, path: str) -> RawObject:
     return decoded
 
 
-async def pages(server: ApiServer, path: str, *, page_size: int = 500, query: Mapping[str, str] | None = None) -> AsyncIterator[RawObject]:
-    """The pages of a list, in order. A continuation that has expired ends in ``ApiError`` 410: start over."""
-    continuation = ""
-    while True:
-        page = await server.get(path, {**(query or {}), "limit": str(page_size), **({"continue": continuation} if continuation else {})})
-        yield page
-        continuation = str((page.get("metadata") or {}).get("continue") or "")
-        if not continuation:
-            return
-        await asyncio.sleep(0)
+def _checked(answer: RawObject, method: str, path: ApiPath, body: Mapping[str, object] | None = None) -> RawObject:
+    """``answer``, when it is about what was asked. Raises ``WrongAnswerError``."""
+    if method == "GET" and not path.name:
+        check_list(answer, path)
+    elif method != "DELETE" and path.subresource in ("", "status"):
+        # What deletes, binds and evicts is answered with a Status, or with what nobody reads.
+        _check_object(answer, path, _mapping(body or {}, "metadata"))
+    return answer
+
+
+def check_list(answer: RawObject, path: ApiPath) -> None:
+    """Raise ``WrongAnswerError`` unless ``answer`` is a list of the collection that ``path`` names."""
+    _check_kind(answer, path, f"{path.resource.kind}List")
+    for item in answer.get("items") or ():
+        if not isinstance(item, dict) or path.namespace not in ("", _mapping(item, "metadata").get("namespace")):
+            raise WrongAnswerError(f"{path}: the answer has objects of another namespace")
+
+
+def _check_object(answer: RawObject, path: ApiPath, sent: Mapping[str, object]) -> None:
+    _check_kind(answer, path, path.resource.kind)
+    metadata = _mapping(answer, "metadata")
+    asked = {"namespace": path.namespace, "name": path.name or sent.get("name"), "uid": sent.get("uid")}
+    for field, value in asked.items():
+        if value and metadata.get(field) != value:
+            raise WrongAnswerError(f"{path}: the answer has the {field} {shown(metadata.get(field))}")
+
+
+def _check_kind(answer: RawObject, path: ApiPath, kind: str) -> None:
+    found = answer.get("apiVersion"), answer.get("kind")
+    if found != (path.resource.api_version, kind):
+        raise WrongAnswerError(f"{path}: the answer is of the kind {shown(found)}")
+
+
+def _mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The object under ``key``, empty when there is none."""
+    value = parent.get(key)
+    return value if isinstance(value, Mapping) else {}

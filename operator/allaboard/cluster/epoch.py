@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
+from allaboard.cluster.paths import PODS
 from allaboard.cluster.retry import retried
 from allaboard.model.pod import OPTION_PREFIX, Pod
 
@@ -22,7 +23,6 @@ logger = logging.getLogger(__name__)
 EPOCH = f"{OPTION_PREFIX}epoch"
 """Annotation that makes a pod newer than a leader's term: ``<leaseTransitions>/<random>``, random so that it is always a change."""
 
-_PODS = "/api/v1/pods"
 _AGAIN_SECONDS = 0.1
 _BEGIN_ATTEMPTS = 100  # whoever loses the lease meanwhile is ended by that
 
@@ -41,10 +41,10 @@ class Epoch:
     async def begin(self, term: int) -> None:
         """Note how far the pods have come. Call it after the lease was acquired. Raises ``ApiError``."""
         # Without a resourceVersion the answer is no older than the question. One etcd revision counts the changes of all pods.
-        page = await retried(partial(self._server.get, _PODS, {"limit": "1"}), _BEGIN_ATTEMPTS)
+        page = await retried(partial(self._server.get, PODS.everywhere, {"limit": "1"}), _BEGIN_ATTEMPTS)
         version = str((page.get("metadata") or {}).get("resourceVersion"))
         if not version.isdecimal():
-            raise ApiError(0, "Malformed", f"{_PODS}: resourceVersion {version!r} can't be compared")
+            raise ApiError(0, "Malformed", f"{PODS.everywhere}: resourceVersion {version!r} can't be compared")
         self._begins_at = int(version)
         self._mark = f"{term}/{uuid4().hex[:12]}"
 
@@ -84,11 +84,11 @@ class Epoch:
 
     async def _seal(self, pod: Pod) -> ApiError | None:
         metadata = {"resourceVersion": pod.resource_version, "annotations": {EPOCH: self._mark}}
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
 
         async def patch() -> None:
+            # By way of the status, which takes annotations too: the right to patch pods would be one to replace their images.
             async with fenced(self._fence):
-                await self._server.patch(path, {"metadata": metadata})
+                await self._server.patch(PODS.named(pod.namespace, pod.name, "status"), {"metadata": metadata})
 
         async with self._turns:
             try:

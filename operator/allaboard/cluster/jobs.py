@@ -3,7 +3,9 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from allaboard.cluster.client import ApiError, ApiServer, RawObject
+from allaboard.cluster.client import ApiServer, RawObject
+from allaboard.cluster.errors import ApiError, InvalidNameError
+from allaboard.cluster.paths import JOBS, ApiPath
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, mapping
 from allaboard.model.pod import OPTION_PREFIX, Pod
@@ -20,7 +22,7 @@ _CONTROLLER_LABEL = "batch.kubernetes.io/controller-uid"
 class Job:
     """A batch Job at one resourceVersion. ``manager`` is who else suspends and resumes it, empty when nobody does."""
 
-    path: str
+    path: ApiPath
     uid: str
     version: str
     selector: str
@@ -35,7 +37,7 @@ class Job:
         labels = metadata.get("labels") or {}
         selected = (spec.get("selector") or {}).get("matchLabels") or {_CONTROLLER_LABEL: metadata["uid"]}
         return cls(
-            path=f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}",
+            path=JOBS.named(metadata["namespace"], metadata["name"]),
             uid=metadata["uid"],
             version=metadata["resourceVersion"],
             selector=",".join(f"{key}={value}" for key, value in selected.items()),
@@ -47,12 +49,16 @@ class Job:
 
 
 async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
-    """Whether the batch Job of ``pod`` doesn't count an evicted pod as failed. Raises ``ApiError``."""
-    if pod.owner is None:
+    """Whether the batch Job of ``pod`` doesn't count an evicted pod as failed. Raises ``ApiError``.
+
+    Not known of a Job whose name no Job can have, nor of one that isn't the pod's: nothing is done to such a pod.
+    """
+    if pod.owner is None or not pod.owner.is_batch_job:
         return False
-    version = pod.owner.api_version
     try:
-        job = await server.get(f"/apis/{version}/namespaces/{pod.namespace}/jobs/{pod.owner.name}")
+        job = await server.get(JOBS.named(pod.namespace, pod.owner.name))
+    except InvalidNameError:
+        return False
     except ApiError as error:
         if error.status == 404:
             return True  # nobody is left to count

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from allaboard.cluster.client import ApiError
+from allaboard.cluster.errors import ApiError
+from allaboard.cluster.paths import LEASES, ApiPath
 from allaboard.settings import LONGEST_LEASE_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ async def fenced(fence: Fence) -> AsyncIterator[None]:
 class Server(Protocol):
     """What of the API server a lease needs."""
 
-    async def request(self, method: str, path: str, *, body: Mapping[str, object] | None = None) -> dict[str, Any]:
+    async def request(self, method: str, path: ApiPath, *, body: Mapping[str, object] | None = None) -> dict[str, Any]:
         """One request and its JSON answer. Raises ``ApiError``."""
 
 
@@ -136,8 +137,7 @@ class Lease:
         self.acquired = asyncio.Event()
         self._server = server
         self._metadata = {"namespace": namespace, "name": name}
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._path = f"{self._collection}/{name}"
+        self._collection, self._path = LEASES.within(namespace), LEASES.named(namespace, name)
         self._identity = identity
         self._times = times or LeaseTimes()
         self._clock = clock

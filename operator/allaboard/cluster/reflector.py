@@ -8,13 +8,17 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import orjson
 
-from allaboard.cluster.client import ApiError, ApiServer, pages
-from allaboard.model.errors import MalformedError
+from allaboard.cluster.client import ApiServer
+from allaboard.cluster.errors import ApiError, WrongAnswerError
+from allaboard.cluster.lists import pages
+from allaboard.cluster.paths import ApiPath
+from allaboard.model.errors import MalformedError, shown
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +26,8 @@ Record = TypeVar("Record")
 Projected = TypeVar("Projected", contravariant=True)
 
 _PAGE_SIZE = 250
-_WATCH_SECONDS = (240, 360)  # spread, so that watches don't all end together
-_SILENCE_SECONDS = 90.0  # bookmarks come once a minute: a longer silence is a dead connection
+_WATCH_SECONDS = 3  # then the API server ends a watch, which is a sign of life; the next goes on from where it was
+_GRACE_SECONDS = 1.0  # a watch that hasn't ended by then hangs on a dead connection
 _SHORT_SECONDS = 1.0  # a watch that ends sooner, with nothing said, was turned away
 _BACKOFF_SECONDS = (0.5, 30.0)
 _SLICE_SECONDS = 0.02  # work at a stretch before the event loop gets its turn
@@ -47,13 +51,22 @@ class ExpiredError(Exception):
     """The resourceVersion is too old to go on from (410)."""
 
 
+@dataclass(slots=True)
+class _Event:
+    """What the watch has told of an object, and not yet been taken: ``came`` is when the oldest of it did."""
+
+    came: float
+    kind: str
+    raw: dict[str, Any]
+
+
 class Reflector:
     """Mirrors one collection into a ``Store``."""
 
     def __init__(
         self,
         server: ApiServer,
-        path: str,
+        path: ApiPath,
         project: Callable[[dict[str, Any]], Record],
         store: Store[Record],
         *,
@@ -71,25 +84,45 @@ class Reflector:
         self._heard = clock()
         self._failures = 0
         self._version: str | None = None
+        self._events: dict[str, _Event] = {}
+        self._has_events = asyncio.Event()
+        self._is_doubtful = False
 
     @property
     def silence_seconds(self) -> float:
-        """Seconds since the API server last said anything about this collection."""
+        """Seconds since the API server last said what happened to this collection, if only that it was nothing."""
         return self._clock() - self._heard
+
+    @property
+    def lag_seconds(self) -> float:
+        """For how many seconds the oldest event has waited to be taken."""
+        oldest = next(iter(self._events.values()), None)
+        return self._clock() - oldest.came if oldest else 0.0
+
+    @property
+    def age_seconds(self) -> float:
+        """How old what the store holds may be."""
+        return max(self.silence_seconds, self.lag_seconds)
 
     async def run(self) -> None:
         """List and watch until cancelled. Every failure is logged and answered by trying again, more slowly each time."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._take_events())
+            await self._follow()
+
+    async def _follow(self) -> None:
         while True:
             try:
-                if self._version is None:
+                if self._version is None or self._is_doubtful:
                     self._version = await self._list()
-                if not await self._watch(self._version):
-                    await self._back_off("the watch ended before it had begun")
+                problem = await self._watch(self._version)
+                if problem:
+                    await self._back_off(problem)
             except ExpiredError:
                 logger.info("%s: the watch has expired, listing anew", self.path)
                 self._version = None
             except ApiError as error:
-                # A watch that breaks off goes on from the last event taken: replaying older ones would turn the clock back.
+                # A watch that breaks off goes on from the last event that came: replaying older ones would turn the clock back.
                 if error.status == _GONE:
                     self._version = None
                 await self._back_off(str(error))
@@ -100,20 +133,24 @@ class Reflector:
                 await self._back_off(str(error))
 
     async def _list(self) -> str:
+        began = self._clock()
+        self._events.clear()  # the list is newer
+        self._is_doubtful = False
         seen: set[str] = set()
         version = ""
         async for page in pages(self._server, self.path, page_size=_PAGE_SIZE):
-            version = str(page["metadata"]["resourceVersion"])
-            await self._take(page.get("items") or [], seen)
-            self._heard = self._clock()
+            if page.begins:
+                seen, version = set(), page.version
+            await self._take(page.items, seen)
         for key in [key for key in self._store.known() if key not in seen]:
             self._store.remove(key)
         self.relists += 1
         self._failures = 0
+        self._heard = began
         self.synced.set()
         return version
 
-    async def _take(self, objects: list[dict[str, Any]], seen: set[str]) -> None:
+    async def _take(self, objects: Sequence[dict[str, Any]], seen: set[str]) -> None:
         """Take the objects of one page, giving way to the event loop when it takes long."""
         started = self._clock()
         for raw in objects:
@@ -124,40 +161,76 @@ class Reflector:
                 await asyncio.sleep(0)
                 started = self._clock()
 
-    async def _watch(self, version: str) -> bool:
-        """Follow changes from ``version`` until the server ends the watch; returns whether it was worth opening."""
+    async def _watch(self, version: str) -> str:
+        """Follow changes from ``version`` until the server ends the watch, or should have; returns what was wrong with it."""
         query = {
             "watch": "1",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # jitter
+            "timeoutSeconds": str(_WATCH_SECONDS),
         }
-        async with self._server.stream(self.path, query, _SILENCE_SECONDS) as lines:
-            # A collection may be silent for long, but a server that takes the watch is alive.
-            began = started = self._heard = self._clock()
-            heard = 0
-            async for line in lines:
-                self._version = self._apply(orjson.loads(line)) or self._version
-                heard += 1
-                now = self._heard = self._clock()
-                self._failures = 0
-                if now - started > _SLICE_SECONDS:
+        longest = _WATCH_SECONDS + _GRACE_SECONDS
+        began, before = self._clock(), self._heard
+        try:
+            async with asyncio.timeout(longest), self._server.stream(self.path, query, longest) as lines:
+                await self._receive(lines)
+        except TimeoutError:
+            # Whatever was said is taken, and the next watch goes on from there. If nothing was, the connection is dead.
+            return "" if self._heard != before else f"nothing was heard for {longest:g} s"
+        if self._heard == before and self._clock() - began < _SHORT_SECONDS:
+            return "the watch ended before it had begun"
+        self._heard = self._clock()
+        self._failures = 0
+        return ""
+
+    async def _receive(self, lines: AsyncIterator[bytes]) -> None:
+        """Note what comes. Of several events of one object that wait only the newest is taken, in the place of the first."""
+        worked = 0.0
+        async for line in lines:
+            began = self._clock()
+            event = orjson.loads(line)
+            kind, raw = event["type"], event["object"]
+            if kind == "ERROR":
+                if raw.get("code") == _GONE:
+                    raise ExpiredError
+                raise ApiError(int(raw.get("code") or 0), str(raw.get("reason") or ""), str(raw.get("message") or raw))
+            if raw.get("kind") != self.path.resource.kind:
+                raise WrongAnswerError(f"{self.path}: the watch tells of the kind {shown(raw.get('kind'))}")
+            now = self._heard = self._clock()
+            self._failures = 0
+            if kind != "BOOKMARK":
+                key = object_key(raw)
+                waiting = self._events.get(key)
+                self._events[key] = _Event(waiting.came if waiting else now, kind, raw)
+                self._has_events.set()
+            self._version = str((raw.get("metadata") or {}).get("resourceVersion") or "") or self._version
+            worked += self._clock() - began
+            if worked > _SLICE_SECONDS:
+                await asyncio.sleep(0)
+                worked = 0.0
+
+    async def _take_events(self) -> None:
+        """Take what has come, giving way to the event loop when it takes long, so that newer events can come to what waits."""
+        while True:
+            await self._has_events.wait()
+            started = self._clock()
+            while self._events:
+                key = next(iter(self._events))
+                self._take_event(key, self._events.pop(key))
+                if self._clock() - started > _SLICE_SECONDS:
                     await asyncio.sleep(0)
                     started = self._clock()
-        return heard > 0 or self._clock() - began > _SHORT_SECONDS
+            self._has_events.clear()
 
-    def _apply(self, event: dict[str, Any]) -> str:
-        """Take one watch event and return the version it brings the store to."""
-        kind, raw = event["type"], event["object"]
-        if kind == "ERROR":
-            if raw.get("code") == _GONE:
-                raise ExpiredError
-            raise ApiError(int(raw.get("code") or 0), str(raw.get("reason") or ""), str(raw.get("message") or raw))
-        if kind == "DELETED":
-            self._store.remove(object_key(raw))
-        elif kind != "BOOKMARK":
-            self._upsert(object_key(raw), raw)
-        return str((raw.get("metadata") or {}).get("resourceVersion") or "")
+    def _take_event(self, key: str, event: _Event) -> None:
+        try:
+            if event.kind == "DELETED":
+                self._store.remove(key)
+            else:
+                self._upsert(key, event.raw)
+        except Exception:
+            logger.exception("%s: what has happened to %s can't be taken, listing anew", self.path, key)
+            self._is_doubtful = True
 
     def _upsert(self, key: str, raw: dict[str, Any]) -> None:
         try:

@@ -11,9 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from allaboard.cluster.client import ApiError, ApiServer, pages
+from allaboard.cluster.client import ApiServer
+from allaboard.cluster.errors import ApiError, TooLargeError, WrongAnswerError
 from allaboard.cluster.jobs import SUSPENDED, Job
 from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
+from allaboard.cluster.lists import pages
+from allaboard.cluster.paths import JOBS, PODS, ApiPath
 from allaboard.cluster.retry import Answer, Sleep, retried
 from allaboard.cluster.view import ClusterView
 from allaboard.model.pod import Owner, Pod, pod_from
@@ -59,7 +62,7 @@ class JobRestarter:
         self._server = server
         self._view = view
         self._fence = fence or Unfenced()
-        self._lists = [f"/apis/batch/v1/namespaces/{name}/jobs" for name in sorted(namespaces)] or ["/apis/batch/v1/jobs"]
+        self._lists = [JOBS.within(name) for name in sorted(namespaces)] or [JOBS.everywhere]
         self._attempts = attempts
         self._sleep = sleep
         self._under_way: set[str] = set()
@@ -166,15 +169,14 @@ class JobRestarter:
 
     async def _examine(self, namespace: str, owner: Owner, losable: Collection[str]) -> "_Found | None":
         """A Job that may be suspended, and its pods that haven't ended; ``None`` when it is gone. Raises ``JobKeptError``."""
-        path = f"/apis/{owner.api_version}/namespaces/{namespace}/jobs/{owner.name}"
-        job = await _permitted("get jobs", owner.name, self._get(path, owner.uid, self._attempts))
+        job = await _permitted("get jobs", owner.name, self._owner_job(namespace, owner))
         if job is None or job.is_ending:
             return None
         if job.manager:
             raise JobKeptError(owner.name, f"can't be suspended by us, since {job.manager} controls it")
         if job.is_suspended and not job.is_labelled:
             raise JobKeptError(owner.name, "was suspended by somebody else")
-        pods = await retried(partial(self._pods_of, job, namespace), self._attempts, self._sleep)
+        pods = await retried(partial(self._pods_of, job), self._attempts, self._sleep)
         for pod in pods:
             if pod.phase != "Pending" and not (pod.is_terminating or job.is_suspended):
                 if pod.uid not in losable:
@@ -188,7 +190,7 @@ class JobRestarter:
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
         try:
             async with fenced(self._fence):
-                await self._server.post(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", eviction, {"dryRun": "All"})
+                await self._server.post(PODS.named(pod.namespace, pod.name, "eviction"), eviction, {"dryRun": "All"})
         except ApiError as error:
             if error.status == 429:
                 raise JobKeptError(owner.name, f"can't be suspended while its pod {pod.name} runs: {error.message}") from error
@@ -217,7 +219,7 @@ class JobRestarter:
         now = self._now(pod)
         return now is not None and not now.is_terminating
 
-    async def _resume(self, path: str, uid: str, attempts: int) -> None:
+    async def _resume(self, path: ApiPath, uid: str, attempts: int) -> None:
         """Resume a Job that carries our label. One that somebody else has resumed meanwhile, or has come to control, only loses it."""
         for _ in range(_STALE_TRIES):
             job = await self._get(path, uid, attempts)
@@ -237,7 +239,7 @@ class JobRestarter:
             metadata = {"resourceVersion": job.version, "labels": labels}
             await self._server.patch(job.path, {"metadata": metadata, "spec": spec})
 
-    async def _get(self, path: str, uid: str, attempts: int) -> Job | None:
+    async def _get(self, path: ApiPath, uid: str, attempts: int) -> Job | None:
         try:
             raw = await retried(partial(self._server.get, path), attempts, self._sleep)
         except ApiError as error:
@@ -246,16 +248,29 @@ class JobRestarter:
             raise
         return Job.of(raw) if raw["metadata"]["uid"] == uid else None
 
+    async def _owner_job(self, namespace: str, owner: Owner) -> Job | None:
+        """The Job of ``namespace`` that a pod's owner reference names, if it is the one of that UID. Raises ``ApiError``."""
+        return await self._get(JOBS.named(namespace, owner.name), owner.uid, self._attempts)
+
     async def _left(self) -> list[Job]:
         """All Jobs that carry our label."""
         query = {"labelSelector": f"{SUSPENDED}=true"}
-        return [Job.of(raw) for path in self._lists async for page in pages(self._server, path, query=query) for raw in page["items"]]
+        left: dict[str, Job] = {}
+        for path in self._lists:
+            async for page in pages(self._server, path, query=query):
+                left |= {job.uid: job for job in map(Job.of, page.items)}
+        return list(left.values())
 
-    async def _pods_of(self, job: Job, namespace: str) -> list[Pod]:
+    async def _pods_of(self, job: Job) -> list[Pod]:
         """The pods of a Job that haven't ended, as they are now."""
-        listed = pages(self._server, f"/api/v1/namespaces/{namespace}/pods", query={"labelSelector": job.selector})
-        pods = [pod_from(raw) async for page in listed for raw in page["items"]]
-        return [pod for pod in pods if pod.owner is not None and pod.owner.uid == job.uid and not pod.is_terminal]
+        found: list[Pod] = []
+        async for page in pages(self._server, PODS.within(job.path.namespace), query={"labelSelector": job.selector}):
+            pods = map(pod_from, page.items)
+            found = [
+                *(() if page.begins else found),
+                *(pod for pod in pods if pod.owner is not None and pod.owner.uid == job.uid and not pod.is_terminal),
+            ]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +288,6 @@ async def _permitted(permission: str, name: str, work: Awaitable[Answer]) -> Ans
     except ApiError as error:
         if error.status == 403:
             raise JobKeptError(name, f"can't be suspended without the permission to {permission}.batch: {error.message}") from error
-        if error.status in (400, 422):
+        if error.status in (400, 422) or isinstance(error, WrongAnswerError | TooLargeError):
             raise JobKeptError(name, f"can't be suspended: {error.message}") from error
         raise

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from allaboard.cluster.paths import POD_GROUPS
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, labels, mapping, text
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import OPTION_PREFIX, Pod, parse_time
 from allaboard.model.requests import RawObject
 
-API_VERSION = "scheduling.x-k8s.io/v1alpha1"
-PLURAL = "podgroups"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OURS = "allaboard"
 
@@ -82,8 +81,12 @@ def key_of(raw: RawObject) -> GangKey:
 
 
 def version_of(raw: RawObject) -> int:
-    """The resourceVersion of an object or a list as a number; 0 when it is none."""
-    version = mapping(raw, "metadata").get("resourceVersion")
+    """The resourceVersion of an object as a number; 0 when it is none."""
+    return version_number(mapping(raw, "metadata").get("resourceVersion"))
+
+
+def version_number(version: object) -> int:
+    """A resourceVersion as a number; 0 when it is none."""
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
@@ -108,8 +111,8 @@ def owner_references(members: Sequence[Pod]) -> list[dict[str, object]]:
 def implicit_pod_group(key: GangKey, min_member: int, members: Sequence[Pod]) -> dict[str, object]:
     """The object for a gang that exists by its labels, so that ``kubectl get podgroups`` shows it."""
     return {
-        "apiVersion": API_VERSION,
-        "kind": "PodGroup",
+        "apiVersion": POD_GROUPS.api_version,
+        "kind": POD_GROUPS.kind,
         "metadata": {
             "name": key.name,
             "namespace": key.namespace,

@@ -10,6 +10,12 @@ from allaboard.model.errors import MalformedError, shown
 LABEL_KEY = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 """Keys of labels, a domain before them or not."""
 
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+NAMESPACE = rf"(?=.{{1,63}}\Z){_LABEL}"
+"""Names of namespaces (apimachinery util/validation, ``IsDNS1123Label``)."""
+OBJECT_NAME = rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*"
+"""Names of most other objects (``IsDNS1123Subdomain``)."""
+
 
 def mapping(parent: Mapping[str, object], key: str, path: str = "") -> Mapping[str, object]:
     """The object under ``key``; empty when absent or null."""

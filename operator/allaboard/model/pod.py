@@ -42,7 +42,7 @@ class Owner:
     @property
     def is_batch_job(self) -> bool:
         """Whether it is a Job of Kubernetes' own, which counts every lost pod as a failure."""
-        return self.kind == "Job" and self.api_version.startswith("batch/")
+        return (self.api_version, self.kind) == ("batch/v1", "Job")
 
 
 @dataclass(frozen=True, slots=True)

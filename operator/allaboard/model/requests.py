@@ -5,6 +5,8 @@ asked for is never checked. Each pod also takes one of the node's ``pods``.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import chain
 
 from allaboard.model.errors import MalformedError, shown
@@ -26,36 +28,21 @@ def pod_requests(pod: RawObject) -> Requests:
     manifests. A pod that is being resized in place counts with the larger of what it wants and what it holds.
     Raises ``MalformedError`` for a quantity or list that can't be read.
     """
-    spec = mapping(pod, "spec")
-    held = _held_by_container(pod)
-    resize_is_infeasible = _resize_is_infeasible(pod)
-
-    def container_requests(path: str, container: RawObject) -> _Amounts:
-        wanted = _amounts(mapping(mapping(container, "resources", path), "requests", f"{path}resources."), f"{path}resources.requests")
-        holding = held.get(text(container, "name", path=path))
-        if holding is None:
-            return wanted
-        return holding if resize_is_infeasible else _larger(wanted, holding)
-
-    total: _Amounts = {}
-    for path, container in items(spec, "containers", "spec."):
-        total = _sum(total, container_requests(path, container))
-    sidecars: _Amounts = {}
-    peak: _Amounts = {}
-    for path, container in items(spec, "initContainers", "spec."):
-        own = container_requests(path, container)
-        if text(container, "restartPolicy", path=path) == "Always":
-            total = _sum(total, own)
-            sidecars = _sum(sidecars, own)
-            peak = _larger(peak, sidecars)
-        else:
-            # An init container runs beside the sidecars that were started before it.
-            peak = _larger(peak, _sum(own, sidecars))
-    total = _larger(total, peak)
-    pod_level = mapping(mapping(spec, "resources", "spec."), "requests", "spec.resources.")
-    for resource, amount in _amounts(pod_level, "spec.resources.requests").items():
-        if _has_pod_level(resource):
-            total[resource] = amount
+    spec, status = mapping(pod, "spec"), mapping(pod, "status")
+    is_infeasible = _resize_is_infeasible(status)
+    containers = _containers(spec, status, is_infeasible)
+    wanted = _together([(container.starts, container.wanted) for container in containers])
+    resources, allocated = _stated_mapping(status, "resources", "status."), _stated_mapping(status, "allocatedResources", "status.")
+    actual = _stated_mapping(resources or {}, "requests", "status.resources.")
+    as_a_whole = _larger(_amounts(actual or {}, "status.resources.requests"), _amounts(allocated or {}, "status.allocatedResources"))
+    if actual is not None and allocated is not None:
+        held = as_a_whole  # the kubelet has summed it up
+    elif all(container.is_settled for container in containers):
+        held = wanted
+    else:
+        held = _larger(*(_together([(each.starts, amounts(each)) for each in containers]) for amounts in (_allocated, _actual)))
+    total = held if is_infeasible else _larger(wanted, held)
+    total = total | _pod_level(spec, None if resources is None else as_a_whole, is_infeasible)
     total = _sum(total, _amounts(mapping(spec, "overhead", "spec."), "spec.overhead"))
     return as_requests(_whole(total) | {"pods": 1})
 
@@ -125,22 +112,106 @@ def _whole(amounts: _Amounts) -> dict[str, int]:
     return {resource: whole_amount(resource, milli) for resource, milli in amounts.items()}
 
 
-def _held_by_container(pod: RawObject) -> dict[str, _Amounts]:
-    """What running containers hold by the kubelet's word, which differs from the spec during an in-place resize."""
-    status = mapping(pod, "status")
-    statuses = chain(items(status, "containerStatuses", "status."), items(status, "initContainerStatuses", "status."))
-    held: dict[str, _Amounts] = {}
-    for path, container in statuses:
-        allocated = _amounts(mapping(container, "allocatedResources", path), f"{path}allocatedResources")
-        actual = mapping(mapping(container, "resources", path), "requests", f"{path}resources.")
-        if allocated or actual:
-            held[text(container, "name", path=path)] = _larger(allocated, _amounts(actual, f"{path}resources.requests"))
-    return held
+class _Starts(Enum):
+    """When a container starts, and how long it stays."""
+
+    LAST = auto()
+    FIRST = auto()  # an init container: one at a time, and gone when the others start
+    FIRST_AND_STAYS = auto()  # a sidecar
 
 
-def _resize_is_infeasible(pod: RawObject) -> bool:
-    conditions = items(mapping(pod, "status"), "conditions", "status.")
-    return any(condition.get("type") == "PodResizePending" and condition.get("reason") == "Infeasible" for _, condition in conditions)
+@dataclass(frozen=True, slots=True)
+class _Container:
+    """What a container wants, and by the kubelet's word holds, which differs during a resize in place: ``None`` is nothing said."""
+
+    starts: _Starts
+    wanted: _Amounts
+    allocated: _Amounts | None
+    actual: _Amounts | None
+    without: _Amounts
+    """What it counts with where the kubelet has said nothing."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it holds what it wants."""
+        return self.without is self.wanted and self.allocated in (None, self.wanted) and self.actual in (None, self.wanted)
+
+
+def _allocated(container: _Container) -> _Amounts:
+    return container.without if container.allocated is None else container.allocated
+
+
+def _actual(container: _Container) -> _Amounts:
+    return _allocated(container) if container.actual is None else container.actual
+
+
+def _containers(spec: RawObject, status: RawObject, is_infeasible: bool) -> list[_Container]:
+    statuses: dict[str, tuple[str, RawObject]] = {}
+    for path, each in chain(items(status, "containerStatuses", "status."), items(status, "initContainerStatuses", "status.")):
+        statuses.setdefault(text(each, "name", path=path), (path, each))
+    found = []
+    for key, is_init in (("containers", False), ("initContainers", True)):
+        for path, container in items(spec, key, "spec."):
+            stated = mapping(mapping(container, "resources", path), "requests", f"{path}resources.")
+            wanted = _amounts(stated, f"{path}resources.requests")
+            where, said = statuses.get(text(container, "name", path=path), ("", {}))
+            allocated = _stated_mapping(said, "allocatedResources", where)
+            actual = _stated_mapping(mapping(said, "resources", where), "requests", f"{where}resources.")
+            stays = is_init and text(container, "restartPolicy", path=path) == "Always"
+            found.append(
+                _Container(
+                    starts=_Starts.LAST if not is_init else _Starts.FIRST_AND_STAYS if stays else _Starts.FIRST,
+                    wanted=wanted,
+                    # Nearly always as was stated, which isn't read twice.
+                    allocated=None
+                    if allocated is None
+                    else wanted
+                    if allocated == stated
+                    else _amounts(allocated, f"{where}allocatedResources"),
+                    actual=None if actual is None else wanted if actual == stated else _amounts(actual, f"{where}resources.requests"),
+                    without={} if is_infeasible else wanted,
+                )
+            )
+    return found
+
+
+def _together(containers: Iterable[tuple[_Starts, _Amounts]]) -> _Amounts:
+    """What all containers take at the most, of which some start before others (``aggregateContainerResourcesByFn``)."""
+    total: _Amounts = {}
+    sidecars: _Amounts = {}
+    peak: _Amounts = {}
+    for starts, amounts in containers:
+        if starts is _Starts.FIRST:
+            # An init container runs beside the sidecars that were started before it.
+            peak = _larger(peak, _sum(amounts, sidecars))
+            continue
+        total = _sum(total, amounts)
+        if starts is _Starts.FIRST_AND_STAYS:
+            sidecars = _sum(sidecars, amounts)
+            peak = _larger(peak, sidecars)
+    return _larger(total, peak)
+
+
+def _pod_level(spec: RawObject, held: _Amounts | None, is_infeasible: bool) -> _Amounts:
+    """What the pod as a whole asks for, or holds, which stands in the place of what its containers do (``effectivePodLevelResources``)."""
+    stated = mapping(mapping(spec, "resources", "spec."), "requests", "spec.resources.")
+    wanted = _amounts(stated, "spec.resources.requests")
+    if not any(map(_has_pod_level, wanted)):
+        return {}
+    effective = wanted if held is None else held if is_infeasible else _larger(wanted, held)
+    return {resource: amount for resource, amount in effective.items() if _has_pod_level(resource)}
+
+
+def _resize_is_infeasible(status: RawObject) -> bool:
+    for _, condition in items(status, "conditions", "status."):
+        if condition.get("type") == "PodResizePending":
+            return condition.get("reason") == "Infeasible"
+    return False
+
+
+def _stated_mapping(parent: RawObject, key: str, path: str) -> RawObject | None:
+    """The object under ``key``, ``None`` where there is none: an empty one says something."""
+    return None if parent.get(key) is None else mapping(parent, key, path)
 
 
 def _sum(left: _Amounts, right: _Amounts) -> _Amounts:

@@ -9,6 +9,7 @@ from functools import partial
 from uuid import uuid4
 
 from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.paths import EVENTS
 from allaboard.model.pod import Pod
 from allaboard.report.words import event_note
 from allaboard.report.writer import Writer
@@ -74,7 +75,6 @@ class EventRecorder:
     def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str) -> None:
         note = event_note(note)
         key = (about.uid or f"{about.kind}/{about.namespace}/{about.name}", reason, note)
-        path = f"/apis/events.k8s.io/v1/namespaces/{about.namespace}/events"
         stamp = self._now().isoformat(timespec="microseconds").replace("+00:00", "Z")
         series = self._series.get(key)
         if series is not None:
@@ -84,7 +84,7 @@ class EventRecorder:
                 return
             series.posted = self._clock()
             body: dict[str, object] = {"series": {"count": series.count, "lastObservedTime": stamp}}
-            self._writer.put(f"event {series.name} again", partial(self._repeat, key, f"{path}/{series.name}", body))
+            self._writer.put(f"event {series.name} again", partial(self._repeat, key, about.namespace, series.name, body))
             return
         name = f"{about.name[:230].rstrip('.-')}.{uuid4().hex[:16]}"
         self._series[key] = _Series(name, 1, self._clock())
@@ -109,20 +109,20 @@ class EventRecorder:
                 "uid": about.uid,
             },
         }
-        self._writer.put(f"event {name}", partial(self._create, key, path, event))
+        self._writer.put(f"event {name}", partial(self._create, key, about.namespace, event))
 
-    async def _create(self, key: _Key, path: str, event: dict[str, object]) -> None:
+    async def _create(self, key: _Key, namespace: str, event: dict[str, object]) -> None:
         try:
-            await self._server.post(path, event)
+            await self._server.post(EVENTS.within(namespace), event)
         except ApiError as error:
             if not error.is_transient:
                 self._series.pop(key, None)
             raise
 
-    async def _repeat(self, key: _Key, path: str, body: dict[str, object]) -> None:
+    async def _repeat(self, key: _Key, namespace: str, name: str, body: dict[str, object]) -> None:
         """Count a repeat; when the event isn't there (never created, or expired), the next repeat makes a new one."""
         try:
-            await self._server.patch(path, body)
+            await self._server.patch(EVENTS.named(namespace, name), body)
         except ApiError as error:
             if error.status == 404:
                 self._series.pop(key, None)

@@ -210,6 +210,10 @@ class Api:
         warnings: list[str] = []
         if subresource == "status":
             status = {"status": new["status"]} if "status" in new else {}
+            if resource.table == "pods":
+                # Old kubelets spoil them (registry/core/pod, podStatusStrategy).
+                metadata = {field: value for field, value in metadata.items() if field != "ownerReferences"}
+                metadata |= {"ownerReferences": kept["ownerReferences"]} if "ownerReferences" in kept else {}
             changed = {**old.body, **status, "metadata": kept if resource.custom else metadata}
             if resource.custom:
                 changed, _ = self._admission.for_update(resource, old.body, changed, part=subresource)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from allaboard.cluster.client import STRATEGIC_PATCH, ApiServer
-from allaboard.gangs.podgroup import API_VERSION
+from allaboard.cluster.paths import POD_GROUPS, PODS
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.placement import SearchReport
@@ -195,7 +195,7 @@ class Announcer:
         """What an event about the whole gang is about: its PodGroup, or the pod of a gang of one."""
         if gang.is_single:
             return ObjectReference.of_pod(gang.members[0]) if gang.members else None
-        return ObjectReference(API_VERSION, "PodGroup", gang.key.namespace, gang.key.name, gang.uid)
+        return ObjectReference(POD_GROUPS.api_version, POD_GROUPS.kind, gang.key.namespace, gang.key.name, gang.uid)
 
     def _tell_each(self, gang: Gang, messages: Mapping[str, str]) -> None:
         for pod in gang.candidates:
@@ -217,8 +217,7 @@ class Announcer:
             "metadata": {"uid": pod.uid},  # never the condition of a pod that has only the name in common
             "status": {"conditions": [pod_unscheduled(message, utc_now(), reason)]},
         }
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
-        await self._server.patch(path, body, STRATEGIC_PATCH)
+        await self._server.patch(PODS.named(pod.namespace, pod.name, "status"), body, STRATEGIC_PATCH)
 
     def _count(self, result: str, pods: int, seconds: float) -> None:
         self._metrics.attempts.labels(result).inc()

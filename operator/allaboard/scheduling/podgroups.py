@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from allaboard.cluster.client import ApiError, ApiServer, pages
+from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.lists import pages
+from allaboard.cluster.paths import POD_GROUPS, ApiPath
 from allaboard.gangs.phases import phase_of
-from allaboard.gangs.podgroup import API_VERSION, PLURAL, PodGroup, implicit_pod_group, key_of, owner_references, pod_group_from, version_of
+from allaboard.gangs.podgroup import PodGroup, implicit_pod_group, key_of, owner_references, pod_group_from, version_number, version_of
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey
@@ -22,8 +24,6 @@ from allaboard.report.conditions import Opinion, pod_group_status
 from allaboard.report.writer import Writer
 
 logger = logging.getLogger(__name__)
-
-LIST_PATH = f"/apis/{API_VERSION}/{PLURAL}"
 
 
 def api_time(seconds: float) -> str:
@@ -70,11 +70,13 @@ class PodGroupKeeper:
 
     async def resync(self) -> None:
         """List all PodGroups, so that one whose deletion nobody told us of is forgotten. Raises ``ApiError``."""
-        found, version = set(), 0
+        found: set[GangKey] = set()
+        version = 0
         try:
-            async for page in pages(self._server, LIST_PATH):
-                version = version_of(page)
-                for raw in page.get("items") or []:
+            async for page in pages(self._server, POD_GROUPS.everywhere):
+                if page.begins:
+                    found, version = set(), version_number(page.version)
+                for raw in page.items:
                     self.observe(raw)
                     found.add(key_of(raw))
         except ApiError as error:
@@ -127,7 +129,7 @@ class PodGroupKeeper:
             if status == group.status:
                 self._written[key] = _Written(group.uid, status, status)
             elif self._written.get(key) != _Written(group.uid, status, group.status):
-                raw = await self._server.patch(f"{_path(key)}/status", {"status": status})
+                raw = await self._server.patch(_path(key, "status"), {"status": status})
                 self._written[key] = _Written(group.uid, status, pod_group_from(raw).status)
                 self.observe(raw)
         self._unwritten.discard(key)
@@ -150,9 +152,10 @@ class PodGroupKeeper:
         return group
 
     async def _create(self, gang: Gang) -> None:
-        collection = f"/apis/{API_VERSION}/namespaces/{gang.key.namespace}/{PLURAL}"
         try:
-            self.observe(await self._server.post(collection, implicit_pod_group(gang.key, gang.min_member, gang.alive)))
+            self.observe(
+                await self._server.post(POD_GROUPS.within(gang.key.namespace), implicit_pod_group(gang.key, gang.min_member, gang.alive))
+            )
         except ApiError as error:
             if error.status != 409:
                 raise
@@ -170,5 +173,5 @@ class PodGroupKeeper:
             self.observe(await self._server.patch(_path(gang.key), patch))
 
 
-def _path(key: GangKey) -> str:
-    return f"/apis/{API_VERSION}/namespaces/{key.namespace}/{PLURAL}/{key.name}"
+def _path(key: GangKey, subresource: str = "") -> ApiPath:
+    return POD_GROUPS.named(key.namespace, key.name, subresource)

@@ -62,6 +62,25 @@ async def test_a_patch_meant_for_another_object_of_the_name_is_invalid(path: str
     assert body["message"].endswith('metadata.uid: Invalid value: "1111": field is immutable')
 
 
+@pytest.mark.parametrize("content_type", ["application/merge-patch+json", "application/strategic-merge-patch+json"])
+async def test_by_way_of_its_status_a_pod_takes_annotations_and_labels_but_neither_spec_nor_owners(
+    content_type: str, cluster: Cluster, http: aiohttp.ClientSession
+) -> None:
+    seen = cluster.create(pod("a"))
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "z", "uid": "1"}
+    metadata = {"resourceVersion": revision_of(seen), "annotations": {"n": "1"}, "labels": {"l": "1"}, "ownerReferences": [owner]}
+    change = {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "another"}]}}
+    headers = {"Content-Type": content_type}
+    status, body = await answer(http, "PATCH", f"{PODS}/a/status", json=change, headers=headers)
+    assert status == 200
+    assert body["metadata"]["annotations"]["n"] == body["metadata"]["labels"]["l"] == "1"
+    assert "ownerReferences" not in body["metadata"]
+    assert body["spec"] == seen["spec"]
+    assert revision_of(body) != revision_of(seen)
+    status, body = await answer(http, "PATCH", f"{PODS}/a/status", json=change, headers=headers)
+    assert (status, body["reason"]) == (409, "Conflict")
+
+
 async def test_the_status_of_a_custom_object_takes_no_uid_for_a_precondition(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     uid = cluster.create(group(minMember=1))["metadata"]["uid"]
     change = {"metadata": {"uid": "1111"}, "status": {"phase": "Pending"}}

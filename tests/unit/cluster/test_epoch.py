@@ -24,7 +24,7 @@ class Server:
         return self.page
 
     async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        assert path == "/api/v1/namespaces/default/pods/a"
+        assert path == "/api/v1/namespaces/default/pods/a/status"  # the right to patch pods isn't asked for
         self.patches.append(body["metadata"])
         if self.refuse:
             raise self.refuse
@@ -111,7 +111,7 @@ async def test_a_term_decides_nothing_until_all_older_pods_are_marked_but_those_
 
     class Stubborn(Server):
         async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-            refusals = answers[path.rpartition("/")[2]]
+            refusals = answers[path.split("/")[-2]]
             if refusals:
                 raise ApiError(refusals.pop(0), "", "no")
             return {}

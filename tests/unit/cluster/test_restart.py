@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from allaboard.cluster import restart
-from allaboard.cluster.client import ApiError
-from allaboard.cluster.jobs import SUSPENDED, Job
+from allaboard.cluster.errors import ApiError, TooLargeError, WrongAnswerError
+from allaboard.cluster.jobs import SUSPENDED, Job, ignores_disruption
 from allaboard.cluster.lease import LeaseLostError
 from allaboard.cluster.restart import JobKeptError, JobRestarter
 from allaboard.cluster.view import ClusterView
-from allaboard.model.pod import Pod, pod_from
+from allaboard.model.pod import Owner, Pod, pod_from
 
 JOB = "/apis/batch/v1/namespaces/default/jobs/train"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job", "controller": True}
@@ -143,6 +143,65 @@ async def test_jobs_are_looked_for_in_the_namespaces_that_are_scheduled() -> Non
     await a_restarter(server).resume_left()
     await a_restarter(server, namespaces=["b", "a"]).resume_left()
     assert server.listed == ["/apis/batch/v1/jobs", "/apis/batch/v1/namespaces/a/jobs", "/apis/batch/v1/namespaces/b/jobs"]
+
+
+HOSTILE = (
+    "../../victim/jobs/train",
+    "../../../../../../api/v1/pods",
+    "..%2f..%2fvictim%2fjobs%2ftrain",
+    "train/status",
+    "",
+    ".",
+    "Train\n",
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_an_owner_whose_name_no_job_can_have_is_said_to_be_left_alone_and_nothing_is_asked(name: str) -> None:
+    asked: list[str] = []
+
+    class Asked(Server):
+        async def request(self, path: str, *_: object) -> dict[str, Any]:
+            asked.append(path)
+            return {}
+
+        get = patch = post = request  # type: ignore[assignment]
+
+    server = Asked(a_job())
+    pod = replace(POD, owner=Owner("batch/v1", "Job", name, "uid-job"))
+    with pytest.raises(JobKeptError, match="can't be the name of a Job"):
+        await a_restarter(server).restart([pod], even_running=True)
+    assert not await ignores_disruption(server, pod)  # type: ignore[arg-type]  # as much of a server as is used
+    assert not asked
+
+
+@pytest.mark.parametrize("version", ["batch/v1beta1", "batch/v2", "batch/v1/../v1", "batch", "v1", "batch.volcano.sh/v1alpha1"])
+async def test_only_what_is_a_job_of_batch_v1_is_one(version: str) -> None:
+    pod = replace(POD, owner=Owner(version, "Job", "train", "uid-job"))
+    assert pod.owner is not None
+    assert not pod.owner.is_batch_job
+    assert not await ignores_disruption(Server(a_job()), pod)  # type: ignore[arg-type]
+    server = Server(a_job())
+    await a_restarter(server).restart([pod])
+    assert not (server.patches or server.listed)
+
+
+async def test_a_job_of_another_uid_than_the_pods_owner_is_left_alone() -> None:
+    server = Server(a_job())
+    pod = replace(POD, owner=Owner("batch/v1", "Job", "train", "uid-of-another"))
+    await a_restarter(server).restart([pod], even_running=True)
+    assert not server.patches
+    assert not any(path.endswith("/pods") for path in server.listed)
+
+
+@pytest.mark.parametrize("error", [WrongAnswerError("something else"), TooLargeError("a job", 1 << 20), ApiError(400, "BadRequest", "no")])
+async def test_a_job_that_can_not_be_read_is_kept_and_the_reason_told(error: ApiError) -> None:
+    class Wrong(Server):
+        async def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+            raise error
+
+    with pytest.raises(JobKeptError, match="can't be suspended"):
+        await a_restarter(Wrong(a_job())).restart([POD])
 
 
 async def test_a_job_that_is_gone_needs_nothing() -> None:

@@ -1,5 +1,7 @@
 """Effective requests: the rules of kube-scheduler and the kubelet (component-helpers/resource/helpers.go)."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +118,25 @@ def test_a_deferred_resize_counts_with_what_the_pod_wants() -> None:
 def test_a_resized_sidecar_counts_with_what_it_holds() -> None:
     status = {"initContainerStatuses": [{"name": "sidecar", "allocatedResources": {"cpu": 2}, "resources": {}}]}
     assert requested(container(cpu=1), initContainers=[sidecar(cpu=1)], status=status)["cpu"] == 3000
+
+
+def test_a_pod_level_request_that_shrinks_in_place_still_holds_what_the_kubelet_says() -> None:
+    status = {"resources": {"requests": {"cpu": 8}}, "allocatedResources": {"cpu": 8}}
+    assert requested(container(cpu="100m"), resources={"requests": {"cpu": 1}}, status=status)["cpu"] == 8000
+
+
+def vectors() -> list[Any]:
+    """Pods of all kinds, also while they are resized, with what ``PodRequests`` of component-helpers v0.37.0 makes of them.
+
+    Made with UseStatusResources and InPlacePodLevelResourcesVerticalScalingEnabled, as kube-scheduler 1.37 calls it.
+    """
+    lines = (Path(__file__).parent / "pod_requests.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("vector", vectors())
+def test_a_pod_is_counted_as_kube_scheduler_counts_it(vector: dict[str, Any]) -> None:
+    assert dict(pod_requests(vector["pod"])) == {**vector["requests"], "pods": 1}
 
 
 def test_null_counts_as_absent_everywhere() -> None:

@@ -1,0 +1,244 @@
+"""How old what a store holds may be, and what is done about a watch that says nothing."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from allaboard.cluster import reflector as reflector_module
+from allaboard.cluster.client import ApiServer
+from allaboard.cluster.paths import PODS
+from allaboard.cluster.reflector import Reflector
+
+Script = Callable[["Server"], AsyncIterator[bytes]]
+Project = Callable[[dict[str, Any]], Any]
+
+
+def event(kind: str, name: str, version: int, **fields: Any) -> bytes:
+    raw = {"kind": "Pod", "metadata": {"name": name, "namespace": "team", "resourceVersion": str(version)}, **fields}
+    return json.dumps({"type": kind, "object": raw}).encode()
+
+
+class Server:
+    """Answers lists with nothing, and each watch with the next of its scripts; the last one is the answer to all that follow."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self.scripts = list(scripts)
+        self.versions: list[str] = []
+        self.lists = 0
+        self.now = 1000.0
+        self.list_seconds = 0.0
+        self.opened = asyncio.Event()
+
+    async def get(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        self.lists += 1
+        self.now += self.list_seconds
+        return {"metadata": {"resourceVersion": "1"}, "items": []}
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.versions.append(query["resourceVersion"])
+        self.opened.set()
+        yield (self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0])(self)
+
+
+class Store:
+    """Takes everything, and notes it."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, Any]] = []
+
+    def upsert(self, key: str, record: Any) -> None:
+        self.taken.append((key, record))
+
+    def remove(self, key: str) -> None:
+        self.taken.append((key, None))
+
+    def known(self) -> set[str]:
+        return set()
+
+
+def spec_of(raw: dict[str, Any]) -> Any:
+    return raw.get("spec")
+
+
+@asynccontextmanager
+async def mirrored(
+    server: Server, project: Callable[[dict[str, Any]], Any] = spec_of
+) -> AsyncIterator[tuple[Reflector, Store, list[float]]]:
+    """A reflector at work, its store, and the pauses that it makes."""
+    store, pauses = Store(), list[float]()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    reflector = Reflector(cast(ApiServer, server), PODS.everywhere, project, store, clock=lambda: server.now, sleep=pause)
+    task = asyncio.create_task(reflector.run())
+    try:
+        async with asyncio.timeout(10):
+            yield reflector, store, pauses
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def for_ever(server: Server) -> AsyncIterator[bytes]:
+    await asyncio.Future()
+    yield b""
+
+
+async def a_silent_life(server: Server) -> AsyncIterator[bytes]:
+    """A watch of a collection to which nothing happens, ended by the server in time."""
+    server.now += 3
+    await asyncio.sleep(0)
+    return
+    yield b""
+
+
+async def turned_away(server: Server) -> AsyncIterator[bytes]:
+    await asyncio.sleep(0)
+    return
+    yield b""
+
+
+def script(*lines: bytes, then: Script = for_ever) -> Script:
+    async def run(server: Server) -> AsyncIterator[bytes]:
+        for line in lines:
+            yield line
+        async for line in then(server):
+            yield line
+
+    return run
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110  # the reflector tells nobody
+        await asyncio.sleep(0)
+
+
+async def test_of_several_events_of_one_object_that_wait_only_the_newest_is_taken() -> None:
+    fat = [event("MODIFIED", "fat", version, spec={"n": version}) for version in range(2, 50)]
+    server = Server(script(*fat[:20], event("ADDED", "slim", 30, spec={"n": 30}), *fat[20:], event("DELETED", "gone", 60)))
+    async with mirrored(server) as (reflector, store, _):
+        await until(lambda: len(store.taken) >= 3)
+        await asyncio.sleep(0)
+        assert store.taken == [("team/fat", {"n": 49}), ("team/slim", {"n": 30}), ("team/gone", None)]
+        assert reflector.lag_seconds == 0
+
+
+async def test_an_object_that_costs_much_does_not_keep_newer_events_from_coming() -> None:
+    """Each change of it takes longer than the next one takes to come: it is taken less often, and others in their turn."""
+    server = Server(for_ever)
+    projected: list[tuple[str, int]] = []
+
+    def costly(raw: dict[str, Any]) -> Any:
+        projected.append((raw["metadata"]["name"], raw["spec"]["n"]))
+        server.now += 0.5 if raw["metadata"]["name"] == "fat" else 0
+
+    async def patched_often(server: Server) -> AsyncIterator[bytes]:
+        for number in range(2, 100):
+            server.now += 0.01
+            yield event("MODIFIED", "fat", number, spec={"n": number})
+            if number % 10 == 0:
+                yield event("ADDED", f"slim-{number}", number, spec={"n": number})
+                await asyncio.sleep(0)
+        await asyncio.Future()
+
+    server.scripts = [patched_often]
+    async with mirrored(server, costly) as (reflector, _, _):
+        ages = []
+        while ("fat", 99) not in projected:
+            ages.append(reflector.lag_seconds)
+            await asyncio.sleep(0)
+    assert len([name for name, _ in projected if name == "fat"]) < 30
+    assert max(ages) <= 1.2
+    assert [name for name, _ in projected if name != "fat"] == [f"slim-{number}" for number in range(10, 100, 10)]
+
+
+async def test_what_waits_to_be_taken_makes_what_is_known_old() -> None:
+    server = Server(for_ever)
+
+    def held_up(raw: dict[str, Any]) -> Any:
+        server.now += 7
+        ages.append(reflector.age_seconds)
+
+    ages: list[float] = []
+    server.scripts = [script(event("ADDED", "a", 2), event("ADDED", "b", 3))]
+    async with mirrored(server, held_up) as (reflector, _, _):
+        await until(lambda: len(ages) == 2)
+    assert ages[0] == 7  # b has waited that long
+    assert reflector.lag_seconds == 0
+
+
+async def test_an_idle_collection_is_heard_of_with_each_watch_and_nothing_pauses() -> None:
+    server = Server(a_silent_life)
+    async with mirrored(server) as (reflector, _, pauses):
+        await until(lambda: len(server.versions) > 200)
+        assert not pauses
+        assert reflector.age_seconds <= 3
+    assert server.lists == 1
+
+
+async def test_a_watch_that_is_turned_away_is_opened_again_more_and_more_slowly_until_one_lives() -> None:
+    server = Server(turned_away, turned_away, turned_away, turned_away, a_silent_life, turned_away, for_ever)
+    async with mirrored(server) as (_, _, pauses):
+        await until(lambda: len(server.versions) == 7)
+    assert len(pauses) == 5
+    assert pauses[3] >= 2
+    assert pauses[4] <= 0.5
+
+
+async def test_a_watch_on_a_dead_connection_is_given_up_and_goes_on_from_the_last_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector_module, "_WATCH_SECONDS", 0)
+    monkeypatch.setattr(reflector_module, "_GRACE_SECONDS", 0.01)
+    server = Server(script(event("ADDED", "a", 5, spec={})), for_ever, script(event("DELETED", "a", 6), then=a_silent_life), for_ever)
+    async with mirrored(server) as (_, store, _):
+        server.now += 100
+        await until(lambda: ("team/a", None) in store.taken)
+    assert server.versions[:3] == ["1", "5", "5"]
+    assert server.lists == 1
+
+
+async def test_being_opened_alone_is_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy may take every watch and swallow all that is said."""
+    monkeypatch.setattr(reflector_module, "_WATCH_SECONDS", 0)
+    monkeypatch.setattr(reflector_module, "_GRACE_SECONDS", 0.001)
+    server = Server(for_ever)
+    async with mirrored(server) as (reflector, _, pauses):
+        await until(lambda: len(pauses) == 3)
+        server.now += 60
+        assert reflector.age_seconds == 60
+
+
+async def test_what_is_listed_is_as_old_as_its_list() -> None:
+    server = Server(for_ever)
+    server.list_seconds = 40
+    async with mirrored(server) as (reflector, _, _):
+        await reflector.synced.wait()
+        assert reflector.age_seconds == 40
+
+
+async def test_a_watch_that_tells_of_another_kind_is_not_believed() -> None:
+    node = json.dumps({"type": "ADDED", "object": {"kind": "Node", "metadata": {"name": "a", "resourceVersion": "9"}}}).encode()
+    server = Server(script(node), for_ever)
+    async with mirrored(server) as (_, store, _):
+        await until(lambda: len(server.versions) == 2)
+    assert not store.taken
+    assert server.versions[1] == "1"
+
+
+async def test_an_event_that_can_not_be_taken_has_everything_listed_anew() -> None:
+    class Failing(Store):
+        def upsert(self, key: str, record: Any) -> None:
+            raise RuntimeError("a defect")
+
+    server = Server(script(event("ADDED", "a", 2), then=a_silent_life), for_ever)
+    reflector = Reflector(cast(ApiServer, server), PODS.everywhere, spec_of, Failing(), clock=lambda: server.now)
+    task = asyncio.create_task(reflector.run())
+    await until(lambda: server.lists == 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
