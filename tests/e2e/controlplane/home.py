@@ -63,6 +63,11 @@ class RealCluster:
         """What goes wrong with requests over ``url``."""
         return self._proxy.faults
 
+    @property
+    def wire(self) -> FaultProxy:
+        """Where the requests of whoever brings credentials can be watched."""
+        return self._proxy
+
     def kubeconfig(self) -> Body:
         """A kubeconfig of the administrator."""
         return kubeconfig(self.url, None, "")

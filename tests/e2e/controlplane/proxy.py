@@ -5,6 +5,7 @@ It speaks plain HTTP. A client that brings no credentials acts as the administra
 
 import json
 import ssl
+import time
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
@@ -18,6 +19,7 @@ from allaboard.sandbox import ApiError
 from allaboard.sandbox.faults import Faults
 from allaboard.sandbox.requests import Place, decode, place_of
 from allaboard.sandbox.server import fail, refused, struck
+from tests.faults.judge.wire import Observer, observed
 
 from .access import Access
 
@@ -29,6 +31,8 @@ class FaultProxy:
 
     def __init__(self, access: Access) -> None:
         self.faults = Faults()
+        self.observer: Observer | None = None
+        self.who = "operator"
         self._target, self._access = access.url, access
         self._watches: dict[int, tuple[web.Request, str]] = {}
         self._expired: dict[str, int] = {}
@@ -66,6 +70,13 @@ class FaultProxy:
         self._expired[plural] = revision
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
+        """An answer, which whoever observes hears of if it is for somebody who brings credentials."""
+        serve = partial(self._serve, request)
+        if self.observer is None or "Authorization" not in request.headers:
+            return await serve()
+        return await observed(self.observer, self.who, request, time.monotonic, serve)
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
         place, payload = place_of(request.path), await request.read()
         if place is None:
             return await self._forward(request, payload)

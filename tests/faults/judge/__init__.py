@@ -104,13 +104,14 @@ class Judge:
 
     def on_change(self, change: Change) -> None:
         """An object was written, in the sandbox. ``change`` is already done."""
-        plural = change.table.partition(".")[0]
-        self.changed(plural, change.type == DELETED, change.record.body, change.previous.body if change.previous else None, current.get())
+        plural, request = change.table.partition(".")[0], current.get()
+        if request is not None and request.answered is not None:
+            request = None  # what kubelets and controllers do because of it is their own
+        before = change.previous.body if change.previous else None
+        self.changed(plural, change.type == DELETED, change.record.body, before, request)
 
     def changed(self, plural: str, is_deleted: bool, body: Body, before: Body | None, request: Request | None) -> None:
         """An object was written, by a scheduler's ``request`` or by anybody else."""
-        if request is not None and request.answered is not None:
-            request = None  # what kubelets and controllers do because of it is their own
         self.books.change(plural, is_deleted, body, before)
         if plural == "leases":
             self.terms.lease_written(request, body)

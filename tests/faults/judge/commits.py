@@ -52,6 +52,7 @@ class Commits:
     lives: Lives
     accuse: Accuse
     patience: float = 1.0
+    lull: float = LULL_SECONDS
     _bursts: dict[GangSpec, Burst] = field(default_factory=dict)
     _landings: dict[GangSpec, list[float]] = field(default_factory=dict)
 
@@ -86,7 +87,7 @@ class Commits:
 
     def look(self) -> None:
         """Judge the commits that have come to their end."""
-        for burst in [burst for burst in self._bursts.values() if self.books.clock() - burst.last > LULL_SECONDS]:
+        for burst in [burst for burst in self._bursts.values() if self.books.clock() - burst.last > self.lull]:
             self._close(burst)
 
     # One bind.
@@ -192,9 +193,9 @@ class Commits:
 
     def _join(self, request: Request, spec: GangSpec, pod: Body) -> None:
         burst, now = self._bursts.get(spec), self.books.clock()
-        if (burst is None or now - burst.last > LULL_SECONDS) and self._is_retry(request):
+        if (burst is None or now - burst.last > self.lull) and self._is_retry(request):
             return  # of a commit that was judged already
-        if burst is not None and (now - burst.last > LULL_SECONDS or burst.who != request.who):
+        if burst is not None and (now - burst.last > self.lull or burst.who != request.who):
             self._close(burst)
             burst = None
         if burst is None:
@@ -259,7 +260,7 @@ class Commits:
         return [
             str(deed)
             for deed in self.books.deeds
-            if deed.until >= burst.sent - 1.0 and deed.at <= burst.last + LULL_SECONDS and (deed.gang == name or deed.who == burst.who)
+            if deed.until >= burst.sent - 1.0 and deed.at <= burst.last + self.lull and (deed.gang == name or deed.who == burst.who)
         ]
 
     def _outranking(self, spec: GangSpec) -> list[tuple[GangSpec, dict[str, Amounts]]]:

@@ -132,7 +132,9 @@ class Standing:
         if spec is None or found is None or not is_news or self.books.clock() - self.books.resettled < _TOLD_SECONDS:
             return
         nodes, waiting, bound = self.books.nodes, self.lives.candidates(spec), self.lives.bound(spec)
-        wrong = self._wrong_in(pod, found[4] or "", int(found[3]))
+        named = re.search(r"; pod (\S+): 0/", message)  # of several roles, the one that is hardest to place
+        about = self.books.get("pods", spec.namespace, named[1]) if named else pod
+        wrong = self._wrong_in(about or pod, found[4] or "", int(found[3]))
         most = len(bound) + self.lives.succeeded(spec) + most_placeable(waiting, nodes, free_room(nodes, list(self.books.pods())))
         if found[1] is not None and not 0 <= int(found[1]) <= most:
             wrong = wrong or f"at most {most} would be placed"

@@ -1,0 +1,56 @@
+"""Random schedules on a real control plane, before the same judge as in virtual time: what the API server itself says happened."""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.cluster import Cluster, Home
+from tests.faults.judge import Judge, ViolationError
+from tests.faults.live import Feed, play_live
+
+SCHEDULES = int(os.environ.get("SCHEDULES", "50"))
+AT_ONCE = 25
+
+
+@asynccontextmanager
+async def administrator(control_plane: Any) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
+    """A way to the API server of whoever may see everything."""
+    access = control_plane.access
+    headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.tls()), headers=headers, read_bufsize=1 << 20) as session:
+        yield session, access.url
+
+
+@pytest.mark.timeout(900)
+async def test_whatever_happens_on_a_real_control_plane_every_gang_is_whole_absent_or_open_for_a_reason(
+    alone: None, home: Home, control_plane: Any, tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
+    print(f"{SCHEDULES} schedules; to play them again: SEED={seed}")  # noqa: T201  # for whoever has to mend what is found
+    played = 0
+    async with administrator(control_plane) as (session, url):
+        for first in range(0, SCHEDULES, AT_ONCE):
+            cluster: Cluster
+            async with home.open() as cluster:
+                kubeconfig = tmp_path / f"kubeconfig-{first}"
+                home.write_operator_kubeconfig(cluster, kubeconfig)
+                count = min(AT_ONCE, SCHEDULES - first)
+
+                def feed(judge: Judge) -> Feed:
+                    return Feed(session, url, judge)
+
+                folder = tmp_path / str(first)
+                try:
+                    heard = await play_live(cluster, cluster.wire, feed, kubeconfig, folder, seed=seed + first, schedules=count)
+                except ViolationError as error:
+                    pytest.fail(f"SEED={seed}: {error}")
+                played += heard.played
+            await asyncio.sleep(0)
+    assert played == SCHEDULES

@@ -1,0 +1,388 @@
+"""Random schedules on a cluster that is served over HTTP, a real control plane above all, before the same judge as in virtual time.
+
+Real time is dear, so many schedules are played side by side: each has nodes and gangs of its own, which its pods select by a label. What
+is done to the scheduler itself is done to all of them.
+"""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiohttp
+
+from allaboard.sandbox import ApiError, Fault
+from allaboard.sandbox.faults import FOR_EVER
+from tests.cluster import Cluster
+
+from .gangs import HIGH, HIGH_PRIORITY, Body, GangSpec, Role, manifests
+from .judge import Judge, Request
+from .operators import Operator
+
+NODES, NODE_CPU = 3, 4
+ACT_SECONDS = 30.0
+QUIET_SECONDS = 27.0
+"""What the judge waits for, and a little more."""
+_PATIENCE_SECONDS = 90.0
+_WATCHED = ("/api/v1/pods", "/api/v1/nodes", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", "/apis/batch/v1/jobs")
+_ATTRIBUTED_SECONDS = 100.0
+
+
+class Wire(Protocol):
+    """A way to the API server that lets itself be watched."""
+
+    observer: Any
+    who: str
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a schedule came to."""
+
+    played: int = 0
+    happenings: list[str] = field(default_factory=list)
+
+
+class Feed:
+    """Shows the judge every object as the API server has it, by watches of its own."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, judge: Judge) -> None:
+        self._session, self._url, self._judge = session, url, judge
+        self.ready = asyncio.Event()
+        self._listed = 0
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for path in _WATCHED:
+                group.create_task(self._follow(path))
+
+    async def _follow(self, path: str) -> None:
+        plural = path.rpartition("/")[2]
+        page: Body = {}
+        while "items" not in page:
+            # A kind that was installed a moment ago isn't served by all of the API server at once.
+            async with self._session.get(f"{self._url}{path}") as answer:
+                page = await answer.json(content_type=None)
+        for body in page["items"]:
+            self._take(plural, False, body)
+        self._listed += 1
+        if self._listed == len(_WATCHED):
+            self.ready.set()
+        query = {"watch": "1", "resourceVersion": page["metadata"]["resourceVersion"], "timeoutSeconds": "3000"}
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with self._session.get(f"{self._url}{path}", params=query, timeout=timeout) as stream:
+            pending = b""
+            async for chunk in stream.content.iter_any():
+                *lines, pending = (pending + chunk).split(b"\n")
+                for event in map(json.loads, lines):
+                    self._take(plural, event["type"] == "DELETED", event["object"])
+
+    def _take(self, plural: str, is_deleted: bool, body: Body) -> None:
+        metadata = body["metadata"]
+        before = self._judge.books.get(plural, metadata.get("namespace") or "", metadata["name"])
+        self._judge.changed(plural, is_deleted, body, before, self._cause(plural, is_deleted, body, before))
+
+    def _cause(self, plural: str, is_deleted: bool, body: Body, before: Body | None) -> Request | None:
+        """The request of the scheduler by which an object was changed, as far as that can be told."""
+        if plural != "pods":
+            return None
+        metadata, now = body["metadata"], self._judge.books.clock()
+        is_bound = bool(body["spec"].get("nodeName")) and (before is None or not before["spec"].get("nodeName"))
+        is_leaving = (is_deleted or "deletionTimestamp" in metadata) and (before is None or "deletionTimestamp" not in before["metadata"])
+        for request in reversed(self._judge.books.requests):
+            if request.is_dry_run or (request.namespace, request.name) != (metadata.get("namespace"), metadata["name"]):
+                continue
+            if request.sent < now - _ATTRIBUTED_SECONDS or request.is_carried_out or 400 <= request.status < 500:
+                continue
+            if is_bound and request.verb == "bind" and request.target == body["spec"]["nodeName"]:
+                return request
+            if is_leaving and request.verb in ("delete", "evict"):
+                return request
+        return None
+
+
+class LiveSchedule:
+    """One schedule: its own nodes and gangs, and what happens to them, by chance."""
+
+    def __init__(self, number: int, seed: int, cluster: Cluster, judge: Judge) -> None:
+        self.number, self._cluster, self._judge = number, cluster, judge
+        self._chance = random.Random(f"{seed}/{number}")
+        self._pool = f"pool-{number}"
+        self._gangs: list[GangSpec] = []
+        self._foreign = 0
+        self.lasting: list[Fault] = []
+        self.story: list[str] = []
+
+    async def furnish(self) -> None:
+        """Make its nodes."""
+        for node in range(NODES):
+            await self._do(partial(self._cluster.add_node, f"{self._pool}-{node}", cpu=str(NODE_CPU), labels={"pool": self._pool}))
+
+    async def play(self) -> None:
+        """Gangs come, and things happen, for as long as that is to last."""
+        ends = time.monotonic() + ACT_SECONDS
+        await self._arrive()
+        while time.monotonic() < ends:
+            await asyncio.sleep(self._chance.uniform(0.05, 6.0))  # the pace at which things happen
+            act = self._chance.choice(
+                [
+                    self._arrive,
+                    self._arrive_in_a_storm,
+                    self._fail,
+                    self._lose,
+                    self._lose,
+                    self._fill,
+                    self._empty,
+                    self._cordon,
+                    self._remove_node,
+                    self._edit,
+                    self._succeed,
+                    self._sicken,
+                ]
+            )
+            await act()
+
+    async def calm(self) -> None:
+        """Let what isn't for good be over."""
+        for node in range(NODES):
+            await self._patch_node(node, is_cordoned=False)
+
+    async def make_room(self) -> None:
+        """Room for everybody."""
+        self._judge.note("there is room for everybody")
+        await self._do(partial(self._cluster.add_node, f"{self._pool}-annex", cpu="256", labels={"pool": self._pool}))
+
+    # What happens.
+
+    async def _arrive(self, faults: int = 0) -> None:
+        if len(self._gangs) >= 3:
+            return
+        chance = self._chance
+        size = chance.randint(2, 5)
+        others = (Role("ps", 1, chance.randint(1, 3)),) if chance.random() < 0.3 else ()
+        spec = GangSpec(
+            f"s{self.number}-g{len(self._gangs)}",
+            chance.choice(["controlled", "controlled", "bare", "job"]),
+            size,
+            chance.randint(2, size + len(others)),
+            cpu=chance.randint(1, 2),
+            has_group=chance.random() < 0.5,
+            others=others,
+            priority=chance.choice([0, 0, HIGH_PRIORITY]),
+            pool=self._pool,
+        )
+        self._gangs.append(spec)
+        self._judge.books.gangs.append(spec)
+        for _ in range(faults):
+            fault = Fault(
+                "bind",
+                "pods",
+                f"{spec.name}-*",
+                nth=chance.randint(1, 4),
+                times=chance.choice([1, 2, 8]),
+                status=chance.choice([403, 409, 429, 500, 503]),
+                drop=chance.random() < 0.2,
+                dry_run=chance.choice([False, False, None]),
+            )
+            self._cluster.faults.add(fault)
+        self._tell(f"{spec.name} arrives: {spec.kind}, {spec.minimum} of {spec.whole_size}, {spec.cpu} cpu, priority {spec.priority}")
+        for manifest in manifests(spec):
+            await self._do(partial(self._cluster.create, manifest))
+
+    async def _arrive_in_a_storm(self) -> None:
+        await self._arrive(self._chance.randint(1, 2))
+
+    async def _fail(self) -> None:
+        spec = self._gang()
+        verb = self._chance.choice(["bind", "get", "patch", "delete"])
+        self._tell(f"a few {verb} of {spec.name} fail")
+        status, is_lost = self._chance.choice([429, 500, 503]), self._chance.random() < 0.4
+        self._cluster.faults.add(Fault(verb, "pods", f"{spec.name}-*", times=3, status=status, drop=is_lost, after=is_lost))
+
+    async def _lose(self) -> None:
+        spec = self._gang()
+        if members := self._judge.members(spec):
+            name = self._chance.choice(members)["metadata"]["name"]
+            self._note("a member is deleted", spec)
+            await self._do(partial(self._cluster.delete, "pods", name, grace=self._chance.choice([0, None])))
+
+    async def _fill(self) -> None:
+        node, cpu = self._chance.randrange(NODES), self._chance.randint(1, NODE_CPU)
+        self._foreign += 1
+        self._note("another scheduler binds a pod", None)
+        container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": str(cpu)}}}
+        spec = {"schedulerName": "somebody", "nodeName": f"{self._pool}-{node}", "containers": [container]}
+        metadata = {"name": f"foreign-{self.number}-{self._foreign}", "namespace": "default"}
+        await self._do(partial(self._cluster.create, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+
+    async def _empty(self) -> None:
+        self._note("what another scheduler bound ends", None)
+        for number in range(1, self._foreign + 1):
+            await self._do(partial(self._cluster.delete, "pods", f"foreign-{self.number}-{number}", grace=0))
+
+    async def _cordon(self) -> None:
+        await self._patch_node(self._chance.randrange(NODES), is_cordoned=self._chance.random() < 0.7)
+
+    async def _patch_node(self, node: int, *, is_cordoned: bool) -> None:
+        self._note("a node is cordoned" if is_cordoned else "a node is uncordoned", None)
+        await self._do(partial(self._cluster.patch, "nodes", f"{self._pool}-{node}", {"spec": {"unschedulable": is_cordoned}}, ""))
+
+    async def _remove_node(self) -> None:
+        if self._chance.random() < 0.5:
+            return
+        name = f"{self._pool}-{self._chance.randrange(NODES)}"
+        self._note("a node is deleted", None)
+        for spec in self._gangs:
+            if any(pod["spec"].get("nodeName") == name for pod in self._judge.bound(spec)):
+                self._judge.note("a node takes a member along", gang=spec)
+        await self._do(partial(self._cluster.delete, "nodes", name, ""))
+        if self._chance.random() < 0.7:
+            await self._do(partial(self._cluster.add_node, name, cpu=str(self._chance.randint(1, NODE_CPU)), labels={"pool": self._pool}))
+
+    async def _edit(self) -> None:
+        spec = self._gang()
+        if spec.has_group:
+            self._note("the minimum is edited", spec)
+            minimum = self._chance.randint(1, spec.whole_size)
+            await self._do(partial(self._cluster.patch, "podgroups", spec.name, {"spec": {"minMember": minimum}}))
+
+    async def _succeed(self) -> None:
+        spec = self._gang()
+        running = [pod for pod in self._judge.bound(spec) if pod["status"].get("phase") == "Running"]
+        for pod in running[: self._chance.choice([1, len(running)])]:
+            self._note("a member ends", spec)
+            await self._do(partial(self._cluster.finish_pod, pod["metadata"]["name"]))
+
+    async def _sicken(self) -> None:
+        if self._chance.random() < 0.6:
+            return
+        spec = self._gang()
+        status = self._chance.choice([403, 500, 429])
+        self._tell(f"binds of {spec.name} are refused for good ({status})")
+        retry_after = 300 if status == 429 else None
+        fault = Fault("bind", "pods", f"{spec.name}-*", times=FOR_EVER, status=status, retry_after=retry_after, dry_run=None)
+        self.lasting.append(fault)
+        self._cluster.faults.add(fault)
+
+    def _gang(self) -> GangSpec:
+        return self._chance.choice(self._gangs)
+
+    def _note(self, what: str, spec: GangSpec | None) -> None:
+        self._judge.note(what, gang=spec)
+        self._tell(f"{what}{f' of {spec.name}' if spec else ''}")
+
+    def _tell(self, text: str) -> None:
+        self.story.append(f"{self._judge.books.clock():.2f} {text}")
+
+    async def _do(self, act: Callable[[], object]) -> None:
+        """Do something at the API server; what is gone meanwhile, or there already, doesn't matter."""
+        with suppress(ApiError):
+            await asyncio.to_thread(act)
+
+
+async def play_live(
+    cluster: Cluster, wire: Wire, feed: Callable[[Judge], Feed], kubeconfig: Path, folder: Path, *, seed: int, schedules: int
+) -> Heard:
+    """Play as many schedules side by side, with one scheduler that is killed now and then. Raises ``ViolationError``."""
+    judge = Judge([], time.monotonic, patience=3.0)
+    judge.commits.lull, judge.books.lag = 1.0, 1.5
+    await asyncio.to_thread(
+        cluster.create, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": HIGH_PRIORITY}
+    )
+    chance, heard = random.Random(seed), Heard()
+    played = [LiveSchedule(number, seed, cluster, judge) for number in range(schedules)]
+    async with _running(feed(judge).run), _Relay(cluster, wire, judge, kubeconfig, folder) as relay:
+        await asyncio.gather(*(each.furnish() for each in played))
+        await relay.next()
+        playing = asyncio.gather(*(each.play() for each in played))
+        for _ in range(2):
+            await asyncio.sleep(chance.uniform(5, 12))  # it works for a while
+            if chance.random() < 0.4:
+                judge.note("watches break")
+                cluster.drop_watches()
+            await relay.next()
+        await playing
+        cluster.faults.clear()
+        for each in played:
+            for fault in each.lasting:
+                cluster.faults.add(fault)
+            await each.calm()
+        await _quiet(judge)
+        judge.check()
+        for each in played:
+            await each.make_room()
+        cluster.faults.clear()
+        await _quiet(judge)
+        judge.check()
+    heard.played = schedules
+    heard.happenings = [line for each in played for line in each.story]
+    return heard
+
+
+async def _quiet(judge: Judge) -> None:
+    """Wait until nothing has happened for as long as the judge wants, looking all the time."""
+    ends = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < ends:
+        judge.check()
+        if time.monotonic() - max(judge.books.moved, judge.books.quiet_since()) > QUIET_SECONDS:
+            return
+        await asyncio.sleep(0.5)  # silence is the lack of an event
+
+
+class _Relay:
+    """One operator after the other; each is killed when the next is to follow."""
+
+    def __init__(self, cluster: Cluster, wire: Wire, judge: Judge, kubeconfig: Path, folder: Path) -> None:
+        self._cluster, self._wire, self._judge = cluster, wire, judge
+        self._kubeconfig, self._folder = kubeconfig, folder
+        self._stack = AsyncExitStack()
+        self._current: Operator | None = None
+        self._lives = 0
+
+    async def __aenter__(self) -> "_Relay":
+        self._wire.observer = self._judge
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._wire.observer = None
+        await self._stack.aclose()
+
+    async def next(self) -> None:
+        """Kill the one that works, and let the next one in."""
+        following = Operator(
+            self._cluster.url,
+            self._kubeconfig,
+            self._folder / str(self._lives),
+            environment={"ALLABOARD_SCHEDULE_TIMEOUT_SECONDS": "30", "ALLABOARD_BACKOFF_MAX_SECONDS": "8"},
+        )
+        await self._stack.enter_async_context(following)
+        deed = None
+        if self._current is not None:
+            deed = self._judge.note("the scheduler is killed", who=self._wire.who, seconds=_PATIENCE_SECONDS)
+            self._judge.leading = None
+            await self._current.kill()
+        self._lives += 1
+        self._wire.who = f"life {self._lives}"
+        self._current = following
+        await following.let_in()
+        self._judge.leading = time.monotonic()
+        if deed is not None:
+            deed.until = time.monotonic()
+
+
+@asynccontextmanager
+async def _running(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(work())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
