@@ -12,8 +12,9 @@ from typing import Any
 
 from allaboard.cluster.bind import Binder
 from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.election import Candidate, Elect, in_own_thread
 from allaboard.cluster.epoch import Epoch
-from allaboard.cluster.lease import Lease, LeaseLostError, LeaseTimes, own_namespace
+from allaboard.cluster.lease import Lease, LeaseLostError, LeaseTimes, Server, own_namespace
 from allaboard.cluster.paths import CLAIMS, NODES, PODS, VOLUMES
 from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.restart import JobRestarter
@@ -45,12 +46,13 @@ class App:
     """One running scheduler. ``start`` returns at once; decisions begin when pods, nodes and PodGroups are known (``synced``).
 
     With leader election they begin (``scheduling``) when this replica holds the lease as well; until then it writes nothing.
-    A ``searcher`` that is given is used and left open; otherwise one is made by the settings.
+    A ``searcher`` that is given is used and left open; otherwise one is made by the settings. ``elect`` says where the election runs.
     """
 
-    def __init__(self, settings: Settings, searcher: Searcher | None = None) -> None:
+    def __init__(self, settings: Settings, searcher: Searcher | None = None, elect: Elect = in_own_thread) -> None:
         self.settings = settings
         self._searcher = searcher
+        self._elect = elect
         self.metrics = Metrics()
         self.view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()})
         self.registry = GangRegistry(
@@ -73,7 +75,7 @@ class App:
         self._reflectors: dict[str, Reflector] = {}
         self._keeper: PodGroupKeeper | None = None
         self._scheduler: Scheduler | None = None
-        self._lease: Lease | None = None
+        self._lease: Candidate | None = None
         self._writer = Writer()
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
@@ -99,7 +101,9 @@ class App:
         controller = settings.scheduler_names[0]
         events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
         self._keeper = keeper = PodGroupKeeper(server, self.registry, writer)
-        self._lease = lease = _lease(server, settings) if settings.leader_elect else None
+        if settings.leader_elect:
+            self._lease = await self._stack.enter_async_context(self._elect(partial(_lease, settings)))
+        lease = self._lease
         epoch = Epoch(server, lease, concurrency=settings.bind_concurrency)
         binder = Binder(server, lease, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts)
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
@@ -230,7 +234,7 @@ class App:
         await self.scheduling.wait()
         await restarter.run(self.settings.resync_seconds)
 
-    async def _lead(self, lease: Lease) -> None:
+    async def _lead(self, lease: Candidate) -> None:
         """Compete for the lease when everything is known. When it is lost nothing more is decided or written, whoever else hangs."""
         await self.synced.wait()
         try:
@@ -296,7 +300,7 @@ def _searcher(settings: Settings) -> Searcher:
     return Searcher(options, workers=settings.workers, timeout_seconds=settings.search_timeout_seconds)
 
 
-def _lease(server: ApiServer, settings: Settings) -> Lease:
+def _lease(settings: Settings, server: Server) -> Lease:
     times = LeaseTimes(settings.lease_duration_seconds, settings.lease_renew_deadline_seconds, settings.lease_retry_seconds)
     namespace = settings.lease_namespace or own_namespace()
     return Lease(server, namespace=namespace, name=settings.lease_name, identity=f"{socket.gethostname()}_{uuid.uuid4()}", times=times)

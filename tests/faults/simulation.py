@@ -11,7 +11,7 @@ import itertools
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -212,7 +212,9 @@ class Simulation:
     async def _start(self, replica: Replica) -> None:
         replica.server = self._new_server()
         settings = load_settings(_SETTINGS | (_ELECTION if len(self.replicas) > 1 else {}))
-        app = App(settings, InlineSearcher(self.chance))  # type: ignore[arg-type]  # as much of a Searcher as is used
+        server = replica.server
+        searcher: Any = InlineSearcher(self.chance)  # as much of a Searcher as is used
+        app = App(settings, searcher, lambda make: nullcontext(make(server)))
 
         def on_death() -> None:
             self._keep(asyncio.ensure_future(self._rebirth(replica, app)))

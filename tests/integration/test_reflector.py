@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Self
+from urllib.parse import urlsplit
 
 import pytest
 
+from allaboard.cluster import reflector
 from allaboard.cluster.client import ApiServer
 from allaboard.cluster.paths import PODS
 from allaboard.cluster.reflector import Reflector
@@ -14,6 +17,51 @@ from allaboard.sandbox import Fault
 from tests.cluster import Cluster
 
 from .conftest import gang_pod
+
+
+class Swallowing:
+    """A way to the API server on which watches die without a word, as when a load balancer drops a flow."""
+
+    def __init__(self, url: str) -> None:
+        self._target = urlsplit(url)
+        self._watches: set[asyncio.StreamWriter] = set()
+        self._dead: set[asyncio.StreamWriter] = set()
+        self.url = ""
+
+    def kill(self) -> None:
+        """Say nothing more on the connections that carry watches now."""
+        self._dead |= self._watches
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_api, to_api = await asyncio.open_connection(self._target.hostname, self._target.port)
+
+        async def there() -> None:
+            while data := await reader.read(65536):
+                if b"watch=1" in data:
+                    self._watches.add(writer)
+                to_api.write(data)
+
+        async def back() -> None:
+            while data := await from_api.read(65536):
+                if writer not in self._dead:
+                    writer.write(data)
+
+        ways = [asyncio.create_task(there()), asyncio.create_task(back())]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        self._watches.discard(writer)
+        writer.transport.abort()
+        to_api.transport.abort()
 
 
 class Mirror:
@@ -110,12 +158,39 @@ async def test_a_pod_that_cannot_be_understood_is_kept_as_malformed(cluster: Clu
     assert "spec.tolerations" in odd.malformed
 
 
-async def test_a_watch_that_is_opened_again_is_a_sign_of_life(cluster: Cluster, mirror: Mirror) -> None:
+@pytest.fixture
+def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector, "_WATCH_SECONDS", 1)
+    monkeypatch.setattr(reflector, "_GRACE_SECONDS", 0.3)
+
+
+@pytest.mark.usefixtures("_prompt")
+async def test_what_happens_behind_a_dead_watch_is_learned_with_the_next_one(cluster: Cluster, kubeconfig: object) -> None:
+    cluster.create(gang_pod("a"))
+    async with Swallowing(cluster.url) as way, ApiServer.connect() as server:
+        server.configuration.host = way.url
+        mirror = Mirror(server)
+        await mirror.until(lambda: mirror.names() == {"a"})
+        for number in range(3):
+            cluster.create(gang_pod(f"b{number}"))
+            await mirror.until(lambda number=number: f"b{number}" in mirror.names())  # type: ignore[misc]
+            way.kill()
+            cluster.delete("pods", f"b{number}", grace=0)
+            async with asyncio.timeout(1 + 0.3 + 1):
+                await mirror.until(lambda: mirror.names() == {"a"})
+        assert mirror.reflector.relists == 1
+        mirror.task.cancel()
+        await asyncio.gather(mirror.task, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("_prompt")
+async def test_a_watch_to_whose_collection_nothing_happens_is_a_sign_of_life_when_it_ends(cluster: Cluster, mirror: Mirror) -> None:
     """Nothing may ever happen to a resource; that alone doesn't make the operator unready."""
     await mirror.reflector.synced.wait()
     mirror.now += 1000
     assert mirror.reflector.silence_seconds == 1000
-    cluster.drop_watches("pods")
     async with asyncio.timeout(10):
-        while mirror.reflector.silence_seconds:  # noqa: ASYNC110  # the reflector tells nobody of it
-            await asyncio.sleep(0)
+        while mirror.reflector.silence_seconds >= 1000:  # the reflector tells nobody of it
+            await asyncio.sleep(0.01)
+            mirror.now += 0.1
+    assert mirror.reflector.silence_seconds < 1

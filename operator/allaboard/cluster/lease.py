@@ -120,7 +120,10 @@ def boot_clock() -> float:
 
 
 class Lease:
-    """One replica's part in the election. ``run`` it; ``identity`` must be this process's alone."""
+    """One replica's part in the election. ``run`` it; ``identity`` must be this process's alone.
+
+    ``is_held``, ``seconds_left`` and ``transitions`` may be asked by any thread.
+    """
 
     def __init__(
         self,
@@ -151,18 +154,18 @@ class Lease:
     @property
     def is_held(self) -> bool:
         """Whether this replica leads: nobody else can for a while yet."""
-        return self._renewed is not None and self._clock() < self._renewed + self._times.renew_deadline
+        return self._is_good(self._renewed)
 
     @property
     def transitions(self) -> int:
         """How often the lease has changed hands: the number of the present term."""
-        return self._seen.transitions if self._seen else 0
+        seen = self._seen
+        return seen.transitions if seen else 0
 
     def seconds_left(self) -> float:
         """How long it is until another may take the lease; 0 when it isn't held, so that nothing new may begin."""
-        if self._renewed is None or not self.is_held:
-            return 0.0
-        return self._renewed + self._times.duration - self._clock()
+        renewed = self._renewed  # once: another thread may write it
+        return renewed + self._times.duration - self._clock() if renewed is not None and self._is_good(renewed) else 0.0
 
     async def run(self) -> None:
         """Wait for the lease, then renew it until cancelled. Raises ``LeaseLostError`` when that can't be done in time."""
@@ -282,6 +285,10 @@ class Lease:
             # Whoever wrote, and whatever: a sign of life.
             self._seen_at = self._clock()
         self._seen = record
+
+    def _is_good(self, renewed: float | None) -> bool:
+        """Whether the lease is held that was renewed then."""
+        return renewed is not None and self._clock() < renewed + self._times.renew_deadline
 
     def _is_free(self) -> bool:
         """Whether this replica may take the lease: nobody has it, or it has expired, or it is ours and the answer was lost."""

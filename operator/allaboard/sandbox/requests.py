@@ -54,8 +54,14 @@ class Target:
 
 
 def place_of(path: str) -> Place | None:
-    """Return what a path names, or None when it isn't the path of a resource."""
-    parts = path.strip("/").split("/")
+    """Return what a decoded path names, or None when it isn't the path of a resource.
+
+    As a real server does (apiserver endpoints/request, NewRequestInfo): slashes that were encoded separate too, those at the end don't
+    count, and nothing is resolved, so that dots are the names of what can't be.
+    """
+    root, *parts = path.rstrip("/").split("/")
+    if root:
+        return None
     namespace: str | None = None
     match parts:
         case ["api", "v1", *rest]:
@@ -74,10 +80,18 @@ def place_of(path: str) -> Place | None:
     if plural == "bindings" and not group and namespace:
         # The legacy way to bind: the pod is named in the body only.
         plural, rest = "pods", ["", "binding"]
-    if len(rest) > 2:
-        return None
-    name, subresource = (*rest, "", "")[:2]
-    return Place(group, version, plural, namespace, name, subresource)
+    name, subresource, *more = (*rest, "", "")[: max(2, len(rest))]
+    return Place(group, version, plural, namespace, name, "/".join((subresource, *more)))
+
+
+def check_names(place: Place) -> None:
+    """Raise what is answered to a name that no object can have (apimachinery api/validation/path, IsValidPathSegmentName)."""
+    if place.name in (".", ".."):
+        raise errors.bad_request(f"Name parameter invalid: \"{place.name}\": may not be '{place.name}'")
+    if "%" in place.name:
+        raise errors.bad_request(f"Name parameter invalid: \"{place.name}\": may not contain '%'")
+    if place.name and place.namespace == "":
+        raise errors.bad_request("Namespace parameter required.")
 
 
 def target_of(place: Place, registry: Registry) -> Target | None:
@@ -87,13 +101,13 @@ def target_of(place: Place, registry: Registry) -> Target | None:
         return None
     if place.subresource and not has_subresource(resource, place.subresource):
         return None
-    return Target(resource, place.namespace if resource.namespaced else None, place.name, place.subresource)
+    # No namespace in its place means all of them.
+    return Target(resource, (place.namespace or None) if resource.namespaced else None, place.name, place.subresource)
 
 
 def is_served(place: Place, registry: Registry) -> bool:
-    """Whether the object that a path names a part of could exist."""
-    resource = registry.get(place.group, place.version, place.plural)
-    return bool(resource and place.subresource and (place.namespace is not None or not resource.namespaced))
+    """Whether the version that a path names a resource of is served: what isn't there is then answered in JSON."""
+    return place.version in registry.groups().get(place.group, ())
 
 
 def is_rehearsal(query: Query, body: Any) -> bool:

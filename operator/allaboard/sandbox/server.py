@@ -93,6 +93,7 @@ class Server:
                 raise errors.no_such_subresource()
             if place is None or target is None:
                 return self._discover(request)
+            requests.check_names(place)
             body = requests.decode(request.content_type, await request.read())
             verb = place.verb(request.method, request.query)
             fault = struck(self._faults, place, request, body)
