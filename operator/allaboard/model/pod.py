@@ -15,7 +15,7 @@ OPTION_PREFIX = "allaboard.dev/"
 """Annotations under this prefix are options of ours; a pod's other annotations are not kept."""
 
 STAMP = f"{OPTION_PREFIX}transaction"
-"""Annotation that names the transaction a pod was bound by: ``<id>/<minMember at that commit>``."""
+"""Annotation that a bind gives a pod: ``<id of the run>/<minMember at that commit>``, and ``/whole`` if the run had been whole before."""
 
 ROLE_LABELS = (
     "training.kubeflow.org/replica-type",
@@ -49,10 +49,11 @@ class Owner:
 class Pod:
     """One pod at one resourceVersion.
 
-    ``created`` is seconds since the epoch. ``promise`` is the minimum that the ``transaction`` which bound the pod has promised its gang,
-    0 when no transaction of ours did; ``bound_at`` is when that was. All are what the pod says, and a tenant may have made it say so:
-    they are hints about its own gang. ``malformed`` is set, and ``spec`` empty, when the object could not be understood:
-    the pod is then shown as what it is instead of being lost.
+    ``created`` is seconds since the epoch. ``promise`` is the minimum that the bind of ours that gave the pod its node has promised its
+    gang, 0 when none did; ``transaction`` is the id of the gang's run that it belongs to, ``bound_at`` is when that was, and ``was_whole``
+    tells that the run had been whole before. All are what the pod says, and a tenant may have made it say so: they are hints about its
+    own gang. ``malformed`` is set, and ``spec`` empty, when the object could not be understood: the pod is then shown as what it is
+    instead of being lost.
     """
 
     namespace: str
@@ -73,6 +74,7 @@ class Pod:
     is_gated: bool = False
     promise: int = 0
     transaction: str = ""
+    was_whole: bool = False
     bound_at: float = 0.0
     malformed: str = ""
 
@@ -163,7 +165,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
         scheduling = scheduling_spec_from(raw)
     except MalformedError as error:
         malformed = str(error)
-    promise = promised_by(options.get(STAMP))
+    run, promise, was_whole = read_stamp(options.get(STAMP))
     return Pod(
         namespace=intern(namespace),
         name=name,
@@ -184,16 +186,22 @@ def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
         is_terminating=metadata.get("deletionTimestamp") is not None,
         is_gated=bool(sequence(spec, "schedulingGates", "spec.")),
         promise=promise,
-        transaction=intern(options[STAMP].partition("/")[0]) if promise else "",
+        transaction=intern(run),
+        was_whole=was_whole,
         bound_at=_bound_at(status) if promise else 0.0,
         malformed=malformed,
     )
 
 
-def promised_by(stamp: str | None) -> int:
-    """The minimum that a stamp promises; 0 for what isn't one of ours, whatever it says."""
-    found = re.fullmatch(r"[0-9a-f]{1,32}/([1-9][0-9]{0,8})", stamp or "", re.ASCII)
-    return int(found[1]) if found else 0
+def stamp_of(run: str, promise: int, *, was_whole: bool) -> str:
+    """What the binds of one commit write."""
+    return f"{run}/{promise}/whole" if was_whole else f"{run}/{promise}"
+
+
+def read_stamp(stamp: str | None) -> tuple[str, int, bool]:
+    """The run, its promise, and whether it had been whole before; nothing of what isn't a stamp of ours, whatever it says."""
+    found = re.fullmatch(r"([0-9a-f]{1,32})/([1-9][0-9]{0,8})(/whole)?", stamp or "", re.ASCII)
+    return (found[1], int(found[2]), found[3] is not None) if found else ("", 0, False)
 
 
 def _bound_at(status: Mapping[str, object]) -> float:

@@ -96,7 +96,7 @@ class Scheduler:
         self.queue.wake()
 
     def order(self, key: GangKey) -> Order:
-        """The place of a gang in the queue: those we left half bound come first, after those of which nobody is there."""
+        """The place of a gang in the queue: those we left half bound come first of their priority, after those of which nobody is there."""
         gang = self.registry.gang(key)
         if gang is None or not gang.alive:  # one without members tells its priority when they come
             return order_of_gone(key)
@@ -232,7 +232,7 @@ class Scheduler:
                 self._outcomes.failed(attempt, str(error))
                 return
         # 5. Nowhere: say why, and wait for what was lacking; half gangs whose time is over make way.
-        if not plan.feasible:
+        if not plan.feasible or not gang.startable(dict(plan.assignments)):
             if gang.missing:
                 await self._make_way(gang)
             if gang.missing and key in self._open:
@@ -248,7 +248,7 @@ class Scheduler:
         attempt.gang = fresh
         # After an undo every member is tried beforehand: one pod that is refused would undo the gang for ever.
         dry_run: DryRun = "all" if self._open.was_undone(key) else self.dry_run
-        transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, dry_run)
+        transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, dry_run, was_whole=self._open.was_whole(fresh))
         if isinstance(transaction, Refused):
             logger.info("gang %s: %s; looking again", key, transaction.message)
             self.queue.retry(key, self.batch_window)

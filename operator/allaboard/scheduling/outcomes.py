@@ -11,7 +11,8 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
-from allaboard.scheduling.opengangs import OpenGangs, was_cut_off
+from allaboard.scheduling.opengangs import OpenGangs
+from allaboard.scheduling.past import was_cut_off
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks
 from allaboard.scheduling.transaction import Committed, Refused
 
@@ -86,7 +87,9 @@ class Outcomes:
         gang = attempt.gang
         seconds = self.clock() - attempt.started
         if gang.is_whole:
-            self.announcer.surplus_refused(gang, words.surplus_refusals(plan))
+            # Of a next wave everybody waits, those too who would have found a seat.
+            refusals = words.pod_refusals(gang, plan) if gang.next_wave else words.surplus_refusals(plan)
+            self.announcer.surplus_refused(gang, refusals)
             self.announcer.unchanged(gang)
         else:
             message = words.refusal(gang, plan)

@@ -24,8 +24,9 @@ _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _MOST_LEFT = 64  # entries of a heap that are none any more
 
 _HEALS, _OVERTAKEN, _PLAIN = range(3)
+_FIRST = -(2**31)  # before any priority, which is an int32
 
-Order = tuple[bool, int, int, float, GangKey]
+Order = tuple[int, bool, int, float, GangKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +65,18 @@ ANYTHING = Lacks(anything=True)
 
 
 def order_of(gang: Gang, *, is_first: bool = False, is_protected: bool = False) -> Order:
-    """Queue order: priority, then those that have lost a member, then those that must not be overtaken, then age and name.
+    """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
+    not be overtaken, then age and name.
 
-    ``is_first`` is for gangs that we left half bound.
-
-    Being half bound alone is no ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp.
+    Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp.
     """
     heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE
-    return (not is_first, -gang.priority, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, gang.created, gang.key)
+    return (-gang.priority, not is_first, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, gang.created, gang.key)
 
 
 def order_of_gone(key: GangKey) -> Order:
     """The place of a gang that is no more: due at once, only to be forgotten."""
-    return (False, 0, _HEALS, 0.0, key)
+    return (_FIRST, False, _HEALS, 0.0, key)
 
 
 class GangQueue:

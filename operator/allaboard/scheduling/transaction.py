@@ -14,7 +14,7 @@ from uuid import uuid4
 from allaboard.cluster.bind import Binder, BindReply, Result
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang
-from allaboard.model.pod import Pod
+from allaboard.model.pod import Pod, stamp_of
 from allaboard.placement import verify
 from allaboard.scheduling.problems import together_of
 
@@ -75,12 +75,12 @@ class Transaction:
     view: ClusterView
     binder: Binder
     dry_run: DryRun = "role"
-    id: str = field(default_factory=lambda: uuid4().hex[:12])
+    was_whole: bool = False
+    stamp: str = field(init=False)
+    """What every bind carries: the run, which is a new one when nobody is bound, the minimum it promises, and what has been."""
 
-    @property
-    def stamp(self) -> str:
-        """What every bind carries: the transaction and the minimum it promised."""
-        return f"{self.id}/{self.gang.required}"
+    def __post_init__(self) -> None:
+        self.stamp = stamp_of(self.gang.run or uuid4().hex[:12], self.gang.required, was_whole=self.was_whole)
 
     async def commit(self) -> Committed | Refused:
         """Try, bind, decide. Never raises for an answer of the API server; seats that weren't taken are given back."""
@@ -129,15 +129,25 @@ class Transaction:
         return [(seat, _reply(reply)) for seat, reply in zip(seats, replies, strict=True)]
 
 
-def begin(gang: Gang, assignments: Mapping[str, str], view: ClusterView, binder: Binder, dry_run: DryRun = "role") -> Transaction | Refused:
+def begin(
+    gang: Gang,
+    assignments: Mapping[str, str],
+    view: ClusterView,
+    binder: Binder,
+    dry_run: DryRun = "role",
+    *,
+    was_whole: bool = False,
+) -> Transaction | Refused:
     """Check ``assignments`` (node name by pod UID) against the live view and promise the seats.
 
     Nothing is awaited between the check and the promise, so no other gang can be given a seat in between. ``gang`` must be as fresh
-    as the view: members that have gone since the plan was made are left out, and the rest must still make a quorum.
+    as the view: members that have gone since the plan was made are left out, and the rest must still make a quorum. ``was_whole`` is
+    what the binds are to say of the run.
     """
     # 1. Who is still there to be seated?
     pods = {pod.uid: pod for pod in gang.candidates}
-    seats = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in pods]
+    startable = gang.startable(assignments.keys() & pods.keys())
+    seats = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in startable]
     if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):
         return Refused(f"members changed while the gang was being placed: {len(seats)} of {gang.missing} missing ones are still there")
     # 2. Does everybody still fit? Plain integers against the view as it is now.
@@ -147,7 +157,7 @@ def begin(gang: Gang, assignments: Mapping[str, str], view: ClusterView, binder:
         return Refused(f"the cluster changed while the gang was being placed: {violations[0]}")
     for seat in seats:
         view.assume(seat.pod, seat.node_name)
-    return Transaction(gang, seats, view, binder, dry_run)
+    return Transaction(gang, seats, view, binder, dry_run, was_whole)
 
 
 def is_releasable(pod: Pod) -> bool:
