@@ -1,6 +1,7 @@
 """A pod as the scheduler sees it: who it is, whether it counts, and what it asks."""
 
 import re
+import zlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +28,10 @@ ROLE_LABELS = (
 )
 """Labels by which job operators name the role of a pod."""
 
+_OWN = ("-index", "/pod-name", "/epoch")  # how labels and annotations end that are each pod's own
+_MANY = 200  # labels and annotations
+_LOOKED_AT = ("serviceAccountName", "securityContext", "runtimeClassName", "priorityClassName", "hostNetwork", "hostPID", "hostIPC")
+
 _Value = TypeVar("_Value", bound=Hashable)
 
 
@@ -52,7 +57,8 @@ class Pod:
     ``created`` is seconds since the epoch. ``promise`` is the minimum that the bind of ours that gave the pod its node has promised its
     gang, 0 when none did; ``transaction`` is the id of the gang's run that it belongs to, ``bound_at`` is when that was, and ``was_whole``
     tells that the run had been whole before. All are what the pod says, and a tenant may have made it say so: they are hints about its
-    own gang. ``malformed`` is set, and ``spec`` empty, when the object could not be understood: the pod is then shown as what it is
+    own gang. ``template`` is a digest of what admission may look at, the same for pods of one template; 0 once it is bound.
+    ``malformed`` is set, and ``spec`` empty, when the object could not be understood: the pod is then shown as what it is
     instead of being lost.
     """
 
@@ -76,6 +82,7 @@ class Pod:
     transaction: str = ""
     was_whole: bool = False
     bound_at: float = 0.0
+    template: int = 0
     malformed: str = ""
 
     @property
@@ -189,8 +196,26 @@ def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
         transaction=intern(run),
         was_whole=was_whole,
         bound_at=_bound_at(status) if promise else 0.0,
+        template=0 if spec.get("nodeName") else _template_of(metadata, spec),
         malformed=malformed,
     )
+
+
+def _template_of(metadata: Mapping[str, object], spec: Mapping[str, object]) -> int:
+    """A digest of what an admission webhook may look at, without the names and numbers that controllers give to each pod.
+
+    A pod with so many labels that it would take long is a template of its own.
+    """
+    pairs = [value for field in ("labels", "annotations") if isinstance(value := metadata.get(field), Mapping)]
+    if sum(map(len, pairs)) > _MANY:
+        return zlib.crc32(str(metadata.get("uid")).encode())
+    common = [sorted((key, value) for key, value in each.items() if not key.endswith(_OWN)) for each in pairs]
+    containers = [
+        [(each.get("image"), each.get("securityContext")) for each in value if isinstance(each, Mapping)]
+        for field in ("containers", "initContainers")
+        if isinstance(value := spec.get(field), list)
+    ]
+    return zlib.crc32(repr((common, [spec.get(field) for field in _LOOKED_AT], containers)).encode())
 
 
 def stamp_of(run: str, promise: int, *, was_whole: bool) -> str:

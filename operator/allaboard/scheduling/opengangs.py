@@ -84,6 +84,11 @@ class OpenGangs:
         """The gang was left half bound just now; its time runs from the first time that is said."""
         self._deadlines.setdefault(key, self.clock() + FORWARD_SECONDS)
 
+    def renew(self, key: GangKey) -> None:
+        """What has become of the gang's binds is known only now: so its time runs from now, if it is half bound."""
+        if key in self._deadlines:
+            self._deadlines[key] = self.clock() + FORWARD_SECONDS
+
     def close(self, key: GangKey) -> None:
         """The gang is whole or absent."""
         self._deadlines.pop(key, None)
@@ -204,7 +209,7 @@ class OpenGangs:
         if outcome.is_final:
             await self.undo(gang, [*gang.bound, *(seat.pod for seat in outcome.bound)], outcome.message)
         else:
-            self.queue.retry(key, _RETRY_SECONDS)
+            self.queue.retry(key, min(max(_RETRY_SECONDS, outcome.retry_after), FORWARD_SECONDS))
 
     async def undo_overdue(self, gang: Gang) -> None:
         """Undo a gang whose time is over."""

@@ -172,13 +172,16 @@ class GangQueue:
             if resources is None or lacks.anything or lacks.resources & resources:
                 self.mark(key)
 
-    def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
-        """The gang was refused, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest."""
+    def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
+        """The gang was refused, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest.
+
+        It pauses for ``at_least`` so many seconds, up to the longest pause.
+        """
         if self._passed.get(key, 0) >= self._overtaking[0]:
             del self._passed[key]  # it has gone first, and didn't fit
         attempts = self._attempts[key] = self.attempts(key) + 1
         first, longest = self._backoff
-        self._not_before[key] = self._clock() + min(longest, first * 2 ** min(attempts - 1, 30))
+        self._not_before[key] = self._clock() + min(longest, max(at_least, first * 2 ** min(attempts - 1, 30)))
         self.park(key, lacks, seen=seen, retry_by=retry_by)
 
     def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:

@@ -132,7 +132,12 @@ class History:
             self.members[place : place + 1] = [replace(pod, phase="Failed")] if is_shown and pod.node_name else []
 
     def crash(self) -> None:
-        """The next scheduler decides by what it sees, and sticks to it."""
+        """The next scheduler decides by what it sees, and sticks to it.
+
+        Meanwhile the controller has made whoever is lacking: one of more members than the minimum that has gone without a replacement
+        leaves no trace.
+        """
+        self.make()
         gang = self.gang()
         is_cut_off = was_cut_off(gang, None)
         if gang.is_open and gang.owed:
@@ -162,7 +167,7 @@ def test_no_gang_that_was_whole_is_ever_called_cut_off(minimum: int, surplus: in
         elif what in ("lose", "show"):
             history.lose(number, is_shown=what == "show")
         elif what == "scale":
-            history.size = number
+            history.size = max(history.size, number)
         elif what == "make":
             history.make()
         else:
