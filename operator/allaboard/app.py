@@ -32,6 +32,7 @@ from allaboard.report.writer import Writer
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.cycle import Scheduler
 from allaboard.scheduling.podgroups import PodGroupKeeper
+from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue, Order, order_of_gone
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import Settings
@@ -120,6 +121,7 @@ class App:
             epoch=epoch,
             announcer=announcer,
             metrics=self.metrics,
+            quarantine=Quarantine(self.view, epoch, settings.bind_concurrency, self.queue.wake),
             dry_run=settings.dry_run,
             packing=settings.packing.parsed,
             batch_window=settings.batch_window_seconds,
@@ -220,7 +222,8 @@ class App:
         if self._lease is not None:
             await self._lease.acquired.wait()
             await epoch.begin(self._lease.transitions)
-            await epoch.seal_all(lambda: (pod for gang in self.registry.gangs() for pod in gang.candidates))
+            unsealed = await epoch.seal_all(lambda: (pod for gang in self.registry.gangs() for pod in gang.candidates))
+            await scheduler.quarantine.begin(unsealed)
         with suppress(TimeoutError):
             async with asyncio.timeout(_RESUME_SECONDS):
                 await scheduler.restarter.resume_left()

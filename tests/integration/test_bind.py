@@ -1,5 +1,6 @@
 """Every reply to a bind is understood, a lost one too."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -119,10 +120,88 @@ async def test_transient_errors_are_tried_again(status: int, cluster: Cluster, b
     assert len(pauses) == 2
 
 
-async def test_the_pause_is_what_the_server_asks_for(cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]) -> None:
-    cluster.faults.add(Fault("bind", "pods", status=429, retry_after=7))
+async def test_the_pause_is_what_the_server_asks_for_if_that_is_short(
+    cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]
+) -> None:
+    cluster.faults.add(Fault("bind", "pods", status=429, retry_after=1))
     assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
-    assert pauses == [7.0]
+    assert pauses == [1.0]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_no_seat_is_kept_through_a_long_pause(dry_run: bool, cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]) -> None:
+    cluster.faults.add(Fault("bind", "pods", status=429, retry_after=86_400, dry_run=None))
+    reply = await binder.bind(pod, "node-1", "t1/3", dry_run=dry_run)
+    assert (reply.result, reply.retry_after, reply.in_doubt) == (Result.UNANSWERED, 86_400, "")
+    assert pauses == []
+
+
+@pytest.mark.parametrize(
+    ("faults", "result", "is_in_doubt"),
+    [
+        ([Fault("bind", "pods", times=9, status=503)], Result.UNANSWERED, True),
+        ([Fault("bind", "pods", times=9, drop=True)], Result.UNANSWERED, True),
+        ([Fault("bind", "pods", status=503), Fault("bind", "pods", nth=2, status=403)], Result.REFUSED, True),
+        ([Fault("bind", "pods", times=9, status=429)], Result.UNANSWERED, False),
+        ([Fault("bind", "pods", status=403)], Result.REFUSED, False),
+        ([Fault("bind", "pods", status=503, after=True)], Result.BOUND, False),
+    ],
+)
+async def test_a_bind_without_a_definite_answer_is_in_doubt(
+    faults: list[Fault], result: Result, is_in_doubt: bool, cluster: Cluster, binder: Binder, pod: Pod
+) -> None:
+    for fault in faults:
+        cluster.faults.add(fault)
+    reply = await binder.bind(pod, "node-1", "t1/3")
+    assert (reply.result, reply.in_doubt) == (result, pod.resource_version if is_in_doubt else "")
+
+
+async def test_a_pod_that_is_newer_than_the_unanswered_bind_is_in_doubt_no_more(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+    cluster.faults.add(Fault("bind", "pods", status=503))
+    cluster.faults.add(Fault("bind", "pods", nth=3, times=9, status=403))
+    hold = cluster.faults.pause("bind", "pods", nth=2)
+    binding = asyncio.create_task(binder.bind(pod, "node-1", "t1/3"))
+    await asyncio.wait_for(hold.arrived(), 10)
+    cluster.patch("pods", "a", {"metadata": {"annotations": {"touched": "yes"}}})
+    hold.release()
+    reply = await binding
+    assert (reply.result, reply.in_doubt) == (Result.REFUSED, "")
+
+
+@pytest.mark.parametrize(("looks", "requests"), [(["gone"], 0), (["", "gone"], 1)])
+async def test_no_request_is_sent_for_a_seat_that_is_no_longer_good(
+    looks: list[str], requests: int, cluster: Cluster, binder: Binder, pod: Pod
+) -> None:
+    cluster.faults.add(Fault("bind", "pods", times=9, status=429))
+    with cluster.faults.noting() as calls:
+        reply = await binder.bind(pod, "node-1", "t1/3", look=lambda: looks.pop(0))
+    assert (reply.result, reply.message) == (Result.SPOILT, "gone")
+    assert sum(call.verb == "bind" for call in calls) == requests
+
+
+async def test_who_waits_to_be_released_again_holds_nobody_up(cluster: Cluster, server: ApiServer) -> None:
+    """Two hundred pods that can't be evicted, and one of another namespace that is to be bound, released, and bound again."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await asyncio.Event().wait()
+
+    binder = Binder(server, concurrency=2, sleep=sleep)
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "evil"}})
+    cluster.add_node("node-1", cpu="300", pods=300)
+    cluster.faults.add(Fault("evict", "pods", name="evil-*", times=10_000, status=429, retry_after=10))
+    evil = [pod_from(cluster.create(gang_pod(f"evil-{number}", namespace="evil"))) for number in range(40)]
+    releases = [asyncio.create_task(binder.release(pod, even_running=True)) for pod in evil]
+    async with asyncio.timeout(20):
+        while len(waits) < len(evil):  # noqa: ASYNC110  # nothing in the cluster tells of who waits
+            await asyncio.sleep(0.01)
+        a = pod_from(cluster.create(gang_pod("a")))
+        assert (await binder.bind(a, "node-1", "t1/3")).is_bound
+        assert await binder.release(pod_from(cluster.get("pods", "a") or {}), even_running=True)
+    for task in releases:
+        task.cancel()
+    await asyncio.gather(*releases, return_exceptions=True)
 
 
 @pytest.mark.parametrize("times", [1, 4])

@@ -136,7 +136,7 @@ def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFil
     if gang.awaits_pods:
         return _answer(gang, False, words.members_missing(gang), "members")
     placed = in_surroundings(gang, VolumeView(), view)
-    problem = problem_of(placed, max(1, gang.missing), view.snapshot(), filters, settings.packing.parsed)
+    problem = problem_of(placed, gang.least, view.snapshot(), filters, settings.packing.parsed)
     plan = search(problem, SearchSettings(**settings.search.model_dump()), zlib.crc32(f"{gang.key}/0".encode()))
     if not plan.feasible:
         advice = _advice(placed, problem, view, filters, seated) if plan.feasible is False else ""

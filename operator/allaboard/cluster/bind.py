@@ -6,9 +6,9 @@ Replies and texts: kube-apiserver 1.37, registry/core/pod/storage/storage.go.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -18,9 +18,15 @@ from allaboard.cluster.jobs import ignores_disruption
 from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.cluster.paths import PODS, ApiPath
 from allaboard.cluster.retry import Answer, Sleep, retried
+from allaboard.cluster.turns import Turns
 from allaboard.model.pod import STAMP, Pod, pod_from
 
 _STALE_TRIES = 3
+_REHEARSAL_PATIENCE, _BIND_PATIENCE = 0.3, 1.0  # seconds of pauses: others want the seats that are promised meanwhile
+_RELEASES, _RELEASES_EACH = 32, 4
+
+Look = Callable[[], str]
+"""Says what is wrong with a seat by now, nothing when it is good still."""
 
 
 class Result(StrEnum):
@@ -32,15 +38,22 @@ class Result(StrEnum):
     GATED = "gated"
     REFUSED = "refused"  # admission or RBAC forbids it
     UNANSWERED = "unanswered"  # transient errors to the last try
+    SPOILT = "spoilt"  # the seat is no longer good: no request was sent, or none after one that failed
     DEPOSED = "deposed"  # another replica leads, or soon may: no request was sent, or none after one without an answer
 
 
 @dataclass(frozen=True, slots=True)
 class BindReply:
-    """``message`` is the API server's text, for people."""
+    """``message`` is the API server's text, for people.
+
+    ``in_doubt`` is the version of the pod that was named by a bind which may be carried out still, or have been: nobody has said what
+    came of it. Empty when nothing can come of it any more. ``retry_after`` is how many seconds the API server wants to be left alone.
+    """
 
     result: Result
     message: str = ""
+    in_doubt: str = ""
+    retry_after: float = 0.0
 
     @property
     def is_bound(self) -> bool:
@@ -67,6 +80,7 @@ class Binder:
         self._server = server
         self._fence = fence or Unfenced()
         self._turns = asyncio.Semaphore(concurrency)
+        self._release_turns = Turns(_RELEASES, _RELEASES_EACH)
         self._attempts = attempts
         self._sleep = sleep
         self._clock = clock
@@ -82,31 +96,37 @@ class Binder:
                 async with asyncio.timeout(max(0.0, self._busy_since + patience - self._clock())):
                     await self._idle.wait()
 
-    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False) -> BindReply:
-        """Bind ``pod`` as it was last seen (UID and resourceVersion) to ``node_name``; never raises for an answer of the API server."""
-        async with self._noted():
-            return await self._bind(pod, node_name, stamp, dry_run)
+    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look = lambda: "") -> BindReply:
+        """Bind ``pod`` as it was last seen (UID and resourceVersion) to ``node_name``; never raises for an answer of the API server.
 
-    async def _bind(self, pod: Pod, node_name: str, stamp: str, dry_run: bool) -> BindReply:
-        version = pod.resource_version
-        try:
-            for _ in range(_STALE_TRIES):
-                try:
-                    await self._retried(partial(self._post, pod, version, node_name, stamp, dry_run))
-                    return BindReply(Result.BOUND)
-                except ApiError as error:
-                    if error.is_transient or (error.status != 409 and not dry_run):
-                        return await self._look_up(pod, node_name, stamp, error)
-                    if error.status != 409:
-                        return _classified(error)
-                    reply, version = await self._look_again(pod, node_name, stamp, error)
-                    if reply:
-                        return reply
-            return BindReply(Result.UNANSWERED, f"pod {pod.key} changes faster than it can be bound")
-        except LeaseLostError as error:
-            return BindReply(Result.DEPOSED, str(error))
-        except ApiError as error:
-            return BindReply(Result.UNANSWERED, str(error))
+        Before each request ``look`` says whether the seat is still good, with nothing awaited in between but the request itself.
+        """
+        bind = _Bind(pod, node_name, stamp, pod.resource_version, dry_run, look)
+        async with self._noted():
+            try:
+                reply = await self._bind(bind)
+            except LeaseLostError as error:
+                reply = BindReply(Result.DEPOSED, str(error))
+            except ApiError as error:
+                reply = BindReply(Result.UNANSWERED, str(error), retry_after=error.retry_after or 0.0)
+        certain = reply.result in (Result.BOUND, Result.GONE, Result.ELSEWHERE)
+        return replace(reply, in_doubt=bind.version) if bind.is_in_doubt and not certain else reply
+
+    async def _bind(self, bind: "_Bind") -> BindReply:
+        patience = _REHEARSAL_PATIENCE if bind.dry_run else _BIND_PATIENCE
+        for _ in range(_STALE_TRIES):
+            try:
+                await retried(partial(self._post, bind), self._attempts, self._sleep, patience=patience)
+                return BindReply(Result.BOUND)
+            except _SeatSpoiltError as error:
+                return await self._look_up(bind, BindReply(Result.SPOILT, str(error)))
+            except ApiError as error:
+                if error.status != 409:
+                    return _classified(error) if bind.dry_run else await self._look_up(bind, _classified(error))
+                reply = await self._look_again(bind, error)
+                if reply:
+                    return reply
+        return BindReply(Result.UNANSWERED, f"pod {bind.pod.key} changes faster than it can be bound")
 
     async def release(self, pod: Pod, *, even_running: bool = False) -> bool:
         """Give the seat of a bound ``pod`` back, for its controller to make it anew; returns whether it is going.
@@ -128,8 +148,7 @@ class Binder:
                 return False
             preconditions = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}
             try:
-                async with self._turns:
-                    await self._retried(partial(self._change, partial(send, pod, preconditions)))
+                await self._retried(partial(self._give_back, pod, partial(send, pod, preconditions)))
                 return True
             except ApiError as error:
                 if error.status == 404:
@@ -146,47 +165,61 @@ class Binder:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": {"preconditions": preconditions}}
         await self._server.post(_path(pod, "eviction"), body)
 
-    async def _post(self, pod: Pod, version: str, node_name: str, stamp: str, dry_run: bool) -> None:
-        binding: dict[str, object] = {
+    async def _give_back(self, pod: Pod, send: Callable[[], Awaitable[object]]) -> None:
+        async with self._release_turns.of(pod.namespace):
+            await self._change(send)
+
+    async def _post(self, bind: "_Bind") -> None:
+        pod = bind.pod
+        body: dict[str, object] = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {
                 "name": pod.name,
                 "namespace": pod.namespace,
                 "uid": pod.uid,
-                "resourceVersion": version,
-                "annotations": {STAMP: stamp},
+                "resourceVersion": bind.version,
+                "annotations": {STAMP: bind.stamp},
             },
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node_name},
         }
         async with self._turns:
-            await self._change(partial(self._server.post, _path(pod, "binding"), binding, {"dryRun": "All"} if dry_run else None))
+            if problem := bind.look():
+                raise _SeatSpoiltError(problem)
+            with bind.sending():
+                await self._change(partial(self._server.post, _path(pod, "binding"), body, {"dryRun": "All"} if bind.dry_run else None))
 
     async def _change(self, send: Callable[[], Awaitable[object]]) -> None:
         async with fenced(self._fence):
             await send()
 
-    async def _look_again(self, pod: Pod, node_name: str, stamp: str, conflict: ApiError) -> tuple[BindReply | None, str]:
-        """After a conflict: what the pod is now decides. Returns a final reply, or the version to try again with."""
+    async def _look_again(self, bind: "_Bind", conflict: ApiError) -> BindReply | None:
+        """After a conflict: what the pod is now decides. ``None`` when it is still ours to bind, by its present version."""
         if "schedulingGates" in conflict.message:
-            return BindReply(Result.GATED, conflict.message), ""
-        current = await self._retried(partial(self._current, pod))
+            return BindReply(Result.GATED, conflict.message)
+        current = await self._read(bind)
         if current is None or current["metadata"].get("deletionTimestamp"):
-            return BindReply(Result.GONE, conflict.message), ""
+            return BindReply(Result.GONE, conflict.message)
         if current["spec"].get("nodeName"):
-            return _bound_reply(current, node_name, stamp, conflict.message), ""
-        if not _is_as_planned(pod, pod_from(current)):
-            return BindReply(Result.GONE, f"pod {pod.key} has changed since it was planned"), ""
-        return None, str(current["metadata"]["resourceVersion"])
+            return _bound_reply(current, bind, conflict.message)
+        bind.renew(str(current["metadata"]["resourceVersion"]))
+        if not _is_as_planned(bind.pod, pod_from(current)):
+            return BindReply(Result.GONE, f"pod {bind.pod.key} has changed since it was planned")
+        return None
 
-    async def _look_up(self, pod: Pod, node_name: str, stamp: str, error: ApiError) -> BindReply:
+    async def _look_up(self, bind: "_Bind", otherwise: BindReply) -> BindReply:
         """After the last transient error, or a refusal: the bind may have happened all the same, at a try whose answer was lost."""
-        current = await self._retried(partial(self._current, pod))
+        if otherwise.result is Result.SPOILT and not bind.is_in_doubt:
+            return otherwise
+        current = await self._read(bind)
         if current is None:
-            return BindReply(Result.GONE, f'pods "{pod.name}" not found')
+            return BindReply(Result.GONE, f'pods "{bind.pod.name}" not found')
         if current["spec"].get("nodeName"):
-            return _bound_reply(current, node_name, stamp, str(error))
-        return _classified(error)
+            return _bound_reply(current, bind, otherwise.message)
+        return otherwise
+
+    async def _read(self, bind: "_Bind") -> dict[str, Any] | None:
+        return await retried(partial(self._current, bind.pod), self._attempts, self._sleep, patience=_BIND_PATIENCE)
 
     async def _current(self, pod: Pod) -> dict[str, Any] | None:
         """The pod as the API server has it, ``None`` when it is gone or another pod has its name."""
@@ -216,9 +249,46 @@ class Binder:
         return await retried(call, self._attempts, self._sleep)
 
 
-def _bound_reply(current: dict[str, Any], node_name: str, stamp: str, message: str) -> BindReply:
+class _SeatSpoiltError(Exception):
+    """The seat isn't good any more; the message says why."""
+
+
+@dataclass(slots=True)
+class _Bind:
+    """One bind, and what is known of the requests that were sent for it: ``version`` is what the last of them named."""
+
+    pod: Pod
+    node_name: str
+    stamp: str
+    version: str
+    dry_run: bool
+    look: Look
+    is_in_doubt: bool = False
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Around a request: without a definite answer it may still be carried out, or have been."""
+        was_in_doubt, self.is_in_doubt = self.is_in_doubt, not self.dry_run
+        try:
+            yield
+            self.is_in_doubt = False
+        except LeaseLostError:
+            self.is_in_doubt = was_in_doubt  # nothing was sent
+            raise
+        except ApiError as error:
+            if 400 <= error.status < 500 and error.status != 408:
+                self.is_in_doubt = was_in_doubt
+            raise
+
+    def renew(self, version: str) -> None:
+        """The pod has a newer version now: whatever named an older one is refused."""
+        self.version = version
+        self.is_in_doubt = False
+
+
+def _bound_reply(current: dict[str, Any], bind: _Bind, message: str) -> BindReply:
     annotations = current["metadata"].get("annotations") or {}
-    if current["spec"]["nodeName"] == node_name and annotations.get(STAMP) == stamp:
+    if current["spec"]["nodeName"] == bind.node_name and annotations.get(STAMP) == bind.stamp:
         return BindReply(Result.BOUND)
     return BindReply(Result.ELSEWHERE, message)
 
@@ -232,7 +302,7 @@ def _is_as_planned(planned: Pod, now: Pod) -> bool:
 def _classified(error: ApiError) -> BindReply:
     if error.status in (400, 403, 422):
         return BindReply(Result.REFUSED, error.message)
-    return BindReply(Result.GONE if error.status == 404 else Result.UNANSWERED, error.message)
+    return BindReply(Result.GONE if error.status == 404 else Result.UNANSWERED, error.message, retry_after=error.retry_after or 0.0)
 
 
 def _path(pod: Pod, subresource: str = "") -> ApiPath:

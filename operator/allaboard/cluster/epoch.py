@@ -1,14 +1,16 @@
-"""Keeps an earlier leader's late binds from succeeding, which no lease can: a process may be paused between its check and its request.
+"""Keeps late binds from succeeding: an earlier leader's, which no lease can, and our own whose answers never came.
 
-Every bind, and every release, names the version of the pod that it was decided on. So a new leader notes how far the pods had come
-when its term began, and writes to each older pod before it considers it: whatever an earlier leader may still send names an older
-version, and answers 409. The leader plans with a pod only when its own watch has told of the write; by then the watch has also told
-of all that earlier leaders did. What the annotation says is never read: a tenant can write it.
+Every bind, and every release, names the version of the pod that it was decided on. Whoever writes to the pod makes it newer, and whatever
+may still arrive answers 409: the pod is *sealed*. A new leader notes how far the pods had come when its term began, and seals each older
+one before it considers it; it plans with a pod only when its own watch has told of the write, and by then the watch has also told of all
+that earlier leaders did. What the annotation says is never read: a tenant can write it.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from uuid import uuid4
 
@@ -16,27 +18,45 @@ from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.cluster.paths import PODS
 from allaboard.cluster.retry import retried
+from allaboard.cluster.turns import Turns
 from allaboard.model.pod import OPTION_PREFIX, Pod
 
 logger = logging.getLogger(__name__)
 
 EPOCH = f"{OPTION_PREFIX}epoch"
-"""Annotation that makes a pod newer than a leader's term: ``<leaseTransitions>/<random>``, random so that it is always a change."""
+"""Annotation that seals a pod: ``<leaseTransitions>/<random>``, random so that it is always a change."""
 
+CARRIED_OUT_SECONDS = 90.0
+"""After this long the API server has ended a request, whether it has answered or not: kube-apiserver --request-timeout is 60 s."""
+
+_EACH = 8  # requests at once in one namespace
 _AGAIN_SECONDS = 0.1
 _BEGIN_ATTEMPTS = 100  # whoever loses the lease meanwhile is ended by that
+_ANSWER_SECONDS = 1.0  # for one try: a webhook of one namespace must not keep the others waiting
+_SECONDS, _SECONDS_EACH, _MOST_SECONDS = 2.0, 0.005, 10.0  # for all pods at the beginning of a term, by how many they are
 
 
 class Epoch:
     """The term of one leader. Without a beginning, as without leader election, every pod is new enough."""
 
-    def __init__(self, server: ApiServer, fence: Fence | None = None, *, concurrency: int = 64, attempts: int = 4) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        fence: Fence | None = None,
+        *,
+        concurrency: int = 64,
+        attempts: int = 2,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._server = server
         self._fence = fence or Unfenced()
-        self._turns = asyncio.Semaphore(concurrency)
+        self._turns = Turns(concurrency, _EACH)
         self._attempts = attempts
+        self._clock = clock
         self._begins_at = -1
-        self._mark = ""
+        self._mark = f"0/{uuid4().hex[:12]}"
+        self.carried_out_at = 0.0
+        """From when on, on the clock, nothing that an earlier leader had sent is under way."""
 
     async def begin(self, term: int) -> None:
         """Note how far the pods have come. Call it after the lease was acquired. Raises ``ApiError``."""
@@ -47,59 +67,67 @@ class Epoch:
             raise ApiError(0, "Malformed", f"{PODS.everywhere}: resourceVersion {version!r} can't be compared")
         self._begins_at = int(version)
         self._mark = f"{term}/{uuid4().hex[:12]}"
+        self.carried_out_at = self._clock() + CARRIED_OUT_SECONDS
 
     def older(self, pods: Iterable[Pod]) -> list[Pod]:
         """Those of ``pods`` that an earlier leader may still bind or release."""
         if self._begins_at < 0:
             return []
-        return [pod for pod in pods if not _is_after(pod.resource_version, self._begins_at)]
+        return [pod for pod in pods if not is_newer(pod, self._begins_at)]
 
-    async def seal_all(self, pods: Callable[[], Iterable[Pod]]) -> None:
-        """Seal whatever is older of ``pods()``, until nothing is but what can't be written to.
+    async def seal_all(self, pods: Callable[[], Iterable[Pod]]) -> Sequence[Pod]:
+        """Seal whatever is older of ``pods()``, and return those that could not be in a few seconds.
 
         Before this nothing may be bound: an earlier leader's late bind of a pod that isn't sealed would meet a seat given to another.
         """
-        done: set[str] = set()
-        while older := [pod for pod in self.older(pods()) if pod.uid not in done]:
-            logger.info("taking %d pending pods out of an earlier leader's reach", len(older))
-            refusals = await self.seal(older)
-            # Of those that failed for now some may be written to later; of a pod that has changed meanwhile the watch is about to tell.
-            again = {uid for uid, error in refusals.items() if error.is_transient or error.status == 409}
-            done.update(pod.uid for pod in older if pod.uid not in again)
-            if again:
-                await asyncio.sleep(_AGAIN_SECONDS)
+        sealed: set[str] = set()
+        tried: set[str] = set()
+        with suppress(TimeoutError):
+            older = self.older(pods())
+            async with asyncio.timeout(min(_SECONDS + len(older) * _SECONDS_EACH, _MOST_SECONDS)):
+                while older := [pod for pod in self.older(pods()) if pod.uid not in tried]:
+                    logger.info("taking %d pending pods out of an earlier leader's reach", len(older))
+                    refusals = await asyncio.gather(*(self._seal_one(pod, sealed) for pod in older))
+                    # Of a pod that has changed meanwhile the watch is about to tell.
+                    tried.update(pod.uid for pod, refusal in zip(older, refusals, strict=True) if not (refusal and refusal.status == 409))
+                    if any(pod.uid not in tried for pod in older):
+                        await asyncio.sleep(_AGAIN_SECONDS)
+        return [pod for pod in self.older(pods()) if pod.uid not in sealed]
 
-    async def seal(self, pods: Sequence[Pod]) -> dict[str, ApiError]:
-        """Write to ``pods``, so that their watch events make them newer than the term. Returns the refusals, by the pods' UIDs.
+    async def _seal_one(self, pod: Pod, sealed: set[str]) -> ApiError | None:
+        refusal = await self.seal(pod)
+        if refusal is None or refusal.status == 404:
+            sealed.add(pod.uid)
+        return refusal
+
+    async def seal(self, pod: Pod) -> ApiError | None:
+        """Write to ``pod``, so that whatever names this version of it, or an older one, is refused. Returns why that can't be.
 
         A pod that isn't what it was meanwhile answers 404 or 409: the watch is about to tell what it is now.
         """
-        refusals = {}
-        for pod, refusal in zip(pods, await asyncio.gather(*map(self._seal, pods)), strict=True):
-            if refusal is not None:
-                refusals[pod.uid] = refusal
-                if refusal.status not in (404, 409):
-                    logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, refusal)
-        return refusals
-
-    async def _seal(self, pod: Pod) -> ApiError | None:
         metadata = {"resourceVersion": pod.resource_version, "annotations": {EPOCH: self._mark}}
+        # By way of the status, which takes annotations too: the right to patch pods would be one to replace their images.
+        path = PODS.named(pod.namespace, pod.name, "status")
 
         async def patch() -> None:
-            # By way of the status, which takes annotations too: the right to patch pods would be one to replace their images.
-            async with fenced(self._fence):
-                await self._server.patch(PODS.named(pod.namespace, pod.name, "status"), {"metadata": metadata})
+            async with self._turns.of(pod.namespace):
+                try:
+                    async with asyncio.timeout(_ANSWER_SECONDS), fenced(self._fence):
+                        await self._server.patch(path, {"metadata": metadata})
+                except TimeoutError as error:
+                    raise ApiError(0, "Timeout", f"no answer within {_ANSWER_SECONDS:g} s") from error
 
-        async with self._turns:
-            try:
-                await retried(patch, self._attempts)
-            except ApiError as error:
-                return error
-            except LeaseLostError:
-                pass  # which ends this process
+        try:
+            await retried(patch, self._attempts, patience=_ANSWER_SECONDS)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, error)
+            return error
+        except LeaseLostError:
+            pass  # which ends this process
         return None
 
 
-def _is_after(version: str, begins_at: int) -> bool:
+def is_newer(pod: Pod, version: int) -> bool:
     """Whether a pod's version is newer; one that can't be compared isn't."""
-    return version.isdecimal() and int(version) > begins_at
+    return pod.resource_version.isdecimal() and int(pod.resource_version) > version

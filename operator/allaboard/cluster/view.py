@@ -7,6 +7,7 @@ there are. A pod is charged once, to the node it is bound to or, before that is 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ class ClusterView:
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, str] = {}  # node by pod UID
+        self._kept: dict[str, SchedulingSpec] = {}  # by node
         self._usage = _Usage()
         self._workload = WorkloadCounter()
         # By a label that pods must have to be kept away (None where a term names none), so that few terms are tried on each pod.
@@ -75,7 +77,7 @@ class ClusterView:
             return
         self._nodes[node.name] = node
         if self._usage.offer(node.name, with_headroom(node.allocatable, self._headroom)):
-            self._usage.recount(filter(None, map(self._seat, self._pods.values())))
+            self._usage.recount(chain(filter(None, map(self._seat, self._pods.values())), self._kept.items()))
         self._ordered = None
         for listener in self._node_listeners:
             listener(old, node)
@@ -138,6 +140,20 @@ class ClusterView:
     def is_assumed(self, pod: Pod) -> bool:
         """Whether ``pod`` has been promised a seat it has not been seen to take."""
         return pod.uid in self._assumed
+
+    def keep(self, claims: Mapping[str, SchedulingSpec]) -> None:
+        """Keep room on nodes, by name, for pods of which nobody knows where they land; instead of what was kept before."""
+        for node_name, spec in self._kept.items():
+            self._usage.subtract(node_name, spec)
+            if node_name not in self._nodes:
+                self._usage.release(node_name)
+        self._kept = {node_name: spec for node_name, spec in claims.items() if node_name in self._nodes}
+        for node_name, spec in self._kept.items():
+            self._usage.add(node_name, spec)
+
+    def is_overbooked(self, node_name: str, spec: SchedulingSpec) -> bool:
+        """Whether a node has less than is taken and promised on it, of anything that ``spec`` asks for."""
+        return self._usage.is_overbooked(node_name, spec)
 
     def avoided(self, pod: Pod) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
         """What keeps ``pod`` out of the domains of bound pods whose required anti-affinity matches it, as terms on node labels."""
@@ -235,6 +251,11 @@ class _Usage:
         self._used[:] = 0
         for node_name, spec in seats:
             self._change(node_name, spec, +1)
+
+    def is_overbooked(self, node_name: str, spec: SchedulingSpec) -> bool:
+        row = self._rows[node_name]
+        columns = [column for resource, amount in spec.requests if amount and (column := self._columns.get(resource)) is not None]
+        return bool((self._used[row, columns] > self._allocatable[row, columns]).any())
 
     def add(self, node_name: str, spec: SchedulingSpec) -> None:
         row = self._change(node_name, spec, +1)

@@ -2,6 +2,9 @@
 
 *quorum* = minMember less the members that have succeeded; *bound* = members with a node, neither terminating nor terminal;
 *missing* = what the quorum lacks. A gang is *whole* when nothing is missing, *absent* when nobody is bound, else *open*.
+
+A *run* lasts from the first bind until nobody is bound; all its binds carry one id. Only who has succeeded in the run that is going on
+counts: when nobody is bound, the next run needs its whole minimum.
 """
 
 from collections import Counter
@@ -111,10 +114,25 @@ class Gang:
         return tuple(pod for pod in self.members if pod.is_candidate)
 
     @property
+    def run(self) -> str:
+        """The id of the run that is going on, which whoever joins it is given; empty when nobody is bound, or not by us."""
+        return next((pod.transaction for pod in self.bound if pod.transaction), "")
+
+    def of_this_run(self) -> tuple[Pod, ...]:
+        """Members that were bound in the run that is going on, the ended and ending ones that can still be seen among them."""
+        runs = {pod.transaction for pod in self.bound if pod.transaction}
+        return tuple(pod for pod in self.members if pod.node_name and pod.transaction in runs) if runs else ()
+
+    @property
     def succeeded(self) -> int:
-        """Members that have succeeded in the run that is going on: those that share a controller, or the lack of one, with a living one."""
-        runs = {_run_of(pod) for pod in self.alive}
-        return sum(1 for pod in self.members if pod.phase == "Succeeded" and _run_of(pod) in runs)
+        """Members that have succeeded in the run that is going on."""
+        return len(self._successes)
+
+    @property
+    def _successes(self) -> tuple[Pod, ...]:
+        if not any(pod.phase == "Succeeded" for pod in self.members):
+            return ()  # the rule
+        return tuple(pod for pod in self.of_this_run() if pod.phase == "Succeeded")
 
     @property
     def quorum(self) -> int:
@@ -138,10 +156,41 @@ class Gang:
     def _lacking(self, soon_bound: Collection[str] = ()) -> Mapping[str, int]:
         if not self.role_minimums:
             return {}
-        runs = {_run_of(pod) for pod in self.alive}
-        here = Counter(pod.role for pod in self.members if pod.phase == "Succeeded" and _run_of(pod) in runs)
+        here = Counter(pod.role for pod in self._successes)
         here.update(pod.role for pod in self.alive if pod.node_name or pod.uid in soon_bound)
         return {role: minimum - here[role] for role, minimum in self.role_minimums if minimum > here[role]}
+
+    @property
+    def least(self) -> int:
+        """How many candidates the next commit must bind at least. Members beyond the quorum ride along one by one, a next wave doesn't."""
+        if self.missing:
+            return self.missing
+        wave = self.next_wave
+        return max(1, self.required - len(self.bound)) if wave and len(wave) == len(self.candidates) else 1
+
+    @property
+    def next_wave(self) -> frozenset[str]:
+        """Candidates, by uid, that were made after the run had begun and are there when members of it have succeeded.
+
+        A Job with more completions than parallelism makes them: they are not the others' leftovers, but start with a minimum of their own.
+        """
+        if not self._successes:
+            return frozenset()
+        # Times are whole seconds: who was made in the same one may have come after it.
+        began = min(pod.bound_at for pod in self.of_this_run())
+        return frozenset(pod.uid for pod in self.candidates if pod.created >= began)
+
+    def startable(self, uids: Collection[str]) -> frozenset[str]:
+        """Those of candidates, by uid, that may be bound in one commit.
+
+        Of the next wave nobody but for a missing member's sake, unless with all of them the whole minimum is bound and alive.
+        """
+        chosen = frozenset(uids)
+        if len(self.bound) + len(chosen) < self.required:
+            for uid in sorted(self.next_wave & chosen):
+                if not self.missing_once_bound(chosen - {uid}):
+                    chosen -= {uid}
+        return chosen
 
     @property
     def together(self) -> Mapping[tuple[str, str], tuple[Pod, ...]]:
@@ -157,7 +206,7 @@ class Gang:
     @property
     def awaits_pods(self) -> bool:
         """Whether pods that it needs don't exist yet."""
-        return len(self.candidates) < self.missing or bool(self.roles_without_pods)
+        return len(self.candidates) < self.least or bool(self.roles_without_pods)
 
     @property
     def is_whole(self) -> bool:
@@ -194,7 +243,3 @@ class Gang:
     def is_open(self) -> bool:
         """Whether some members are bound and others, that it needs, are not."""
         return bool(self.bound) and self.missing > 0
-
-
-def _run_of(pod: Pod) -> str:
-    return pod.owner.uid if pod.owner else ""

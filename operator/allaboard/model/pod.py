@@ -1,6 +1,7 @@
 """A pod as the scheduler sees it: who it is, whether it counts, and what it asks."""
 
 import re
+import zlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +16,7 @@ OPTION_PREFIX = "allaboard.dev/"
 """Annotations under this prefix are options of ours; a pod's other annotations are not kept."""
 
 STAMP = f"{OPTION_PREFIX}transaction"
-"""Annotation that names the transaction a pod was bound by: ``<id>/<minMember at that commit>``."""
+"""Annotation that a bind gives a pod: ``<id of the run>/<minMember at that commit>``, and ``/whole`` if the run had been whole before."""
 
 ROLE_LABELS = (
     "training.kubeflow.org/replica-type",
@@ -26,6 +27,10 @@ ROLE_LABELS = (
     "kai.scheduler/subgroup-name",
 )
 """Labels by which job operators name the role of a pod."""
+
+_OWN = ("-index", "/pod-name", "/epoch")  # how labels and annotations end that are each pod's own
+_MANY = 200  # labels and annotations
+_LOOKED_AT = ("serviceAccountName", "securityContext", "runtimeClassName", "priorityClassName", "hostNetwork", "hostPID", "hostIPC")
 
 _Value = TypeVar("_Value", bound=Hashable)
 
@@ -49,10 +54,12 @@ class Owner:
 class Pod:
     """One pod at one resourceVersion.
 
-    ``created`` is seconds since the epoch. ``promise`` is the minimum that the ``transaction`` which bound the pod has promised its gang,
-    0 when no transaction of ours did; ``bound_at`` is when that was. All are what the pod says, and a tenant may have made it say so:
-    they are hints about its own gang. ``malformed`` is set, and ``spec`` empty, when the object could not be understood:
-    the pod is then shown as what it is instead of being lost.
+    ``created`` is seconds since the epoch. ``promise`` is the minimum that the bind of ours that gave the pod its node has promised its
+    gang, 0 when none did; ``transaction`` is the id of the gang's run that it belongs to, ``bound_at`` is when that was, and ``was_whole``
+    tells that the run had been whole before. All are what the pod says, and a tenant may have made it say so: they are hints about its
+    own gang. ``template`` is a digest of what admission may look at, the same for pods of one template; 0 once it is bound.
+    ``malformed`` is set, and ``spec`` empty, when the object could not be understood: the pod is then shown as what it is
+    instead of being lost.
     """
 
     namespace: str
@@ -73,7 +80,9 @@ class Pod:
     is_gated: bool = False
     promise: int = 0
     transaction: str = ""
+    was_whole: bool = False
     bound_at: float = 0.0
+    template: int = 0
     malformed: str = ""
 
     @property
@@ -163,7 +172,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
         scheduling = scheduling_spec_from(raw)
     except MalformedError as error:
         malformed = str(error)
-    promise = promised_by(options.get(STAMP))
+    run, promise, was_whole = read_stamp(options.get(STAMP))
     return Pod(
         namespace=intern(namespace),
         name=name,
@@ -184,16 +193,40 @@ def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
         is_terminating=metadata.get("deletionTimestamp") is not None,
         is_gated=bool(sequence(spec, "schedulingGates", "spec.")),
         promise=promise,
-        transaction=intern(options[STAMP].partition("/")[0]) if promise else "",
+        transaction=intern(run),
+        was_whole=was_whole,
         bound_at=_bound_at(status) if promise else 0.0,
+        template=0 if spec.get("nodeName") else _template_of(metadata, spec),
         malformed=malformed,
     )
 
 
-def promised_by(stamp: str | None) -> int:
-    """The minimum that a stamp promises; 0 for what isn't one of ours, whatever it says."""
-    found = re.fullmatch(r"[0-9a-f]{1,32}/([1-9][0-9]{0,8})", stamp or "", re.ASCII)
-    return int(found[1]) if found else 0
+def _template_of(metadata: Mapping[str, object], spec: Mapping[str, object]) -> int:
+    """A digest of what an admission webhook may look at, without the names and numbers that controllers give to each pod.
+
+    A pod with so many labels that it would take long is a template of its own.
+    """
+    pairs = [value for field in ("labels", "annotations") if isinstance(value := metadata.get(field), Mapping)]
+    if sum(map(len, pairs)) > _MANY:
+        return zlib.crc32(str(metadata.get("uid")).encode())
+    common = [sorted((key, value) for key, value in each.items() if not key.endswith(_OWN)) for each in pairs]
+    containers = [
+        [(each.get("image"), each.get("securityContext")) for each in value if isinstance(each, Mapping)]
+        for field in ("containers", "initContainers")
+        if isinstance(value := spec.get(field), list)
+    ]
+    return zlib.crc32(repr((common, [spec.get(field) for field in _LOOKED_AT], containers)).encode())
+
+
+def stamp_of(run: str, promise: int, *, was_whole: bool) -> str:
+    """What the binds of one commit write."""
+    return f"{run}/{promise}/whole" if was_whole else f"{run}/{promise}"
+
+
+def read_stamp(stamp: str | None) -> tuple[str, int, bool]:
+    """The run, its promise, and whether it had been whole before; nothing of what isn't a stamp of ours, whatever it says."""
+    found = re.fullmatch(r"([0-9a-f]{1,32})/([1-9][0-9]{0,8})(/whole)?", stamp or "", re.ASCII)
+    return (found[1], int(found[2]), found[3] is not None) if found else ("", 0, False)
 
 
 def _bound_at(status: Mapping[str, object]) -> float:

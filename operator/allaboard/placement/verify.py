@@ -38,7 +38,7 @@ def verify(
     for node_name, members in seated.items():
         row = rows[node_name]
         node = snapshot.nodes[row]
-        refusals: dict[SchedulingSpec, str] = {spec: _refusal(spec, node) for spec in {pod.spec for pod in members}}
+        refusals: dict[SchedulingSpec, str] = {spec: refusal_on(spec, node) for spec in {pod.spec for pod in members}}
         violations.extend(f"{pod.key} on {node_name}: {refusals[pod.spec]}" for pod in members if refusals[pod.spec])
         violations.extend(_port_violations(node_name, members, snapshot.host_ports.get(row, frozenset())))
         violations.extend(_overloads(node_name, members, row, snapshot))
@@ -49,17 +49,18 @@ def verify(
     return tuple(violations)
 
 
-def _rows(snapshot: Snapshot, names: set[str]) -> dict[str, int]:
-    return {node.name: row for row, node in enumerate(snapshot.nodes) if node.name in names}
-
-
-def _refusal(spec: SchedulingSpec, node: Node) -> str:
+def refusal_on(spec: SchedulingSpec, node: Node) -> str:
+    """Why ``node`` doesn't admit pods like this, whatever room it has; empty when it does."""
     refusal = refusal_of_state(node.is_unschedulable, node.is_ready, node.taints, spec.tolerations)
     if refusal:
         return refusal
     if not affinity_matches(spec, node):
         return AFFINITY
     return next((reason for reason, rules in surrounding_rules(spec) if not all_match(rules, node)), "")
+
+
+def _rows(snapshot: Snapshot, names: set[str]) -> dict[str, int]:
+    return {node.name: row for row, node in enumerate(snapshot.nodes) if node.name in names}
 
 
 def _port_violations(node_name: str, members: Sequence[Pod], taken: frozenset[HostPort]) -> Iterator[str]:

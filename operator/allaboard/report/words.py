@@ -84,7 +84,7 @@ def surplus_refusals(plan: Plan) -> dict[str, str]:
 
 def members_missing(gang: Gang) -> str:
     """That a gang waits for pods that don't exist yet."""
-    there = len(gang.alive) + gang.succeeded
+    there = len(gang.alive) + (gang.succeeded if gang.missing else 0)  # a next wave needs its own
     gated = sum(1 for pod in gang.members if pod.is_gated and not pod.is_terminating)
     tail = f", {gated} of them gated" if gated else ""
     roles = "".join(f", role {role} lacks {number}" for role, number in sorted(gang.roles_without_pods.items()))
@@ -164,7 +164,7 @@ def _refusal_of(gang: Gang, plan: Plan, role: RoleExplanation | None) -> str:
     reasons = fit_error(explanation.total_nodes, dict(role.reasons) if role else {})
     if gang.is_single:
         return reasons
-    already = len(gang.bound) + gang.succeeded
+    already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
     placeable = f"{already + explanation.placeable} of {gang.min_member} members placeable"
     head = f"podgroup {gang.key}: {placeable} (minMember {gang.min_member})"
     if explanation.shortage is not None:

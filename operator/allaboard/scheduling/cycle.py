@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from allaboard.cluster.bind import Binder
 from allaboard.cluster.epoch import Epoch
@@ -31,10 +32,11 @@ from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.outcomes import Attempt, Outcomes
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner
+from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue, Order, order_of, order_of_gone
-from allaboard.scheduling.sealing import Sealing
+from allaboard.scheduling.sealing import LateBinds, Sealing
 from allaboard.scheduling.surroundings import in_surroundings
-from allaboard.scheduling.transaction import DryRun, Refused, Transaction, begin
+from allaboard.scheduling.transaction import Committed, DryRun, Refused, Transaction, begin
 from allaboard.scheduling.underway import UnderWay
 from allaboard.scheduling.workers import Searcher, SearchError
 
@@ -57,6 +59,7 @@ class Scheduler:
     epoch: Epoch
     announcer: Announcer
     metrics: Metrics
+    quarantine: Quarantine
     dry_run: DryRun = "role"
     packing: Packing = PACKING
     batch_window: float = 0.02
@@ -67,6 +70,7 @@ class Scheduler:
     _outcomes: Outcomes = field(init=False)
     _planner: Planner = field(init=False)
     _sealing: Sealing = field(init=False)
+    _late: LateBinds = field(init=False)
     _advisor: Advisor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +80,7 @@ class Scheduler:
         self._outcomes = Outcomes(self.registry, self.queue, self.announcer, self.metrics, self._open, self._advisor, self.clock)
         self._under_way = UnderWay(self.queue, self._outcomes.defect)
         self._sealing = Sealing(self.view, self.queue, self.epoch, self._under_way, self._outcomes.failed_now)
+        self._late = LateBinds(self.view, self.epoch, self._outcomes.settled, self.clock)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod has changed: seats it no longer takes may be what others wait for."""
@@ -96,7 +101,7 @@ class Scheduler:
         self.queue.wake()
 
     def order(self, key: GangKey) -> Order:
-        """The place of a gang in the queue: those we left half bound come first, after those of which nobody is there."""
+        """The place of a gang in the queue: those we left half bound come first of their priority, after those of which nobody is there."""
         gang = self.registry.gang(key)
         if gang is None or not gang.alive:  # one without members tells its priority when they come
             return order_of_gone(key)
@@ -105,6 +110,7 @@ class Scheduler:
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
         self._open.inherit()
+        quarantine = asyncio.create_task(self.quarantine.run(), name="quarantine")
         try:
             while True:
                 await self.queue.wait()
@@ -118,6 +124,8 @@ class Scheduler:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self._under_way.settled()
+            quarantine.cancel()
+            self._late.stop()
             for task in self._under_way.values():
                 task.cancel()
 
@@ -232,7 +240,7 @@ class Scheduler:
                 self._outcomes.failed(attempt, str(error))
                 return
         # 5. Nowhere: say why, and wait for what was lacking; half gangs whose time is over make way.
-        if not plan.feasible:
+        if not plan.feasible or not gang.startable(dict(plan.assignments)):
             if gang.missing:
                 await self._make_way(gang)
             if gang.missing and key in self._open:
@@ -248,7 +256,8 @@ class Scheduler:
         attempt.gang = fresh
         # After an undo every member is tried beforehand: one pod that is refused would undo the gang for ever.
         dry_run: DryRun = "all" if self._open.was_undone(key) else self.dry_run
-        transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, dry_run)
+        look = partial(self._gang, key)
+        transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, look, dry_run, was_whole=self._open.was_whole(fresh))
         if isinstance(transaction, Refused):
             logger.info("gang %s: %s; looking again", key, transaction.message)
             self.queue.retry(key, self.batch_window)
@@ -259,7 +268,10 @@ class Scheduler:
         self._under_way.start(key, self._commit(attempt, plan, transaction))
 
     async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
-        await self._outcomes.committed(attempt, plan, await transaction.commit())
+        outcome = await transaction.commit()
+        if isinstance(outcome, Committed):
+            self._late.expect(attempt.gang.key, outcome.in_doubt)
+        await self._outcomes.committed(attempt, plan, outcome)
 
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""

@@ -7,7 +7,6 @@ whole and has lost a member since is healed, however long that takes, unless it 
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
@@ -15,14 +14,13 @@ from allaboard.cluster.bind import Binder
 from allaboard.cluster.client import ApiError
 from allaboard.cluster.lease import LeaseLostError
 from allaboard.cluster.restart import JobKeptError, JobRestarter
-from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, OnMemberLost, Undo
 from allaboard.model.pod import Pod
 from allaboard.report import words
-from allaboard.report.conditions import scheduled_since
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.past import was_cut_off, was_whole
 from allaboard.scheduling.queue import ANYTHING, GangQueue, order_of
 from allaboard.scheduling.transaction import Committed, Undone, is_releasable, undo
 
@@ -52,6 +50,7 @@ class OpenGangs:
     _undone: set[GangKey] = field(default_factory=set)
     _made_way: dict[GangKey, GangKey] = field(default_factory=dict)
     _inherited: set[GangKey] = field(default_factory=set)
+    _whole: dict[GangKey, str] = field(default_factory=dict)
 
     def __contains__(self, key: GangKey) -> bool:
         """Whether the gang is being finished."""
@@ -77,9 +76,18 @@ class OpenGangs:
         """Whether the gang was undone before, so that every member is to be tried beforehand."""
         return key in self._undone
 
+    def was_whole(self, gang: Gang) -> bool:
+        """Whether the run that is going on has been whole, so that all later binds are to say so."""
+        return bool(gang.run) and (self._whole.get(gang.key) == gang.run or was_whole(gang))
+
     def add(self, key: GangKey) -> None:
         """The gang was left half bound just now; its time runs from the first time that is said."""
         self._deadlines.setdefault(key, self.clock() + FORWARD_SECONDS)
+
+    def renew(self, key: GangKey) -> None:
+        """What has become of the gang's binds is known only now: so its time runs from now, if it is half bound."""
+        if key in self._deadlines:
+            self._deadlines[key] = self.clock() + FORWARD_SECONDS
 
     def close(self, key: GangKey) -> None:
         """The gang is whole or absent."""
@@ -90,7 +98,9 @@ class OpenGangs:
         self._made_way = {gang: other for gang, other in self._made_way.items() if key not in (gang, other)}
 
     def observe(self, gang: Gang) -> None:
-        """Note since when a gang is half bound: its time-out runs from then."""
+        """Note which run has been whole, and since when a gang is half bound: its time-out runs from then."""
+        if gang.run and gang.key not in self._deadlines and gang.key not in self._kept_open:
+            self._whole[gang.key] = gang.run  # or it can't be told, and must not be by whoever comes after us either
         if gang.is_open and gang.owed:
             self._expires.setdefault(gang.key, self.clock() + gang.timeout_seconds)
         else:
@@ -100,6 +110,7 @@ class OpenGangs:
         """The gang is gone."""
         self.close(key)
         self._undone.discard(key)
+        self._whole.pop(key, None)
 
     def undoing(self, gang: Gang) -> Coroutine[None, None, None] | None:
         """What must be done with the gang before anything else, if its time is over."""
@@ -157,6 +168,7 @@ class OpenGangs:
                 other
                 for other in filter(None, map(self.registry.gang, self._kept_open - {gang.key}))
                 if self._has_timed_out(other)
+                and not self.was_whole(other)
                 and self._made_way.get(gang.key) != other.key
                 and all(is_releasable(pod) for pod in other.bound)
                 and (order_of(gang) < order_of(other) if gang.bound else other.priority <= gang.priority)
@@ -197,7 +209,7 @@ class OpenGangs:
         if outcome.is_final:
             await self.undo(gang, [*gang.bound, *(seat.pod for seat in outcome.bound)], outcome.message)
         else:
-            self.queue.retry(key, _RETRY_SECONDS)
+            self.queue.retry(key, min(max(_RETRY_SECONDS, outcome.retry_after), FORWARD_SECONDS))
 
     async def undo_overdue(self, gang: Gang) -> None:
         """Undo a gang whose time is over."""
@@ -256,22 +268,3 @@ class OpenGangs:
             logger.warning("gang %s: its jobs could not be suspended: %s; trying again", gang.key, error)
             return Undone(undone.released, is_unfinished=True), str(error)
         return Undone(tuple(pods)), ""
-
-
-def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
-    """Whether a transaction of ours was left half done, by whoever was the scheduler then: nothing but the pods is needed to tell.
-
-    Members that were there when the last one was bound, and are owed a seat still, were not replaced since: the gang has never been
-    whole. Only its PodGroup may say otherwise, or members that a kubelet has rejected: they were bound all the same. When it can't be
-    told, the gang was whole.
-    """
-    if not (gang.is_open and gang.owed):
-        return False
-    ever_bound = Counter(pod.transaction for pod in gang.members if pod.node_name)
-    if any(ever_bound[pod.transaction] >= pod.promise for pod in gang.bound if pod.transaction):
-        return False
-    last = max(pod.bound_at for pod in gang.bound)
-    there = sum(1 for pod in gang.alive if pod.created <= last)
-    whole_since = scheduled_since(group.status or {}) if group else None
-    is_of_that_time = whole_since is not None and min(pod.created for pod in gang.bound) <= whole_since
-    return there >= gang.owed + len(gang.bound) and not is_of_that_time

@@ -11,7 +11,8 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
-from allaboard.scheduling.opengangs import OpenGangs, was_cut_off
+from allaboard.scheduling.opengangs import OpenGangs
+from allaboard.scheduling.past import was_cut_off
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks
 from allaboard.scheduling.transaction import Committed, Refused
 
@@ -48,7 +49,7 @@ class Outcomes:
         if isinstance(outcome, Refused):
             self.metrics.transactions.labels("refused").inc()
             self.queue.wake()  # the seats that were promised are free again
-            self.failed(attempt, outcome.message)
+            self.failed(attempt, outcome.message, outcome.retry_after)
             return
         for _, reply in outcome.failed:
             self.metrics.binds.labels(reply.result).inc()
@@ -57,9 +58,9 @@ class Outcomes:
             self.queue.wake()
         if outcome.missing and not outcome.bound and not gang.bound:
             self.metrics.transactions.labels("refused").inc()
-            if outcome.is_uncertain:
+            if outcome.in_doubt:
                 self.open_gangs.add(gang.key)  # the watch may tell that it is half bound after all
-            self.failed(attempt, outcome.message)
+            self.failed(attempt, outcome.message, outcome.retry_after)
             return
         self.announcer.bound(gang, outcome, plan.search, self.clock() - attempt.started)
         if outcome.missing:
@@ -77,7 +78,7 @@ class Outcomes:
         if surplus:
             self.announcer.surplus_refused(gang, surplus)
         if outcome.failed or outcome.dropped:
-            self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
+            self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
         elif surplus:
             self.queue.fail(gang.key, Lacks.of(plan.explanation, gang.candidates), seen=attempt.changes)
 
@@ -86,7 +87,9 @@ class Outcomes:
         gang = attempt.gang
         seconds = self.clock() - attempt.started
         if gang.is_whole:
-            self.announcer.surplus_refused(gang, words.surplus_refusals(plan))
+            # Of a next wave everybody waits, those too who would have found a seat.
+            refusals = words.pod_refusals(gang, plan) if gang.next_wave else words.surplus_refusals(plan)
+            self.announcer.surplus_refused(gang, refusals)
             self.announcer.unchanged(gang)
         else:
             message = words.refusal(gang, plan)
@@ -126,10 +129,16 @@ class Outcomes:
         """As ``failed``, of a gang that no attempt was begun at."""
         self.failed(Attempt(gang, self.clock(), self.queue.changes), message)
 
-    def failed(self, attempt: Attempt, message: str) -> None:
-        """The attempt failed for a reason that isn't the cluster's room; it is tried again after a pause."""
+    def failed(self, attempt: Attempt, message: str, retry_after: float = 0.0) -> None:
+        """The attempt failed for a reason that isn't the cluster's room; it is tried again after a pause, such as the API server wants."""
         self.announcer.failed(attempt.gang, message, self.clock() - attempt.started)
-        self.queue.fail(attempt.gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
+        self.queue.fail(attempt.gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=retry_after)
+
+    def settled(self, key: GangKey) -> None:
+        """It is known at last what has become of a gang's unanswered binds; the seats of those that came to nothing are free."""
+        self.open_gangs.renew(key)
+        self.queue.wake()
+        self.queue.mark(key)
 
     def defect(self, key: GangKey) -> None:
         """A defect of ours met one gang: it is told and tried again, and the others go on."""

@@ -55,7 +55,7 @@ class Planner:
         snapshot = self.view.snapshot()
         if without:
             snapshot = snapshot.without(pod for other in without for pod in other.bound)
-        problem = problem_of(gang, max(1, gang.missing), snapshot, self._filters, self.packing)
+        problem = problem_of(gang, gang.least, snapshot, self._filters, self.packing)
         started = self.clock()
         plan = await self.searcher.search(problem, self._seed(gang))
         self.metrics.searched(plan.search, self.clock() - started)

@@ -28,7 +28,7 @@ def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
     """The same for a gang that is placed together with others."""
     return Waiting(
         pods=gang.candidates,
-        minimum=max(1, gang.missing),
+        minimum=gang.least,
         seed=seed,
         objective=gang.objective,
         topology=gang.topology,

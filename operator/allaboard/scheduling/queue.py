@@ -24,8 +24,9 @@ _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _MOST_LEFT = 64  # entries of a heap that are none any more
 
 _HEALS, _OVERTAKEN, _PLAIN = range(3)
+_FIRST = -(2**31)  # before any priority, which is an int32
 
-Order = tuple[bool, int, int, float, GangKey]
+Order = tuple[int, bool, int, float, GangKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +65,18 @@ ANYTHING = Lacks(anything=True)
 
 
 def order_of(gang: Gang, *, is_first: bool = False, is_protected: bool = False) -> Order:
-    """Queue order: priority, then those that have lost a member, then those that must not be overtaken, then age and name.
+    """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
+    not be overtaken, then age and name.
 
-    ``is_first`` is for gangs that we left half bound.
-
-    Being half bound alone is no ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp.
+    Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp.
     """
     heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE
-    return (not is_first, -gang.priority, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, gang.created, gang.key)
+    return (-gang.priority, not is_first, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, gang.created, gang.key)
 
 
 def order_of_gone(key: GangKey) -> Order:
     """The place of a gang that is no more: due at once, only to be forgotten."""
-    return (False, 0, _HEALS, 0.0, key)
+    return (_FIRST, False, _HEALS, 0.0, key)
 
 
 class GangQueue:
@@ -172,13 +172,16 @@ class GangQueue:
             if resources is None or lacks.anything or lacks.resources & resources:
                 self.mark(key)
 
-    def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
-        """The gang was refused, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest."""
+    def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
+        """The gang was refused, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest.
+
+        It pauses for ``at_least`` so many seconds, up to the longest pause.
+        """
         if self._passed.get(key, 0) >= self._overtaking[0]:
             del self._passed[key]  # it has gone first, and didn't fit
         attempts = self._attempts[key] = self.attempts(key) + 1
         first, longest = self._backoff
-        self._not_before[key] = self._clock() + min(longest, first * 2 ** min(attempts - 1, 30))
+        self._not_before[key] = self._clock() + min(longest, max(at_least, first * 2 ** min(attempts - 1, 30)))
         self.park(key, lacks, seen=seen, retry_by=retry_by)
 
     def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:

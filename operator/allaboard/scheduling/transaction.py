@@ -6,16 +6,19 @@ first, and every bind carries a stamp: whoever looks at the pods sees which tran
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 from uuid import uuid4
 
 from allaboard.cluster.bind import Binder, BindReply, Result
 from allaboard.cluster.view import ClusterView
+from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang
-from allaboard.model.pod import Pod
+from allaboard.model.pod import Pod, stamp_of
 from allaboard.placement import verify
+from allaboard.placement.verify import refusal_on
 from allaboard.scheduling.problems import together_of
 
 logger = logging.getLogger(__name__)
@@ -33,9 +36,10 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was bound, and why."""
+    """Nothing was bound, and why; ``retry_after`` is how many seconds the API server wants to be left alone."""
 
     message: str
+    retry_after: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,14 @@ class Committed:
         return any(reply.result in (Result.REFUSED, Result.GATED) for _, reply in self.failed)
 
     @property
-    def is_uncertain(self) -> bool:
-        """Whether a member may be bound although nobody has said so."""
-        return any(reply.result in (Result.UNANSWERED, Result.DEPOSED) for _, reply in self.failed)
+    def in_doubt(self) -> tuple[tuple[Pod, str], ...]:
+        """Members that a bind may still give the seats that stay promised to them, and the version that it named."""
+        return tuple((seat.pod, reply.in_doubt) for seat, reply in self.failed if reply.in_doubt)
+
+    @property
+    def retry_after(self) -> float:
+        """How many seconds the API server wants to be left alone."""
+        return max((reply.retry_after for _, reply in self.failed), default=0.0)
 
     @property
     def message(self) -> str:
@@ -68,76 +77,142 @@ class Committed:
 
 @dataclass(slots=True)
 class Transaction:
-    """Seats that are promised in the view until they are bound or given back. Made by ``begin``."""
+    """Seats that are promised in the view until they are bound or given back. Made by ``begin``, where its parts are told."""
 
     gang: Gang
     seats: Sequence[Seat]
     view: ClusterView
     binder: Binder
+    look: Callable[[], Gang | None]
     dry_run: DryRun = "role"
-    id: str = field(default_factory=lambda: uuid4().hex[:12])
+    was_whole: bool = False
+    new_run: str = field(default_factory=lambda: uuid4().hex[:12])
 
     @property
     def stamp(self) -> str:
-        """What every bind carries: the transaction and the minimum it promised."""
-        return f"{self.id}/{self.gang.required}"
+        """What every bind carries: the run, which is a new one when nobody is bound, the minimum it promises, and what has been."""
+        return stamp_of(self.gang.run or self.new_run, self.gang.required, was_whole=self.was_whole)
 
     async def commit(self) -> Committed | Refused:
-        """Try, bind, decide. Never raises for an answer of the API server; seats that weren't taken are given back."""
-        untaken = {seat.pod.uid: seat for seat in self.seats}
+        """Try, look again, bind, decide. Never raises for an answer of the API server.
+
+        Seats that weren't taken are given back, but for those that a bind without an answer may still take.
+        """
+        free = {seat.pod.uid: seat for seat in self.seats}
         try:
             # 3. Ask the API server without effect: admission and RBAC refuse kinds of pods. Spare members may step in for them.
-            rehearsal = await self._bind(self._rehearsed(), dry_run=True)
+            rehearsed = self._rehearsed()
+            rehearsal = await self._bind(rehearsed, dry_run=True)
             refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]
             seats = self._without([seat for seat, _ in refusals])
             if refusals and (not seats or self.gang.missing_once_bound({seat.pod.uid for seat in seats})):
                 seat, reply = refusals[0]
-                return Refused(f"pod {seat.pod.name} can't be bound to {seat.node_name}: {reply.message or reply.result}")
-            # 4. Bind everybody at once, each bind stamped.
+                message = f"pod {seat.pod.name} can't be bound to {seat.node_name}: {reply.message or reply.result}"
+                return Refused(message, max(reply.retry_after for _, reply in refusals))
+            # 4. That took time: what has become of the plan? Nothing is awaited from here to the first bind.
+            if rehearsed:
+                still = self._still(seats)
+                if isinstance(still, Refused):
+                    return still
+                seats = still
+            # 5. Bind everybody at once, each bind stamped.
             replies = await self._bind(seats)
             bound = tuple(seat for seat, reply in replies if reply.is_bound)
-            for seat in bound:
-                del untaken[seat.pod.uid]
-            # 5. Decide: members beyond the quorum are welcome, not needed.
+            for seat, reply in replies:
+                if reply.is_bound or reply.in_doubt:
+                    del free[seat.pod.uid]
+            # 6. Decide: members beyond the quorum are welcome, not needed.
             failed = tuple((seat, reply) for seat, reply in replies if not reply.is_bound)
             missing = self.gang.missing_once_bound({seat.pod.uid for seat in bound})
             return Committed(bound, failed, tuple(refusals), missing)
         finally:
-            for seat in untaken.values():
+            for seat in free.values():
                 self.view.forget(seat.pod)
 
     def _rehearsed(self) -> Sequence[Seat]:
-        """The seats to try without effect. A single bind is its own rehearsal."""
+        """The seats to try without effect: everybody where nobody could be released again, else one of each template.
+
+        A single bind is its own rehearsal.
+        """
         if self.dry_run == "none" or len(self.seats) == 1:
             return ()
-        if self.dry_run == "all":
-            return self.seats
-        return list({seat.pod.spec: seat for seat in self.seats}.values())
+        return self.seats if self._tries_all else list({_template(seat.pod): seat for seat in self.seats}.values())
+
+    @property
+    def _tries_all(self) -> bool:
+        return self.dry_run == "all" or not all(is_releasable(seat.pod, at_no_cost=True) for seat in self.seats)
 
     def _without(self, refused: Sequence[Seat]) -> Sequence[Seat]:
-        """The seats that are left when some were refused, each for itself or for all of its kind."""
-        if self.dry_run == "all":
+        """The seats that are left when some were refused, each for itself or for all of its template."""
+        if self._tries_all:
             gone = {seat.pod.uid for seat in refused}
             return [seat for seat in self.seats if seat.pod.uid not in gone]
-        kinds = {seat.pod.spec for seat in refused}
-        return [seat for seat in self.seats if seat.pod.spec not in kinds]
+        templates = {_template(seat.pod) for seat in refused}
+        return [seat for seat in self.seats if _template(seat.pod) not in templates]
+
+    def _still(self, seats: Sequence[Seat]) -> Sequence[Seat] | Refused:
+        """The seats of members that are still there, if the plan is still good for the gang and the cluster as they are now."""
+        for seat in seats:
+            self.view.forget(seat.pod)
+        gang = self.look()
+        if gang is None or gang.hold:
+            return Refused(gang.hold.message if gang and gang.hold else f"podgroup {self.gang.key} is gone")
+        checked = _checked(gang, {seat.pod.uid: seat.node_name for seat in seats}, self.view)
+        if isinstance(checked, Refused):
+            return checked
+        for seat in checked:
+            self.view.assume(seat.pod, seat.node_name)
+        self.gang = gang
+        return checked
 
     async def _bind(self, seats: Sequence[Seat], *, dry_run: bool = False) -> list[tuple[Seat, BindReply]]:
-        binds = (self.binder.bind(seat.pod, seat.node_name, self.stamp, dry_run=dry_run) for seat in seats)
+        stamp = self.stamp
+        binds = (self.binder.bind(seat.pod, seat.node_name, stamp, dry_run=dry_run, look=partial(self._problem, seat)) for seat in seats)
         # Whatever one bind raises, the others go on and must be counted.
         replies = await asyncio.gather(*binds, return_exceptions=True)
-        return [(seat, _reply(reply)) for seat, reply in zip(seats, replies, strict=True)]
+        return [(seat, _reply(seat, reply, dry_run)) for seat, reply in zip(seats, replies, strict=True)]
+
+    def _problem(self, seat: Seat) -> str:
+        """What is wrong with one seat by now: a bind may have waited for its turn, or be made again."""
+        node = self.view.node(seat.node_name)
+        if node is None:
+            return f"node {seat.node_name} does not exist"
+        problem = refusal_on(seat.pod.spec, node)
+        if not problem and self.view.is_overbooked(node.name, seat.pod.spec):
+            problem = "others have taken its room"
+        return f"node {node.name}: {problem}" if problem else ""
 
 
-def begin(gang: Gang, assignments: Mapping[str, str], view: ClusterView, binder: Binder, dry_run: DryRun = "role") -> Transaction | Refused:
+def begin(
+    gang: Gang,
+    assignments: Mapping[str, str],
+    view: ClusterView,
+    binder: Binder,
+    look: Callable[[], Gang | None],
+    dry_run: DryRun = "role",
+    *,
+    was_whole: bool = False,
+) -> Transaction | Refused:
     """Check ``assignments`` (node name by pod UID) against the live view and promise the seats.
 
     Nothing is awaited between the check and the promise, so no other gang can be given a seat in between. ``gang`` must be as fresh
-    as the view: members that have gone since the plan was made are left out, and the rest must still make a quorum.
+    as the view: members that have gone since the plan was made are left out, and the rest must still make a quorum. ``look`` says how
+    the gang is later on, and ``was_whole`` what the binds are to say of the run.
     """
+    seats = _checked(gang, assignments, view)
+    if isinstance(seats, Refused):
+        return seats
+    for seat in seats:
+        view.assume(seat.pod, seat.node_name)
+    return Transaction(gang, seats, view, binder, look, dry_run, was_whole)
+
+
+def _checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Sequence[Seat] | Refused:
+    """The seats of a plan of which nothing is promised yet, if it is good for the gang and the cluster as they are."""
     # 1. Who is still there to be seated?
     pods = {pod.uid: pod for pod in gang.candidates}
-    seats = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in pods]
+    startable = gang.startable(assignments.keys() & pods.keys())
+    seats = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in startable]
     if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):
         return Refused(f"members changed while the gang was being placed: {len(seats)} of {gang.missing} missing ones are still there")
     # 2. Does everybody still fit? Plain integers against the view as it is now.
@@ -145,17 +220,23 @@ def begin(gang: Gang, assignments: Mapping[str, str], view: ClusterView, binder:
     violations = verify(seated, [seat.pod for seat in seats], view.snapshot(), together_of(gang))
     if violations:
         return Refused(f"the cluster changed while the gang was being placed: {violations[0]}")
-    for seat in seats:
-        view.assume(seat.pod, seat.node_name)
-    return Transaction(gang, seats, view, binder, dry_run)
+    return seats
 
 
-def is_releasable(pod: Pod) -> bool:
+def _template(pod: Pod) -> tuple[SchedulingSpec, int]:
+    """What is the same for all pods that admission can't tell apart but by their names and numbers."""
+    return pod.spec, pod.template
+
+
+def is_releasable(pod: Pod, *, at_no_cost: bool = False) -> bool:
     """Whether deleting ``pod`` gives its seat back without losing it: its controller makes it anew.
 
-    A bare pod would be gone, so it is kept unless its owner has said that it is recreated. A batch Job is asked when it comes to it.
+    A bare pod would be gone, so it is kept unless its owner has said that it is recreated. A batch Job may count a failure, and is asked
+    when it comes to it: that it is ``at_no_cost`` isn't known before.
     """
-    return pod.owner is not None or pod.option("recreate") == "true"
+    if pod.owner is None:
+        return pod.option("recreate") == "true"
+    return not (at_no_cost and pod.owner.is_batch_job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +263,11 @@ async def undo(pods: Sequence[Pod], binder: Binder, *, even_running: bool = Fals
     )
 
 
-def _reply(outcome: BindReply | BaseException) -> BindReply:
+def _reply(seat: Seat, outcome: BindReply | BaseException, dry_run: bool) -> BindReply:
     if isinstance(outcome, BindReply):
         return outcome
     if not isinstance(outcome, Exception):
         raise outcome
     logger.error("a bind failed by a defect", exc_info=outcome)
-    return BindReply(Result.UNANSWERED, str(outcome) or type(outcome).__name__)
+    in_doubt = "" if dry_run else seat.pod.resource_version
+    return BindReply(Result.UNANSWERED, str(outcome) or type(outcome).__name__, in_doubt)

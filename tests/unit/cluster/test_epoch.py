@@ -71,7 +71,7 @@ async def test_the_mark_names_the_term_and_the_version_that_it_replaces_and_is_n
     for _ in range(2):
         term = epoch(server)
         await term.begin(3)
-        await term.seal([pod("99")])
+        await term.seal(pod("99"))
         assert server.patches[-1]["resourceVersion"] == "99"
         marks.append(server.patches[-1]["annotations"][EPOCH])
     assert all(mark.startswith("3/") for mark in marks)
@@ -80,13 +80,15 @@ async def test_the_mark_names_the_term_and_the_version_that_it_replaces_and_is_n
 
 @pytest.mark.parametrize("status", [403, 404, 409, 422, 503])
 async def test_a_pod_that_can_not_be_marked_fails_nothing(status: int, caplog: pytest.LogCaptureFixture) -> None:
-    assert [error.status for error in (await epoch(Server("100", ApiError(status, "", "no"))).seal([pod("99")])).values()] == [status]
+    error = await epoch(Server("100", ApiError(status, "", "no"))).seal(pod("99"))
+    assert error is not None
+    assert error.status == status
     assert ("trying again" in caplog.text) is (status not in (404, 409))
 
 
 async def test_a_replica_that_does_not_lead_marks_nothing() -> None:
     server = Server("100")
-    assert await epoch(server, fence=Deposed()).seal([pod("99")]) == {}
+    assert await epoch(server, fence=Deposed()).seal(pod("99")) is None
     assert server.patches == []
 
 
@@ -102,12 +104,17 @@ async def test_no_more_pods_are_written_to_at_once_than_allowed() -> None:
             now -= 1
             return {}
 
-    await epoch(Slow("100"), concurrency=3).seal([pod(str(number)) for number in range(20)])
+    term = epoch(Slow("100"), concurrency=3)
+    await asyncio.gather(*(term.seal(pod(str(number))) for number in range(20)))
     assert most == 3
 
 
-async def test_a_term_decides_nothing_until_all_older_pods_are_marked_but_those_that_never_can_be() -> None:
-    answers = {"b": [], "c": [503, 409, 500], "d": [403, 403]}
+def named(name: str, namespace: str = "default") -> Pod:
+    return pod_from({"metadata": {"namespace": namespace, "resourceVersion": "99", "name": name, "uid": name}})
+
+
+async def test_a_term_begins_when_all_older_pods_are_sealed_but_those_that_can_t_be() -> None:
+    answers = {"b": [], "c": [409, 409], "d": [403, 403], "e": [404], "f": [500]}
 
     class Stubborn(Server):
         async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -118,6 +125,25 @@ async def test_a_term_decides_nothing_until_all_older_pods_are_marked_but_those_
 
     term = epoch(Stubborn("100"))
     await term.begin(3)
-    metadata = {"namespace": "default", "resourceVersion": "99"}
-    await term.seal_all(lambda: [pod_from({"metadata": {**metadata, "name": name, "uid": name}}) for name in answers])
-    assert answers == {"b": [], "c": [], "d": [403]}
+    left = await term.seal_all(lambda: map(named, answers))
+    assert [pod.name for pod in left] == ["d", "f"]
+    assert answers == {"b": [], "c": [], "d": [403], "e": [], "f": []}
+
+
+async def test_a_webhook_of_one_namespace_that_never_answers_keeps_nobody_else_from_being_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.cluster.epoch._ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr("allaboard.cluster.epoch._SECONDS", 0.1)
+
+    class Hanging(Server):
+        async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            if "/evil/" in path:
+                await asyncio.Event().wait()
+            return {}
+
+    term = epoch(Hanging("100"))
+    await term.begin(3)
+    pods = [*(named(f"e{number}", "evil") for number in range(100)), *(named(f"t{number}", "team") for number in range(100))]
+    async with asyncio.timeout(5):
+        left = await term.seal_all(lambda: pods)
+    assert {pod.namespace for pod in left} == {"evil"}
+    assert len(left) == 100

@@ -3,10 +3,11 @@
 import pytest
 
 from allaboard.cluster.client import ApiError
-from allaboard.cluster.retry import retried
+from allaboard.cluster.retry import LONGEST_SECONDS, retried
 
 BUSY = ApiError(503, "ServiceUnavailable", "busy")
 ASKS = ApiError(429, "TooManyRequests", "slow down", retry_after=7.0)
+SOON = ApiError(429, "TooManyRequests", "slow down", retry_after=0.4)
 FORBIDDEN = ApiError(403, "Forbidden", "no")
 
 
@@ -54,3 +55,17 @@ async def test_the_pause_is_the_servers_wish_or_short_and_random() -> None:
     first, second, third = server.pauses
     assert (first, third) == (7.0, 7.0)
     assert 0 <= second <= 5
+
+
+async def test_what_the_server_asks_for_is_bounded() -> None:
+    server = Server(ApiError(429, "TooManyRequests", "come back tomorrow", retry_after=86_400.0), "yes")
+    assert await retried(server.call, 4, server.sleep) == "yes"
+    assert server.pauses == [LONGEST_SECONDS]
+
+
+@pytest.mark.parametrize(("answers", "pauses"), [((ASKS, "yes"), []), ((SOON, SOON, SOON, "yes"), [0.4, 0.4])])
+async def test_who_has_no_more_patience_is_told_at_once(answers: tuple[ApiError | str, ...], pauses: list[float]) -> None:
+    server = Server(*answers)
+    with pytest.raises(ApiError):
+        await retried(server.call, 4, server.sleep, patience=1.0)
+    assert server.pauses == pauses

@@ -1,6 +1,7 @@
 """The PHASE column."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,12 @@ from allaboard.model.pod import Owner, Pod
 
 POD = Pod("ns", "p", "uid", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpec((("pods", 1),)), owner=Owner("v1", "Job", "j", "run"))
 
+BOUND: dict[str, Any] = {"node_name": "n1", "promise": 3, "transaction": "a"}
+
 
 def a_gang(*phases: str, minimum: int = 3) -> Gang:
     members = tuple(
-        replace(POD, name=str(number), uid=str(number), phase=phase, node_name="" if phase == "Pending" else "n1")
+        replace(POD, name=str(number), uid=str(number), phase=phase, **({} if phase == "Pending" else BOUND))
         for number, phase in enumerate(phases)
     )
     return Gang(GangKey("ns", "g"), minimum, members, 0, 0.0, Objective.BINPACK, 60)

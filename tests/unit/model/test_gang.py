@@ -2,17 +2,18 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allaboard.model.gang import Gang, GangKey, Objective
-from allaboard.model.pod import Pod, pod_from
+from allaboard.model.pod import STAMP, Pod, pod_from, read_stamp, stamp_of
 
 
-def member(name: str, *, phase: str = "Pending", node: str = "", run: str = "run-1", terminating: bool = False, gated: bool = False) -> Pod:
+def member(name: str, *, phase: str = "Pending", node: str = "", run: str = "a", terminating: bool = False, gated: bool = False) -> Pod:
     metadata: dict[str, Any] = {"name": name, "uid": name, "deletionTimestamp": "2026-01-01T00:00:00Z" if terminating else None}
-    if run:
-        metadata["ownerReferences"] = [{"kind": "Job", "name": "job", "uid": run, "controller": True}]
+    if run and node:
+        metadata["annotations"] = {STAMP: f"{run}/1"}
     gates = [{"name": "quota"}] if gated else None
     return pod_from({"metadata": metadata, "spec": {"nodeName": node, "schedulingGates": gates}, "status": {"phase": phase}})
 
@@ -62,22 +63,128 @@ def test_a_succeeded_member_of_the_run_that_goes_on_lowers_the_quorum() -> None:
     assert (found.succeeded, found.quorum, found.missing) == (1, 2, 1)
 
 
-def test_succeeded_members_of_an_earlier_run_do_not_count() -> None:
-    found = gang(2, member("a", phase="Succeeded", run="run-0"), member("b", phase="Succeeded", run="run-0"), member("c"), member("d"))
-    assert (found.succeeded, found.quorum, found.missing) == (0, 2, 2)
+@pytest.mark.parametrize(
+    "others",
+    [
+        (member("b"), member("c")),  # nobody is bound: the next run needs its whole minimum
+        (member("b", node="n1", run="b"), member("c")),  # another run goes on
+        (member("b", node="n1", run=""), member("c")),  # bound by somebody else
+        (member("b", node="n1", terminating=True), member("c")),
+    ],
+)
+def test_succeeded_members_of_an_earlier_run_do_not_count(others: tuple[Pod, ...]) -> None:
+    assert gang(2, member("a", phase="Succeeded", node="n1"), *others).succeeded == 0
 
 
-def test_succeeded_bare_pods_count_while_other_bare_members_live() -> None:
-    assert gang(2, member("a", phase="Succeeded", run=""), member("b", run="")).quorum == 1
-
-
-def test_a_terminating_member_does_not_keep_its_run_alive() -> None:
-    assert gang(2, member("a", phase="Succeeded"), member("b", terminating=True)).succeeded == 0
+def test_a_pod_that_others_have_bound_counts_for_nothing_when_it_has_succeeded() -> None:
+    assert gang(3, member("a", phase="Succeeded", node="n1", run=""), member("b", node="n1")).succeeded == 0
 
 
 def test_the_quorum_is_never_negative() -> None:
-    found = gang(1, member("a", phase="Succeeded"), member("b", phase="Succeeded"), member("c"))
+    ended = [member(name, phase="Succeeded", node="n1") for name in "ab"]
+    found = gang(1, *ended, member("c", node="n1"))
     assert (found.quorum, found.missing, found.is_whole) == (0, 0, True)
+
+
+FIRST, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
+
+
+def worker(name: str, phase: str = "Pending", *, created: str = FIRST, is_bound: bool = False, run: str = "a", minimum: int = 4) -> Pod:
+    """A member that was made when the run began, or ``LATER``; bound at ``FIRST``, if it is."""
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:05Z"}
+    metadata = {"name": name, "uid": name, "creationTimestamp": created, "annotations": {STAMP: f"{run}/{minimum}"} if is_bound else {}}
+    status = {"phase": phase, "conditions": [bound] if is_bound else []}
+    return pod_from({"metadata": metadata, "spec": {"nodeName": "n1" if is_bound else ""}, "status": status})
+
+
+def wave(succeeded: int, running: int, leftovers: int = 0, new: int = 0) -> Gang:
+    """A Job's gang of at least four."""
+    return gang(
+        4,
+        *(worker(f"s{number}", "Succeeded", is_bound=True) for number in range(succeeded)),
+        *(worker(f"r{number}", "Running", is_bound=True) for number in range(running)),
+        *(worker(f"l{number}") for number in range(leftovers)),
+        *(worker(f"n{number}", created=LATER) for number in range(new)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "least"),
+    [
+        (wave(0, 0, leftovers=4), 4),
+        (wave(4, 0, new=4), 4),  # the second wave, when all of the first have ended together
+        (wave(1, 3, new=1), 1),  # one of the second, with three of the first: four are alive
+        (wave(3, 1, new=3), 3),
+        (wave(3, 1, new=2), 3),  # which must wait for a third
+        (wave(0, 4, new=2), 1),  # nobody has ended: the gang has grown
+        (wave(1, 3, leftovers=2), 1),  # those that the first wave left over ride along
+        (wave(2, 1, new=3), 1),  # one is lost, and replaced as ever
+        (wave(2, 1, leftovers=1, new=3), 1),
+    ],
+)
+def test_a_next_wave_starts_with_a_whole_minimum_alive_or_not_at_all(found: Gang, least: int) -> None:
+    assert found.least == least
+    assert found.awaits_pods is (len(found.candidates) < least)
+
+
+@pytest.mark.parametrize(
+    ("found", "chosen", "startable"),
+    [
+        (wave(3, 1, new=3), "n0 n1 n2", "n0 n1 n2"),
+        (wave(3, 1, new=3), "n0 n1", ""),
+        (wave(3, 1, leftovers=1, new=3), "l0 n0", "l0"),
+        (wave(3, 1, leftovers=1, new=3), "l0 n0 n1", "l0 n0 n1"),
+        (wave(2, 1, new=3), "n0 n1", "n1"),  # one heals, the other would be part of a wave
+        (wave(0, 4, new=3), "n0 n1", "n0 n1"),
+    ],
+)
+def test_of_a_next_wave_nobody_starts_who_replaces_nobody_unless_all_can(found: Gang, chosen: str, startable: str) -> None:
+    assert found.startable(chosen.split()) == set(startable.split())
+
+
+@given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 3), st.integers(0, 6), st.data())
+def test_whoever_is_started_makes_the_gang_whole_or_rides_along_with_the_run(
+    succeeded: int, running: int, leftovers: int, new: int, data: st.DataObject
+) -> None:
+    found = wave(succeeded, running, leftovers, new)
+    chosen = data.draw(
+        st.sets(st.sampled_from([pod.uid for pod in found.candidates] or ["nobody"])).filter(lambda uids: "nobody" not in uids)
+    )
+    if found.missing_once_bound(chosen):
+        return  # no plan
+    started = found.startable(chosen)
+    assert not found.missing_once_bound(started)
+    if found.next_wave & started and running + len(started) < 4:
+        assert len(started) == found.missing
+
+
+@pytest.mark.parametrize(
+    ("stamp", "read"),
+    [
+        ("0123456789ab/4", ("0123456789ab", 4, False)),
+        ("a/1", ("a", 1, False)),
+        ("a/4/whole", ("a", 4, True)),
+        ("a/4/", ("", 0, False)),
+        ("a/4/hole", ("", 0, False)),
+        ("a/4/whole\n", ("", 0, False)),
+        ("a/0", ("", 0, False)),
+        ("a/-1", ("", 0, False)),
+        ("a/01", ("", 0, False)),
+        ("a/1000000000", ("", 0, False)),
+        ("/4", ("", 0, False)),
+        ("a", ("", 0, False)),
+        ("", ("", 0, False)),
+        (None, ("", 0, False)),
+        ("a/٣", ("", 0, False)),
+    ],
+)
+def test_only_a_stamp_of_ours_says_anything(stamp: str | None, read: tuple[str, int, bool]) -> None:
+    assert read_stamp(stamp) == read
+
+
+@given(st.text("0123456789abcdef", min_size=1, max_size=32), st.integers(1, 999_999_999), st.booleans())
+def test_what_a_stamp_says_is_read_from_it(run: str, promise: int, is_whole: bool) -> None:
+    assert read_stamp(stamp_of(run, promise, was_whole=is_whole)) == (run, promise, is_whole)
 
 
 def test_a_pod_and_a_pod_group_of_one_name_are_different_gangs() -> None:
@@ -90,7 +197,7 @@ members = st.builds(
     st.text("abc", min_size=1, max_size=4),
     phase=st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
     node=st.sampled_from(["", "n1"]),
-    run=st.sampled_from(["", "run-0", "run-1"]),
+    run=st.sampled_from(["", "a", "b"]),
     terminating=st.booleans(),
     gated=st.booleans(),
 )

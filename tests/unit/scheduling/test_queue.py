@@ -22,7 +22,7 @@ class Clock:
 
 def a_queue(clock: Clock, priorities: dict[GangKey, int] | None = None, half_bound: GangKey | None = None) -> GangQueue:
     def order(key: GangKey) -> Order:
-        return (True, -(priorities or {}).get(key, 0), key != half_bound, 0.0, key)
+        return (-(priorities or {}).get(key, 0), True, key != half_bound, 0.0, key)
 
     return GangQueue(order, backoff_initial=1.0, backoff_max=60.0, clock=clock)
 
@@ -155,7 +155,7 @@ async def test_waiting_ends_when_a_gang_is_marked() -> None:
 
 @pytest.mark.parametrize("first", [0.01, 0.02])
 async def test_waiting_ends_when_a_pause_does(first: float) -> None:
-    queue = GangQueue(lambda key: (True, 0, 0.0, key))
+    queue = GangQueue(lambda key: (0, True, 2, 0.0, key))
     queue.retry(A, first)
     async with asyncio.timeout(5):
         await queue.wait()
@@ -191,7 +191,7 @@ def test_a_gang_whose_place_is_further_behind_than_when_it_was_marked_goes_there
 def test_pauses_that_have_ended_leave_nothing_behind() -> None:
     clock = Clock()
     keys = [GangKey("default", f"gang-{number:02}") for number in range(50)]
-    queue = GangQueue(lambda key: (True, -10 if key == A else 0, 2, 0.0, key), backoff_initial=60, backoff_max=60, clock=clock)
+    queue = GangQueue(lambda key: (-10 if key == A else 0, True, 2, 0.0, key), backoff_initial=60, backoff_max=60, clock=clock)
     queue.fail(A, ANYTHING, seen=queue.changes)
     for _ in range(100):
         for key in keys:

@@ -19,9 +19,9 @@ def test_members_that_would_sit_apart_are_promised_nothing() -> None:
         view.upsert_pod(pod)
     binder = cast("Binder", None)  # nothing is bound yet
 
-    refused = begin(gang, {"w-0": "a", "w-1": "c"}, view, binder)
+    refused = begin(gang, {"w-0": "a", "w-1": "c"}, view, binder, lambda: gang)
 
     assert isinstance(refused, Refused)
     assert "members would not share one rack: x, y" in refused.message
     assert not any(view.is_assumed(pod) for pod in members)
-    assert isinstance(begin(gang, {"w-0": "a", "w-1": "b"}, view, binder), Transaction)
+    assert isinstance(begin(gang, {"w-0": "a", "w-1": "b"}, view, binder, lambda: gang), Transaction)

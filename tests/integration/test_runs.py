@@ -1,0 +1,154 @@
+"""One run after another: what was whole stays so, and nobody's success counts for the next."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allaboard.model.pod import STAMP
+from allaboard.sandbox.faults import FOR_EVER
+from tests.cluster import Body, Cluster, Home
+from tests.stories import running
+
+from .conftest import StartApp, gang_pod
+from .test_all_or_none import bound, message, pod_condition, replica_set, warnings
+from .test_healing import pod_group
+from .test_recovery import bind, crash, taker
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+
+def stamps(cluster: Cluster, prefix: str) -> set[str]:
+    return {pod["metadata"]["annotations"][STAMP] for pod in cluster.list("pods") if pod["metadata"]["name"] in bound(cluster, prefix)}
+
+
+class TestWhereNoPodGroupTellsOfThePast:
+    @pytest.fixture
+    async def cluster(self, home: Home) -> Any:
+        async with home.open(crds=False) as opened:
+            yield opened
+
+    async def test_a_running_gang_that_was_whole_and_is_cut_off_while_it_heals_keeps_its_members(
+        self, cluster: Cluster, start_app: StartApp
+    ) -> None:
+        app = await start_app()
+        cluster.add_node("node-1", cpu="2")
+        cluster.add_node("node-2", cpu="2")
+        cluster.create(replica_set(replicas=4))
+        await cluster.wait_for(lambda s: running(s) == 4)
+        hold = cluster.faults.pause("bind", "pods", nth=2, dry_run=False)
+        for pod in cluster.list("pods"):
+            if pod["spec"]["nodeName"] == "node-2":
+                cluster.delete("pods", pod["metadata"]["name"], grace=0)
+        await asyncio.wait_for(hold.arrived(), 20)
+        await cluster.wait_for(lambda s: len(bound(s)) == 3)
+        await crash(app)
+        cluster.faults.clear()
+        kept = set(bound(cluster))
+        assert len({stamp.removesuffix("/whole") for stamp in stamps(cluster, "gang")}) == 1
+        cluster.create(taker("node-2", "1"))
+        await start_app(schedule_timeout_seconds=1)
+        await cluster.wait_for(lambda s: len(warnings(s, "Timeout")) == 1, message="its time is over")
+        cluster.create(replica_set("other", replicas=3))
+        await cluster.wait_for(lambda s: len(warnings(s, "Timeout")) == 2, message="the other's, which needs its seats, too")
+        assert set(bound(cluster, "gang")) == kept
+        assert not bound(cluster, "other")
+
+
+async def test_half_gangs_of_which_a_waiting_member_was_replaced_still_yield(
+    cluster: Cluster, start_app: StartApp, kubeconfig: Path
+) -> None:
+    cluster.add_node("node-1", cpu="4")
+    for gang in ("older", "younger"):
+        cluster.create(replica_set(gang, replicas=4))
+        await cluster.wait_for(lambda s, gang=gang: sum(gang in pod["metadata"]["name"] for pod in s.list("pods")) == 4)  # type: ignore[misc]
+        waiting = [pod["metadata"]["name"] for pod in cluster.list("pods") if gang in pod["metadata"]["name"]]
+        for name in waiting[:2]:
+            await bind(cluster, name, "node-1", 4)
+    await asyncio.sleep(1.1)  # the API server's times are whole seconds: the next pods are younger than the last bind
+    for gang in ("older", "younger"):
+        name = next(p["metadata"]["name"] for p in cluster.list("pods") if gang in p["metadata"]["name"] and not p["spec"].get("nodeName"))
+        cluster.delete("pods", name, grace=0)
+    await cluster.wait_for(lambda s: len(s.list("pods")) == 8 and running(s) == 4)
+    await start_app(schedule_timeout_seconds=1)
+    await cluster.wait_for(lambda s: len(bound(s, "older")) == 4, timeout=20, message="the older is whole")
+    assert not bound(cluster, "younger")
+
+
+async def test_the_next_run_of_bare_pods_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
+    await start_app()
+    cluster.add_node("node-1", cpu="4")
+    for number in range(4):
+        cluster.create(gang_pod(f"first-{number}", minimum=4))
+    await cluster.wait_for(lambda s: running(s) == 4)
+    for number in range(4):
+        cluster.finish_pod(f"first-{number}")
+    cluster.create(taker("node-1", "2"))
+    for number in range(4):
+        cluster.create(gang_pod(f"second-{number}", minimum=4))
+    await cluster.wait_for(lambda s: "2 of 4 members placeable" in message(s))
+    assert not bound(cluster, "second")
+    cluster.delete("pods", "taker", grace=0)
+    await cluster.wait_for(lambda s: len(bound(s, "second")) == 4)
+    assert len(stamps(cluster, "first") | stamps(cluster, "second")) == 2, "each run has its own"
+
+
+def job_of_two_waves() -> Body:
+    template = gang_pod("x", minimum=4)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "gang", "namespace": "default"},
+        "spec": {
+            "parallelism": 4,
+            "completions": 8,
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"labels": template["metadata"]["labels"]},
+                "spec": {**template["spec"], "restartPolicy": "Never"},
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize("at_once", [4, 3], ids=["all", "all but one"])
+async def test_the_second_wave_of_a_job_starts_whole_or_not_at_all(at_once: int, cluster: Cluster, start_app: StartApp) -> None:
+    await start_app()
+    cluster.add_node("node-1", cpu="4")
+    cluster.create(job_of_two_waves())
+    await cluster.wait_for(lambda s: running(s) == 4)
+    await asyncio.sleep(1.1)  # the API server's times are whole seconds: the second wave is younger than the first bind
+    first = bound(cluster)
+    cordon = {"spec": {"unschedulable": True}}
+    cluster.patch("nodes", "node-1", cordon)
+    for name in first[:at_once]:
+        cluster.finish_pod(name)
+    await cluster.wait_for(lambda s: len(s.list("pods")) == 4 + at_once)
+    second = [pod["metadata"]["name"] for pod in cluster.list("pods") if pod["metadata"]["name"] not in first]
+    cluster.add_node("node-2", cpu=str(at_once - 1))  # room for all of the second wave but one
+    await cluster.wait_for(lambda s: all("Insufficient cpu" in str(pod_condition(s, name).get("message")) for name in second))
+    assert set(bound(cluster)) == set(first)
+    cluster.add_node("node-3", cpu="1")
+    await cluster.wait_for(lambda s: set(bound(s)) == {*first, *second})
+
+
+async def test_no_stamp_passes_a_higher_priority(cluster: Cluster, start_app: StartApp) -> None:
+    cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100_000})
+    cluster.add_node("node-1", cpu="5")
+    cluster.create(taker("node-1", "4"))
+    cluster.create(pod_group("low", 4))
+    for number in range(4):
+        pod = gang_pod(f"low-{number}")
+        pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "low"}
+        cluster.create(pod)
+    await bind(cluster, "low-0", "node-1", 4)
+    for number in range(4):
+        cluster.create(gang_pod(f"high-{number}", "high", 4, priorityClassName="high"))
+    cluster.delete("pods", "taker", grace=0)
+    hold = cluster.faults.pause("bind", "pods", times=FOR_EVER)
+    await start_app()
+    await asyncio.wait_for(hold.arrived(), 20)
+    hold.release()
+    await cluster.wait_for(lambda s: len(bound(s, "high")) == 4)
+    assert bound(cluster, "low") == ["low-0"]
