@@ -33,8 +33,8 @@ class Admission:
 class Program:
     """The choice among ``gangs``, positions in ``contest``, once others sit as in ``standing``; by ``worth``: float64[gangs], not negative.
 
-    The worth of a gang is that of all its members that must be placed, whichever these are. With ``effort`` it isn't asked for what may take
-    more microseconds than that.
+    The worth of a gang is that of all its members that must be placed, whichever these are. With ``effort`` it isn't asked for what may
+    take more microseconds than that.
     """
 
     def __init__(self, contest: Contest, gangs: Sequence[int], standing: Standing, worth: Floats, effort: int = 0) -> None:

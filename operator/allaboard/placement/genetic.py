@@ -100,7 +100,7 @@ class Individual:
 
 def generation_cost(problem: Problem, settings: SearchSettings) -> int:
     """About how many microseconds a generation takes while everybody needed sits."""
-    roles, nodes = problem.seats.shape
+    roles, nodes = len(problem.roles), len(problem.nodes)
     return _COST_OF_ANY + roles * (_COST_OF_ROLE + settings.population_size * nodes // _CELLS_PER_MICROSECOND)
 
 

@@ -22,7 +22,7 @@ class Clock:
 
 def a_queue(clock: Clock, priorities: dict[GangKey, int] | None = None, half_bound: GangKey | None = None) -> GangQueue:
     def order(key: GangKey) -> Order:
-        return (True, -(priorities or {}).get(key, 0), key != half_bound, 0.0, key)
+        return (True, -(priorities or {}).get(key, 0), key != half_bound, 0, 0.0, key)
 
     return GangQueue(order, backoff_initial=1.0, backoff_max=60.0, clock=clock)
 

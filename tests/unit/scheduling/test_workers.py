@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from allaboard.placement import SearchSettings
-from allaboard.scheduling.workers import Searcher, SearchError
+from allaboard.scheduling.workers import SearchError, Workers
 
 
 @pytest.fixture
-def searcher() -> Iterator[Searcher]:
-    with Searcher(SearchSettings(), timeout_seconds=20) as own:
-        yield own
+def workers() -> Iterator[Workers]:
+    own = Workers(1, timeout_seconds=20)
+    yield own
+    own.end()
 
 
 def pid_and_end(signal_number: int) -> int:
@@ -26,34 +26,34 @@ def fail() -> None:
     raise RuntimeError("of the search itself")
 
 
-async def test_a_process_that_dies_without_work_is_replaced(searcher: Searcher) -> None:
-    pid = await searcher._elsewhere(os.getpid)
+async def test_a_process_that_dies_without_work_is_replaced(workers: Workers) -> None:
+    pid = await workers.run(os.getpid)
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(SearchError):
-        await searcher._elsewhere(os.getpid)
-    assert await searcher._elsewhere(os.getpid) != pid
+        await workers.run(os.getpid)
+    assert await workers.run(os.getpid) != pid
 
 
-async def test_a_process_that_dies_at_work_costs_that_search_only(searcher: Searcher) -> None:
+async def test_a_process_that_dies_at_work_costs_that_search_only(workers: Workers) -> None:
     with pytest.raises(SearchError, match="died"):
-        await searcher._elsewhere(pid_and_end, signal.SIGKILL)
-    await searcher._elsewhere(os.getpid)
+        await workers.run(pid_and_end, signal.SIGKILL)
+    await workers.run(os.getpid)
 
 
-async def test_all_that_wait_when_the_processes_die_are_told(searcher: Searcher) -> None:
-    pid = await searcher._elsewhere(os.getpid)
+async def test_all_that_wait_when_the_processes_die_are_told(workers: Workers) -> None:
+    pid = await workers.run(os.getpid)
     os.kill(pid, signal.SIGKILL)
-    ends = await asyncio.gather(*(searcher._elsewhere(os.getpid) for _ in range(3)), return_exceptions=True)
+    ends = await asyncio.gather(*(workers.run(os.getpid) for _ in range(3)), return_exceptions=True)
     assert all(isinstance(end, SearchError) for end in ends)
-    await searcher._elsewhere(os.getpid)
+    await workers.run(os.getpid)
 
 
-async def test_an_error_of_the_search_is_no_death_of_its_process(searcher: Searcher) -> None:
-    pid = await searcher._elsewhere(os.getpid)
+async def test_an_error_of_the_search_is_no_death_of_its_process(workers: Workers) -> None:
+    pid = await workers.run(os.getpid)
     with pytest.raises(RuntimeError, match="of the search itself"):
-        await searcher._elsewhere(fail)
-    assert await searcher._elsewhere(os.getpid) == pid
+        await workers.run(fail)
+    assert await workers.run(os.getpid) == pid
 
 
-async def test_an_interrupt_of_the_terminal_is_not_for_the_processes(searcher: Searcher) -> None:
-    assert await searcher._elsewhere(pid_and_end, signal.SIGINT)
+async def test_an_interrupt_of_the_terminal_is_not_for_the_processes(workers: Workers) -> None:
+    assert await workers.run(pid_and_end, signal.SIGINT)
