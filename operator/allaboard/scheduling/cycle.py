@@ -9,7 +9,7 @@ for at length, beside the cycle (``longsearch``).
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -141,7 +141,7 @@ class Scheduler:
             plans, overtaken = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
             is_old, is_counted = bool(plans), not plans
             # Those with plans take their seats, the others are searched for, unless somebody has come who goes before.
-            for key in (*plans, *(key for key in list(attempts) if key not in plans)):
+            for key in self._turns(plans, attempts):
                 if self._must_yield(key, yielded):
                     break
                 if not is_counted:
@@ -161,6 +161,13 @@ class Scheduler:
             self.queue.put_back(attempts)
             await asyncio.sleep(0)
         self._advisor.work()
+
+    def _turns(self, plans: Collection[GangKey], attempts: Mapping[GangKey, Attempt]) -> Iterator[GangKey]:
+        """The keys of ``plans``, then what is left of ``attempts``; namespaces that have run into debt meanwhile go behind the others."""
+        yield from list(plans)
+        ranks = {key: self.order(key)[2] for key in attempts}
+        while attempts:
+            yield min(attempts, key=lambda key: (ranks[key], self._shares.level(key.namespace)))
 
     def _must_yield(self, key: GangKey, yielded: set[GangKey]) -> bool:
         """Whether somebody has come who goes before ``key`` and is to be searched for; those that need no search are seen to meanwhile.
