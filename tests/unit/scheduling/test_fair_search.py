@@ -2,7 +2,9 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -33,11 +35,14 @@ class SlowSearcher(InlineSearcher):
         super().__init__(chance)
         self.searched: list[str] = []
         self.going_on = self.ended_early = 0
+        self.at_hand: Counter[str] = Counter()
+        self.twice_at_once: set[str] = set()
 
     async def search_briefly(self, problem: Problem, seed: int) -> Plan:
         if problem.total != HARD:
             return await super().search_briefly(problem, seed)
-        await asyncio.sleep(SHORT_SECONDS)
+        with self._at_hand(problem):
+            await asyncio.sleep(SHORT_SECONDS)
         if self.overruns:
             raise SearchOverrunError("too long")
         return replace(search(problem, SEARCH, seed), feasible=None, proof="none")
@@ -49,13 +54,25 @@ class SlowSearcher(InlineSearcher):
         self.going_on += 1
         plan = search(problem, SEARCH, seed)
         try:
-            await asyncio.sleep(LONG_SECONDS)
+            with self._at_hand(problem):
+                await asyncio.sleep(LONG_SECONDS)
         except asyncio.CancelledError:
             self.ended_early += 1
             raise
         finally:
             self.going_on -= 1
         return plan if self.finds else replace(plan, feasible=None, proof="none")
+
+    @contextmanager
+    def _at_hand(self, problem: Problem) -> Iterator[None]:
+        pod = problem.roles[0].pods[0]
+        self.at_hand[pod] += 1
+        if self.at_hand[pod] > 1:
+            self.twice_at_once.add(pod)
+        try:
+            yield
+        finally:
+            self.at_hand[pod] -= 1
 
     async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
         await asyncio.sleep(JOINT_SECONDS)
@@ -172,6 +189,7 @@ def test_nor_is_one_that_finds_them_waiting_for_seats_that_come_free_all_the_tim
         return await scene.seconds_until(small())
 
     assert scene.world.run(story()) <= BAR_SECONDS
+    assert not scene.searcher.twice_at_once
 
 
 def test_nor_by_short_searches_that_take_longer_than_they_should(scene: Scene) -> None:
