@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-SEARCHES := fgd tight quality joint scale fragmentation
+SEARCHES := fgd tight quality joint scale fragmentation fair_search
 
 .PHONY: help demo test faults e2e e2e-kind lint typecheck run sandbox cluster cluster-down clean bench bench-quick
 

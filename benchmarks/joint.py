@@ -29,6 +29,7 @@ from allaboard.placement.contest import Contest, Waiting, contest_of
 from allaboard.placement.decoder import Decoder
 from allaboard.placement.joint import Joint, place_together
 from allaboard.placement.program import Rows, add_capacity, contended, seating
+from allaboard.scheduling.workers import JOINT_EFFORT
 from joint_cases import LOADS, queue
 from openb import ALL_NODES, openb
 from tight_cases import GPU
@@ -78,7 +79,7 @@ def measure(cluster: Snapshot, gangs: Sequence[Waiting], tally: Tally) -> None:
         (OURS, {}),
     ):
         started = time.perf_counter()
-        joint = place_together(contest_of(gangs, cluster, NodeFilters()), SearchSettings(), **parts)
+        joint = place_together(contest_of(gangs, cluster, NodeFilters()), SearchSettings(effort=JOINT_EFFORT), **parts)
         note(name, sum(gpus[position] for position in joint.taken), started)
         check(joint, gangs, cluster)
     tally.generations.append(joint.generations)

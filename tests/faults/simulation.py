@@ -75,6 +75,9 @@ class InlineSearcher:
     async def warm_up(self) -> None:
         """There is nothing to start."""
 
+    async def search_briefly(self, problem: Problem, seed: int) -> Plan:
+        return await self.search(problem, seed)
+
     async def search(self, problem: Problem, seed: int) -> Plan:
         await asyncio.sleep(self._chance.uniform(0.001, 0.05))
         return search(problem, SEARCH, seed)

@@ -14,6 +14,8 @@ from allaboard.placement.contest import Contest, Standing, as_it_stands
 from allaboard.placement.program import OPTIMAL, Rows, Seating, add_capacity, contended, seating, solve
 
 _MOST_VARIABLES = 8000  # the relaxation of more would take longer than the search
+_BOUND = 100  # microseconds of one variable, about
+_CHOICE = 4  # and of one variable and role
 _EPSILON = 1e-6
 
 
@@ -31,10 +33,11 @@ class Admission:
 class Program:
     """The choice among ``gangs``, positions in ``contest``, once others sit as in ``standing``; by ``worth``: float64[gangs], not negative.
 
-    The worth of a gang is that of all its members that must be placed, whichever these are.
+    The worth of a gang is that of all its members that must be placed, whichever these are. With ``effort`` it isn't asked for what may
+    take more microseconds than that.
     """
 
-    def __init__(self, contest: Contest, gangs: Sequence[int], standing: Standing, worth: Floats) -> None:
+    def __init__(self, contest: Contest, gangs: Sequence[int], standing: Standing, worth: Floats, effort: int = 0) -> None:
         self._contest, self._gangs, self._worth = contest, gangs, worth
         problem = contest.problem
         now = as_it_stands(problem, standing, np.arange(len(problem.roles)), np.arange(len(problem.nodes)), is_relative=True)
@@ -47,7 +50,10 @@ class Program:
         self._rows = Rows()
         self._upper = np.zeros(0)
         self._members: list[slice] = []
-        self.is_usable = problem.devices is None and 0 < len(self._variables.role) <= _MOST_VARIABLES
+        variables = len(self._variables.role)
+        most = min(_MOST_VARIABLES, effort // _BOUND) if effort else _MOST_VARIABLES
+        self.is_usable = problem.devices is None and 0 < variables <= most
+        self._is_choosable = not effort or variables * len(problem.roles) * _CHOICE <= effort
         if self.is_usable:
             add_capacity(self._rows, now, where, self._variables)
             self._add_gangs(self._variables)
@@ -91,7 +97,7 @@ class Program:
 
     def choice(self, branches: int) -> Admission | None:
         """The best choice found within so many branches, which is to be counted again in integers."""
-        if not self.is_usable:
+        if not (self.is_usable and self._is_choosable):
             return None
         _, values = solve(self._rows, self._upper, branches, cost=self._cost)
         if values is None:

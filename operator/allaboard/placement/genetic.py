@@ -39,6 +39,10 @@ _LONGER = 10
 _POLISHED = 2
 _STEPS = 6
 _EPSILON = 1e-9
+# Measured, in microseconds: 13 ms for 2 roles on 380 nodes, 60 ms for 30 on 100.
+_COST_OF_ANY = 3_000
+_COST_OF_ROLE = 1_400
+_CELLS_PER_MICROSECOND = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,10 @@ class SearchSettings:
     After ``min_generations`` the search ends when ``patience`` generations brought nothing; while members that are needed have no
     seat, both limits are ten times as far. ``branches`` bounds the work of the solver that is asked when no greedy rule seats
     everybody; 0 asks it never.
+
+    ``effort`` is for those whom others wait for: about how many microseconds of a processor to search for, reckoned from sizes and not
+    from the clock, so that the answer is the same everywhere. What no greedy rule seats is then a question to the solver, if it is a small
+    one, and not to generations. 0 is for as long as it pays.
     """
 
     generations: int = 60
@@ -58,6 +66,7 @@ class SearchSettings:
     crossover_rate: float = 0.8
     patience: int = 20
     branches: int = 200
+    effort: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,12 @@ class Individual:
         self.counts = counts
         self.fitness = creator.GangFitness(values)
         self.is_polished = False
+
+
+def generation_cost(problem: Problem, settings: SearchSettings) -> int:
+    """About how many microseconds a generation takes while everybody needed sits."""
+    roles, nodes = len(problem.roles), len(problem.nodes)
+    return _COST_OF_ANY + roles * (_COST_OF_ROLE + settings.population_size * nodes // _CELLS_PER_MICROSECOND)
 
 
 def evolve(problem: Problem, seeds: Sequence[Integers], settings: SearchSettings, seed: int, target: Target) -> Evolution:
@@ -125,7 +140,10 @@ class _Search:
         population = self._survivors([*self._individuals(np.stack(seeds)), *self._newcomers()])
         best.update(population)
         stopped_by, stale = "generations", 0
-        for generation in range(1, _LONGER * settings.generations + 1):
+        affordable = _LONGER * settings.generations
+        if settings.effort:
+            affordable = min(affordable, max(1, settings.effort // generation_cost(self._problem, settings)))
+        for generation in range(1, affordable + 1):
             before = best[0].fitness.wvalues
             population = self._survivors([*population, *self._children(population, best[0].counts), *self._polished(population)])
             best.update(population)

@@ -12,10 +12,13 @@ Gangs that must not be overtaken are seated before all others, in queue order, a
 answer is worse than that. Then come sorted orders, a genetic search (``lineup``), and the solver (``admission``), until everybody sits, or
 as many GPUs are at work as can be. Last, each larger gang is searched for once more among the others' seats, which stay as they are: the
 first few genetically, for whoever comes meanwhile waits, and the others by what the search starts from.
+
+With an ``effort`` in the settings each of these steps has a share of it, reckoned from sizes. A gang that is still to be searched for when
+the first share is spent isn't placed here: it is left to a search of its own.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,7 +33,7 @@ from allaboard.placement.genetic import SearchSettings
 from allaboard.placement.lineup import Lineup, Outcome, outcome_of
 from allaboard.placement.plan import Explanation, Plan, RoleExplanation, SearchReport
 from allaboard.placement.problem import Problem
-from allaboard.placement.search import by_pod, search
+from allaboard.placement.search import brief_cost, by_pod, search
 from allaboard.placement.seats import first_seats
 from allaboard.placement.valuation import Valuation
 
@@ -39,6 +42,7 @@ _RESEATED = 10  # orders in which the solver's choice is seated
 _MOST_MISSED = 4
 _WORK = 40_000  # of searches for larger gangs once more, in roles times nodes: three seconds
 _EACH = 2_000  # what a search takes however small it is
+_MICROSECONDS = 75  # of one unit of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,8 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
         return _only(contest, settings)
     # 1. Those that must not be overtaken, each as if it were alone.
     decoder = Decoder(contest)
-    seating = _Seating(contest, decoder, settings)
+    share = settings.effort // 3
+    seating = _Seating(contest, decoder, replace(settings, effort=share), _Purse(share or np.inf))
     table, seats = decoder.start.copy(), []
     for position, gang in enumerate(contest.gangs):
         if gang.is_protected and (found := seating.find(table, position)) is not None:
@@ -73,12 +78,12 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
         position for position, gang in enumerate(contest.gangs) if not gang.is_protected and seating.find(table, position) is not None
     ]
     # 2. The queue's own order.
-    lineup = Lineup(contest, decoder, others, protected)
+    lineup = Lineup(contest, decoder, others, protected, share)
     first = best = lineup.start(seating.find)
     most = np.inf
     if not _is_best(best, lineup, most):
         # 3. What can be reached at most, and orders that anybody would try.
-        program = _program(lineup) if use_solver else None
+        program = _program(lineup, share) if use_solver else None
         most = _most(lineup, program)
         best = max(first, *lineup.sorted(), key=_fitness)
         # 4. Orders that evolve from these.
@@ -109,13 +114,13 @@ def _is_best(outcome: Outcome, lineup: Lineup, most: float) -> bool:
     return outcome.placed >= set(lineup.gangs) or outcome.worth[0] / WHOLE >= most - _EPSILON
 
 
-def _program(lineup: Lineup) -> Program:
+def _program(lineup: Lineup, effort: int) -> Program:
     """Gangs by their GPUs; where nobody asks for any by their share, a member weighing as much as a percent."""
     positions = [position for position in lineup.gangs if not lineup.contest.gangs[position].is_bound_up]
     gangs = [lineup.contest.gangs[position] for position in positions]
     gpus = np.array([gang.most_gpus / WHOLE for gang in gangs])
     share = np.array([100.0 * gang.share + gang.minimum for gang in gangs])
-    return Program(lineup.contest, positions, lineup.first.table.standing, gpus if gpus.any() else share)
+    return Program(lineup.contest, positions, lineup.first.table.standing, gpus if gpus.any() else share, effort)
 
 
 def _most(lineup: Lineup, program: Program | None) -> float:
@@ -127,6 +132,19 @@ def _most(lineup: Lineup, program: Program | None) -> float:
     return program.bound() + sum(gangs[position].most_gpus for position in given) / WHOLE
 
 
+@dataclass(slots=True)
+class _Purse:
+    """What a step may take still, in microseconds."""
+
+    left: float
+
+    def pays(self, cost: float) -> bool:
+        """Whether there was enough; then it is spent."""
+        is_enough = cost <= self.left
+        self.left -= cost if is_enough else 0.0
+        return is_enough
+
+
 @dataclass(frozen=True, slots=True)
 class _Seating:
     """What takes more than the decoder."""
@@ -134,6 +152,7 @@ class _Seating:
     contest: Contest
     decoder: Decoder
     settings: SearchSettings
+    purse: _Purse = field(default_factory=lambda: _Purse(np.inf))
 
     def find(self, table: Table, position: int) -> Seats | None:
         """Seats for a gang as if no other waited, searched for where the decoder finds none."""
@@ -147,7 +166,7 @@ class _Seating:
 
     def _searched(self, table: Table, gang: Contender) -> Seats | None:
         problem = alone(self.contest, gang, table.standing)
-        if problem.devices is not None or bounds_of(problem).placeable < problem.minimum:
+        if problem.devices is not None or bounds_of(problem).placeable < problem.minimum or not self.purse.pays(brief_cost(problem)):
             return None
         plan = search(problem, self.settings, gang.seed)
         return _seats_of(plan, gang, problem.nodes) if plan.feasible else None
@@ -205,14 +224,15 @@ class _Seating:
         for position, found in best.seats:
             seats[position] = _together(seats[position], found) if position in seats else found
         plans: list[Plan | None] = [None] * len(gangs)
-        work = 0
+        work, most = 0, min(_WORK, self.settings.effort // _MICROSECONDS or _WORK)
+        purse = _Purse(self.settings.effort or np.inf)
         for position in sorted(seats):
             gang, found = gangs[position], seats[position]
             if gang.is_single:
                 plans[position] = self._single(gang, found)
             else:
                 work += _EACH + len(gang.roles) * len(self.contest.problem.nodes)
-                plans[position], better = self._polished(best.table, gang, found, use_genetic=work <= _WORK)
+                plans[position], better = self._polished(best.table, gang, found, purse, use_genetic=work <= most)
                 seats[position] = better
         youngest = max(seats, default=-1)
         return Joint(
@@ -239,15 +259,15 @@ class _Seating:
             search=SearchReport(score, score, 0, "joint", (), "joint"),
         )
 
-    def _polished(self, table: Table, gang: Contender, seats: Seats, *, use_genetic: bool) -> tuple[Plan, Seats]:
+    def _polished(self, table: Table, gang: Contender, seats: Seats, purse: _Purse, *, use_genetic: bool) -> tuple[Plan, Seats]:
         """The plan of a gang among the others' seats, and the seats it takes now."""
         if self.contest.problem.devices is not None:
             # Seats on devices hold in the order they were taken only.
             return _plan(alone(self.contest, gang, table.standing), gang, seats), seats
         self.decoder.take(table, gang, Seats(seats.rows, -seats.taken))
         problem = alone(self.contest, gang, table.standing)
-        plan = search(problem, self.settings, gang.seed, use_genetic=use_genetic)
-        if plan.feasible and len(plan.assignments) >= seats.taken.sum():
+        plan = search(problem, self.settings, gang.seed, use_genetic=use_genetic) if purse.pays(brief_cost(problem)) else None
+        if plan is not None and plan.feasible and len(plan.assignments) >= seats.taken.sum():
             seats = _seats_of(plan, gang, problem.nodes)
         else:
             plan = _plan(problem, gang, seats)

@@ -67,12 +67,16 @@ class _Individual:
 
 @dataclass(slots=True)
 class Lineup:
-    """Orders of ``gangs``, positions in queue order, after those of ``first`` have been seated. It remembers what it has tried."""
+    """Orders of ``gangs``, positions in queue order, after those of ``first`` have been seated. It remembers what it has tried.
+
+    ``effort`` is about how many microseconds all orders may take; 0 for as long as it pays.
+    """
 
     contest: Contest
     decoder: Decoder
     gangs: Sequence[int]
     first: Outcome
+    effort: int = 0
     tried: dict[tuple[tuple[int, ...], tuple[int, ...]], Outcome] = field(default_factory=dict)
     generations: int = 0
 
@@ -104,11 +108,13 @@ class Lineup:
     def sorted(self) -> Iterator[Outcome]:
         """What orders come to that anybody would try: by size, by what gangs ask of which resource, by how scarce their seats are."""
         for order in self._sorted_orders():
+            if len(self.tried) >= self._affordable():
+                return
             yield self.outcome(order)
 
     def evolved(self, seed: int, is_best: Callable[[Outcome], bool], generations: int) -> Outcome:
         """The best that evolves from all orders tried so far."""
-        budget = max(_LEAST_ORDERS, _WORK // max(1, sum(map(self._work, self.gangs))))
+        budget = self._affordable()
         population = [_Individual(order, rules, outcome) for (order, rules), outcome in self.tried.items()]
         best, stale = max(population, key=_fitness), 0
         with seeded(seed):
@@ -159,6 +165,11 @@ class Lineup:
         )
         for key in keys:
             yield sorted(self.gangs, key=key)  # type: ignore[arg-type]  # numbers, or pairs of them
+
+    def _affordable(self) -> int:
+        """How many orders may be tried."""
+        each = max(1, sum(map(self._work, self.gangs)))
+        return 10 * self.effort // each if self.effort else max(_LEAST_ORDERS, _WORK // each)
 
     def _work(self, position: int) -> int:
         """About what it takes to seat a gang, in tenths of a microsecond."""

@@ -25,6 +25,7 @@ NODE_LIMIT = 200
 
 _LARGE = 2_000  # variables from which on presolve mostly costs more than it saves
 _MOST_VARIABLES = 60_000  # the first relaxation of more would take seconds
+_EFFORT_PER_VARIABLE = 200  # microseconds for each role: measured on three-partitions, what is hardest of all for the solver
 
 
 class Verdict(StrEnum):
@@ -44,8 +45,11 @@ class Answer:
     counts: Integers | None = None
 
 
-def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Together] = ()) -> Answer:
-    """Whether the minimum of ``problem`` fits, each of ``together`` within one domain. A role may be in one of ``together`` only."""
+def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Together] = (), effort: int = 0) -> Answer:
+    """Whether the minimum of ``problem`` fits, each of ``together`` within one domain. A role may be in one of ``together`` only.
+
+    With ``effort``, questions that may take more microseconds than that are not asked: branches alone don't bound the first of them.
+    """
     if problem.minimum > problem.total or (problem.least > problem.count).any():
         return Answer(Verdict.CANNOT_FIT)
     # 1. The program, unless it is plain that nothing can come of it.
@@ -58,7 +62,7 @@ def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Toget
         return Answer(Verdict.CANNOT_FIT)
     where = contended(problem.demand, seats, problem.free)
     variables = seating(problem, seats, np.asarray(where.any(axis=0)), domains)
-    if len(variables.role) > _MOST_VARIABLES:
+    if len(variables.role) > _MOST_VARIABLES or (effort and is_long(len(seats), len(variables.role), effort)):
         return Answer(Verdict.NOT_FOUND)
     if not len(variables.role):
         return Answer(Verdict.FITS, np.zeros_like(seats))
@@ -85,6 +89,11 @@ def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Toget
         elif status != INFEASIBLE:
             return Answer(Verdict.NOT_FOUND)
     return Answer(Verdict.CANNOT_FIT if is_refuted else Verdict.NOT_FOUND)
+
+
+def is_long(roles: int, variables: int, effort: int) -> bool:
+    """Whether a program with so many variables of so many roles may take more than ``effort`` microseconds."""
+    return roles * variables * _EFFORT_PER_VARIABLE > effort
 
 
 def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] = ()) -> bool:

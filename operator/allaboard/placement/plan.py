@@ -45,7 +45,7 @@ class SearchReport:
     """How the search went.
 
     Scores are 0..100, higher is better. ``stopped_by`` is one of optimal, patience, generations, bound, proof, no-nodes,
-    greedy-only.
+    greedy-only, effort.
     ``history`` has, for each generation, the members placed and the score of the best plan so far.
     """
 

@@ -51,6 +51,12 @@ class Metrics:
             buckets=(0, 0.5, 1, 2, 5, 10, 20, 50),
             registry=self.registry,
         )
+        self.search_seconds = Counter(
+            "allaboard_search_seconds",
+            "Time of searches: short ones, that others wait for, and long ones beside.",
+            ["lane"],
+            registry=self.registry,
+        )
         self.searches = Counter("allaboard_searches", "Searches, by what stopped them.", ["stopped_by"], registry=self.registry)
         self.binds = Counter("allaboard_binds", "Binds, by result.", ["result"], registry=self.registry)
         self.transactions = Counter("allaboard_transactions", "Transactions, by outcome.", ["outcome"], registry=self.registry)

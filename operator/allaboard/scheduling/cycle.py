@@ -2,13 +2,14 @@
 
 Read ``Scheduler.cycle`` first, then ``prepare`` and ``attempt``; how attempts end is in ``outcomes``. Searches run one after another,
 each on a snapshot that contains the seats promised before it; transactions run beside them, so the API server works on one gang while
-the next is searched.
+the next is searched. These searches are short. A gang for which a short one finds neither seats nor a proof that there are none is searched
+for at length, beside the cycle (``longsearch``).
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,16 +30,18 @@ from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.freshness import until_fresh
+from allaboard.scheduling.longsearch import LongSearches, SearchAbandonedError
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.outcomes import Attempt, Outcomes
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner
 from allaboard.scheduling.quarantine import Quarantine
-from allaboard.scheduling.queue import GangQueue, Order, order_of, order_of_gone
+from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of, order_of_gone
 from allaboard.scheduling.sealing import LateBinds, Sealing
+from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.scheduling.transaction import Committed, DryRun, Refused, Transaction, begin
 from allaboard.scheduling.underway import UnderWay
-from allaboard.scheduling.workers import Searcher, SearchError
+from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunError
 
 logger = logging.getLogger(__name__)
 
@@ -72,10 +75,15 @@ class Scheduler:
     _sealing: Sealing = field(init=False)
     _late: LateBinds = field(init=False)
     _advisor: Advisor = field(init=False)
+    _shares: Shares = field(init=False)
+    _long: LongSearches = field(init=False)
 
     def __post_init__(self) -> None:
+        self._shares = Shares(self.clock)
+        self._long = LongSearches(self.clock, Shares(self.clock))
+        self.metrics.gauge("long_searches_waiting", "Gangs that wait for a long search.", lambda: len(self._long))
         self._advisor = Advisor(self._advice, self._advise)
-        self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock, self.packing)
+        self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock, self.packing, self._shares)
         self._open = OpenGangs(self.registry, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock)
         self._outcomes = Outcomes(self.registry, self.queue, self.announcer, self.metrics, self._open, self._advisor, self.clock)
         self._under_way = UnderWay(self.queue, self._outcomes.defect)
@@ -105,7 +113,8 @@ class Scheduler:
         gang = self.registry.gang(key)
         if gang is None or not gang.alive:  # one without members tells its priority when they come
             return order_of_gone(key)
-        return order_of(gang, is_first=key in self._open and gang.is_open, is_protected=self.queue.must_not_be_overtaken(key))
+        is_first, is_protected = key in self._open and gang.is_open, self.queue.must_not_be_overtaken(key)
+        return order_of(gang, is_first=is_first, is_protected=is_protected, debt=self._shares.level(key.namespace))
 
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
@@ -118,6 +127,7 @@ class Scheduler:
                 await asyncio.sleep(self.batch_window)
                 await self.cycle()
         finally:
+            self._long.stop()
             await self._advisor.stop()
             # Cut off in the middle, a transaction would leave its gang half bound.
             self.restarter.hurry()
@@ -134,11 +144,12 @@ class Scheduler:
         yielded: set[GangKey] = set()
         while self.queue.peek() is not None:
             await until_fresh(self.is_fresh)
+            self.queue.eased(self._shares.eased())
             attempts = await self._due_together()
             plans, overtaken = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
             is_old, is_counted = bool(plans), not plans
             # Those with plans take their seats, the others are searched for, unless somebody has come who goes before.
-            for key in (*plans, *(key for key in list(attempts) if key not in plans)):
+            for key in self._turns(plans, attempts):
                 if self._must_yield(key, yielded):
                     break
                 if not is_counted:
@@ -158,6 +169,13 @@ class Scheduler:
             self.queue.put_back(attempts)
             await asyncio.sleep(0)
         self._advisor.work()
+
+    def _turns(self, plans: Collection[GangKey], attempts: Mapping[GangKey, Attempt]) -> Iterator[GangKey]:
+        """The keys of ``plans``, then what is left of ``attempts``; namespaces that have run into debt meanwhile go behind the others."""
+        yield from list(plans)
+        ranks = {key: self.order(key)[2] for key in attempts}
+        while attempts:
+            yield min(attempts, key=lambda key: (ranks[key], self._shares.level(key.namespace)))
 
     def _must_yield(self, key: GangKey, yielded: set[GangKey]) -> bool:
         """Whether somebody has come who goes before ``key`` and is to be searched for; those that need no search are seen to meanwhile.
@@ -182,7 +200,7 @@ class Scheduler:
             pods += len(gang.candidates) if gang else 0
             # It may be among them already, and something about it has changed.
             attempts.pop(key, None)
-            if attempts and (is_alone or pods > MOST_PODS or self.order(key)[:2] != self.order(next(iter(attempts)))[:2]):
+            if attempts and (is_alone or pods > MOST_PODS or not self._are_equal(key, next(iter(attempts)))):
                 self.queue.put_back([key])
                 break
             attempt = self._prepared(key)
@@ -193,8 +211,16 @@ class Scheduler:
             await asyncio.sleep(0)
         return {key: attempts[key] for key in sorted(attempts, key=self.order)}
 
+    def _are_equal(self, one: GangKey, other: GangKey) -> bool:
+        """Whether two gangs are of the same priority, and their namespaces have used about as much search time."""
+        orders = self.order(one), self.order(other)
+        return orders[0][:2] == orders[1][:2] and orders[0][3] == orders[1][3]
+
     def _prepared(self, key: GangKey) -> Attempt | None:
+        self._long.leave(key)
         if key in self._under_way:
+            if not self._is_wanted(key):
+                self._long.abandon(key)
             self._under_way.pass_over(key)
             return None
         with self._survived(key):
@@ -236,11 +262,17 @@ class Scheduler:
         if plan is None:
             try:
                 plan = await self._planner.plan(gang)
+            except SearchOverrunError:
+                self._search_longer(attempt, None)
+                return
             except SearchError as error:
                 self._outcomes.failed(attempt, str(error))
                 return
-        # 5. Nowhere: say why, and wait for what was lacking; half gangs whose time is over make way.
+        # 5. Nowhere: say why, and wait for what was lacking; half gangs whose time is over make way. Who knows: search longer, beside.
         if not plan.feasible or not gang.startable(dict(plan.assignments)):
+            if plan.feasible is None and key not in self._open:
+                self._search_longer(attempt, plan)
+                return
             if gang.missing:
                 await self._make_way(gang)
             if gang.missing and key in self._open:
@@ -249,10 +281,20 @@ class Scheduler:
                 self._outcomes.refused(attempt, plan)
             return
         # 6. Promise the seats, unless the world has moved on meanwhile.
+        transaction = self._promised(attempt, plan)
+        # 7. Bind all or none, beside the next search.
+        if transaction is not None:
+            if is_alone:
+                self.queue.seated(key)
+            self._under_way.start(key, self._commit(attempt, plan, transaction))
+
+    def _promised(self, attempt: Attempt, plan: Plan) -> Transaction | None:
+        """The transaction that binds ``plan``, its seats promised; ``None`` when it doesn't hold any more: then it is looked at again."""
+        key = attempt.gang.key
         fresh = self._gang(key)
         if fresh is None or fresh.hold:
             self.queue.mark(key)
-            return
+            return None
         attempt.gang = fresh
         # After an undo every member is tried beforehand: one pod that is refused would undo the gang for ever.
         dry_run: DryRun = "all" if self._open.was_undone(key) else self.dry_run
@@ -261,17 +303,60 @@ class Scheduler:
         if isinstance(transaction, Refused):
             logger.info("gang %s: %s; looking again", key, transaction.message)
             self.queue.retry(key, self.batch_window)
+            return None
+        return transaction
+
+    def _search_longer(self, attempt: Attempt, plan: Plan | None) -> None:
+        """Neither seats nor a proof were found in short: the gang has its turn beside, and is told what is known if that isn't now."""
+        gang = attempt.gang
+        lacks = Lacks.of(plan.explanation, gang.candidates) if plan else ANYTHING
+        if plan and gang.missing and not self._long.is_idle:
+            seconds = self.clock() - attempt.started
+            self.announcer.refused(gang, words.pod_refusals(gang, plan), words.refusal(gang, plan), plan.search, seconds)
+        self.queue.pause(gang.key, lacks, seen=attempt.changes, retry_by=self._open.deadline(gang))
+        self._long.join(gang.key, self.order(gang.key))
+        self._start_long_search()
+
+    def _start_long_search(self) -> None:
+        """Begin the long search whose turn it is, unless one is going on."""
+        while (key := self._long.next()) is not None:
+            if (attempt := self._prepared(key)) is not None:
+                self._under_way.start(key, self._at_length(attempt))
+                return
+
+    async def _at_length(self, attempt: Attempt) -> None:
+        """One gang, searched for beside the cycle on what is free now; its plan is checked on what is free then."""
+        gang = attempt.gang
+        try:
+            plan = await self._long.search(gang.key, lambda: self._planner.plan_at_length(gang))
+        except SearchAbandonedError:
             return
-        # 7. Bind all or none, beside the next search.
-        if is_alone:
-            self.queue.seated(key)
-        self._under_way.start(key, self._commit(attempt, plan, transaction))
+        except SearchError as error:
+            self._outcomes.failed(attempt, str(error))
+            return
+        finally:
+            self._start_long_search()
+        await until_fresh(self.is_fresh)
+        if not plan.feasible:
+            if gang.missing:
+                await self._make_way(gang)
+            self._outcomes.refused(attempt, plan)
+        elif transaction := self._promised(attempt, plan):
+            self.queue.seated(gang.key)
+            await self._commit(attempt, plan, transaction)
 
     async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
         outcome = await transaction.commit()
         if isinstance(outcome, Committed):
             self._late.expect(attempt.gang.key, outcome.in_doubt)
         await self._outcomes.committed(attempt, plan, outcome)
+
+    def _is_wanted(self, key: GangKey) -> bool:
+        """Whether there is anybody still to search for, and nothing to be done before."""
+        gang = self.registry.gang(key)
+        if gang is None or not gang.candidates or gang.hold:
+            return False
+        return not (self._open.is_given_up(gang) or self._open.is_restartable(gang))
 
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
@@ -282,7 +367,9 @@ class Scheduler:
         """Release half gangs whose time is over, if their seats are what ``gang`` needs."""
 
         async def would_fit(without: Sequence[Gang]) -> bool:
-            return bool((await self._planner.plan(gang, without)).feasible)
+            with suppress(SearchError):
+                return bool((await self._planner.plan(gang, without)).feasible)
+            return False
 
         for other in await self._open.who_yields(gang, would_fit):
             if other.key not in self._under_way:

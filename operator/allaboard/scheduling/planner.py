@@ -3,24 +3,28 @@
 Gangs that are due at once contend when some order of them may leave somebody out (``placement.contest``). Then they are placed together,
 and the queue counts who is overtaken; otherwise each is searched for in its turn, which is as good. Many single pods are placed together
 anyhow: that takes less time.
+
+Others wait for these searches, so they are short, and their time is charged to the gangs' namespaces.
 """
 
 import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.packing import Packing
-from allaboard.placement import NodeFilters, Plan
+from allaboard.placement import NodeFilters, Plan, Problem
 from allaboard.placement.contest import contest_of, may_contend
 from allaboard.placement.joint import Joint
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import leavers, sentence, surroundings
 from allaboard.scheduling.problems import problem_of, waiting_of
 from allaboard.scheduling.queue import GangQueue
+from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.workers import Searcher, SearchError
 
 logger = logging.getLogger(__name__)
@@ -45,21 +49,49 @@ class Planner:
     metrics: Metrics
     clock: Callable[[], float]
     packing: Packing
+    shares: Shares
     _filters: NodeFilters = field(default_factory=NodeFilters)
 
     async def plan(self, gang: Gang, without: Sequence[Gang] = ()) -> Plan:
-        """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one.
+        """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one. By a short search.
 
         ``without`` are gangs that are taken to be gone. Raises ``SearchError``.
         """
+        problem = self._problem(gang, without)
+        with self._timed([gang]) as seconds:
+            plan = await self.searcher.search_briefly(problem, self._seed(gang))
+        self.metrics.searched(plan.search, seconds())
+        return plan
+
+    async def plan_at_length(self, gang: Gang) -> Plan:
+        """The same by a long search, for which nobody waits. Raises ``SearchError``."""
+        problem = self._problem(gang)
+        started = self.clock()
+        try:
+            plan = await self.searcher.search(problem, self._seed(gang))
+        finally:
+            self.metrics.search_seconds.labels("long").inc(self.clock() - started)
+        self.metrics.searched(plan.search, self.clock() - started)
+        return plan
+
+    def _problem(self, gang: Gang, without: Sequence[Gang] = ()) -> Problem:
         snapshot = self.view.snapshot()
         if without:
             snapshot = snapshot.without(pod for other in without for pod in other.bound)
-        problem = problem_of(gang, gang.least, snapshot, self._filters, self.packing)
+        return problem_of(gang, gang.least, snapshot, self._filters, self.packing)
+
+    @contextmanager
+    def _timed(self, gangs: Sequence[Gang]) -> Iterator[Callable[[], float]]:
+        """Charge the time that this takes to the namespaces of ``gangs``, by how many kinds of pods each has; gives the seconds so far."""
         started = self.clock()
-        plan = await self.searcher.search(problem, self._seed(gang))
-        self.metrics.searched(plan.search, self.clock() - started)
-        return plan
+        try:
+            yield lambda: self.clock() - started
+        finally:
+            seconds = self.clock() - started
+            self.metrics.search_seconds.labels("short").inc(seconds)
+            kinds = [len({id(pod.spec) for pod in gang.candidates}) for gang in gangs]
+            for gang, number in zip(gangs, kinds, strict=True):
+                self.shares.charge(gang.key.namespace, seconds * number / max(1, sum(kinds)))
 
     async def plan_together(self, gangs: Sequence[Gang]) -> tuple[dict[GangKey, Plan], list[GangKey]]:
         """Plans for those of ``gangs``, in queue order, that are to be placed now, in the order in which they take their seats.
@@ -69,6 +101,7 @@ class Planner:
         if len(gangs) < 2:
             return {}, []
         started = self.clock()
+        gangs = self._preparable(gangs)
         try:
             joint = await self._together(gangs)
         except SearchError as error:
@@ -85,16 +118,16 @@ class Planner:
         return plans, [gangs[position].key for position in joint.overtaken]
 
     async def _together(self, gangs: Sequence[Gang]) -> Joint | None:
-        gangs = self._preparable(gangs)
         if len(gangs) < 2:
             return None
         is_protected = self.queue.must_not_be_overtaken
         waiting = [waiting_of(gang, self._seed(gang), is_protected=is_protected(gang.key)) for gang in gangs]
         contest = contest_of(waiting, self.view.snapshot(), self._filters, self.packing)
-        if may_contend(contest):
-            return await self.searcher.place_together(contest)
-        are_single = len(gangs) >= _MANY and all(gang.is_single for gang in contest.gangs)
-        return await self.searcher.place_together(contest, is_easy=True) if are_single else None
+        is_easy = not may_contend(contest)
+        if is_easy and (len(gangs) < _MANY or not all(gang.is_single for gang in contest.gangs)):
+            return None
+        with self._timed(gangs):
+            return await self.searcher.place_together(contest, is_easy=is_easy)
 
     def _preparable(self, gangs: Sequence[Gang]) -> Sequence[Gang]:
         """The first of ``gangs``, as many as can be prepared at once."""

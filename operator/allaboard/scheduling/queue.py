@@ -4,6 +4,8 @@ A gang is due when something about it has changed, or when something it lacked m
 slow flush in case an event was missed. Each failed attempt doubles the pause before the next, up to a bound; but a pause is no
 reason to be overtaken by a lower priority, nor by one that isn't half bound, when something has come free for both.
 
+Those whose namespace has used much search time lately go behind the others of their priority (``shares``); they count as passed then, too.
+
 Gangs that are placed together may overtake an older one of their priority a few times, or for a while. After that it goes before all
 others of its priority, pause or not, until it has been placed. When it doesn't fit even then, those behind it go on. Of those that
 sit out a pause while younger ones are placed, the oldest is passed: as often as gangs may be overtaken, and then it goes first once.
@@ -12,7 +14,7 @@ sit out a pause while younger ones are placed, the oldest is passed: as often as
 import asyncio
 import heapq
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from allaboard.model.gang import Gang, GangKey, OnMemberLost
@@ -26,7 +28,7 @@ _MOST_LEFT = 64  # entries of a heap that are none any more
 _HEALS, _OVERTAKEN, _PLAIN = range(3)
 _FIRST = -(2**31)  # before any priority, which is an int32
 
-Order = tuple[int, bool, int, float, GangKey]
+Order = tuple[int, bool, int, int, float, GangKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +66,23 @@ class Lacks:
 ANYTHING = Lacks(anything=True)
 
 
-def order_of(gang: Gang, *, is_first: bool = False, is_protected: bool = False) -> Order:
+def order_of(gang: Gang, *, is_first: bool = False, is_protected: bool = False, debt: int = 0) -> Order:
     """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
-    not be overtaken, then age and name.
+    not be overtaken, then ``debt``, which tells how much search time the namespace has used, then age and name.
 
     Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp.
     """
     heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE
-    return (-gang.priority, not is_first, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, gang.created, gang.key)
+    return (-gang.priority, not is_first, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, debt, gang.created, gang.key)
 
 
 def order_of_gone(key: GangKey) -> Order:
     """The place of a gang that is no more: due at once, only to be forgotten."""
-    return (_FIRST, False, _HEALS, 0.0, key)
+    return (_FIRST, False, _HEALS, 0, 0.0, key)
+
+
+def _but_for_debt(order: Order) -> tuple[object, ...]:
+    return (*order[:3], *order[4:])
 
 
 class GangQueue:
@@ -126,15 +132,22 @@ class GangQueue:
         self._overtaken[key] = (times + 1, since)
 
     def seated(self, key: GangKey) -> None:
-        """``key`` takes its seats, perhaps with others: the oldest that is before it but for its pause is passed, if it may be.
+        """``key`` takes its seats, perhaps with others: the oldest that is before it but for its pause or debt is passed, if it may be.
 
         Whether that one would have fitted isn't known. It goes first once it has been passed often enough, and then anew.
         """
         mine = self._order(key)
-        pausing = [order for order, other in self._pausing if other in self._is_pausing and mine[:2] == order[:2] and order < mine]
-        if older := min((order for order in pausing if not self.must_not_be_overtaken(order[-1])), default=None):
-            self._passed[older[-1]] = self._passed.get(older[-1], 0) + 1
-            self._push_pausing(older[-1])  # it may go further to the front now
+        waiting = [order for order, other in self._pausing if other in self._is_pausing]
+        waiting += [order for order, other in self._due if other in self._is_due and order[3] > mine[3]]
+        before = [order for order in waiting if order[:2] == mine[:2] and _but_for_debt(order) < _but_for_debt(mine)]
+        if older := min((order for order in before if not self.must_not_be_overtaken(order[-1])), key=_but_for_debt, default=None):
+            passed = older[-1]
+            self._passed[passed] = self._passed.get(passed, 0) + 1
+            # It may go further to the front now.
+            if passed in self._is_pausing:
+                self._push_pausing(passed)
+            else:
+                self._push_due(passed)
 
     def must_not_be_overtaken(self, key: GangKey) -> bool:
         """Whether it has been overtaken often enough, or long ago."""
@@ -177,11 +190,15 @@ class GangQueue:
 
         It pauses for ``at_least`` so many seconds, up to the longest pause.
         """
+        self._attempts[key] = self.attempts(key) + 1
+        self.pause(key, lacks, seen=seen, retry_by=retry_by, at_least=at_least)
+
+    def pause(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
+        """As ``fail``, without counting a failure: no seats were found, and they are still looked for."""
         if self._passed.get(key, 0) >= self._overtaking[0]:
             del self._passed[key]  # it has gone first, and didn't fit
-        attempts = self._attempts[key] = self.attempts(key) + 1
         first, longest = self._backoff
-        self._not_before[key] = self._clock() + min(longest, max(at_least, first * 2 ** min(attempts - 1, 30)))
+        self._not_before[key] = self._clock() + min(longest, max(at_least, first * 2 ** min(max(0, self.attempts(key) - 1), 30)))
         self.park(key, lacks, seen=seen, retry_by=retry_by)
 
     def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
@@ -232,7 +249,12 @@ class GangQueue:
         By the order as it is kept: ``key`` isn't found first when it is put back.
         """
         first = self._next()
-        return first is not None and first[0][0][0][:3] < self._order(key)[:3]
+        return first is not None and first[0][0][0][:4] < self._order(key)[:4]
+
+    def eased(self, namespaces: Collection[str]) -> None:
+        """The debt of these is less than it was: their gangs may go further to the front now."""
+        for key in [key for key in self._is_due if key.namespace in namespaces]:
+            self._push_due(key)
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
         """These were taken out, and nothing was done about them."""
@@ -284,15 +306,16 @@ class GangQueue:
     def _make_due(self, key: GangKey) -> None:
         self._timer_of.pop(key, None)
         self._is_pausing.discard(key)
-        heapq.heappush(self._due, (self._place(key), key))
         self._is_due.add(key)
+        self._push_due(key)
         self._changed.set()
 
+    def _push_due(self, key: GangKey) -> None:
+        self._due = _compact(self._due, self._is_due)
+        heapq.heappush(self._due, (self._place(key), key))
+
     def _push_pausing(self, key: GangKey) -> None:
-        if len(self._pausing) > 2 * len(self._is_pausing) + _MOST_LEFT:
-            # Entries of those whose pause has ended are dropped when they come to the top, which they may not.
-            self._pausing = [(order, other) for order, other in self._pausing if other in self._is_pausing]
-            heapq.heapify(self._pausing)
+        self._pausing = _compact(self._pausing, self._is_pausing)
         heapq.heappush(self._pausing, (self._order(key), key))
 
     def _set_timer(self, key: GangKey, when: float) -> None:
@@ -309,3 +332,19 @@ class GangQueue:
             if self._timer_of.get(key) == when:
                 self._parked.pop(key, None)
                 self._make_due(key)
+
+
+def _compact(heap: list[tuple[Order, GangKey]], members: set[GangKey]) -> list[tuple[Order, GangKey]]:
+    """The heap without entries that are none any more, if there are many: they are dropped at the top, where they may never come.
+
+    Of several entries of one gang the first one counts.
+    """
+    if len(heap) <= 2 * len(members) + _MOST_LEFT:
+        return heap
+    first: dict[GangKey, Order] = {}
+    for order, key in heap:
+        if key in members and (key not in first or order < first[key]):
+            first[key] = order
+    kept = [(order, key) for key, order in first.items()]
+    heapq.heapify(kept)
+    return kept

@@ -1,5 +1,7 @@
 """Searches in processes of their own, so that the event loop never waits for arithmetic.
 
+There are two lines of processes. The cycle waits for what is done in the first, so its searches are short: bounded by effort, which is
+reckoned from sizes, and ended by the clock only when that was reckoned wrong. The second is for what nobody waits for.
 A worker that dies or overruns costs its own attempt only, since pebble replaces it and leaves the others alone.
 """
 
@@ -8,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -20,9 +23,17 @@ from allaboard.placement.relax import Relief, relieve
 from allaboard.placement.surroundings import Surroundings
 from allaboard.processes import SPAWNED
 
+SHORT_EFFORT = 600_000
+"""Microseconds that a short search may take, as ``SearchSettings.effort`` reckons."""
+
+JOINT_EFFORT = 1_200_000
+"""The same for gangs that are placed together: mostly it takes a half of that."""
+
+_SHORT_SECONDS = 3.0  # a short search that takes longer is ended: on a machine that is busy, or by a shape that nobody has thought of
 _INLINE_PODS = 1
 _INLINE_SEATS = 150_000  # pods times nodes: some twenty milliseconds
 _INLINE_CELLS = 20_000  # kinds of pods times nodes: as long
+_NICE, _NICER = 5, 10
 
 Answer = TypeVar("Answer")
 
@@ -31,57 +42,34 @@ class SearchError(Exception):
     """The search did not answer: its process died or took too long."""
 
 
-def _be_quiet() -> None:
+class SearchOverrunError(SearchError):
+    """The search took too long and was ended."""
+
+
+def _be_quiet(niceness: int) -> None:
     """Solvers may write to stdout, which belongs to whoever started the operator."""
     sys.stdout = sys.stderr
-    os.nice(5)
+    os.nice(niceness)
 
 
-class Searcher:
-    """Runs searches; a context manager that ends its processes."""
+class Workers:
+    """Processes that answer questions one after another, each within a time limit."""
 
-    def __init__(self, settings: SearchSettings, *, workers: int = 1, timeout_seconds: float = 60.0) -> None:
-        self._settings = settings
-        self._timeout = timeout_seconds
-        self._workers = workers
+    def __init__(self, number: int, timeout_seconds: float, niceness: int = _NICE) -> None:
+        self._number, self._timeout, self._niceness = number, timeout_seconds, niceness
         self._pool = self._new_pool()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def end(self) -> None:
+        """End the processes."""
         _end(self._pool)
 
-    async def warm_up(self) -> None:
-        """Start a worker and import what it needs, so that the first gang doesn't wait for it."""
-        with suppress(SearchError):
-            await self._elsewhere(_noop)
-
-    async def search(self, problem: Problem, seed: int) -> Plan:
-        """``placement.search`` elsewhere; a problem of one pod is solved on the spot, which takes less time than sending it.
-
-        Raises ``SearchError``.
-        """
-        if problem.total <= _INLINE_PODS:
-            return search(problem, self._settings, seed)
-        return await self._elsewhere(search, problem, self._settings, seed)
-
-    async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
-        """``placement.joint.place_together`` elsewhere; on the spot if it ``is_easy``, since all are single pods and none contend.
-
-        Raises ``SearchError``.
-        """
-        seats = len(contest.gangs) * len(contest.problem.nodes)
-        if is_easy and seats <= _INLINE_SEATS and contest.problem.seats.size <= _INLINE_CELLS:
-            return place_together(contest, self._settings)
-        return await self._elsewhere(place_together, contest, self._settings)
-
-    async def _elsewhere(self, work: Callable[..., Answer], *arguments: object) -> Answer:
+    async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
+        """``work(*arguments)`` in a process; whoever doesn't wait for it any more ends that process. Raises ``SearchError``."""
         pool = self._pool
         try:
             answer: Answer = await asyncio.wrap_future(pool.schedule(work, args=arguments, timeout=self._timeout))
         except TimeoutError as error:
-            raise SearchError(f"the search took longer than {self._timeout:g} s and was ended") from error
+            raise SearchOverrunError(f"the search took longer than {self._timeout:g} s and was ended") from error
         except ProcessExpired as error:
             raise SearchError(f"the search process died (exit code {error.exitcode})") from error
         except RuntimeError as error:
@@ -94,12 +82,59 @@ class Searcher:
             raise SearchError("the search processes died; others take their place") from error
         return answer
 
-    async def relieve(self, around: Surroundings) -> Relief:
-        """``placement.relax.relieve`` elsewhere. Raises ``SearchError``."""
-        return await self._elsewhere(relieve, around)
-
     def _new_pool(self) -> ProcessPool:
-        return ProcessPool(max_workers=self._workers, initializer=_be_quiet, context=SPAWNED)
+        """It starts its processes when there is something to do."""
+        return ProcessPool(max_workers=self._number, initializer=_be_quiet, initargs=(self._niceness,), context=SPAWNED)
+
+
+class Searcher:
+    """Runs searches; a context manager that ends its processes."""
+
+    def __init__(self, settings: SearchSettings, *, workers: int = 1, timeout_seconds: float = 60.0) -> None:
+        self._settings = settings
+        self._short = replace(settings, effort=SHORT_EFFORT)
+        self._joint = replace(settings, effort=JOINT_EFFORT)
+        self._first = Workers(workers, min(_SHORT_SECONDS, timeout_seconds))
+        self._beside = Workers(1, timeout_seconds, _NICER)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._first.end()
+        self._beside.end()
+
+    async def warm_up(self) -> None:
+        """Start a worker and import what it needs, so that the first gang doesn't wait for it."""
+        with suppress(SearchError):
+            await self._first.run(_noop)
+
+    async def search_briefly(self, problem: Problem, seed: int) -> Plan:
+        """``placement.search`` with little effort; a problem of one pod is solved on the spot, which takes less time than sending it.
+
+        Raises ``SearchError``.
+        """
+        if problem.total <= _INLINE_PODS:
+            return search(problem, self._settings, seed)
+        return await self._first.run(search, problem, self._short, seed)
+
+    async def search(self, problem: Problem, seed: int) -> Plan:
+        """``placement.search`` for as long as it pays, beside the others. Raises ``SearchError``."""
+        return await self._beside.run(search, problem, self._settings, seed)
+
+    async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
+        """``placement.joint.place_together`` elsewhere; on the spot if it ``is_easy``, since all are single pods and none contend.
+
+        Raises ``SearchError``.
+        """
+        seats = len(contest.gangs) * len(contest.problem.nodes)
+        if is_easy and seats <= _INLINE_SEATS and contest.problem.seats.size <= _INLINE_CELLS:
+            return place_together(contest, self._joint)
+        return await self._first.run(place_together, contest, self._joint)
+
+    async def relieve(self, around: Surroundings) -> Relief:
+        """``placement.relax.relieve``, which nobody waits for, beside the others. Raises ``SearchError``."""
+        return await self._beside.run(relieve, around)
 
 
 def _end(pool: ProcessPool) -> None:

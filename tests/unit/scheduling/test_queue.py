@@ -20,9 +20,24 @@ class Clock:
         return self.now
 
 
+def an_indebted_queue(clock: Clock, debts: dict[str, int], protected: set[GangKey] | None = None) -> GangQueue:
+    """A queue that orders by debts of namespaces, then by name."""
+
+    def order(key: GangKey) -> Order:
+        is_protected = queue.must_not_be_overtaken(key) or key in (protected or ())
+        return (True, 0, 1 if is_protected else 2, debts.get(key.namespace, 0), float(key.name), key)
+
+    queue = GangQueue(order, overtaking_times=3, clock=clock)
+    return queue
+
+
+def gang_of(namespace: str, name: int) -> GangKey:
+    return GangKey(namespace, str(name))
+
+
 def a_queue(clock: Clock, priorities: dict[GangKey, int] | None = None, half_bound: GangKey | None = None) -> GangQueue:
     def order(key: GangKey) -> Order:
-        return (-(priorities or {}).get(key, 0), True, key != half_bound, 0.0, key)
+        return (-(priorities or {}).get(key, 0), True, key != half_bound, 0, 0.0, key)
 
     return GangQueue(order, backoff_initial=1.0, backoff_max=60.0, clock=clock)
 
@@ -229,4 +244,81 @@ def test_a_change_of_a_gang_that_is_tried_in_its_pause_is_not_slept_over() -> No
     queue.mark(A)  # one of its pods changes while it is searched for
     queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
     clock.now += 2
+    assert drain(queue) == [A]
+
+
+def test_those_in_debt_go_behind_younger_ones_of_their_priority() -> None:
+    queue = an_indebted_queue(Clock(), {"evil": 2})
+    for key in (gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 3)):
+        queue.mark(key)
+    assert drain(queue) == [gang_of("team", 3), gang_of("evil", 1), gang_of("evil", 2)]
+
+
+def test_a_debt_that_is_run_into_while_they_wait_counts_and_so_does_one_that_is_gone() -> None:
+    debts: dict[str, int] = {}
+    queue = an_indebted_queue(Clock(), debts)
+    for key in (gang_of("evil", 1), gang_of("team", 3), gang_of("evil", 2), gang_of("team", 4)):
+        queue.mark(key)
+    debts["evil"] = 3
+    assert queue.pop() == gang_of("team", 3)
+    assert not queue.outranks(gang_of("team", 3))
+    assert queue.outranks(gang_of("evil", 2))
+    debts["evil"] = 0
+    queue.eased({"evil"})
+    assert drain(queue) == [gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 4)]
+
+
+def test_one_in_debt_is_passed_as_often_as_gangs_may_be_overtaken_and_then_goes_first_once() -> None:
+    queue = an_indebted_queue(Clock(), {"evil": 1})
+    old = gang_of("evil", 1)
+    queue.mark(old)
+    seated = []
+    for number in range(2, 9):
+        queue.mark(gang_of("team", number))
+        key = queue.pop()
+        assert key is not None
+        if key == old:
+            break
+        queue.seated(key)
+        queue.settle(key)
+        seated.append(key)
+    assert len(seated) == 3
+    queue.fail(old, ANYTHING, seen=queue.changes)
+    assert not queue.must_not_be_overtaken(old)
+
+
+def test_a_debt_never_puts_anybody_behind_a_lower_priority_nor_behind_those_that_may_be_overtaken_still() -> None:
+    queue = an_indebted_queue(Clock(), {"evil": 6}, protected={gang_of("evil", 9)})
+    for key in (gang_of("team", 1), gang_of("evil", 9)):
+        queue.mark(key)
+    assert queue.pop() == gang_of("evil", 9)
+
+
+def test_debts_that_come_and_go_leave_no_entries_behind() -> None:
+    debts: dict[str, int] = {}
+    queue = an_indebted_queue(Clock(), debts)
+    for number in range(20):
+        queue.mark(gang_of("evil", number))
+    queue.mark(gang_of("team", 99))
+    for _ in range(1000):
+        debts["evil"] = 1
+        assert queue.peek() == gang_of("team", 99)
+        debts["evil"] = 0
+        queue.eased({"evil"})
+        assert queue.peek() == gang_of("evil", 0)
+    assert len(queue._due) <= 200
+    assert drain(queue) == [*(gang_of("evil", number) for number in range(20)), gang_of("team", 99)]
+
+
+def test_a_pause_without_a_failure_is_as_long_as_after_the_last_one() -> None:
+    clock = Clock()
+    queue = a_queue(clock)
+    for _ in range(3):
+        queue.fail(A, ANYTHING, seen=queue.changes)
+    queue.pause(A, ANYTHING, seen=queue.changes)
+    assert queue.attempts(A) == 3
+    queue.mark(A)
+    clock.now += 3.9
+    assert drain(queue) == []
+    clock.now += 0.1
     assert drain(queue) == [A]

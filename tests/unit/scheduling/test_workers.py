@@ -1,20 +1,25 @@
-"""A search process that dies costs its own search only, whatever it was doing."""
+"""A search process that dies costs its own search only, whatever it was doing; and nobody who searches briefly waits for a long search."""
 
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from allaboard.placement import SearchSettings
-from allaboard.scheduling.workers import Searcher, SearchError
+from allaboard.model.gang import Objective
+from allaboard.placement import Problem, SearchSettings, build_problem
+from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunError, Workers
+from tests.unit.placement.three_partition import three_partition
 
 
 @pytest.fixture
-def searcher() -> Iterator[Searcher]:
-    with Searcher(SearchSettings(), timeout_seconds=20) as own:
-        yield own
+def workers() -> Iterator[Workers]:
+    own = Workers(1, timeout_seconds=20)
+    yield own
+    own.end()
 
 
 def pid_and_end(signal_number: int) -> int:
@@ -26,34 +31,79 @@ def fail() -> None:
     raise RuntimeError("of the search itself")
 
 
-async def test_a_process_that_dies_without_work_is_replaced(searcher: Searcher) -> None:
-    pid = await searcher._elsewhere(os.getpid)
+async def test_a_process_that_dies_without_work_is_replaced(workers: Workers) -> None:
+    pid = await workers.run(os.getpid)
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(SearchError):
-        await searcher._elsewhere(os.getpid)
-    assert await searcher._elsewhere(os.getpid) != pid
+        await workers.run(os.getpid)
+    assert await workers.run(os.getpid) != pid
 
 
-async def test_a_process_that_dies_at_work_costs_that_search_only(searcher: Searcher) -> None:
+async def test_a_process_that_dies_at_work_costs_that_search_only(workers: Workers) -> None:
     with pytest.raises(SearchError, match="died"):
-        await searcher._elsewhere(pid_and_end, signal.SIGKILL)
-    await searcher._elsewhere(os.getpid)
+        await workers.run(pid_and_end, signal.SIGKILL)
+    await workers.run(os.getpid)
 
 
-async def test_all_that_wait_when_the_processes_die_are_told(searcher: Searcher) -> None:
-    pid = await searcher._elsewhere(os.getpid)
+async def test_all_that_wait_when_the_processes_die_are_told(workers: Workers) -> None:
+    pid = await workers.run(os.getpid)
     os.kill(pid, signal.SIGKILL)
-    ends = await asyncio.gather(*(searcher._elsewhere(os.getpid) for _ in range(3)), return_exceptions=True)
+    ends = await asyncio.gather(*(workers.run(os.getpid) for _ in range(3)), return_exceptions=True)
     assert all(isinstance(end, SearchError) for end in ends)
-    await searcher._elsewhere(os.getpid)
+    await workers.run(os.getpid)
 
 
-async def test_an_error_of_the_search_is_no_death_of_its_process(searcher: Searcher) -> None:
-    pid = await searcher._elsewhere(os.getpid)
+async def test_an_error_of_the_search_is_no_death_of_its_process(workers: Workers) -> None:
+    pid = await workers.run(os.getpid)
     with pytest.raises(RuntimeError, match="of the search itself"):
-        await searcher._elsewhere(fail)
-    assert await searcher._elsewhere(os.getpid) == pid
+        await workers.run(fail)
+    assert await workers.run(os.getpid) == pid
 
 
-async def test_an_interrupt_of_the_terminal_is_not_for_the_processes(searcher: Searcher) -> None:
-    assert await searcher._elsewhere(pid_and_end, signal.SIGINT)
+async def test_an_interrupt_of_the_terminal_is_not_for_the_processes(workers: Workers) -> None:
+    assert await workers.run(pid_and_end, signal.SIGINT)
+
+
+async def test_what_overruns_is_ended_and_the_next_is_answered() -> None:
+    own = Workers(1, timeout_seconds=0.5)
+    try:
+        await own.run(os.getpid)
+        with pytest.raises(SearchOverrunError, match=r"0\.5 s"):
+            await own.run(time.sleep, 60)
+        await own.run(os.getpid)
+    finally:
+        own.end()
+
+
+def say_and_sleep(path: Path) -> None:
+    path.write_text("begun")  # whoever writes to a pipe waits for a reader
+    time.sleep(60)
+
+
+async def test_the_process_of_a_question_that_is_withdrawn_is_ended(workers: Workers, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    question = asyncio.create_task(workers.run(say_and_sleep, tmp_path / "pipe"))
+    assert await asyncio.to_thread((tmp_path / "pipe").read_text) == "begun"
+    question.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await question
+    async with asyncio.timeout(15):  # less than the workers' own limit
+        await workers.run(os.getpid)
+
+
+def a_hard_problem(nodes: int) -> Problem:
+    gang, cluster = three_partition(nodes)
+    return build_problem(gang, len(gang), cluster, objective=Objective.BINPACK)
+
+
+async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
+    with Searcher(SearchSettings(generations=10_000, patience=10_000)) as searcher:
+        await searcher.warm_up()
+        long = asyncio.create_task(searcher.search(a_hard_problem(10), 1))
+        advice = asyncio.create_task(searcher.relieve(None))  # type: ignore[arg-type]  # it waits for its turn
+        plan = await searcher.search_briefly(a_hard_problem(10), 1)
+        assert plan.feasible is None
+        assert not long.done()
+        for task in (long, advice):
+            task.cancel()
+        await asyncio.gather(long, advice, return_exceptions=True)

@@ -1,0 +1,182 @@
+"""How long a small gang waits for its seats while another tenant's gangs take long to search for.
+
+Each of those is a three-partition that almost fits and that nothing proves impossible: triples of members that would have to fill each node
+to the last thousandth. They come at once with the small gang, are there before it, or come one after another meanwhile; the small gang is
+of the same priority, and mostly younger. It has to be bound within two seconds, or this ends with 1. The scheduler is the whole one with
+one search process, on the sandbox.
+"""
+
+import asyncio
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from allaboard.app import App
+from allaboard.cli import bundled
+from allaboard.sandbox import Sandbox
+from allaboard.settings import load_settings
+
+BAR_SECONDS = 2.0
+HOSTILE = 12
+NODES, NODE_CPU, SMALL = 10, 16_000, 2
+AT_ONCE, IN_PLACE, ARRIVING = "at once", "in place", "arriving"
+NAME, MINIMUM = (f"pod-group.scheduling.sigs.k8s.io/{key}" for key in ("name", "min-available"))
+_GIVE_UP_SECONDS = 120.0
+_BETWEEN_SECONDS = 1.0
+
+console = Console(stderr=True, highlight=False)
+
+
+def a_pod(namespace: str, gang: str, number: int, minimum: int, milli: int) -> dict[str, Any]:
+    """A member."""
+    labels = {NAME: gang, MINIMUM: str(minimum)}
+    containers = [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": f"{milli}m"}}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{gang}-{number}", "namespace": namespace, "labels": labels},
+        "spec": {"schedulerName": "allaboard", "containers": containers},
+    }
+
+
+def three_partition(seed: int, nodes: int) -> list[int]:
+    """What the members of a gang ask for: all there is but a thousandth."""
+    rng = random.Random(seed)
+    sizes = [4800 + rng.randrange(1060) for _ in range(3 * nodes)]
+    over, step = sum(sizes) - (nodes * NODE_CPU - 1), 0
+    while over:
+        change = 1 if over < 0 else -1
+        sizes[step % len(sizes)] += change
+        over, step = over + change, step + 1
+    return sizes
+
+
+class Scene:
+    """A cluster, the scheduler on it, and two tenants."""
+
+    def __init__(self, cluster: Sandbox, nodes: int) -> None:
+        self._cluster, self._nodes = cluster, nodes
+
+    def create_hostile(self, number: int) -> None:
+        """A gang that takes long."""
+        sizes = three_partition(number, self._nodes)
+        for member, milli in enumerate(sizes):
+            self._cluster.create(a_pod("hostile", f"hostile{number}", member, len(sizes), milli))
+
+    def create_small(self, name: str) -> None:
+        """A gang that there is room for."""
+        for member in range(SMALL):
+            self._cluster.create(a_pod("small", name, member, SMALL, 1))
+
+    async def wait(self, name: str) -> float:
+        """Seconds until the small gang is bound, from now; then it goes."""
+        started = time.monotonic()
+        while time.monotonic() - started < _GIVE_UP_SECONDS:
+            pods = [pod for pod in self._cluster.list("pods", "small") if pod["metadata"]["name"].startswith(f"{name}-")]
+            if sum(1 for pod in pods if pod["spec"].get("nodeName")) == SMALL:
+                break
+            await asyncio.sleep(0.01)
+        seconds = time.monotonic() - started
+        for member in range(SMALL):
+            self._cluster.delete("pods", f"{name}-{member}", "small", grace=0)
+        return seconds
+
+
+@asynccontextmanager
+async def a_scene(nodes: int) -> AsyncIterator[Scene]:
+    """A fresh cluster and scheduler, warmed up."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with Sandbox(startup_delay=3600) as cluster:
+            for crd in bundled.crds():
+                cluster.apply(crd)
+            for namespace in ("hostile", "small"):
+                cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+            for number in range(nodes):
+                cluster.add_node(f"node-{number}", cpu=str(NODE_CPU // 1000), pods=500)
+            os.environ["KUBECONFIG"] = str(Path(folder) / "kubeconfig")
+            cluster.write_kubeconfig(os.environ["KUBECONFIG"])
+            app = App(load_settings({"metrics_port": 0, "workers": 1}))
+            await app.start()
+            try:
+                await asyncio.wait_for(app.scheduling.wait(), 60)
+                scene = Scene(cluster, nodes)
+                scene.create_small("first")
+                await scene.wait("first")
+                yield scene
+            finally:
+                await app.stop()
+
+
+async def waits(how: str, hostile: int, times: int, nodes: int) -> list[float]:
+    """What the small gangs wait for their seats, one after another."""
+    found = []
+    async with a_scene(nodes) as scene:
+        if how == IN_PLACE:
+            for number in range(hostile):
+                scene.create_hostile(number)
+            await asyncio.sleep(5 * _BETWEEN_SECONDS)
+        for turn in range(times):
+            if how == AT_ONCE and turn == 0:
+                for number in range(hostile):
+                    scene.create_hostile(number)
+            if how == ARRIVING:
+                for number in range(turn * hostile // times, (turn + 1) * hostile // times):
+                    scene.create_hostile(number)
+                await asyncio.sleep(random.Random(turn).uniform(0.0, 0.3))
+            scene.create_small(f"small{turn}")
+            found.append(await scene.wait(f"small{turn}"))
+            await asyncio.sleep(_BETWEEN_SECONDS)
+    return found
+
+
+def show(found: dict[str, dict[int, list[float]]]) -> None:
+    """The waits as a table."""
+    table = Table(
+        "the small gang waits, s", "without them: median (max)", f"beside {HOSTILE}: median (max)", "ratio of the medians", box=None
+    )
+    for how, by_number in found.items():
+        without, beside = by_number[0], by_number[HOSTILE]
+        table.add_row(how, _summary(without), _summary(beside), f"{statistics.median(beside) / max(0.001, statistics.median(without)):.1f}")
+    Console().print(table)
+
+
+def _summary(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):.2f} ({max(seconds):.2f})"
+
+
+@click.command(help=__doc__)
+@click.option("--nodes", default=NODES, show_default=True, help="Nodes; the gangs that take long have three members for each.")
+@click.option("--times", default=10, show_default=True, help="Small gangs of each row.")
+@click.option("--quick", is_flag=True, help="A sample: four small gangs of each row.")
+@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
+def main(nodes: int, times: int, quick: bool, output: str) -> None:
+    """Measure, print, and judge."""
+    times = 4 if quick else times
+    found: dict[str, dict[int, list[float]]] = {}
+    for how in (AT_ONCE, IN_PLACE, ARRIVING):
+        found[how] = {hostile: asyncio.run(waits(how, hostile, times, nodes)) for hostile in (0, HOSTILE)}
+    if output == "json":
+        json.dump(found, sys.stdout, indent=2)
+        print()
+    else:
+        show(found)
+    longest = max(max(by_number[HOSTILE]) for by_number in found.values())
+    is_held = longest <= BAR_SECONDS
+    console.print(f"{'held' if is_held else 'NOT HELD'}: the longest wait is {longest:.2f} s, and may be {BAR_SECONDS:g} s")
+    sys.exit(0 if is_held else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Searches that take long, beside the cycle: one at a time, in a process of their own, and the namespaces in turn.
+
+A gang comes here when a short search has found neither seats for it nor a proof that there are none. Nothing but its key and its place in
+the queue waits, and its problem is made when its turn comes. Whoever has many such gangs waits for himself: next is a gang of the namespace
+that has used the least of this process lately, and of that namespace's the first in queue order.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from allaboard.model.gang import GangKey
+from allaboard.placement import Plan
+from allaboard.scheduling.queue import Order
+from allaboard.scheduling.shares import Shares
+
+
+class SearchAbandonedError(Exception):
+    """Nobody wants to know any more."""
+
+
+@dataclass(slots=True)
+class LongSearches:
+    """The line of gangs that wait for a long search, and the one that is going on. ``len`` is how many wait."""
+
+    clock: Callable[[], float]
+    shares: Shares
+    _waiting: dict[GangKey, Order] = field(default_factory=dict)
+    _running: GangKey | None = None
+    _search: asyncio.Future[Plan] | None = None
+    _is_stopped: bool = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether who comes now is next."""
+        return self._running is None and not self._waiting
+
+    def is_searching(self, key: GangKey) -> bool:
+        """Whether the search for ``key`` is going on."""
+        return key == self._running
+
+    def join(self, key: GangKey, place: Order) -> None:
+        """Have ``key``, whose ``place`` is that in the queue, searched for when its turn comes."""
+        self._waiting[key] = place
+
+    def leave(self, key: GangKey) -> None:
+        """It is looked at anew, or gone: it waits no more."""
+        self._waiting.pop(key, None)
+
+    def next(self) -> GangKey | None:
+        """Take out the gang whose turn it is; ``None`` while a search is going on, or nobody waits."""
+        if self._is_stopped or self._running is not None or not self._waiting:
+            return None
+        used = {key.namespace: 0.0 for key in self._waiting}
+        used = {namespace: self.shares.used(namespace) for namespace in used}
+        key = min(self._waiting, key=lambda key: (used[key.namespace], self._waiting[key]))
+        del self._waiting[key]
+        return key
+
+    async def search(self, key: GangKey, work: Callable[[], Awaitable[Plan]]) -> Plan:
+        """What ``work`` finds for ``key``; its time is counted whatever comes of it.
+
+        Raises ``SearchAbandonedError``, and what ``work`` raises.
+        """
+        started = self.clock()
+        self._running, self._search = key, asyncio.ensure_future(work())
+        try:
+            await asyncio.wait([self._search])
+            if self._search.cancelled():
+                raise SearchAbandonedError
+            return self._search.result()
+        finally:
+            self._search.cancel()
+            self._running, self._search = None, None
+            self.shares.charge(key.namespace, self.clock() - started)
+
+    def abandon(self, key: GangKey) -> None:
+        """End the search for ``key``, and the process with it, if it is going on."""
+        if self._search is not None and key == self._running:
+            self._search.cancel()
+
+    def stop(self) -> None:
+        """Search no more, not even to the end of what is going on."""
+        self._is_stopped = True
+        self._waiting.clear()
+        if self._search is not None:
+            self._search.cancel()

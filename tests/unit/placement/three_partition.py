@@ -1,0 +1,26 @@
+"""Gangs that nothing proves impossible: triples that would have to fill each node to the last thousandth (3-PARTITION).
+
+Each member asks for another amount between a quarter and a half of a node, and together they ask for what there is, but for one thousandth.
+"""
+
+import random
+
+from allaboard.model.pod import Pod
+from allaboard.model.snapshot import Snapshot
+
+from .clusters import node, pods, snapshot
+
+NODE_CPU = 16_000
+
+
+def three_partition(nodes: int, seed: int = 1) -> tuple[list[Pod], Snapshot]:
+    """Three members for each of ``nodes``, and those."""
+    rng = random.Random(seed)
+    sizes = [4800 + rng.randrange(1060) for _ in range(3 * nodes)]
+    over, step = sum(sizes) - (nodes * NODE_CPU - 1), 0
+    while over:
+        change = 1 if over < 0 else -1
+        sizes[step % len(sizes)] += change
+        over, step = over + change, step + 1
+    gang = [pod for number, cpu in enumerate(sizes) for pod in pods(f"member-{number}", 1, {"cpu": cpu})]
+    return gang, snapshot([node(f"node-{number}", {"cpu": NODE_CPU}) for number in range(nodes)])

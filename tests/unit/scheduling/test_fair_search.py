@@ -1,0 +1,307 @@
+"""Whoever has gangs that take long to search for keeps nobody waiting but himself: the whole scheduler, in virtual time."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from allaboard.app import App
+from allaboard.placement import Plan, Problem, search
+from allaboard.placement.contest import Contest
+from allaboard.placement.joint import Joint
+from allaboard.scheduling.workers import SearchError, SearchOverrunError
+from tests.faults import simulation
+from tests.faults.gangs import GangSpec, manifests
+from tests.faults.simulation import SEARCH, InlineSearcher, Simulation
+
+HARD = 5
+"""Members of the gangs for which a short search finds nothing."""
+
+SHORT_SECONDS, LONG_SECONDS, JOINT_SECONDS = 0.4, 12.0, 0.8
+BAR_SECONDS = 2.0
+
+
+class SlowSearcher(InlineSearcher):
+    """Gangs of five take long, and may be found seats at length only."""
+
+    finds = False
+    overruns = False
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        self.searched: list[str] = []
+        self.going_on = self.ended_early = 0
+        self.at_hand: Counter[str] = Counter()
+        self.twice_at_once: set[str] = set()
+
+    async def search_briefly(self, problem: Problem, seed: int) -> Plan:
+        if problem.total != HARD:
+            return await super().search_briefly(problem, seed)
+        with self._at_hand(problem):
+            await asyncio.sleep(SHORT_SECONDS)
+        if self.overruns:
+            raise SearchOverrunError("too long")
+        return replace(search(problem, SEARCH, seed), feasible=None, proof="none")
+
+    async def search(self, problem: Problem, seed: int) -> Plan:
+        if problem.total != HARD:
+            return await super().search(problem, seed)
+        self.searched.append(problem.roles[0].pods[0])
+        self.going_on += 1
+        plan = search(problem, SEARCH, seed)
+        try:
+            with self._at_hand(problem):
+                await asyncio.sleep(LONG_SECONDS)
+        except asyncio.CancelledError:
+            self.ended_early += 1
+            raise
+        finally:
+            self.going_on -= 1
+        return plan if self.finds else replace(plan, feasible=None, proof="none")
+
+    @contextmanager
+    def _at_hand(self, problem: Problem) -> Iterator[None]:
+        pod = problem.roles[0].pods[0]
+        self.at_hand[pod] += 1
+        if self.at_hand[pod] > 1:
+            self.twice_at_once.add(pod)
+        try:
+            yield
+        finally:
+            self.at_hand[pod] -= 1
+
+    async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
+        await asyncio.sleep(JOINT_SECONDS)
+        raise SearchError("each by itself")
+
+
+class Scene:
+    """A cluster with room for everybody, a scheduler, and what happens to them."""
+
+    def __init__(self, world: Simulation, searcher: SlowSearcher) -> None:
+        self.world, self.searcher = world, searcher
+
+    @property
+    def app(self) -> App:
+        assert self.world.app is not None
+        return self.world.app
+
+    def create(self, *gangs: GangSpec) -> None:
+        for gang in gangs:
+            for body in manifests(gang):
+                self.world.sandbox.create(body)
+
+    def delete(self, gang: GangSpec) -> None:
+        for number in range(gang.size):
+            self.world.sandbox.delete("pods", f"{gang.name}-{number}", gang.namespace, grace=0)
+
+    def bound(self, gang: GangSpec) -> int:
+        pods = self.world.sandbox.list("pods", gang.namespace)
+        return sum(1 for pod in pods if pod["metadata"]["name"].startswith(f"{gang.name}-") and pod["spec"].get("nodeName"))
+
+    async def seconds_until(self, gang: GangSpec, most: float = 60.0) -> float:
+        """How long it takes until the gang is bound."""
+        started = self.world.loop.time()
+        while self.bound(gang) < gang.size and self.world.loop.time() - started < most:  # noqa: ASYNC110  # virtual time
+            await asyncio.sleep(0.01)
+        return self.world.loop.time() - started
+
+    def name_of(self, uid: str) -> str:
+        """The pod's."""
+        return next(str(pod["metadata"]["name"]) for pod in self.world.sandbox.list("pods") if pod["metadata"]["uid"] == uid)
+
+    def namespaces(self) -> list[str]:
+        """Whose long searches there were, in order."""
+        of = {pod["metadata"]["uid"]: pod["metadata"]["namespace"] for pod in self.world.sandbox.list("pods")}
+        return [of[uid] for uid in self.searcher.searched]
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """Eight nodes of eight processors."""
+    made: list[SlowSearcher] = []
+
+    def make(chance: random.Random) -> SlowSearcher:
+        made.append(SlowSearcher(chance))
+        return made[-1]
+
+    monkeypatch.setattr(simulation, "InlineSearcher", make)
+    with Simulation(nodes=8, cpu=8) as world:
+        yield Scene(world, made[-1])
+
+
+def hard(number: int, namespace: str = "elsewhere") -> GangSpec:
+    return GangSpec(f"hard{number}", kind="bare", size=HARD, minimum=HARD, namespace=namespace)
+
+
+def small(name: str = "small") -> GangSpec:
+    return GangSpec(name, kind="bare", size=2, minimum=2, namespace="team")
+
+
+HOSTILE = [hard(number) for number in range(12)]
+
+
+def test_a_small_gang_that_comes_with_twelve_long_ones_is_not_kept_waiting(scene: Scene) -> None:
+    async def story() -> float:
+        scene.create(*HOSTILE, small())
+        return await scene.seconds_until(small())
+
+    assert scene.world.run(story()) <= BAR_SECONDS
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3.0, 40.0, 200.0])
+def test_nor_is_one_that_comes_when_they_are_there(scene: Scene, seconds: float) -> None:
+    async def story() -> float:
+        scene.create(*HOSTILE)
+        await asyncio.sleep(seconds)
+        scene.create(small())
+        return await scene.seconds_until(small())
+
+    assert scene.world.run(story()) <= BAR_SECONDS
+
+
+def test_nor_are_those_that_come_while_ever_new_ones_do(scene: Scene) -> None:
+    async def story() -> list[float]:
+        waits = []
+        for number in range(60):
+            scene.create(hard(number))
+            await asyncio.sleep(0.5)
+            if number % 6 == 5:
+                scene.create(small(f"small{number}"))
+                waits.append(await scene.seconds_until(small(f"small{number}")))
+        return waits
+
+    assert max(scene.world.run(story())) <= BAR_SECONDS
+
+
+def test_nor_is_one_that_finds_them_waiting_for_seats_that_come_free_all_the_time(scene: Scene) -> None:
+    async def story() -> float:
+        scene.create(*HOSTILE)
+        for number in range(30):
+            scene.create(GangSpec(f"passing{number}", kind="bare", size=1, minimum=1, namespace="elsewhere"))
+            await asyncio.sleep(0.5)
+            scene.world.sandbox.delete("pods", f"passing{number}-0", "elsewhere", grace=0)
+        scene.create(small())
+        return await scene.seconds_until(small())
+
+    assert scene.world.run(story()) <= BAR_SECONDS
+    assert not scene.searcher.twice_at_once
+
+
+def test_nor_by_short_searches_that_take_longer_than_they_should(scene: Scene) -> None:
+    scene.searcher.overruns = True
+
+    async def story() -> float:
+        scene.create(*HOSTILE)
+        await asyncio.sleep(30.0)
+        scene.create(small())
+        return await scene.seconds_until(small())
+
+    assert scene.world.run(story()) <= BAR_SECONDS
+    assert len(scene.searcher.searched) > 1
+
+
+def test_seats_that_only_a_long_search_finds_are_taken_one_step_later(scene: Scene) -> None:
+    scene.searcher.finds = True
+
+    async def story() -> float:
+        scene.create(hard(0))
+        return await scene.seconds_until(hard(0))
+
+    assert scene.world.run(story()) <= JOINT_SECONDS + SHORT_SECONDS + LONG_SECONDS + 0.5
+    assert len(scene.searcher.searched) == 1
+
+
+def test_of_two_namespaces_that_both_have_long_searches_none_waits_for_all_of_the_other(scene: Scene) -> None:
+    async def story() -> list[str]:
+        scene.create(*HOSTILE)
+        await asyncio.sleep(5.0)
+        scene.create(hard(20, "team"), hard(21, "team"))
+        await asyncio.sleep(6 * LONG_SECONDS)
+        return scene.namespaces()
+
+    assert scene.world.run(story())[:5] == ["elsewhere", "team", "elsewhere", "team", "elsewhere"]
+
+
+def test_a_plan_that_does_not_hold_any_more_is_dropped_and_the_gang_looked_at_again(scene: Scene) -> None:
+    scene.searcher.finds = True
+
+    async def story() -> tuple[int, int]:
+        scene.create(hard(0))
+        await asyncio.sleep(3.0)
+        takers = [GangSpec(f"taker{number}", kind="bare", size=1, minimum=1, cpu=8, namespace="team") for number in range(8)]
+        scene.create(*takers)
+        await asyncio.sleep(LONG_SECONDS + 2.0)
+        kept_out = scene.bound(hard(0))
+        for taker in takers:
+            scene.delete(taker)
+        await scene.seconds_until(hard(0))
+        return kept_out, scene.bound(hard(0))
+
+    assert scene.world.run(story()) == (0, HARD)
+
+
+def test_the_long_search_for_a_gang_that_is_deleted_is_abandoned_and_the_next_begins(scene: Scene) -> None:
+    async def story() -> None:
+        scene.create(hard(0), hard(1))
+        await asyncio.sleep(4.0)
+        assert len(scene.searcher.searched) == 1
+        first = next(gang for gang in (hard(0), hard(1)) if f"{gang.name}-" in scene.name_of(scene.searcher.searched[0]))
+        scene.delete(first)
+        await asyncio.sleep(1.0)
+
+    scene.world.run(story())
+    assert scene.searcher.ended_early == 1
+    assert len(scene.searcher.searched) == 2
+    assert scene.searcher.going_on == 1
+
+
+def test_nothing_is_left_of_gangs_that_are_gone(scene: Scene) -> None:
+    async def story() -> None:
+        scene.create(*HOSTILE)
+        await asyncio.sleep(20.0)
+        for gang in HOSTILE:
+            scene.delete(gang)
+        await asyncio.sleep(20.0)
+
+    scene.world.run(story())
+    scheduler = scene.app._scheduler
+    assert scheduler is not None
+    assert not len(scheduler._long)
+    assert scheduler._long.is_idle
+    assert not scheduler._under_way.values()
+    assert set(scene.app.queue.sizes().values()) == {0}
+    assert not scene.app.queue._not_before
+    assert scene.searcher.going_on == 0
+
+
+def test_the_end_of_the_scheduler_ends_the_long_search(scene: Scene) -> None:
+    async def story() -> float:
+        scene.create(*HOSTILE)
+        await asyncio.sleep(5.0)
+        assert scene.searcher.going_on == 1
+        started = scene.world.loop.time()
+        await scene.world.as_operator(scene.app.stop())
+        return scene.world.loop.time() - started
+
+    assert scene.world.run(story()) < 3.0
+    assert scene.searcher.going_on == 0
+    assert len(scene.searcher.searched) == 1
+
+
+def test_those_who_wait_for_a_long_search_are_told_what_is_known(scene: Scene) -> None:
+    async def story() -> list[str]:
+        scene.create(hard(0), hard(1))
+        await asyncio.sleep(6.0)
+        return [
+            condition.get("reason", "")
+            for pod in scene.world.sandbox.list("pods", "elsewhere")
+            for condition in pod["status"].get("conditions", [])
+            if condition["type"] == "PodScheduled"
+        ]
+
+    assert scene.world.run(story()) == ["Unschedulable"] * HARD  # of the one that isn't being searched for
