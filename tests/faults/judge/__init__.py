@@ -116,9 +116,9 @@ class Judge:
         if plural == "leases":
             self.terms.lease_written(request, body)
         if plural == "podgroups":
-            for spec in self.books.gangs:
-                if (spec.namespace, spec.name) == (body["metadata"].get("namespace"), body["metadata"]["name"]):
-                    self.lives.weigh(spec)
+            for each in self.books.gangs:
+                if (each.namespace, each.name) == (body["metadata"].get("namespace"), body["metadata"]["name"]):
+                    self.lives.weigh(each)
         if plural != "pods":
             return
         if request is not None and request.verb == "patch":

@@ -11,7 +11,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.gangs import NAME, POD_GROUP_LABEL, GangSpec
+from tests.faults.gangs import POD_GROUP_LABEL, GangSpec
+from tests.stories import NAME
 
 from .facts import Body, is_alive, name_of, node_of, phase_of, uid_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.faults.gangs import STAMP, GangSpec
 
 from .books import Books, Request
-from .facts import Amounts, Body, capacity_of, demand_of, free_room, most_placeable, name_of, node_of, phase_of, refusal, uid_of
+from .facts import ENDED, Amounts, Body, capacity_of, demand_of, free_room, most_placeable, name_of, node_of, phase_of, refusal, uid_of
 from .lives import Lives
 
 Accuse = Callable[[str, str], None]
@@ -148,12 +148,8 @@ class Commits:
             self.accuse("node", f"pod {name_of(pod)} is sent to node {request.target}, which {why}, as its scheduler had been told")
         elif node is not None and not why:
             pods = self.books.known(request.who, "pods", request.sent - _HEEDED_SECONDS)
-            here = {
-                uid_of(each): each
-                for each in pods.values()
-                if node_of(each) == request.target and phase_of(each) not in ("Succeeded", "Failed")
-            }
-            still = {uid_of(each) for each in self.books.pods() if node_of(each) == request.target}
+            here = {uid_of(each): each for each in pods.values() if node_of(each) == request.target and phase_of(each) not in ENDED}
+            still = {uid_of(each) for each in self.books.pods() if node_of(each) == request.target and phase_of(each) not in ENDED}
             others = [each for uid, each in here.items() if uid in still and uid != uid_of(pod)]
             self._check_amounts(request, pod, others, capacity_of(node), later, "node", "are known to be there")
 
@@ -166,7 +162,7 @@ class Commits:
             each
             for each in self.books.pods()
             if node_of(each) == request.target
-            and phase_of(each) not in ("Succeeded", "Failed")
+            and phase_of(each) not in ENDED
             and each["spec"].get("schedulerName") == OURS
             and uid_of(each) != uid_of(pod)
         ]

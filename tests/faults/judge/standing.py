@@ -120,7 +120,7 @@ class Standing:
             return
         for pod in waiting:
             is_struck = any(each.is_struck and each.verb == "patch" and each.name == name_of(pod) for each in self.books.requests)
-            if not is_struck and not _FIT_ERROR.search(message_of(pod)):
+            if not is_struck and not _FIT_ERROR.search(message_of(pod)) and self.books.nodes:
                 self.accuse("reason", f"pod {name_of(pod)} waits, since it doesn't fit, and is told {message_of(pod)!r}")
                 return
 
