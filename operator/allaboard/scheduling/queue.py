@@ -227,6 +227,9 @@ class GangQueue:
         before, times = self._placed.get(key, (-math.inf, 0))
         has_stayed = waiting_since - before >= max(_STAYED_SECONDS, 2 * self._pause(times))
         self._placed[key] = (self._clock(), 0 if has_stayed else times + 1)
+        if key in self._is_due:  # it has lost some already
+            self._is_due.discard(key)
+            self.mark(key)
 
     def _rests_until(self, key: GangKey) -> float:
         since, times = self._placed.get(key, (0.0, 0))
