@@ -220,7 +220,7 @@ async def test_a_bind_that_a_paused_leader_sends_after_its_term_is_too_late(
     assert bound(cluster) == ["a", "b"]
     hold.release()
     await cluster.wait_for(lambda s: bound(s) == ["a", "b", "c"])
-    assert annotations(cluster, "c")[STAMP] != annotations(cluster, "a")[STAMP]
+    assert annotations(cluster, "c")[STAMP] == annotations(cluster, "a")[STAMP], "one run"
     assert annotations(cluster, "c")[EPOCH].startswith(f"{lease(cluster)['leaseTransitions']}/")
 
 

@@ -62,6 +62,7 @@ class Outcomes:
                 self.open_gangs.add(gang.key)  # the watch may tell that it is half bound after all
             self.failed(attempt, outcome.message, outcome.retry_after)
             return
+        waiting_since = self.announcer.waiting_since(gang)
         self.announcer.bound(gang, outcome, plan.search, self.clock() - attempt.started)
         if outcome.missing:
             self.metrics.transactions.labels("open").inc()
@@ -73,7 +74,10 @@ class Outcomes:
             return
         self.metrics.transactions.labels("whole").inc()
         self._close(gang.key)
-        self.queue.settle(gang.key)
+        if gang.missing and not _follows_success(gang):
+            self.queue.placed(gang.key, waiting_since)
+        else:
+            self.queue.settle(gang.key)
         surplus = words.surplus_refusals(plan)
         if surplus:
             self.announcer.surplus_refused(gang, surplus)
@@ -161,5 +165,11 @@ class Outcomes:
         self.open_gangs.forget(key)
         self.advisor.forget(key)
         self._without_group.discard(key)
-        self.queue.settle(key)
+        self.queue.forget(key)
         self.announcer.forget_gang(key)
+
+
+def _follows_success(gang: Gang) -> bool:
+    """Whether it is the next run of a gang that has ended well."""
+    phases = {pod.phase for pod in gang.members if pod.is_terminal}
+    return not gang.bound and phases == {"Succeeded"}

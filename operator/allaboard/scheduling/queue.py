@@ -9,10 +9,13 @@ Those whose namespace has used much search time lately go behind the others of t
 Gangs that are placed together may overtake an older one of their priority a few times, or for a while. After that it goes before all
 others of its priority, pause or not, until it has been placed. When it doesn't fit even then, those behind it go on. Of those that
 sit out a pause while younger ones are placed, the oldest is passed: as often as gangs may be overtaken, and then it goes first once.
+
+A gang that was placed, and loses members soon, again and again, *rests*: that is a pause which nothing cuts short.
 """
 
 import asyncio
 import heapq
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +26,7 @@ from allaboard.placement import Explanation
 from allaboard.placement.filters import TOPOLOGY
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
+_STAYED_SECONDS = 60.0  # whoever was whole for so long has not lost its members soon
 _MOST_LEFT = 64  # entries of a heap that are none any more
 
 _HEALS, _OVERTAKEN, _PLAIN = range(3)
@@ -119,6 +123,7 @@ class GangQueue:
         self._not_before: dict[GangKey, float] = {}
         self._overtaken: dict[GangKey, tuple[int, float]] = {}
         self._passed: dict[GangKey, int] = {}
+        self._placed: dict[GangKey, tuple[float, int]] = {}  # when it was last, and how often before that it had lost members soon
         self._changed = asyncio.Event()
         self.changes = 0
 
@@ -167,7 +172,10 @@ class GangQueue:
         self._parked.pop(key, None)
         if not self._exists(key):
             # One that comes by its name begins anew.
-            self.settle(key)
+            self.forget(key)
+        if (rested := self._rests_until(key)) > self._clock():
+            self._set_timer(key, rested)
+            return
         not_before = self._not_before.get(key, 0.0)
         if not_before > self._clock():
             self._set_timer(key, not_before)
@@ -197,8 +205,7 @@ class GangQueue:
         """As ``fail``, without counting a failure: no seats were found, and they are still looked for."""
         if self._passed.get(key, 0) >= self._overtaking[0]:
             del self._passed[key]  # it has gone first, and didn't fit
-        first, longest = self._backoff
-        self._not_before[key] = self._clock() + min(longest, max(at_least, first * 2 ** min(max(0, self.attempts(key) - 1), 30)))
+        self._not_before[key] = self._clock() + min(self._backoff[1], max(at_least, self._pause(max(1, self.attempts(key)))))
         self.park(key, lacks, seen=seen, retry_by=retry_by)
 
     def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
@@ -226,6 +233,34 @@ class GangQueue:
             known.pop(key, None)
         self._is_pausing.discard(key)
         self._looked_again.discard(key)
+
+    def placed(self, key: GangKey, waiting_since: float) -> None:
+        """The gang is whole, for which it had waited since it lost members, or since it came.
+
+        Lost soon after it was placed, it is placed anew at once; the second time in a row it rests for a second, then for two, four, ….
+        All that is forgotten when it has stayed whole for a minute, or for twice as long as it rested.
+        """
+        self.settle(key)
+        before, times = self._placed.get(key, (-math.inf, 0))
+        has_stayed = waiting_since - before >= max(_STAYED_SECONDS, 2 * self._pause(times))
+        self._placed[key] = (self._clock(), 0 if has_stayed else times + 1)
+        if key in self._is_due:  # it has lost some already
+            self._is_due.discard(key)
+            self.mark(key)
+
+    def _rests_until(self, key: GangKey) -> float:
+        since, times = self._placed.get(key, (0.0, 0))
+        return since + self._pause(times)
+
+    def _pause(self, times: int) -> float:
+        """After so many failures in a row."""
+        first, longest = self._backoff
+        return min(longest, first * 2 ** min(times - 1, 30)) if times else 0.0
+
+    def forget(self, key: GangKey) -> None:
+        """The gang is gone."""
+        self.settle(key)
+        self._placed.pop(key, None)
 
     def peek(self) -> GangKey | None:
         """The first gang that is due, ``None`` without one; before it those in a pause that none behind them may overtake."""

@@ -321,4 +321,53 @@ def test_a_pause_without_a_failure_is_as_long_as_after_the_last_one() -> None:
     clock.now += 3.9
     assert drain(queue) == []
     clock.now += 0.1
+
+
+def test_a_pause_is_no_shorter_than_what_is_asked_for_nor_longer_than_the_longest() -> None:
+    clock = Clock()
+    for asked, pause in ((0.0, 1), (7.0, 7), (86_400.0, 60)):
+        queue = a_queue(clock)
+        queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now, at_least=asked)
+        clock.now += pause - 0.5
+        assert queue.pop() is None
+        clock.now += 0.5
+        assert queue.pop() == A
+
+
+def test_whoever_loses_members_again_and_again_is_placed_at_once_first_and_then_rests() -> None:
+    clock = Clock()
+    queue = GangQueue(lambda key: (0, key != A, 0, 0.0, key), clock=clock)
+    times = []
+    waiting_since = clock.now
+    for _ in range(9):
+        times.append(clock.now - 1000)
+        queue.placed(A, waiting_since)
+        clock.now += 0.5
+        queue.mark(A)
+        while A not in drain(queue):
+            queue.mark(B)  # who is due meanwhile cuts no rest short
+            clock.now += 0.5
+        waiting_since = clock.now
+    assert times == [0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 63.5, 123.5]
+
+
+@pytest.mark.parametrize(("stayed", "is_forgotten"), [(30.0, False), (60.0, True)])
+def test_a_minute_as_a_whole_gang_is_forgiven(stayed: float, is_forgotten: bool) -> None:
+    clock = Clock()
+    queue = a_queue(clock)
+    for _ in range(4):
+        queue.placed(A, clock.now)
+    clock.now += stayed
+    queue.placed(A, clock.now)
+    queue.mark(A)
+    assert bool(drain(queue)) is is_forgotten
+
+
+def test_whoever_comes_by_the_name_of_one_that_is_gone_need_not_rest() -> None:
+    clock = Clock()
+    queue = a_queue(clock)
+    for _ in range(4):
+        queue.placed(A, clock.now)
+    queue.forget(A)
+    queue.mark(A)
     assert drain(queue) == [A]
