@@ -1,5 +1,6 @@
 """Stories that are played with the operator in this process and with one of its own, on whatever cluster it schedules."""
 
+from functools import partial
 from typing import Any
 
 from allaboard.cli.stories import manifest
@@ -79,13 +80,16 @@ async def a_pod_group_that_is_deleted(cluster: Cluster) -> None:
         messages = (event.get("message") or "" for event in cluster.list("events") if event["involvedObject"]["name"] == late)
         return any("PodGroup not found" in message for message in messages)
 
+    def is_settled(late: str, s: Cluster) -> bool:
+        return is_held(late) or bool(bound(s, late))
+
     # Whoever comes before the operator has heard of the deletion still rides along.
     for number in range(50):
         name = f"late-{number}"
         late = gang_pod(name, requests={"cpu": "10m"})
         late["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "trio"}
         cluster.create(late)
-        await cluster.wait_for(lambda s, name=name: is_held(name) or bool(bound(s, name)), message=f"{name} is held, or was too early")
+        await cluster.wait_for(partial(is_settled, name), message=f"{name} is held, or was too early")
         if not bound(cluster, name):
             break
     assert is_held(name)

@@ -61,7 +61,7 @@ class _Message:
 
 @dataclass(slots=True)
 class Weather:
-    """What becomes of what a scheduler is told. ``lags`` are the seconds by which watches come late, by plural; ``page`` the most on a page."""
+    """What a scheduler is told. ``lags`` are seconds by which watches come late, by plural; ``page`` is a page's most."""
 
     lags: dict[str, float] = field(default_factory=dict)
     page: int = 0

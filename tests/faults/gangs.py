@@ -37,7 +37,8 @@ class GangSpec:
 
     ``others`` are roles beside the ``size`` members of ``cpu`` each. ``forgives`` tells a Job that doesn't count evicted pods as failures;
     ``completions`` are those of a Job, 0 for as many as it has pods at once;
-    ``suspends`` tells one that may be suspended to undo its gang.
+    ``suspends`` tells one that may be suspended to undo its gang; ``is_gated`` a gang whose first
+    bare member is behind a gate.
     """
 
     name: str
@@ -54,6 +55,7 @@ class GangSpec:
     forgives: bool = False
     completions: int = 0
     suspends: bool = False
+    is_gated: bool = False
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -86,7 +88,8 @@ def pod_of(spec: GangSpec, name: str) -> Body:
     """A bare member by itself."""
     template = _template(spec, spec.bare_names.get(name, spec.roles[0]))
     metadata = {**template["metadata"], "name": name, "namespace": spec.namespace}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    gates = {"schedulingGates": [{"name": "example.com/wait"}]} if spec.is_gated and name == f"{spec.name}-0" else {}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**template["spec"], **gates}}
 
 
 def manifests(spec: GangSpec) -> list[Body]:

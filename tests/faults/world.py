@@ -66,6 +66,19 @@ class World(Simulation):
             with suppress(ApiError):
                 self.sandbox.delete("pods", pod["metadata"]["name"], spec.namespace)
 
+    @happens
+    def hold(self, spec: GangSpec) -> None:
+        """Finalizers keep the members that are there now, when they are deleted."""
+        for pod in self.judge.members(spec):
+            self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": ["example.com/held"]}}, spec.namespace)
+
+    @happens
+    def let_go(self, prefix: str) -> None:
+        """They let them go."""
+        for pod in self.sandbox.list("pods", "default"):
+            if pod["metadata"]["name"].startswith(prefix) and pod["metadata"].get("finalizers"):
+                self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+
     def _note_loss(self, what: str, spec: GangSpec) -> None:
         self.judge.note(what, gang=spec)
         if self.leader is None:

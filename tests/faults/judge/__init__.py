@@ -6,6 +6,7 @@ Each rule has a name, which an accusation begins with:
 quorum          a commit sends binds for the whole quorum, beside those that are bound
 node            a bind goes to a node that admits the pod and has room, by what the scheduler had been told
 over-commit     no node is promised more of our own pods than it holds
+candidate       nobody is bound who is gated, leaving or has ended, by what the scheduler had been told
 rehearsal       what can't be taken back was tried without effect before
 double          a pod isn't sent elsewhere while an earlier bind of it may still be carried out
 precondition    every bind and release names the UID and the version that it was decided on

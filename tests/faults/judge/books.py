@@ -276,6 +276,13 @@ class Books:
             if request.is_struck and (request.answered or self.clock()) >= since and self._concerns(request, gang):
                 yield f"a fault that hit {request.verb} of {request.plural} {request.name} ({request.status or 'no answer'})"
 
+    def struck_since(self, gang: GangSpec) -> float:
+        """The last time that a fault has hit a request about a gang."""
+        now = self.clock()
+        return max(
+            (request.answered or now for request in self.requests if request.is_struck and self._concerns(request, gang)), default=0.0
+        )
+
     def quiet_since(self, gang: GangSpec | None = None) -> float:
         """The last time that anything was injected or done which concerns a gang."""
         concerned = None if gang is None else (gang.namespace, gang.name)

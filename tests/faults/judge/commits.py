@@ -7,7 +7,22 @@ from dataclasses import dataclass, field
 from tests.faults.gangs import STAMP, GangSpec
 
 from .books import Books, Request
-from .facts import ENDED, Amounts, Body, capacity_of, demand_of, free_room, most_placeable, name_of, node_of, phase_of, refusal, uid_of
+from .facts import (
+    ENDED,
+    Amounts,
+    Body,
+    capacity_of,
+    demand_of,
+    free_room,
+    is_alive,
+    is_gated,
+    most_placeable,
+    name_of,
+    node_of,
+    phase_of,
+    refusal,
+    uid_of,
+)
 from .lives import Lives
 
 Accuse = Callable[[str, str], None]
@@ -62,12 +77,14 @@ class Commits:
         pod = self.books.get("pods", *place) or self.books.gone.get(place)
         if pod is None:
             return
+        self._check_candidate(request)
         self._check_doubt(request, pod)
         self._check_seat(request, pod)
         if (spec := self.books.gang_of(pod)) is not None:
             self._check_form(request, spec)
-            self._check_rehearsal(request, spec)
             self._join(request, spec, pod)
+            if spec in self._bursts and not self._is_retry(request):
+                self._check_rehearsal(request, spec)
 
     def landed(self, request: Request, pod: Body) -> None:
         """A bind was carried out."""
@@ -105,10 +122,18 @@ class Commits:
         elif stated and int(found[1]) not in stated | {life.promise} and not self._is_retry(request):
             self.accuse("journal", f"a bind of pod {request.name} promises {found[1]}, and {spec.name} asked for {sorted(stated)}")
 
+    def _check_candidate(self, request: Request) -> None:
+        """The pod may be bound, by what its scheduler had been told."""
+        pods = self.books.known(request.who, "pods", request.sent - _HEEDED_SECONDS)
+        later = self.books.known(request.who, "pods", self.books.clock())
+        told = [known.get((request.namespace, request.name)) for known in (pods, later)]
+        if all(pod is not None and (is_gated(pod) or not is_alive(pod)) for pod in told):
+            self.accuse("candidate", f"pod {request.name} is bound, which is gated, leaving or ended, as its scheduler had been told")
+
     def _check_rehearsal(self, request: Request, spec: GangSpec) -> None:
         """Where a bind can't be taken back it was tried without effect before, unless the gang needs no more than one."""
         minima = [minimum for minimum in self.books.minima_since(spec, request.sent - _NEWS_SECONDS) if minimum is not None]
-        if spec.is_releasable or min(minima, default=1) <= 1 or self.lives.bound(spec):
+        if spec.is_releasable or min(minima, default=1) <= 1 or self._bursts[spec].base:
             return
         if not any(
             other.verb == "bind"
@@ -256,14 +281,19 @@ class Commits:
         return [
             str(deed)
             for deed in self.books.deeds
-            if deed.until >= burst.sent - 1.0 and deed.at <= burst.last + self.lull and (deed.gang == name or deed.who == burst.who)
+            if deed.until >= burst.sent - 1.0
+            and deed.at <= burst.last + self.lull
+            and ((deed.gang == name and deed.what != "a member ends") or deed.who == burst.who)
         ]
 
     def _outranking(self, spec: GangSpec) -> list[tuple[GangSpec, dict[str, Amounts]]]:
         """Gangs of a higher priority that wait, undisturbed, and would fit on what is free now; with what is free."""
         now = self.books.clock()
-        if now - self.books.widened < _SETTLED_SECONDS or all(other.priority <= spec.priority for other in self.books.gangs):
+        if all(other.priority <= spec.priority for other in self.books.gangs):
             return []
+        youngest = max((self.books.born[uid_of(pod)] for pod in self.lives.candidates(spec)), default=0.0)
+        if now - self.books.widened < _SETTLED_SECONDS and now - youngest < self.patience:
+            return []  # it may have been searched for before there was room for the other
         nodes, free = self.books.nodes, free_room(self.books.nodes, list(self.books.pods()))
         found = []
         for other in self.books.gangs:
@@ -272,7 +302,7 @@ class Commits:
                 continue
             if (
                 any(now - self.books.born[uid_of(pod)] < self.patience for pod in waiting)
-                or now - self.books.quiet_since(other) < _PAUSE_SECONDS
+                or now - self.books.struck_since(other) < _PAUSE_SECONDS
             ):
                 continue
             if most_placeable(waiting, nodes, free, missing) >= missing:

@@ -99,15 +99,24 @@ class Standing:
         everybody = list(self.books.pods())
         for other in self.books.gangs:
             missing, waiting = self.lives.missing(other), self.lives.candidates(other)
-            if other is spec or self.lives.bound(other) or not missing or len(waiting) < missing or self._is_held(other):
+            if other is spec or not missing or len(waiting) < missing or self._is_held(other) or other.priority < spec.priority:
                 continue
-            if other.priority < spec.priority or max(self.books.born[uid_of(pod)] for pod in waiting) > since:
+            if max(self.books.born[uid_of(pod)] for pod in waiting) > since:
                 continue
+            if self.lives.bound(other) and not self._goes_before(other, spec):
+                continue  # of two half gangs the later one yields
             if most_placeable(waiting, self.books.nodes, free_room(self.books.nodes, everybody), missing) >= missing:
                 continue
             if most_placeable(waiting, self.books.nodes, free_room(self.books.nodes, everybody, mine), missing) >= missing:
                 return True
         return False
+
+    def _goes_before(self, one: GangSpec, other: GangSpec) -> bool:
+        """Whether a gang is served before another: by priority, then by age in seconds, then by name."""
+        places = [
+            (-spec.priority, min(int(self.books.born[uid_of(pod)]) for pod in self.lives.alive(spec)), spec.name) for spec in (one, other)
+        ]
+        return places[0] < places[1]
 
     def _judge_idle(self, spec: GangSpec) -> None:
         """Nobody waits who fits, and who waits is told the truth."""

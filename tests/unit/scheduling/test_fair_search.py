@@ -285,7 +285,7 @@ def test_the_end_of_the_scheduler_ends_the_long_search(scene: Scene) -> None:
         await asyncio.sleep(5.0)
         assert scene.searcher.going_on == 1
         started = scene.world.loop.time()
-        await scene.world.as_operator(scene.app.stop())
+        await scene.app.stop()
         return scene.world.loop.time() - started
 
     assert scene.world.run(story()) < 3.0
