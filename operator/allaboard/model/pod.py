@@ -209,7 +209,7 @@ def _template_of(metadata: Mapping[str, object], spec: Mapping[str, object]) -> 
     pairs = [value for field in ("labels", "annotations") if isinstance(value := metadata.get(field), Mapping)]
     if sum(map(len, pairs)) > _MANY:
         return zlib.crc32(str(metadata.get("uid")).encode())
-    common = [sorted((key, value) for key, value in each.items() if not key.endswith(_OWN)) for each in pairs]
+    common = [sorted((str(key), str(value)) for key, value in each.items() if not str(key).endswith(_OWN)) for each in pairs]
     containers = [
         [(each.get("image"), each.get("securityContext")) for each in value if isinstance(each, Mapping)]
         for field in ("containers", "initContainers")
