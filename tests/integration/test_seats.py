@@ -11,6 +11,7 @@ from allaboard.app import App
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.sandbox import Fault
 from allaboard.sandbox.faults import FOR_EVER
+from allaboard.scheduling.announcer import Announcer
 from tests.cluster import Body, Cluster, Home
 
 from .conftest import StartApp, gang_pod
@@ -158,7 +159,7 @@ class LatePosts:
 async def test_a_bind_without_an_answer_keeps_its_seat_while_it_may_still_arrive(
     cluster: Cluster, start_app: StartApp, late_posts: LatePosts
 ) -> None:
-    await start_app(bind_attempts=1)
+    await start_app(bind_attempts=1, backoff_initial_seconds=5.0, backoff_max_seconds=5.0)
     cluster.add_node("node-1", cpu="2")
     cluster.faults.add(Fault("patch", "pods/status", name="a-*", times=FOR_EVER, status=503))  # nor can they be sealed
     for number in range(2):
@@ -172,18 +173,26 @@ async def test_a_bind_without_an_answer_keeps_its_seat_while_it_may_still_arrive
     assert bound(cluster) == ["a-0", "a-1"]
 
 
-async def test_a_bind_without_an_answer_comes_too_late_once_its_pod_is_sealed(
-    cluster: Cluster, start_app: StartApp, late_posts: LatePosts
+async def test_a_bind_without_an_answer_comes_too_late_when_its_seat_is_free_again(
+    cluster: Cluster, start_app: StartApp, late_posts: LatePosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def say_nothing(*_: object) -> None:
+        """Words would make the pods newer, too."""
+
+    monkeypatch.setattr(Announcer, "_write_condition", say_nothing)
     app = await start_app(bind_attempts=1)
     cluster.add_node("node-1", cpu="2")
     for number in range(2):
         cluster.create(gang_pod(f"a-{number}", "a", 2))
     await _until(lambda: len(late_posts.sent) == 2)
     late_posts.is_open = False
-    await cluster.wait_for(lambda s: bound(s) == ["a-0", "a-1"], message="the gang is bound all the same")
+    again = cluster.faults.pause("bind", "pods", dry_run=True, times=2)
+    await asyncio.wait_for(again.arrived(), 20)
     answers = await late_posts.arrive()
-    assert [isinstance(answer, ApiError) and answer.status for answer in answers] == [409] * len(answers)
+    assert [isinstance(answer, ApiError) and answer.status for answer in answers] == [409, 409]
+    assert not bound(cluster)
+    again.release()
+    await cluster.wait_for(lambda s: bound(s) == ["a-0", "a-1"])
     await _until(lambda: not app.view.counts["assumed_pods"])
 
 

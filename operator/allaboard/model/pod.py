@@ -1,11 +1,10 @@
 """A pod as the scheduler sees it: who it is, whether it counts, and what it asks."""
 
 import re
-import zlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from allaboard.model.constraints import SchedulingSpec, scheduling_spec_from
 from allaboard.model.errors import MalformedError
@@ -201,21 +200,25 @@ def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
     )
 
 
-def _template_of(metadata: Mapping[str, object], spec: Mapping[str, object]) -> int:
+def _template_of(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> int:
     """A digest of what an admission webhook may look at, without the names and numbers that controllers give to each pod.
 
-    A pod with so many labels that it would take long is a template of its own.
+    A pod with so many labels that it would take long is a template of its own; one that makes no sense is held, and needs none.
     """
-    pairs = [value for field in ("labels", "annotations") if isinstance(value := metadata.get(field), Mapping)]
-    if sum(map(len, pairs)) > _MANY:
-        return zlib.crc32(str(metadata.get("uid")).encode())
-    common = [sorted((key, value) for key, value in each.items() if not key.endswith(_OWN)) for each in pairs]
-    containers = [
-        [(each.get("image"), each.get("securityContext")) for each in value if isinstance(each, Mapping)]
-        for field in ("containers", "initContainers")
-        if isinstance(value := spec.get(field), list)
-    ]
-    return zlib.crc32(repr((common, [spec.get(field) for field in _LOOKED_AT], containers)).encode())
+    try:
+        pairs = [*(metadata.get("labels") or {}).items(), *(metadata.get("annotations") or {}).items()]
+        if len(pairs) > _MANY:
+            return hash(metadata.get("uid"))
+        looked_at = [(key, value) for key, value in pairs if not key.endswith(_OWN)]
+        looked_at += [(field, repr(spec[field])) for field in _LOOKED_AT if field in spec]
+        for field in ("initContainers", "containers"):
+            for container in spec.get(field) or ():
+                looked_at += [(field, container.get("image"))]
+                if "securityContext" in container:
+                    looked_at += [(field, repr(container["securityContext"]))]
+        return hash(tuple(looked_at))
+    except (TypeError, AttributeError):
+        return 0
 
 
 def stamp_of(run: str, promise: int, *, was_whole: bool) -> str:

@@ -237,3 +237,33 @@ def test_a_bound_pod_frees_what_it_takes_no_more() -> None:
 
 def test_a_pod_without_a_node_frees_nothing() -> None:
     assert read().freed(None) == []
+
+
+@pytest.mark.parametrize(
+    ("difference", "is_one"),
+    [
+        ({"metadata": {"labels": {"app": "a", "training.kubeflow.org/replica-index": "1"}}}, True),
+        ({"metadata": {"labels": {"app": "a", "apps.kubernetes.io/pod-index": "1", "statefulset.kubernetes.io/pod-name": "x-1"}}}, True),
+        ({"metadata": {"labels": {"app": "a"}, "annotations": {"batch.kubernetes.io/job-completion-index": "1"}}}, True),
+        ({"metadata": {"labels": {"app": "a"}, "annotations": {"allaboard.dev/epoch": "3/abc"}}}, True),
+        ({"metadata": {"labels": {"app": "a"}, "name": "worker-1", "uid": "u2"}}, True),
+        ({"metadata": {"labels": {"app": "b"}}}, False),
+        ({"metadata": {"labels": {"app": "a"}, "annotations": {"team": "x"}}}, False),
+        ({"metadata": {"labels": {"app": "a"}}, "spec": {"serviceAccountName": "other"}}, False),
+        ({"metadata": {"labels": {"app": "a"}}, "spec": {"securityContext": {"runAsUser": 0}}}, False),
+        ({"metadata": {"labels": {"app": "a"}}, "spec": {"runtimeClassName": "gvisor"}}, False),
+        ({"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "other"}]}}, False),
+        ({"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"securityContext": {"privileged": True}}]}}, False),
+        ({"metadata": {"labels": {"app": "a"}}, "spec": {"initContainers": [{"image": "setup"}]}}, False),
+    ],
+)
+def test_pods_are_of_one_template_when_admission_can_t_tell_them_apart_but_by_number(difference: dict[str, Any], is_one: bool) -> None:
+    first = read(metadata={"labels": {"app": "a", "training.kubeflow.org/replica-index": "0"}, "annotations": {}})
+    difference["metadata"].setdefault("annotations", {})
+    assert (read(**difference).template == first.template) is is_one
+
+
+def test_a_bound_pod_needs_no_template_and_one_with_very_many_labels_has_its_own() -> None:
+    assert read(spec={"nodeName": "n1"}).template == 0
+    many = {f"label-{number}": "x" for number in range(1000)}
+    assert read(metadata={"labels": many, "uid": "u1"}).template != read(metadata={"labels": many, "uid": "u2"}).template
