@@ -163,8 +163,12 @@ class Settings(BaseSettings):
     request_timeout_seconds: float = Field(15.0, gt=0, le=300, description="Time limit of one API request.")
     resync_seconds: float = Field(60.0, ge=1, le=3600, description="How often PodGroups are listed anew, to forget deleted ones.")
     stale_seconds: float = Field(120.0, ge=5, le=3600, description="Silence of a watch after which the operator isn't ready.")
-    workers: int = Field(1, ge=1, le=64, description="Processes that search.")
-    search_timeout_seconds: float = Field(60.0, gt=0, le=3600, description="A search that takes longer is killed; the gang is retried.")
+    workers: int = Field(
+        1, ge=1, le=64, description="Processes for the searches that others wait for; long searches have one of their own."
+    )
+    search_timeout_seconds: float = Field(
+        60.0, gt=0, le=3600, description="A long search that takes longer is killed; the gang is retried."
+    )
     search: SearchOptions = SearchOptions()
     leader_elect: bool = Field(False, description="Whether replicas elect one that decides; on in config/.")
     lease_namespace: str = Field("", description="Namespace of the Lease of the election; none named means the operator's own.")
