@@ -314,6 +314,7 @@ class Scheduler:
             if (attempt := self._prepared(key)) is not None:
                 self._under_way.start(key, self._at_length(attempt))
                 return
+            self._long.done(key)
 
     async def _at_length(self, attempt: Attempt) -> None:
         """One gang, searched for beside the cycle on what is free now; its plan is checked on what is free then."""
