@@ -171,8 +171,12 @@ class Settings(BaseSettings):
         le=3600,
         description="Age of what is known after which the operator isn't ready and decides nothing: silence of a watch, or lag.",
     )
-    workers: int = Field(1, ge=1, le=64, description="Processes that search.")
-    search_timeout_seconds: float = Field(60.0, gt=0, le=3600, description="A search that takes longer is killed; the gang is retried.")
+    workers: int = Field(
+        1, ge=1, le=64, description="Processes for the searches that others wait for; long searches have one of their own."
+    )
+    search_timeout_seconds: float = Field(
+        60.0, gt=0, le=3600, description="A long search that takes longer is killed; the gang is retried."
+    )
     search: SearchOptions = SearchOptions()
     leader_elect: bool = Field(False, description="Whether replicas elect one that decides; on in config/.")
     lease_namespace: Annotated[str, _of_the_form(f"({NAMESPACE})?", _A_NAMESPACE)] = Field(

@@ -230,16 +230,18 @@ def priorities() -> None:
         _end(world)
 
 
-def half_bound_below_a_priority() -> None:
-    """A half bound gang of a low priority isn't served before a high one that waits for the same seats."""
-    with _world(nodes=1, startup_delay=_NEVER) as world:
-        world.fault(Fault("bind", "pods", "low-*", nth=3, times=6, status=503))
-        world.add(GangSpec("low", size=4, minimum=4, cpu=1))
-        world.advance(0.2)
+def healing_below_a_priority() -> None:
+    """A gang of a low priority that has lost a member isn't served before a high one that waits for the same seats."""
+    with _world(nodes=1) as world:
+        low = GangSpec("low", size=4, minimum=4)
+        world.add(low)
+        world.advance(2)
         world.fill()
-        world.advance(1)
-        world.add(GangSpec("high", size=3, minimum=3, cpu=2, priority=HIGH_PRIORITY))
-        world.advance(2.5)
+        world.delete_member(low, 0, grace=0)
+        world.fill()
+        world.advance(3)
+        world.add(GangSpec("high", size=5, minimum=5, priority=HIGH_PRIORITY))
+        world.advance(20)
         world.remove_foreign()
         world.advance(30)
         _end(world)

@@ -267,11 +267,11 @@ MUTANTS = (
         "    return (0, not is_first,",
     ),
     _mutant(
-        "half bound gangs go before every priority",
-        "half_bound_below_a_priority",
+        "healing goes before every priority",
+        "healing_below_a_priority",
         "scheduling/queue.py",
         "    return (-gang.priority, not is_first,",
-        "    return (-(2**31) + 1 if is_first else -gang.priority, not is_first,",
+        "    return (-(2**31) + 1 if heals else -gang.priority, not is_first,",
     ),
     _mutant(
         "nobody is woken",

@@ -262,15 +262,15 @@ class Scheduler:
         if plan is None:
             try:
                 plan = await self._planner.plan(gang)
-            except SearchOverrunError:
-                self._search_longer(attempt, None)
-                return
             except SearchError as error:
-                self._outcomes.failed(attempt, str(error))
+                if isinstance(error, SearchOverrunError) and key not in self._open:
+                    self._search_longer(attempt, None)
+                else:
+                    self._outcomes.failed(attempt, str(error))
                 return
-        # 5. Nowhere: say why, and wait for what was lacking; half gangs whose time is over make way. Who knows: search longer, beside.
+        # 5. Nowhere: say why, and wait for what was lacking; half gangs whose time is over make way. Not known: search longer, beside.
         if not plan.feasible or not gang.startable(dict(plan.assignments)):
-            if plan.feasible is None and key not in self._open:
+            if plan.feasible is None and key not in self._open:  # one that is half bound has no time for that
                 self._search_longer(attempt, plan)
                 return
             if gang.missing:
@@ -323,6 +323,7 @@ class Scheduler:
             if (attempt := self._prepared(key)) is not None:
                 self._under_way.start(key, self._at_length(attempt))
                 return
+            self._long.done(key)
 
     async def _at_length(self, attempt: Attempt) -> None:
         """One gang, searched for beside the cycle on what is free now; its plan is checked on what is free then."""

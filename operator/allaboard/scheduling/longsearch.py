@@ -38,10 +38,6 @@ class LongSearches:
         """Whether who comes now is next."""
         return self._running is None and not self._waiting
 
-    def is_searching(self, key: GangKey) -> bool:
-        """Whether the search for ``key`` is going on."""
-        return key == self._running
-
     def join(self, key: GangKey, place: Order) -> None:
         """Have ``key``, whose ``place`` is that in the queue, searched for when its turn comes."""
         self._waiting[key] = place
@@ -51,14 +47,19 @@ class LongSearches:
         self._waiting.pop(key, None)
 
     def next(self) -> GangKey | None:
-        """Take out the gang whose turn it is; ``None`` while a search is going on, or nobody waits."""
+        """Take out the gang whose turn it is, ``None`` while another has its turn or nobody waits. It ends with ``search``, or ``done``."""
         if self._is_stopped or self._running is not None or not self._waiting:
             return None
-        used = {key.namespace: 0.0 for key in self._waiting}
-        used = {namespace: self.shares.used(namespace) for namespace in used}
+        used = {namespace: self.shares.used(namespace) for namespace in {key.namespace for key in self._waiting}}
         key = min(self._waiting, key=lambda key: (used[key.namespace], self._waiting[key]))
         del self._waiting[key]
+        self._running = key
         return key
+
+    def done(self, key: GangKey) -> None:
+        """The turn of ``key`` is over."""
+        if key == self._running:
+            self._running = None
 
     async def search(self, key: GangKey, work: Callable[[], Awaitable[Plan]]) -> Plan:
         """What ``work`` finds for ``key``; its time is counted whatever comes of it.
@@ -74,7 +75,8 @@ class LongSearches:
             return self._search.result()
         finally:
             self._search.cancel()
-            self._running, self._search = None, None
+            self._search = None
+            self.done(key)
             self.shares.charge(key.namespace, self.clock() - started)
 
     def abandon(self, key: GangKey) -> None:

@@ -15,7 +15,7 @@ _FEW = 64
 
 
 class Shares:
-    """Seconds by namespace. Only those are remembered that count still, so it can't grow with the names that were ever seen."""
+    """Seconds by namespace. Only those are remembered that count still, so it doesn't grow with the names that were ever seen."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -34,6 +34,7 @@ class Shares:
             self._levels[namespace] = max(level, self._levels.get(namespace, 0))
         if len(self._used) > self._room:
             self._used = {name: record for name, record in self._used.items() if self.used(name) >= _FORGOTTEN_SECONDS}
+            self._levels = {name: level for name, level in self._levels.items() if name in self._used}
             self._room = 2 * len(self._used) + _FEW
 
     def used(self, namespace: str) -> float:

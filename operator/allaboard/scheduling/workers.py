@@ -1,12 +1,13 @@
 """Searches in processes of their own, so that the event loop never waits for arithmetic.
 
 There are two lines of processes. The cycle waits for what is done in the first, so its searches are short: bounded by effort, which is
-reckoned from sizes, and ended by the clock only when that was reckoned wrong. The second is for what nobody waits for.
+reckoned from sizes, and ended by the time they take only when that was reckoned wrong. The second is for what nobody waits for.
 A worker that dies or overruns costs its own attempt only, since pebble replaces it and leaves the others alone.
 """
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,7 +30,7 @@ SHORT_EFFORT = 600_000
 JOINT_EFFORT = 1_200_000
 """The same for gangs that are placed together: mostly it takes a half of that."""
 
-_SHORT_SECONDS = 3.0  # a short search that takes longer is ended: on a machine that is busy, or by a shape that nobody has thought of
+_SHORT_SECONDS = 3.0  # of a processor: a short search that takes more is of a shape that nobody has thought of
 _INLINE_PODS = 1
 _INLINE_SEATS = 150_000  # pods times nodes: some twenty milliseconds
 _INLINE_CELLS = 20_000  # kinds of pods times nodes: as long
@@ -53,10 +54,14 @@ def _be_quiet(niceness: int) -> None:
 
 
 class Workers:
-    """Processes that answer questions one after another, each within a time limit."""
+    """Processes that answer questions one after another, each within a time limit.
 
-    def __init__(self, number: int, timeout_seconds: float, niceness: int = _NICE) -> None:
-        self._number, self._timeout, self._niceness = number, timeout_seconds, niceness
+    ``cpu_seconds`` is a limit of the processor's time. On a busy machine a search takes longer and is none the worse for that, and to end
+    it would only make more work.
+    """
+
+    def __init__(self, number: int, timeout_seconds: float, cpu_seconds: float = 0.0, niceness: int = _NICE) -> None:
+        self._number, self._timeout, self._cpu_seconds, self._niceness = number, timeout_seconds, cpu_seconds, niceness
         self._pool = self._new_pool()
 
     def end(self) -> None:
@@ -67,10 +72,13 @@ class Workers:
         """``work(*arguments)`` in a process; whoever doesn't wait for it any more ends that process. Raises ``SearchError``."""
         pool = self._pool
         try:
-            answer: Answer = await asyncio.wrap_future(pool.schedule(work, args=arguments, timeout=self._timeout))
+            asked = pool.schedule(_within, args=(self._cpu_seconds, work, *arguments), timeout=self._timeout)
+            answer: Answer = await asyncio.wrap_future(asked)
         except TimeoutError as error:
             raise SearchOverrunError(f"the search took longer than {self._timeout:g} s and was ended") from error
         except ProcessExpired as error:
+            if error.exitcode == -signal.SIGPROF:
+                raise SearchOverrunError(f"the search took more than {self._cpu_seconds:g} s of a processor and was ended") from error
             raise SearchError(f"the search process died (exit code {error.exitcode})") from error
         except RuntimeError as error:
             if pool.active:
@@ -94,8 +102,8 @@ class Searcher:
         self._settings = settings
         self._short = replace(settings, effort=SHORT_EFFORT)
         self._joint = replace(settings, effort=JOINT_EFFORT)
-        self._first = Workers(workers, min(_SHORT_SECONDS, timeout_seconds))
-        self._beside = Workers(1, timeout_seconds, _NICER)
+        self._first = Workers(workers, timeout_seconds, _SHORT_SECONDS)
+        self._beside = Workers(1, timeout_seconds, niceness=_NICER)
 
     def __enter__(self) -> Self:
         return self
@@ -135,6 +143,15 @@ class Searcher:
     async def relieve(self, around: Surroundings) -> Relief:
         """``placement.relax.relieve``, which nobody waits for, beside the others. Raises ``SearchError``."""
         return await self._beside.run(relieve, around)
+
+
+def _within(cpu_seconds: float, work: Callable[..., Answer], *arguments: object) -> Answer:
+    """Do the work; the process ends, whatever code it is in, when that takes more of a processor. 0 is for no limit."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+    try:
+        return work(*arguments)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 def _end(pool: ProcessPool) -> None:

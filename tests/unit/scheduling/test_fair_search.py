@@ -34,7 +34,7 @@ class SlowSearcher(InlineSearcher):
     def __init__(self, chance: random.Random) -> None:
         super().__init__(chance)
         self.searched: list[str] = []
-        self.going_on = self.ended_early = 0
+        self.going_on = self.most_at_once = self.ended_early = 0
         self.at_hand: Counter[str] = Counter()
         self.twice_at_once: set[str] = set()
 
@@ -52,6 +52,7 @@ class SlowSearcher(InlineSearcher):
             return await super().search(problem, seed)
         self.searched.append(problem.roles[0].pods[0])
         self.going_on += 1
+        self.most_at_once = max(self.most_at_once, self.going_on)
         plan = search(problem, SEARCH, seed)
         try:
             with self._at_hand(problem):
@@ -190,6 +191,7 @@ def test_nor_is_one_that_finds_them_waiting_for_seats_that_come_free_all_the_tim
 
     assert scene.world.run(story()) <= BAR_SECONDS
     assert not scene.searcher.twice_at_once
+    assert scene.searcher.most_at_once == 1
 
 
 def test_nor_by_short_searches_that_take_longer_than_they_should(scene: Scene) -> None:

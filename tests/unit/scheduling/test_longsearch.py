@@ -97,8 +97,20 @@ async def test_one_search_at_a_time() -> None:
     assert not line.is_idle
     go.set()
     await task
+    assert line.is_idle is False
     assert line.next() == key_of("team", "b")
-    assert line.is_idle
+
+
+async def test_a_turn_has_begun_before_its_search_has_and_may_end_without_one() -> None:
+    line = a_line(Clock())
+    for name in "ab":
+        line.join(key_of("team", name), place(key_of("team", name)))
+    assert line.next() == key_of("team", "a")
+    assert line.next() is None
+    line.done(key_of("team", "b"))
+    assert line.next() is None
+    line.done(key_of("team", "a"))
+    assert line.next() == key_of("team", "b")
 
 
 async def test_who_has_left_has_no_turn_and_leaves_nothing_behind() -> None:
@@ -142,7 +154,7 @@ async def abandoned(line: LongSearches, key: GangKey, end: str) -> bool:
 async def test_a_search_that_nobody_waits_for_any_more_is_ended(end: str) -> None:
     line = a_line(Clock())
     assert await abandoned(line, key_of("team", "a"), end)
-    assert not line.is_searching(key_of("team", "a"))
+    assert line.is_idle
 
 
 async def test_the_search_for_another_goes_on() -> None:

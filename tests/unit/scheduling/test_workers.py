@@ -64,6 +64,23 @@ async def test_an_interrupt_of_the_terminal_is_not_for_the_processes(workers: Wo
     assert await workers.run(pid_and_end, signal.SIGINT)
 
 
+def toil() -> None:
+    while True:
+        pass
+
+
+async def test_what_takes_too_much_of_a_processor_is_ended_and_the_next_is_answered() -> None:
+    own = Workers(1, timeout_seconds=60, cpu_seconds=0.2)
+    try:
+        with pytest.raises(SearchOverrunError, match="of a processor"):
+            await own.run(toil)
+        pid = await own.run(os.getpid)
+        await own.run(time.sleep, 0.3)  # takes nothing of it
+        assert await own.run(os.getpid) == pid
+    finally:
+        own.end()
+
+
 async def test_what_overruns_is_ended_and_the_next_is_answered() -> None:
     own = Workers(1, timeout_seconds=0.5)
     try:
