@@ -54,7 +54,7 @@ class Epoch:
         self._attempts = attempts
         self._clock = clock
         self._begins_at = -1
-        self._mark = f"0/{uuid4().hex[:12]}"
+        self._term = 0
         self.carried_out_at = 0.0
         """From when on, on the clock, nothing that an earlier leader had sent is under way."""
 
@@ -66,7 +66,7 @@ class Epoch:
         if not version.isdecimal():
             raise ApiError(0, "Malformed", f"{PODS.everywhere}: resourceVersion {version!r} can't be compared")
         self._begins_at = int(version)
-        self._mark = f"{term}/{uuid4().hex[:12]}"
+        self._term = term
         self.carried_out_at = self._clock() + CARRIED_OUT_SECONDS
 
     def older(self, pods: Iterable[Pod]) -> list[Pod]:
@@ -105,7 +105,9 @@ class Epoch:
 
         A pod that isn't what it was meanwhile answers 404 or 409: the watch is about to tell what it is now.
         """
-        metadata = {"resourceVersion": pod.resource_version, "annotations": {EPOCH: self._mark}}
+        # A write that changes nothing makes no version: each says something new.
+        mark = f"{self._term}/{uuid4().hex[:12]}"
+        metadata = {"resourceVersion": pod.resource_version, "annotations": {EPOCH: mark}}
         # By way of the status, which takes annotations too: the right to patch pods would be one to replace their images.
         path = PODS.named(pod.namespace, pod.name, "status")
 

@@ -19,6 +19,8 @@ from .facts import Body, is_alive, name_of, node_of, phase_of, uid_of
 GangName = tuple[str, str]
 """Namespace and name."""
 
+IN_FLIGHT_SECONDS = 90.0
+"""How long after it was sent a request may still be carried out."""
 _HORIZON_SECONDS = 300.0
 
 
@@ -275,6 +277,23 @@ class Books:
         for request in reversed(self.requests):
             if request.is_struck and (request.answered or self.clock()) >= since and self._concerns(request, gang):
                 yield f"a fault that hit {request.verb} of {request.plural} {request.name} ({request.status or 'no answer'})"
+
+    def in_doubt(self) -> Iterator[tuple[Body, str]]:
+        """Pods that wait, and the node that a bind may still give them: it had no definite answer, and the pod hasn't changed since."""
+        seen = set()
+        for request in reversed(self.requests):
+            if (
+                not request.is_bind
+                or request.sent < self.clock() - IN_FLIGHT_SECONDS
+                or (request.answered is not None and 0 < request.status < 500)
+            ):
+                continue
+            pod = self.get("pods", request.namespace, request.name)
+            if pod is None or node_of(pod) or uid_of(pod) in seen or not is_alive(pod):
+                continue
+            if str(pod["metadata"]["resourceVersion"]) == request.metadata.get("resourceVersion"):
+                seen.add(uid_of(pod))
+                yield pod, request.target
 
     def struck_since(self, gang: GangSpec) -> float:
         """The last time that a fault has hit a request about a gang."""

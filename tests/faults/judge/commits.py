@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.faults.gangs import STAMP, GangSpec
 
-from .books import Books, Request
+from .books import IN_FLIGHT_SECONDS, Books, Request
 from .facts import (
     ENDED,
     Amounts,
@@ -36,7 +36,6 @@ _RETRY_SECONDS = 20.0
 _HEEDED_SECONDS = 0.05
 """A scheduler that was told of something so long before it sent a request has had the time to heed it."""
 _ROUNDS, _ROUND_SECONDS = 12, 20.0
-_IN_FLIGHT_SECONDS = 90.0
 _SETTLED_SECONDS = 0.5
 _PAUSE_SECONDS = 15.0
 _STAMP = re.compile(r"[0-9a-f]{1,32}/([1-9][0-9]{0,8})(/whole)?", re.ASCII)
@@ -124,6 +123,8 @@ class Commits:
 
     def _check_candidate(self, request: Request) -> None:
         """The pod may be bound, by what its scheduler had been told."""
+        if self._is_retry(request):
+            return  # it may be an answer that is looked for
         pods = self.books.known(request.who, "pods", request.sent - _HEEDED_SECONDS)
         later = self.books.known(request.who, "pods", self.books.clock())
         told = [known.get((request.namespace, request.name)) for known in (pods, later)]
@@ -155,7 +156,7 @@ class Commits:
                 and other.metadata.get("uid") == uid_of(pod)
                 and other.target != request.target
                 and (other.answered is None or other.status == 0 or other.status >= 500)
-                and other.sent < request.sent < other.sent + _IN_FLIGHT_SECONDS
+                and other.sent < request.sent < other.sent + IN_FLIGHT_SECONDS
                 and other.metadata.get("resourceVersion") == request.metadata.get("resourceVersion")
                 and not node_of(pod)
             ):

@@ -124,6 +124,10 @@ class Standing:
         if not missing or len(waiting) < missing or self._is_held(spec) or self.lives.bound(spec):
             return
         free = free_room(self.books.nodes, list(self.books.pods()))
+        for pod, node in self.books.in_doubt():
+            if uid_of(pod) not in {uid_of(each) for each in waiting}:
+                for resource, amount in demand_of(pod).items() if node in free else ():
+                    free[node][resource] = free[node].get(resource, 0) - amount
         if most_placeable(waiting, self.books.nodes, free, missing) >= missing:
             self.accuse("idle", f"{spec.kind} gang {spec.name} of {missing} waits, although it fits and all has been quiet")
             return
