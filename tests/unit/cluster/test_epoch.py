@@ -113,7 +113,7 @@ def named(name: str, namespace: str = "default") -> Pod:
     return pod_from({"metadata": {"namespace": namespace, "resourceVersion": "99", "name": name, "uid": name}})
 
 
-async def test_a_term_begins_when_all_older_pods_are_sealed_but_those_that_can_t_be() -> None:
+async def test_a_term_decides_nothing_until_all_older_pods_are_marked_but_those_that_never_can_be() -> None:
     answers = {"b": [], "c": [409, 409], "d": [403, 403], "e": [404], "f": [500]}
 
     class Stubborn(Server):
