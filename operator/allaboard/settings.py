@@ -157,7 +157,8 @@ class Settings(BaseSettings):
     overtaking_seconds: float = Field(300.0, ge=0, le=86_400, description="For how long after the first time; 0 means once at most.")
     dry_run: Literal["role", "all", "none"] = Field(
         "role",
-        description="Which binds are tried without effect beforehand: one of each template (role) and all that can't be undone, all, or none.",
+        description="Which binds are tried without effect beforehand: one of each template (role) and all that can't be undone, all, or "
+        "none.",
     )
     bind_concurrency: int = Field(64, ge=1, le=1024, description="Binds in flight at once.")
     bind_attempts: int = Field(4, ge=1, le=20, description="Tries of one bind while the API server answers with transient errors.")
