@@ -18,7 +18,8 @@ from .conftest import StartApp, gang_pod
 from .test_all_or_none import bound, message, replica_set
 from .test_recovery import taker
 
-LEADS = {"leader_elect": True, "lease_namespace": "default"}
+NAMESPACE = "allaboard-system"
+LEADS = {"leader_elect": True, "lease_namespace": NAMESPACE}
 
 
 @pytest.fixture
@@ -29,8 +30,10 @@ async def cluster(home: Home) -> AsyncIterator[Cluster]:
 
 
 def namespaces(cluster: Cluster) -> None:
-    for name in ("evil", "team"):
-        cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    for name in ("evil", "team", NAMESPACE):
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    if cluster.get("leases", "allaboard", NAMESPACE):
+        cluster.delete("leases", "allaboard", NAMESPACE)
 
 
 def bound_in(cluster: Cluster, namespace: str) -> int:

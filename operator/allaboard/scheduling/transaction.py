@@ -91,7 +91,8 @@ class Transaction:
     @property
     def stamp(self) -> str:
         """What every bind carries: the run, which is a new one when nobody is bound, the minimum it promises, and what has been."""
-        return stamp_of(self.gang.run or self.new_run, self.gang.required, was_whole=self.was_whole)
+        run = self.gang.run
+        return stamp_of(run or self.new_run, self.gang.required, was_whole=bool(run) and self.was_whole)
 
     async def commit(self) -> Committed | Refused:
         """Try, look again, bind, decide. Never raises for an answer of the API server.
