@@ -519,3 +519,15 @@ def node_lost_meanwhile() -> None:
             world.cordon(number, is_cordoned=True)
         world.advance(20)
         _end(world)
+
+
+def would_be_suspended() -> None:
+    """A gang that isn't of Jobs says that it may be suspended, and one member is refused for long: it is looked for seats all the same."""
+    with _world() as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=503))
+        world.add(GangSpec("gang", size=4, minimum=4, suspends=True))
+        world.advance(60)
+        world.sandbox.faults.clear()
+        world.advance(60)
+        world.judge.check()
+        _end(world)

@@ -344,6 +344,13 @@ MUTANTS = (
         "        blocking: Sequence[Gang] = ()\n        for count",
     ),
     _mutant(
+        "who may be suspended isn't looked for seats any more",
+        "would_be_suspended",
+        _OPEN,
+        "        self._restarts[gang.key] = self.clock() + gang.timeout_seconds\n        await self.undo",
+        "        await self.undo",
+    ),
+    _mutant(
         "it isn't said that a gang is kept open",
         "kept_open",
         "report/conditions.py",

@@ -222,7 +222,8 @@ class OpenGangs:
         await self.undo(gang, gang.bound, text, even_running=True)
 
     async def restart_jobs(self, gang: Gang) -> None:
-        """Release all members of a half gang that its Jobs have kept open."""
+        """Release all members of a half gang that its Jobs have kept open; in between it is looked for seats as others are."""
+        self._restarts[gang.key] = self.clock() + gang.timeout_seconds
         await self.undo(gang, gang.bound, f"{gang.missing} missing members could not be bound within {gang.timeout_seconds} s")
 
     async def yield_to(self, other: Gang, gang: Gang) -> None:
