@@ -61,10 +61,21 @@ class _Message:
 
 @dataclass(slots=True)
 class Weather:
-    """What a scheduler is told. ``lags`` are seconds by which watches come late, by plural; ``page`` is a page's most."""
+    """What a scheduler is told. ``lags`` are seconds by which the API server's watches are behind, by plural; ``page`` is a page's most."""
 
     lags: dict[str, float] = field(default_factory=dict)
     page: int = 0
+    written: dict[str, float] = field(default_factory=dict)
+    """When each resourceVersion was."""
+
+    def pause(self, plural: str, lines: bytes) -> float:
+        """How long it is until a watch tells what is in ``lines``."""
+        lag = self.lags.get(plural, 0.0)
+        if not lag:
+            return 0.0
+        version = json.loads(lines.splitlines()[-1])["object"]["metadata"].get("resourceVersion", "")
+        now = asyncio.get_running_loop().time()
+        return max(0.0, self.written.get(version, now) + lag - now)
 
 
 class DirectServer(ApiServer):
@@ -245,6 +256,7 @@ class DirectServer(ApiServer):
         events = watch.watch(self._sandbox.store, target.resource, selection, options, JSON)
         plural = target.resource.plural
         silenced = self._silenced.setdefault(plural, asyncio.Event())
+        ends_at = asyncio.get_running_loop().time() + options.timeout_seconds
         while True:
             heard: asyncio.Future[bytes] = asyncio.ensure_future(anext(events))  # type: ignore[arg-type]  # a coroutine
             swallowed = asyncio.ensure_future(silenced.wait())
@@ -263,7 +275,11 @@ class DirectServer(ApiServer):
                     task.cancel()
                 with suppress(asyncio.CancelledError, StopAsyncIteration):
                     await heard
-            await asyncio.sleep(self._weather.lags.get(plural, 0.0))
+            pause = self._weather.pause(plural, batch)
+            if asyncio.get_running_loop().time() + pause >= ends_at:
+                await asyncio.sleep(ends_at - asyncio.get_running_loop().time())
+                break  # the next watch goes on from where this one was
+            await asyncio.sleep(pause)
             await self._survived(self._travel())
             for line in batch.splitlines():
                 if plural in ("pods", "nodes"):

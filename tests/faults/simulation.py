@@ -271,6 +271,7 @@ class Simulation:
     def _on_change(self, change: Change) -> None:
         """Judge what the scheduler did; and stand in for Kopf, and for those who make anew what they let be deleted."""
         self.judge.on_change(change)
+        self.weather.written[str(change.revision)] = self.loop.time()
         if change.table.startswith("podgroups"):
             if change.type == DELETED and self.chance.random() < 0.25:
                 return  # Kopf loses a deletion now and then

@@ -57,7 +57,8 @@ class Committed:
     @property
     def is_final(self) -> bool:
         """Whether a member was refused in a way that trying again won't change."""
-        return any(reply.result in (Result.REFUSED, Result.GATED) for _, reply in self.failed)
+        # Who was refused and may be bound all the same, by a try before that, isn't known to be lost.
+        return any(reply.result in (Result.REFUSED, Result.GATED) and not reply.in_doubt for _, reply in self.failed)
 
     @property
     def in_doubt(self) -> tuple[tuple[Pod, str], ...]:

@@ -295,6 +295,11 @@ class Commits:
         youngest = max((self.books.born[uid_of(pod)] for pod in self.lives.candidates(spec)), default=0.0)
         if now - self.books.widened < _SETTLED_SECONDS and now - youngest < self.patience:
             return []  # it may have been searched for before there was room for the other
+        if any(
+            each.verb == "bind" and (each.answered or now) > now - _SETTLED_SECONDS and not self._is_of(each, spec)
+            for each in self.books.requests
+        ):
+            return []  # seats are promised to others, or were a moment ago
         nodes, free = self.books.nodes, free_room(self.books.nodes, list(self.books.pods()))
         found = []
         for other in self.books.gangs:
@@ -309,6 +314,9 @@ class Commits:
             if most_placeable(waiting, nodes, free, missing) >= missing:
                 found.append((other, free))
         return found
+
+    def _is_of(self, request: Request, spec: GangSpec) -> bool:
+        return request.namespace == spec.namespace and request.name.startswith(f"{spec.name}-")
 
     def _check_priority(self, burst: Burst) -> None:
         """Nobody of a higher priority could have had the seats that were taken."""
