@@ -75,7 +75,7 @@ class Weather:
             return 0.0
         version = json.loads(lines.splitlines()[-1])["object"]["metadata"].get("resourceVersion", "")
         now = asyncio.get_running_loop().time()
-        return max(0.0, self.written.get(version, now) + lag - now)
+        return max(0.0, self.written.get(version, now - lag) + lag - now)
 
 
 class DirectServer(ApiServer):

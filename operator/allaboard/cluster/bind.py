@@ -23,6 +23,7 @@ from allaboard.model.pod import STAMP, Pod, pod_from
 
 _STALE_TRIES = 3
 _REHEARSAL_PATIENCE, _BIND_PATIENCE = 0.3, 1.0  # seconds of pauses: others want the seats that are promised meanwhile
+_REHEARSAL_SECONDS = 5.0  # for one answer
 _RELEASES, _RELEASES_EACH = 32, 4
 
 Look = Callable[[], str]
@@ -116,7 +117,8 @@ class Binder:
         patience = _REHEARSAL_PATIENCE if bind.dry_run else _BIND_PATIENCE
         for _ in range(_STALE_TRIES):
             try:
-                await retried(partial(self._post, bind), self._attempts, self._sleep, patience=patience)
+                attempts = min(2, self._attempts) if bind.dry_run else self._attempts
+                await retried(partial(self._post, bind), attempts, self._sleep, patience=patience)
                 return BindReply(Result.BOUND)
             except _SeatSpoiltError as error:
                 return await self._look_up(bind, BindReply(Result.SPOILT, str(error)))
@@ -186,8 +188,17 @@ class Binder:
         async with self._turns:
             if problem := bind.look():
                 raise _SeatSpoiltError(problem)
+            send = partial(self._server.post, _path(pod, "binding"), body, {"dryRun": "All"} if bind.dry_run else None)
             with bind.sending():
-                await self._change(partial(self._server.post, _path(pod, "binding"), body, {"dryRun": "All"} if bind.dry_run else None))
+                await (self._rehearse(send) if bind.dry_run else self._change(send))
+
+    async def _rehearse(self, send: Callable[[], Awaitable[object]]) -> None:
+        """As ``_change``, for so long as seats may be kept for whoever has a slow webhook."""
+        try:
+            async with asyncio.timeout(_REHEARSAL_SECONDS):
+                await self._change(send)
+        except TimeoutError as error:
+            raise ApiError(0, "Timeout", f"no answer to the rehearsal within {_REHEARSAL_SECONDS:g} s") from error
 
     async def _change(self, send: Callable[[], Awaitable[object]]) -> None:
         async with fenced(self._fence):

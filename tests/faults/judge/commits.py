@@ -296,6 +296,11 @@ class Commits:
         if now - self.books.widened < _SETTLED_SECONDS and now - youngest < self.patience:
             return []  # it may have been searched for before there was room for the other
         if any(
+            each.is_dry_run and self._is_of(each, spec) and now - _RETRY_SECONDS * 3 < each.sent < now - _SETTLED_SECONDS
+            for each in self.books.requests
+        ):
+            return []  # its seats were promised long ago
+        if any(
             each.verb == "bind" and (each.answered or now) > now - _SETTLED_SECONDS and not self._is_of(each, spec)
             for each in self.books.requests
         ):
