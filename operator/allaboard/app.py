@@ -21,8 +21,9 @@ from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.gang import GangKey
 from allaboard.model.headroom import headroom_from
+from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
-from allaboard.model.pod import Interner, pod_from
+from allaboard.model.pod import pod_from
 from allaboard.placement import SearchSettings
 from allaboard.report.events import EventRecorder
 from allaboard.report.metrics import Metrics, serve
@@ -123,10 +124,10 @@ class App:
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(scheduler.observe_pod, scheduler.observe_node)
         volumes.listen(scheduler.observe_volumes)
-        intern = Interner()
+        intern, ours = Interner(), frozenset(settings.scheduler_names)
         self._reflectors = {
             "nodes": Reflector(server, "/api/v1/nodes", lambda raw: node_from(raw, intern), NodeStore(self.view, settings.node_selector)),
-            "pods": Reflector(server, "/api/v1/pods", lambda raw: pod_from(raw, intern), PodStore(self.view)),
+            "pods": Reflector(server, "/api/v1/pods", lambda raw: pod_from(raw, intern, ours), PodStore(self.view)),
             "persistentvolumes": Reflector(server, "/api/v1/persistentvolumes", volume_terms_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, "/api/v1/persistentvolumeclaims", claim_from, volumes.claims),
         }

@@ -7,8 +7,9 @@ from allaboard.cli.manifests import Cluster, Expanded
 from allaboard.cluster.client import ApiError, ApiServer, RawObject, pages
 from allaboard.gangs.podgroup import API_VERSION, PLURAL
 from allaboard.model.errors import MalformedError
+from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
-from allaboard.model.pod import Interner, pod_from
+from allaboard.model.pod import pod_from
 
 _PAGE_SIZE = 1000
 

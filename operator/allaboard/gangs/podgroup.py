@@ -4,16 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import integer, labels, mapping, text
+from allaboard.model.fields import integer, mapping, text
 from allaboard.model.gang import GangKey
-from allaboard.model.pod import OPTION_PREFIX, Pod, parse_time
+from allaboard.model.limits import POD_GROUP_OWNERS, STATUS_BYTES
+from allaboard.model.options import options_in
+from allaboard.model.pod import Pod, parse_time
 from allaboard.model.requests import RawObject
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 PLURAL = "podgroups"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OURS = "allaboard"
+_UID_CHARACTERS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +59,13 @@ def pod_group_from(raw: RawObject) -> PodGroup:
             raise MalformedError("spec.minMember", f"{minimum} is less than 1")
         if timeout < 0:
             raise MalformedError("spec.scheduleTimeoutSeconds", f"{timeout} is negative")
-        is_ours = labels(metadata, "labels", "metadata.").get(MANAGED_BY) == OURS
-        annotations = labels(metadata, "annotations", "metadata.")
-        options = {name.removeprefix(OPTION_PREFIX): value for name, value in annotations.items() if name.startswith(OPTION_PREFIX)}
+        is_ours = mapping(metadata, "labels", "metadata.").get(MANAGED_BY) == OURS
+        stated, problem = options_in(metadata)
+        options = dict(stated)
+        if problem:
+            raise problem
     except MalformedError as error:
         minimum, malformed = max(1, minimum), str(error)
-    owners = metadata.get("ownerReferences")
     return PodGroup(
         key=key,
         uid=text(metadata, "uid", path="metadata."),
@@ -69,10 +75,22 @@ def pod_group_from(raw: RawObject) -> PodGroup:
         created=parse_time(text(metadata, "creationTimestamp", path="metadata.")),
         options=options,
         is_ours=is_ours,
-        owner_uids=frozenset(str(owner.get("uid")) for owner in owners) if isinstance(owners, Sequence) else frozenset(),
-        status=mapping(raw, "status"),
+        owner_uids=_owner_uids(metadata) if is_ours else frozenset(),
+        status=_status_from(raw),
         malformed=malformed,
     )
+
+
+def _owner_uids(metadata: RawObject) -> frozenset[str]:
+    owners = metadata.get("ownerReferences")
+    known = owners[: POD_GROUP_OWNERS.most] if isinstance(owners, Sequence) else ()
+    return frozenset(str(owner.get("uid"))[:_UID_CHARACTERS] for owner in known if isinstance(owner, Mapping))
+
+
+def _status_from(raw: RawObject) -> Mapping[str, Any]:
+    """The status, which is of anybody's writing where no CRD of ours says what may be in it."""
+    status = mapping(raw, "status")
+    return status if len(orjson.dumps(status)) <= STATUS_BYTES.most else {}
 
 
 def key_of(raw: RawObject) -> GangKey:
@@ -88,9 +106,14 @@ def version_of(raw: RawObject) -> int:
 
 
 def owner_references(members: Sequence[Pod]) -> list[dict[str, object]]:
-    """One reference per controller of the members, or per bare pod: the PodGroup lives as long as any of them."""
+    """One reference per controller of the members, or per bare pod: the PodGroup lives as long as any of them.
+
+    Of very many the first; when those are gone it is made anew.
+    """
     owners: dict[str, dict[str, object]] = {}
     for pod in members:
+        if len(owners) == POD_GROUP_OWNERS.most:
+            break
         owner = pod.owner
         uid = owner.uid if owner else pod.uid
         owners.setdefault(

@@ -126,6 +126,7 @@ class Scheduler:
         yielded: set[GangKey] = set()
         while self.queue.peek() is not None:
             await until_fresh(self.is_fresh)
+            await self.queue.stirred()
             attempts = await self._due_together()
             plans, overtaken = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
             is_old, is_counted = bool(plans), not plans

@@ -145,8 +145,7 @@ def begin(gang: Gang, assignments: Mapping[str, str], view: ClusterView, binder:
     violations = verify(seated, [seat.pod for seat in seats], view.snapshot(), together_of(gang))
     if violations:
         return Refused(f"the cluster changed while the gang was being placed: {violations[0]}")
-    for seat in seats:
-        view.assume(seat.pod, seat.node_name)
+    view.assume_all((seat.pod, seat.node_name) for seat in seats)
     return Transaction(gang, seats, view, binder, dry_run)
 
 
