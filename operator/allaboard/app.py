@@ -23,7 +23,7 @@ from allaboard.model.gang import GangKey
 from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
-from allaboard.model.pod import pod_from
+from allaboard.model.pod import Pod, pod_from
 from allaboard.placement import SearchSettings
 from allaboard.report.events import EventRecorder
 from allaboard.report.metrics import Metrics, serve
@@ -121,6 +121,8 @@ class App:
             batch_window=settings.batch_window_seconds,
             is_fresh=lambda: self.is_fresh,
         )
+        self.view.listen(self._note_excess)
+        self.view.repulsion.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(scheduler.observe_pod, scheduler.observe_node)
         volumes.listen(scheduler.observe_volumes)
@@ -259,6 +261,13 @@ class App:
         self.metrics.gauge("leader", "Whether this replica decides.", lambda: float(self.leads))
         self.metrics.gauge("writes_waiting", "Events and statuses that are yet to be written.", lambda: writer.waiting)
         self.metrics.gauge("writes_dropped", "Events and statuses that were given up.", lambda: writer.dropped)
+
+    def _note_excess(self, old: Pod | None, new: Pod | None) -> None:
+        """Count and log a pod of which a part is left out; of ours its gang is told as well."""
+        if new is not None and new.over and (old is None or (old.uid, old.over) != (new.uid, new.over)):
+            for limit in new.over:
+                self.metrics.over_limit.labels(limit).inc()
+            logger.warning("pod %s: %s", new.key, new.malformed)
 
     def _queued(self, name: str) -> float:
         return self.queue.sizes()[name]

@@ -136,6 +136,8 @@ def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFil
     if gang.awaits_pods:
         return _answer(gang, False, words.members_missing(gang), "members")
     placed = in_surroundings(gang, VolumeView(), view)
+    if placed.hold:
+        return _answer(gang, None, placed.hold.message, "held")
     problem = problem_of(placed, max(1, gang.missing), view.snapshot(), filters, settings.packing.parsed)
     plan = search(problem, SearchSettings(**settings.search.model_dump()), zlib.crc32(f"{gang.key}/0".encode()))
     if not plan.feasible:

@@ -20,7 +20,7 @@ _MOST_REMEMBERED = 1024
 
 
 class Repulsion:
-    """The terms of all bound pods, and the nodes that their holders are on. ``on_excess`` is told which limit keeps terms from being tried."""
+    """The terms of all bound pods, and the nodes of their holders. ``on_excess`` hears of the limit that keeps some from being tried."""
 
     def __init__(self) -> None:
         self.on_excess: Callable[[str], None] = lambda limit: None

@@ -128,7 +128,7 @@ class ClusterView:
         """``assume`` for each pod and its node; those that are alike on a node are counted at once, for gangs have thousands."""
         alike: Counter[tuple[str, int]] = Counter()
         specs: dict[int, SchedulingSpec] = {}
-        for pod, node_name in seats:
+        for pod, node_name in {pod.uid: (pod, node_name) for pod, node_name in seats}.values():
             current = self._pods.get(pod.key)
             if current is None or current.uid != pod.uid or current.node_name:
                 continue

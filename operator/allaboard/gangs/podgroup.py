@@ -9,7 +9,7 @@ import orjson
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, mapping, text
 from allaboard.model.gang import GangKey
-from allaboard.model.limits import POD_GROUP_OWNERS, STATUS_BYTES
+from allaboard.model.limits import POD_GROUP_OWNERS, STATUS_BYTES, OverLimitError
 from allaboard.model.options import options_in
 from allaboard.model.pod import Pod, parse_time
 from allaboard.model.requests import RawObject
@@ -27,7 +27,7 @@ class PodGroup:
 
     ``version`` orders what is heard of it by several ways (watch, lists, replies): resourceVersions grow, also over a deletion.
     ``is_ours`` tells the objects we made from labels: there the labels are right and the object follows. ``malformed`` is set when
-    a field can't be used; the gang is then held.
+    a field can't be used; the gang is then held; ``over`` names the limit it is over, if that is why.
     """
 
     key: GangKey
@@ -41,13 +41,14 @@ class PodGroup:
     owner_uids: frozenset[str] = frozenset()
     status: Mapping[str, Any] | None = None
     malformed: str = ""
+    over: str = ""
 
 
 def pod_group_from(raw: RawObject) -> PodGroup:
     """The record of a raw PodGroup. Raises ``MalformedError`` only when it has no usable name."""
     metadata = mapping(raw, "metadata")
     key = key_of(raw)
-    minimum, timeout, malformed = 1, 0, ""
+    minimum, timeout, malformed, over = 1, 0, "", ""
     options: dict[str, str] = {}
     is_ours = False
     try:
@@ -66,6 +67,7 @@ def pod_group_from(raw: RawObject) -> PodGroup:
             raise problem
     except MalformedError as error:
         minimum, malformed = max(1, minimum), str(error)
+        over = error.limit.name if isinstance(error, OverLimitError) else ""
     return PodGroup(
         key=key,
         uid=text(metadata, "uid", path="metadata."),
@@ -78,6 +80,7 @@ def pod_group_from(raw: RawObject) -> PodGroup:
         owner_uids=_owner_uids(metadata) if is_ours else frozenset(),
         status=_status_from(raw),
         malformed=malformed,
+        over=over,
     )
 
 

@@ -91,6 +91,8 @@ class GangRegistry:
                 self.on_excess(POD_GROUPS.name)  # whoever names it is told that it isn't found
                 return
             self._groups_of[group.key.namespace] += 1
+        if group.over and (old is None or old.over != group.over):
+            self.on_excess(group.over)
         self._groups[group.key] = group
         self._assembled.pop(group.key, None)
         if old is None or (old.uid, old.min_member, old.timeout_seconds, old.options, old.malformed) != (

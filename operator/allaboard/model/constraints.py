@@ -188,7 +188,9 @@ def _excess(raw: RawObject) -> OverLimitError | None:
     try:
         for parent, key in lists:
             for path, container in items(parent, key, "spec." if parent is spec else "status.", CONTAINERS):
-                quantities.take(mapping(mapping(container, "resources", path), "requests", f"{path}resources."), f"{path}resources.requests")
+                quantities.take(
+                    mapping(mapping(container, "resources", path), "requests", f"{path}resources."), f"{path}resources.requests"
+                )
                 quantities.take(mapping(container, "allocatedResources", path), f"{path}allocatedResources")
         quantities.take(mapping(mapping(spec, "resources", "spec."), "requests", "spec.resources."), "spec.resources.requests")
         quantities.take(mapping(spec, "overhead", "spec."), "spec.overhead")

@@ -1,4 +1,4 @@
-"""How much of what tenants write is taken in: one table, so that what a cluster's memory and event loop can be made to bear is seen at once.
+"""How much of what tenants write is taken in: one table, so that what they can make the event loop and the memory bear is seen at once.
 
 Whoever reads an object looks at lengths before it loops. A pod of ours over a limit is held with a Warning that names it; of a pod of
 another scheduler, and of what is no more than a hint, the part beyond is left out. Both are counted (``over_limit_total``, by ``name``).

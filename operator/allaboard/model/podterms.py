@@ -59,12 +59,15 @@ class PodTerm:
         return (required[0].key, None) if required else None
 
     def matches(self, pod_labels: Mapping[str, str], unknown: Collection[str] = ()) -> bool:
-        """Whether a pod with ``pod_labels``, of a namespace that it concerns, is kept away. ``unknown`` labels meet whatever is required."""
+        """Whether a pod with ``pod_labels`` is kept away, of a namespace that it concerns. ``unknown`` labels meet all that is required."""
         return all(expression.key in unknown or expression.matches(pod_labels) for expression in self.expressions)
 
 
 def repelling_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, ...], MalformedError | None]:
-    """The required anti-affinity of ``spec.affinity``: the terms that can be read and are within limits, and what is wrong with the first other."""
+    """The required anti-affinity of ``spec.affinity``: the terms that can be used, and what is wrong with the first that can't be.
+
+    Such a term keeps nobody away: what its holder asks for is lost to the holder alone, and others could be shut out otherwise.
+    """
     path, key = "spec.affinity.podAntiAffinity.", "requiredDuringSchedulingIgnoredDuringExecution"
     anti_affinity = mapping(affinity, "podAntiAffinity", "spec.affinity.")
     stated = sequence(anti_affinity, key, path)

@@ -16,10 +16,11 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.packing import Packing
 from allaboard.placement import NodeFilters, Plan
 from allaboard.placement.contest import contest_of, may_contend
+from allaboard.placement.draft import Packer
 from allaboard.placement.joint import Joint
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import leavers, sentence, surroundings
-from allaboard.scheduling.problems import problem_of, waiting_of
+from allaboard.scheduling.problems import draft_of, problem_of, size_of, waiting_of
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.workers import Searcher, SearchError
 
@@ -31,7 +32,7 @@ MOST_TOGETHER = 64
 MOST_PODS = 2000
 """Pods of gangs that are placed together at most."""
 
-_MOST_CELLS = 150_000  # kinds of pods times nodes times objectives: what takes longer to prepare would hold the event loop up
+_MOST_CELLS = 100_000  # kinds of pods and their rules times nodes: what takes longer to prepare would hold the event loop up
 _MANY = 8  # single pods, which take less time together than one after another
 
 
@@ -46,6 +47,7 @@ class Planner:
     clock: Callable[[], float]
     packing: Packing
     _filters: NodeFilters = field(default_factory=NodeFilters)
+    _packer: Packer = field(default_factory=Packer)
 
     async def plan(self, gang: Gang, without: Sequence[Gang] = ()) -> Plan:
         """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one.
@@ -55,7 +57,12 @@ class Planner:
         snapshot = self.view.snapshot()
         if without:
             snapshot = snapshot.without(pod for other in without for pod in other.bound)
-        problem = problem_of(gang, max(1, gang.missing), snapshot, self._filters, self.packing)
+        minimum = max(1, gang.missing)
+        problem = (
+            problem_of(gang, minimum, snapshot, self._filters, self.packing)
+            if size_of(gang, len(snapshot.nodes)) <= _MOST_CELLS
+            else draft_of(gang, minimum, snapshot, self._packer, self.packing)
+        )
         started = self.clock()
         plan = await self.searcher.search(problem, self._seed(gang))
         self.metrics.searched(plan.search, self.clock() - started)
@@ -107,13 +114,15 @@ class Planner:
             seen.update(map(id, new))
             specs.update(new)
             objectives.add(gang.objective)
-            if len(specs) * len(objectives) * nodes > _MOST_CELLS:
+            if sum(1 + spec.rules for spec in specs) * len(objectives) * nodes > _MOST_CELLS:
                 return gangs[:number]
         return gangs
 
     async def advice(self, gang: Gang, gangs: Sequence[Gang]) -> str:
         """What would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""
         snapshot = self.view.snapshot()
+        if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
+            return ""  # it takes twice as long as to build the problem
         problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packing)
         others = leavers(gang, gangs)
         around = surroundings(gang, problem, snapshot, others, self._filters)

@@ -189,6 +189,7 @@ class GangQueue:
 
     def _stir(self) -> None:
         for key in list(itertools.islice(self._woken, _SLICE)):
+            del self._woken[key]
             self.mark(key)
         if self._woken:
             self._changed.set()

@@ -21,6 +21,8 @@ Terms = tuple[NodeSelectorTerm, ...]
 _Known = tuple[Labels, frozenset[str]]
 """Labels, and keys of which the value isn't told."""
 
+_NOTHING: _Known = ((), frozenset())
+
 
 def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView) -> Gang:
     """``gang`` with all that its candidates ask as of now; held when a volume of one can't be told yet, or when it is all too much."""
@@ -32,11 +34,11 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView) -> Gang:
     if excess := _excess(gang, candidates, specs):
         return replace(gang, hold=gang.hold or excess)
     near = _near(gang, view)
-    labels = _labels(gang, candidates, specs, view)
+    labels = _labels(candidates, specs, view)
     placed: dict[tuple[int, _Known, tuple[Terms, ...]], SchedulingSpec] = {}
     members = {}
     for pod in candidates:
-        key = (id(specs[pod.uid]), labels[pod.uid], near.get(pod.uid, ()))
+        key = (id(specs[pod.uid]), labels.get(pod.uid, _NOTHING), near.get(pod.uid, ()))
         spec = placed.get(key)
         if spec is None:
             avoided = view.avoided(gang.key.namespace, *key[1])
@@ -79,8 +81,10 @@ def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, Schedulin
     return next((over_limit(gang.key, limit, number) for limit, number in found if number > limit.most), None)
 
 
-def _labels(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> dict[str, _Known]:
+def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> dict[str, _Known]:
     """What matters of the labels of each candidate to those who keep others away, by uid; the same of all where they are too diverse."""
+    if not view.repulsion:
+        return {}
     relevant = {pod.uid: view.relevant(pod.labels) for pod in candidates}
     kinds = {(id(specs[uid]), labels) for uid, labels in relevant.items()}
     distinct = {labels for _, labels in kinds}

@@ -15,6 +15,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.contest import Contest
+from allaboard.placement.draft import Draft
 from allaboard.placement.joint import Joint, place_together
 from allaboard.placement.relax import Relief, relieve
 from allaboard.placement.surroundings import Surroundings
@@ -57,11 +58,13 @@ class Searcher:
         with suppress(SearchError):
             await self._elsewhere(_noop)
 
-    async def search(self, problem: Problem, seed: int) -> Plan:
+    async def search(self, problem: Problem | Draft, seed: int) -> Plan:
         """``placement.search`` elsewhere; a problem of one pod is solved on the spot, which takes less time than sending it.
 
         Raises ``SearchError``.
         """
+        if isinstance(problem, Draft):
+            return await self._elsewhere(_search_draft, problem, self._settings, seed)
         if problem.total <= _INLINE_PODS:
             return search(problem, self._settings, seed)
         return await self._elsewhere(search, problem, self._settings, seed)
@@ -105,6 +108,10 @@ class Searcher:
 def _end(pool: ProcessPool) -> None:
     pool.stop()  # type: ignore[no-untyped-call]  # pebble is partly typed
     pool.join(timeout=10)
+
+
+def _search_draft(draft: Draft, settings: SearchSettings, seed: int) -> Plan:
+    return search(draft.built(), settings, seed)
 
 
 def _noop() -> None:
