@@ -99,6 +99,7 @@ class DirectServer(ApiServer):
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         content_type: str = "application/json",
+        is_read: bool = True,
     ) -> RawObject:
         payload = b"" if body is None else json.dumps(body).encode()
         request: Any = _Request(method, path, query or {}, content_type, payload)

@@ -123,6 +123,10 @@ class ApiServer:
         """PATCH, a JSON merge patch unless said otherwise. Raises ``ApiError``."""
         return await self.request("PATCH", path, body=body, content_type=content_type)
 
+    async def write(self, path: str, body: Mapping[str, object], content_type: str = MERGE_PATCH) -> None:
+        """PATCH what may be large, when what has become of it is of no interest: the answer isn't looked at. Raises ``ApiError``."""
+        await self.request("PATCH", path, body=body, content_type=content_type, is_read=False)
+
     async def delete(self, path: str, body: Mapping[str, object] | None = None) -> RawObject:
         """DELETE, ``body`` being DeleteOptions. Raises ``ApiError``."""
         return await self.request("DELETE", path, body=body)
@@ -135,8 +139,12 @@ class ApiServer:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         content_type: str = "application/json",
+        is_read: bool = True,
     ) -> RawObject:
-        """One request and its JSON answer. Raises ``ApiError``, also when nobody answers or the answer isn't JSON."""
+        """One request and its JSON answer; that of one which isn't to be read is empty.
+
+        Raises ``ApiError``, also when nobody answers or the answer isn't JSON.
+        """
         try:
             async with self._session().request(
                 method,
@@ -147,6 +155,10 @@ class ApiServer:
                 proxy=self.configuration.proxy,
                 timeout=self._timeout,
             ) as response:
+                if not is_read and response.status < 400:
+                    async for _ in response.content.iter_any():
+                        pass  # so that the connection can be used again
+                    return {}
                 payload = await response.read()
                 if response.status >= 400:
                     raise _api_error(response, payload)

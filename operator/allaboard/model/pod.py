@@ -134,9 +134,9 @@ def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[st
     if not name:
         raise MalformedError("metadata.name", "is missing")
     spec, status = mapping(raw, "spec"), mapping(raw, "status")
-    # Whatever it is that another scheduler is called, its pods take what they take.
-    scheduler = spec.get("schedulerName")
-    scheduler = "default-scheduler" if scheduler is None else scheduler[: CHARACTERS.most] if isinstance(scheduler, str) else ""
+    # Whatever another scheduler is called, and however long, its pods take what they take.
+    stated = spec.get("schedulerName")
+    scheduler = stated[: CHARACTERS.most] if isinstance(stated, str) else text(spec, "schedulerName", "default-scheduler", "spec.")
     is_foreign = ours is not None and scheduler not in ours
     scheduling, problems = readable_spec_from(raw, is_foreign=is_foreign)
     own = _Own() if is_foreign else _own_from(metadata, spec, problems)

@@ -218,7 +218,7 @@ class Announcer:
             "status": {"conditions": [pod_unscheduled(message, utc_now(), reason)]},
         }
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
-        await self._server.patch(path, body, STRATEGIC_PATCH)
+        await self._server.write(path, body, STRATEGIC_PATCH)
 
     def _count(self, result: str, pods: int, seconds: float) -> None:
         self._metrics.attempts.labels(result).inc()
