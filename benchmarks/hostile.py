@@ -150,7 +150,7 @@ HOSTILITIES = (
     Hostility(
         "names as long as may be",
         lambda number, pods: member(
-            number, pods, labels={f"{'.'.join([_LONG] * 3)}.{_LONG[:61]}/{f'l{number}-{each}-{_LONG}'[:63]}": _LONG for each in range(60)}
+            number, pods, labels={f"{'.'.join([_LONG] * 2)}.{_LONG[:61]}/{f'l{number}-{each}-{_LONG}'[:63]}": _LONG for each in range(60)}
         ),
     ),
     Hostility(

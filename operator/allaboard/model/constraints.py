@@ -167,7 +167,7 @@ class _Parts:
         try:
             return part(*arguments)
         except MalformedError as error:
-            self.problems.append(error)
+            self.problems.append(error.noted())
             return otherwise
 
 
@@ -196,7 +196,7 @@ def _excess(raw: RawObject) -> OverLimitError | None:
         quantities.take(mapping(spec, "overhead", "spec."), "spec.overhead")
         Tally(ENTRIES).take(sequence(status, "conditions", "status."), "status.conditions")
     except OverLimitError as error:
-        return error
+        return error.noted()
     return None
 
 

@@ -51,13 +51,13 @@ OWNERS = Limit("owner_references", 64, "owner references")
 CONTAINERS = Limit("containers", 64, "containers")
 QUANTITIES = Limit("quantities", 512, "resources of all containers")
 PORTS = Limit("ports", 128, "ports of all containers")
-VOLUMES = Limit("volumes", 128, "volumes")
+VOLUMES = Limit("volumes", 64, "volumes")
 TOLERATIONS = Limit("tolerations", 64, "tolerations")
 SELECTORS = Limit("node_selectors", 64, "entries of a node selector")
 TERMS = Limit("node_terms", 64, "terms of node affinity")
 REQUIREMENTS = Limit("node_requirements", 64, "requirements of node affinity")
-VALUES = Limit("node_values", 256, "values of node affinity")
-CHARACTERS = Limit("characters", 317, "characters of a name or value")  # the key of a label is the longest that the API knows
+VALUES = Limit("node_values", 128, "values of node affinity")
+CHARACTERS = Limit("characters", 253, "characters of a name or value")  # names of objects have no more
 ENTRIES = Limit("entries", 256, "entries of a list")  # that isn't named here
 
 # Of its required anti-affinity, which others have to heed.

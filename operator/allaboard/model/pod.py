@@ -189,11 +189,11 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
         found += [problem] if problem else []
         own.priority = integer(spec, "priority", path="spec.")
     except MalformedError as error:
-        found.append(error)
+        found.append(error.noted())
     try:
         own.owner = _controller(metadata)
     except OverLimitError as error:
-        found.append(error)
+        found.append(error.noted())
     own.group_name = text(mapping(spec, "schedulingGroup", "spec."), "podGroupName", path="spec.schedulingGroup.")
     own.is_gated = bool(sequence(spec, "schedulingGates", "spec."))
     problems[:0] = found

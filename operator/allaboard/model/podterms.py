@@ -80,7 +80,7 @@ def repelling_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, ...]
             if term.get("labelSelector") is not None:  # no selector matches nobody; an empty one everybody
                 found.append(_term(term, where))
         except MalformedError as error:
-            problem = problem or error
+            problem = problem or error.noted()
     return tuple(found), problem
 
 
