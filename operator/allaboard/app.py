@@ -66,6 +66,8 @@ class App:
             overtaking_times=settings.overtaking_times,
             overtaking_seconds=settings.overtaking_seconds,
         )
+        self.view.listen(self._note_excess)
+        self.view.repulsion.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
         self.synced = asyncio.Event()
         self.scheduling = asyncio.Event()
         self.has_failed = False
@@ -121,8 +123,6 @@ class App:
             batch_window=settings.batch_window_seconds,
             is_fresh=lambda: self.is_fresh,
         )
-        self.view.listen(self._note_excess)
-        self.view.repulsion.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(scheduler.observe_pod, scheduler.observe_node)
         volumes.listen(scheduler.observe_volumes)
