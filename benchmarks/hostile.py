@@ -83,14 +83,14 @@ class Hostility:
 
 
 _MANY_LABELS = {f"l{number:05d}": "" for number in range(60_000)}
-_LABELS = dict(itertools.islice(_MANY_LABELS.items(), 8000))  # the sandbox takes long to write to larger ones
-_MANY_OPTIONS = {f"allaboard.dev/{number}": "" for number in range(8000)}
+_LABELS = dict(itertools.islice(_MANY_LABELS.items(), 2000))  # the sandbox takes long to write to larger ones
+_MANY_OPTIONS = {f"allaboard.dev/{number}": "" for number in range(2000)}
 _LONG = "a" * 63
 
 HOSTILITIES = (
     Hostility("nothing hostile", lambda number, _: foreign(number)),
     Hostility("60,000 labels, of another scheduler", lambda number, _: foreign(number, labels=_MANY_LABELS)),
-    Hostility("8,000 labels, of ours", lambda number, pods: member(number, pods, labels=_LABELS)),
+    Hostility("2,000 labels, of ours", lambda number, pods: member(number, pods, labels=_LABELS)),
     Hostility(
         "8,000 anti-affinity terms",
         lambda number, _: foreign(
@@ -118,21 +118,21 @@ HOSTILITIES = (
         is_passing=True,
     ),
     Hostility(
-        "8,000 options", lambda number, pods: member(number, pods, annotations={f"allaboard.dev/{each}": "" for each in range(8000)})
+        "2,000 options", lambda number, pods: member(number, pods, annotations={f"allaboard.dev/{each}": "" for each in range(8000)})
     ),
     Hostility(
-        "8,000 owners",
+        "2,000 owners",
         lambda number, pods: member(
-            number, pods, owners=[{"apiVersion": "v1", "kind": "ConfigMap", "name": f"c{each}", "uid": f"c{each}"} for each in range(8000)]
+            number, pods, owners=[{"apiVersion": "v1", "kind": "ConfigMap", "name": f"c{each}", "uid": f"c{each}"} for each in range(2000)]
         ),
     ),
     Hostility(
-        "8,000 tolerations and selectors",
+        "2,000 tolerations and selectors",
         lambda number, pods: member(
             number,
             pods,
-            tolerations=[{"key": f"t{number}-{each}", "operator": "Exists"} for each in range(8000)],
-            nodeSelector={f"s{number}-{each}": "x" for each in range(8000)},
+            tolerations=[{"key": f"t{number}-{each}", "operator": "Exists"} for each in range(2000)],
+            nodeSelector={f"s{number}-{each}": "x" for each in range(2000)},
         ),
     ),
     Hostility(

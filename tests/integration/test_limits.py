@@ -1,5 +1,11 @@
 """What tenants write too much of is held or left out, told and counted, and others don't notice."""
 
+from pathlib import Path
+
+import pytest
+
+from allaboard.cluster import client
+from allaboard.cluster.client import ApiError, ApiServer
 from tests.cluster import Cluster
 
 from .conftest import StartApp, gang_pod
@@ -54,3 +60,16 @@ async def test_anti_affinity_of_others_beyond_the_limit_keeps_nobody_out_and_is_
     cluster.create(gang_pod("a", "team", 1))
     await cluster.wait_for(lambda s: bool((s.get("pods", "a") or {})["spec"].get("nodeName")))
     assert app.metrics.registry.get_sample_value("allaboard_over_limit_total", {"what": "anti_affinity_terms"}) == 1
+
+
+async def test_of_a_write_whose_outcome_is_of_no_interest_only_errors_are_read(
+    cluster: Cluster, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create(gang_pod("a", "team", 1))
+    monkeypatch.setattr(client, "_decoded", lambda *_: pytest.fail("a pod may be large"))
+    async with ApiServer.connect() as server:
+        for value in ("1", "2"):
+            await server.write("/api/v1/namespaces/default/pods/a", {"metadata": {"annotations": {"note": value}}})
+        with pytest.raises(ApiError, match='"b" not found'):
+            await server.write("/api/v1/namespaces/default/pods/b", {})
+    assert (cluster.get("pods", "a") or {})["metadata"]["annotations"]["note"] == "2"
