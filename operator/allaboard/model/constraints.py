@@ -38,7 +38,7 @@ _MOST_OTHERS = 2  # of each container of a pod with more resources than are take
 _NODE_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Requirement:
     """``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt (apimachinery selection operators)."""
 
@@ -47,7 +47,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class NodeSelectorTerm:
     """All expressions and fields must match; a term with neither matches no node."""
 
@@ -55,7 +55,7 @@ class NodeSelectorTerm:
     fields: tuple[Requirement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Toleration:
     """An empty ``key`` with Exists tolerates every taint; an empty ``effect`` every effect."""
 

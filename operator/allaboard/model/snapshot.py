@@ -30,7 +30,13 @@ def workload_of(tasks: Mapping[SchedulingSpec, int]) -> Workload:
 def most_frequent(groups: Iterable[Mapping[SchedulingSpec, int]]) -> Workload:
     """The workload of the most frequent tasks of each of ``groups``."""
     frequent = [task for tasks in groups for task in nlargest(_MOST_TASKS, tasks.items(), key=itemgetter(1))]
-    return tuple(sorted(frequent, key=lambda task: (-task[1], repr(task[0]))))
+    return tuple(sorted(frequent, key=_place))
+
+
+def _place(task: tuple[SchedulingSpec, int]) -> tuple[object, ...]:
+    """The most frequent come first; the rest is for the order to be the same whoever was counted first."""
+    asked, pods = task
+    return -pods, asked.requests, asked.node_selector, asked.affinity is None, asked.affinity or (), asked.tolerations, asked.gpu_share
 
 
 @dataclass(frozen=True, slots=True)

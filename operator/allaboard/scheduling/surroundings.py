@@ -31,8 +31,12 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView) -> Gang:
         specs = _resolved(candidates, volumes)
     except _NotYetError as error:
         return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
-    if excess := _excess(gang, candidates, specs):
-        return replace(gang, hold=gang.hold or excess)
+    if _excess(gang, candidates, specs):
+        # Equal specs are mostly one object, and to find out whether they are takes long where it matters.
+        shared: dict[SchedulingSpec, SchedulingSpec] = {}
+        specs = {uid: shared.setdefault(spec, spec) for uid, spec in specs.items()}
+        if excess := _excess(gang, candidates, specs):
+            return replace(gang, hold=gang.hold or excess)
     near = _near(gang, view)
     labels = _labels(candidates, specs, view)
     placed: dict[tuple[int, _Known, tuple[Terms, ...]], SchedulingSpec] = {}
@@ -57,16 +61,16 @@ class _NotYetError(Exception):
 
 
 def _resolved(candidates: Sequence[Pod], volumes: VolumeView) -> dict[str, SchedulingSpec]:
-    """What candidates ask for, their volumes included, by uid; equal specs are one object."""
+    """What candidates ask for, their volumes included, by uid."""
     by_spec: dict[int, SchedulingSpec] = {}
-    shared: dict[SchedulingSpec, SchedulingSpec] = {}
+    of_volumes: dict[SchedulingSpec, SchedulingSpec] = {}
     for pod in candidates:
         if id(pod.spec) not in by_spec:
             try:
                 spec = volumes.resolve(pod).spec
             except UnboundClaimError as error:
                 raise _NotYetError(pod, error) from error
-            by_spec[id(pod.spec)] = shared.setdefault(spec, spec)
+            by_spec[id(pod.spec)] = spec if spec is pod.spec else of_volumes.setdefault(spec, spec)
     return {pod.uid: by_spec[id(pod.spec)] for pod in candidates}
 
 
