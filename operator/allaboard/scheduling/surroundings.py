@@ -31,10 +31,13 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView) -> Gang:
         specs = _resolved(candidates, volumes)
     except _NotYetError as error:
         return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
-    if _excess(gang, candidates, specs):
-        # Equal specs are mostly one object, and to find out whether they are takes long where it matters.
+    if excess := _excess(gang, candidates, specs):
+        # Equal specs are mostly one object; to find out whether they are all takes long where it matters.
         shared: dict[SchedulingSpec, SchedulingSpec] = {}
-        specs = {uid: shared.setdefault(spec, spec) for uid, spec in specs.items()}
+        for uid, spec in specs.items():
+            specs[uid] = shared.setdefault(spec, spec)
+            if len(shared) > KINDS.most:
+                return replace(gang, hold=gang.hold or excess)
         if excess := _excess(gang, candidates, specs):
             return replace(gang, hold=gang.hold or excess)
     near = _near(gang, view)
