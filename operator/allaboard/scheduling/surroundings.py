@@ -34,8 +34,8 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView) -> Gang:
     if excess := _excess(gang, candidates, specs):
         # Equal specs are mostly one object; to find out whether they are all takes long where it matters.
         shared: dict[SchedulingSpec, SchedulingSpec] = {}
-        for uid, spec in specs.items():
-            specs[uid] = shared.setdefault(spec, spec)
+        for uid, own in specs.items():
+            specs[uid] = shared.setdefault(own, own)
             if len(shared) > KINDS.most:
                 return replace(gang, hold=gang.hold or excess)
         if excess := _excess(gang, candidates, specs):
