@@ -18,6 +18,7 @@ from allaboard.model.constraints import NodeSelectorTerm, Requirement
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.headroom import headroom_from
+from allaboard.model.interner import Interner
 from allaboard.model.pod import Pod, pod_from
 from allaboard.placement import NodeFilters, Plan, Problem, SearchSettings, search
 from allaboard.placement.relax import relieve
@@ -194,8 +195,9 @@ def _adopted(expanded: Iterable[Expanded], view: ClusterView, settings: Settings
     """The pods as ours. One of a name that is bound in the cluster is that pod, where it is."""
     adopted: list[Pod] = []
     foreign: set[str] = set()
+    intern = Interner()
     for found in expanded:
-        pod = pod_from(found.raw)
+        pod = pod_from(found.raw, intern)
         known = view.pod(pod.key)
         if known is not None and known.is_bound:
             notes.append(f"pod {known.key} is in the cluster already, on node {known.node_name}")

@@ -1,8 +1,9 @@
 """What a gang's members ask of nodes besides what their own specs say: where their volumes are, which pods keep them away, and where
 those are that they must be together with.
 
-Members that ask the same share one spec. Whatever others' pods keep away, a gang comes out of this with no more kinds of members than
-are taken in: where it would have more, everybody keeps out of whatever anybody of the gang must keep out of.
+Members that ask the same share one spec, as their pods do (``Interner``): kinds are told apart by who their specs are. Whatever others'
+pods keep away, a gang comes out of this with no more kinds of members than are taken in: where it would have more, everybody keeps out
+of whatever anybody of the gang must keep out of.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,14 +33,7 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView) -> Gang:
     except _NotYetError as error:
         return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
     if excess := _excess(gang, candidates, specs):
-        # Equal specs are mostly one object; to find out whether they are all takes long where it matters.
-        shared: dict[SchedulingSpec, SchedulingSpec] = {}
-        for uid, own in specs.items():
-            specs[uid] = shared.setdefault(own, own)
-            if len(shared) > KINDS.most:
-                return replace(gang, hold=gang.hold or excess)
-        if excess := _excess(gang, candidates, specs):
-            return replace(gang, hold=gang.hold or excess)
+        return replace(gang, hold=gang.hold or excess)
     near = _near(gang, view)
     labels = _labels(candidates, specs, view)
     placed: dict[tuple[int, _Known, tuple[Terms, ...]], SchedulingSpec] = {}

@@ -88,12 +88,6 @@ def test_a_gang_of_too_many_kinds_is_held_and_told_so() -> None:
     assert in_surroundings(a_gang(*members[1:]), VolumeView(), ClusterView()).hold is None
 
 
-def test_members_that_ask_the_same_are_of_one_kind_also_where_they_do_not_share_a_spec() -> None:
-    members = [a_pod(f"m{number}", spec=replace(SPEC)) for number in range(KINDS.most + 1)]
-    assert len({id(pod.spec) for pod in members}) > KINDS.most
-    assert in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold is None
-
-
 def test_a_gang_whose_kinds_have_too_many_rules_together_is_held() -> None:
     each = 64
     members = []
