@@ -15,17 +15,19 @@ _RUN = ("-m", "kopf", "run", "operator/main.py", "-A")
 
 
 @asynccontextmanager
-async def operator_process(kubeconfig: Path, profile: Path | None = None) -> AsyncIterator[int]:
+async def operator_process(kubeconfig: Path, profile: Path | None = None, watch: Path | None = None) -> AsyncIterator[int]:
     """``kopf run operator/main.py -A`` on the cluster of ``kubeconfig``; yields its pid when it makes decisions.
 
-    With ``profile`` it runs under py-spy, which writes a speedscope file, or under cProfile when py-spy isn't installed.
+    With ``watch`` it notes there when its event loop is late (``loop_watch``). With ``profile`` it runs under py-spy, which writes a
+    speedscope file, or under cProfile when py-spy isn't installed.
     Raises ``RuntimeError`` with its last words when it can't start.
     """
     sampler = _sampler() if profile else None
     process = await asyncio.create_subprocess_exec(
         *_command(profile, sampler),
+        *([str(Path(__file__).with_name("loop_watch.py"))] if watch else []),
         cwd=ROOT,
-        env={**os.environ, "KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0"},
+        env={**os.environ, "KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0", **({"LOOP_WATCH": str(watch)} if watch else {})},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

@@ -23,8 +23,9 @@ from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.gang import GangKey
 from allaboard.model.headroom import headroom_from
+from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
-from allaboard.model.pod import Interner, pod_from
+from allaboard.model.pod import Pod, pod_from
 from allaboard.placement import SearchSettings
 from allaboard.report.events import EventRecorder
 from allaboard.report.metrics import Metrics, serve
@@ -69,6 +70,8 @@ class App:
             overtaking_times=settings.overtaking_times,
             overtaking_seconds=settings.overtaking_seconds,
         )
+        self.view.listen(self._note_excess)
+        self.view.repulsion.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
         self.synced = asyncio.Event()
         self.scheduling = asyncio.Event()
         self.has_failed = False
@@ -130,10 +133,10 @@ class App:
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(scheduler.observe_pod, scheduler.observe_node)
         volumes.listen(scheduler.observe_volumes)
-        intern = Interner()
+        intern, ours = Interner(), frozenset(settings.scheduler_names)
         self._reflectors = {
             "nodes": Reflector(server, NODES.everywhere, lambda raw: node_from(raw, intern), NodeStore(self.view, settings.node_selector)),
-            "pods": Reflector(server, PODS.everywhere, lambda raw: pod_from(raw, intern), PodStore(self.view)),
+            "pods": Reflector(server, PODS.everywhere, lambda raw: pod_from(raw, intern, ours), PodStore(self.view)),
             "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_terms_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
         }
@@ -270,6 +273,13 @@ class App:
         self.metrics.gauge("writes_waiting", "Events and statuses that are yet to be written.", lambda: writer.waiting)
         self.metrics.gauge("writes_dropped", "Events and statuses that were given up.", lambda: writer.dropped)
 
+    def _note_excess(self, old: Pod | None, new: Pod | None) -> None:
+        """Count and log a pod of which a part is left out; of ours its gang is told as well."""
+        if new is not None and new.over and (old is None or (old.uid, old.over) != (new.uid, new.over)):
+            for limit in new.over:
+                self.metrics.over_limit.labels(limit).inc()
+            logger.warning("pod %s: %s", new.key, new.malformed)
+
     def _queued(self, name: str) -> float:
         return self.queue.sizes()[name]
 
@@ -313,7 +323,7 @@ def _spare_the_collector() -> None:
     """Keep the garbage collector from walking every known pod again and again: they aren't garbage, and it stops the event loop."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(10_000, 20, 500)  # what was made just now is looked through in a few milliseconds, all of it hardly ever
 
 
 def _silence(reflector: Reflector) -> float:

@@ -129,6 +129,7 @@ class DirectServer(ApiServer):
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         content_type: str = "application/json",
+        is_read: bool = True,
     ) -> RawObject:
         payload = b"" if body is None else json.dumps(body).encode()
         query = dict(query or {})

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from allaboard.gangs.options import KNOWN
 from allaboard.model.gang import Objective
+from allaboard.model.options import KNOWN, OPTION_PREFIX
 from allaboard.model.packing import Packing
-from allaboard.model.pod import OPTION_PREFIX
 from allaboard.settings import SettingsError, load_settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"

@@ -9,8 +9,9 @@ from allaboard.cluster.client import ApiError, ApiServer, RawObject
 from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import NODES, POD_GROUPS, PODS, ApiPath
 from allaboard.model.errors import MalformedError
+from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
-from allaboard.model.pod import Interner, pod_from
+from allaboard.model.pod import pod_from
 
 Record = TypeVar("Record")
 

@@ -13,8 +13,9 @@ from allaboard.cli.documents import Document, ManifestError, Origin, read_docume
 from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, expander, made_up_uid
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import mapping, text
+from allaboard.model.interner import Interner
 from allaboard.model.node import Node, node_from
-from allaboard.model.pod import Interner, Pod, pod_from
+from allaboard.model.pod import Pod, pod_from
 from allaboard.model.requests import RawObject, default_requests
 
 __all__ = ["Cluster", "Expanded", "ManifestError", "Manifests", "Origin", "read_cluster", "read_manifests"]

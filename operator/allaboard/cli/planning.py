@@ -18,6 +18,7 @@ from allaboard.model.constraints import NodeSelectorTerm, Requirement
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.headroom import headroom_from
+from allaboard.model.interner import Interner
 from allaboard.model.pod import Pod, pod_from
 from allaboard.placement import NodeFilters, Plan, Problem, SearchSettings, search
 from allaboard.placement.relax import relieve
@@ -136,6 +137,8 @@ def _planned(gang: Gang, view: ClusterView, settings: Settings, filters: NodeFil
     if gang.awaits_pods:
         return _answer(gang, False, words.members_missing(gang), "members")
     placed = in_surroundings(gang, VolumeView(), view)
+    if placed.hold:
+        return _answer(gang, None, placed.hold.message, "held")
     problem = problem_of(placed, gang.least, view.snapshot(), filters, settings.packing.parsed)
     plan = search(problem, SearchSettings(**settings.search.model_dump()), zlib.crc32(f"{gang.key}/0".encode()))
     if not plan.feasible:
@@ -192,8 +195,9 @@ def _adopted(expanded: Iterable[Expanded], view: ClusterView, settings: Settings
     """The pods as ours. One of a name that is bound in the cluster is that pod, where it is."""
     adopted: list[Pod] = []
     foreign: set[str] = set()
+    intern = Interner()
     for found in expanded:
-        pod = pod_from(found.raw)
+        pod = pod_from(found.raw, intern)
         known = view.pod(pod.key)
         if known is not None and known.is_bound:
             notes.append(f"pod {known.key} is in the cluster already, on node {known.node_name}")

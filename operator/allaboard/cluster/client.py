@@ -119,6 +119,10 @@ class ApiServer:
         """PATCH, a JSON merge patch unless said otherwise. Raises ``ApiError``."""
         return await self.request("PATCH", path, body=body, content_type=content_type)
 
+    async def write(self, path: ApiPath, body: Mapping[str, object], content_type: str = MERGE_PATCH) -> None:
+        """PATCH what may be large, when what has become of it is of no interest: the answer isn't looked at. Raises ``ApiError``."""
+        await self.request("PATCH", path, body=body, content_type=content_type, is_read=False)
+
     async def delete(self, path: ApiPath, body: Mapping[str, object] | None = None) -> RawObject:
         """DELETE, ``body`` being DeleteOptions. Raises ``ApiError``."""
         return await self.request("DELETE", path, body=body)
@@ -131,8 +135,9 @@ class ApiServer:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         content_type: str = "application/json",
+        is_read: bool = True,
     ) -> RawObject:
-        """One request and its JSON answer, which is about what ``path`` names.
+        """One request and its JSON answer, which is about what ``path`` names; that of one which isn't to be read is empty.
 
         Raises ``ApiError``, also when nobody answers or the answer isn't JSON.
         """
@@ -148,6 +153,10 @@ class ApiServer:
                 timeout=self._timeout,
                 allow_redirects=False,
             ) as response:
+                if not is_read and response.status < 300:
+                    async for _ in response.content.iter_any():
+                        pass  # so that the connection can be used again
+                    return {}
                 payload = await _read(response, path, PAGE_BYTES if is_page else OBJECT_BYTES)
                 if response.status >= 300:
                     raise _api_error(response, payload)

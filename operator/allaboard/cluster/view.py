@@ -12,13 +12,13 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from allaboard.cluster.repulsion import Labels, Repulsion
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
-from allaboard.model.podterms import PodTerm
 from allaboard.model.requests import Requests
 from allaboard.model.snapshot import Snapshot
 
@@ -39,8 +39,7 @@ class ClusterView:
         self._kept: dict[str, SchedulingSpec] = {}  # by node
         self._usage = _Usage()
         self._workload = WorkloadCounter()
-        # By a label that pods must have to be kept away (None where a term names none), so that few terms are tried on each pod.
-        self._repelling: dict[tuple[str, str] | None, dict[tuple[str, PodTerm], Counter[str]]] = {}
+        self.repulsion = Repulsion()
         self._ordered: tuple[Node, ...] | None = None
         self._order = np.zeros(0, dtype=np.intp)
         self._pod_listeners: list[PodListener] = []
@@ -127,6 +126,23 @@ class ClusterView:
         self._assumed[pod.uid] = node_name
         self._charge(current)
 
+    def assume_all(self, seats: Iterable[tuple[Pod, str]]) -> None:
+        """``assume`` for each pod and its node; those that are alike on a node are counted at once, for gangs have thousands."""
+        alike: Counter[tuple[str, int]] = Counter()
+        specs: dict[int, SchedulingSpec] = {}
+        for pod, node_name in {pod.uid: (pod, node_name) for pod, node_name in seats}.values():
+            current = self._pods.get(pod.key)
+            if current is None or current.uid != pod.uid or current.node_name:
+                continue
+            if pod.uid in self._assumed or current.spec.repels:
+                self.assume(pod, node_name)
+                continue
+            self._assumed[pod.uid] = node_name
+            specs[id(current.spec)] = current.spec
+            alike[node_name, id(current.spec)] += 1
+        for (node_name, spec), pods in alike.items():
+            self._usage.add(node_name, specs[spec], pods)
+
     def forget(self, pod: Pod) -> None:
         """Take the promise of a seat back."""
         current = self._pods.get(pod.key)
@@ -155,17 +171,21 @@ class ClusterView:
         """Whether a node has less than is taken and promised on it, of anything that ``spec`` asks for."""
         return self._usage.is_overbooked(node_name, spec)
 
-    def avoided(self, pod: Pod) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
-        """What keeps ``pod`` out of the domains of bound pods whose required anti-affinity matches it, as terms on node labels."""
-        if not self._repelling:
+    def relevant(self, labels: Labels) -> Labels:
+        """Those of the ``labels`` of a pod that bound pods keep others away by."""
+        return self.repulsion.relevant(labels) if self.repulsion else ()
+
+    def avoided(self, namespace: str, labels: Labels, unknown: frozenset[str] = frozenset()) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
+        """What keeps pods with the relevant ``labels`` out of the domains of bound pods whose required anti-affinity matches them.
+
+        As terms on node labels; of ``unknown`` labels they may have any value.
+        """
+        if not self.repulsion:
             return ()
-        pod_labels = dict(pod.labels)
-        domains: dict[str, set[str]] = {}
-        for anchor in (None, *pod.labels):
-            for (namespace, term), holders in self._repelling.get(anchor, {}).items():
-                if term.matches(namespace, pod.namespace, pod_labels):
-                    names = (self._nodes[name].labels.get(term.topology_key) for name in holders if name in self._nodes)
-                    domains.setdefault(term.topology_key, set()).update(filter(None, names))
+        domains = {
+            key: {value for name in names if (node := self._nodes.get(name)) is not None and (value := node.labels.get(key))}
+            for key, names in self.repulsion.domains(namespace, labels, unknown).items()
+        }
         return tuple(
             (NodeSelectorTerm(expressions=(Requirement(key, "NotIn", tuple(sorted(values))),)),)
             for key, values in sorted(domains.items())
@@ -182,23 +202,15 @@ class ClusterView:
     def _charge(self, pod: Pod) -> None:
         if seat := self._seat(pod):
             self._usage.add(*seat)
-            for term in seat[1].repels:
-                self._repelling.setdefault(term.anchor, {}).setdefault((pod.namespace, term), Counter())[seat[0]] += 1
+            if pod.spec.repels:
+                self.repulsion.add(pod.namespace, pod.spec.repels, seat[0])
 
     def _discharge(self, pod: Pod | None) -> None:
         if pod is not None and (seat := self._seat(pod)):
             node_name, spec = seat
             self._usage.subtract(node_name, spec)
-            for term in spec.repels:
-                anchored = self._repelling[term.anchor]
-                holders = anchored[pod.namespace, term]
-                holders[node_name] -= 1
-                if not holders[node_name]:
-                    del holders[node_name]
-                if not holders:
-                    del anchored[pod.namespace, term]
-                if not anchored:
-                    del self._repelling[term.anchor]
+            if spec.repels:
+                self.repulsion.remove(pod.namespace, spec.repels, node_name)
             if node_name not in self._nodes:
                 self._usage.release(node_name)
 
@@ -257,10 +269,10 @@ class _Usage:
         columns = [column for resource, amount in spec.requests if amount and (column := self._columns.get(resource)) is not None]
         return bool((self._used[row, columns] > self._allocatable[row, columns]).any())
 
-    def add(self, node_name: str, spec: SchedulingSpec) -> None:
-        row = self._change(node_name, spec, +1)
+    def add(self, node_name: str, spec: SchedulingSpec, pods: int = 1) -> None:
+        row = self._change(node_name, spec, pods)
         if spec.host_ports:
-            self._ports.setdefault(row, Counter()).update(spec.host_ports)
+            self._ports.setdefault(row, Counter()).update(dict.fromkeys(spec.host_ports, pods))
 
     def subtract(self, node_name: str, spec: SchedulingSpec) -> None:
         row = self._change(node_name, spec, -1)
@@ -269,11 +281,11 @@ class _Usage:
             ports.subtract(spec.host_ports)
             self._ports[row] = +ports
 
-    def _change(self, node_name: str, spec: SchedulingSpec, sign: int) -> int:
+    def _change(self, node_name: str, spec: SchedulingSpec, pods: int) -> int:
         row = self.row(node_name)
         for resource, amount in spec.requests:
             if (column := self._columns.get(resource)) is not None:
-                self._used[row, column] += sign * amount
+                self._used[row, column] += pods * amount
         return row
 
     def snapshot(self, nodes: tuple[Node, ...], order: NDArray[np.intp]) -> Snapshot:

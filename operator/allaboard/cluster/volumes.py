@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, node_selector_terms
 from allaboard.model.fields import labels, mapping, text, texts
+from allaboard.model.limits import ENTRIES
 from allaboard.model.pod import Pod
 
 Record = TypeVar("Record")
@@ -39,7 +40,7 @@ def claim_from(raw: dict[str, Any]) -> Claim:
     is_bound = text(status, "phase", path="status.") == "Bound"
     return Claim(
         volume_name=text(spec, "volumeName", path="spec.") if is_bound else "",
-        is_for_one_pod="ReadWriteOncePod" in texts(spec, "accessModes", "spec."),
+        is_for_one_pod="ReadWriteOncePod" in texts(spec, "accessModes", "spec.", ENTRIES),
     )
 
 
@@ -86,7 +87,8 @@ class VolumeView:
             if terms is None:
                 raise UnboundClaimError(f'persistentvolume "{claim.volume_name}" of claim "{name}" not found')
             found.extend(terms)
-        return replace(pod, spec=replace(pod.spec, volumes=tuple(found))) if found else pod
+        # Which claims they were is of no more use: members that differ in that alone are of one kind.
+        return replace(pod, spec=replace(pod.spec, claims=(), volumes=tuple(found)))
 
 
 class _Records(Generic[Record]):

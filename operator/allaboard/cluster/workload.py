@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.pod import Pod
-from allaboard.model.snapshot import Workload, workload_of
+from allaboard.model.snapshot import Workload, most_frequent
 
 
 class WorkloadCounter:
@@ -17,7 +17,7 @@ class WorkloadCounter:
 
     def __init__(self) -> None:
         self._demands: dict[int, _Demand] = {}
-        self._tasks: Counter[SchedulingSpec] = Counter()
+        self._tasks: dict[bool, Counter[SchedulingSpec]] = {True: Counter(), False: Counter()}  # by whether they ask for devices
         self._size = self._changes = 0
         self._mix: Workload = ()
 
@@ -34,7 +34,7 @@ class WorkloadCounter:
     def mix(self) -> Workload:
         """The workload, as of lately."""
         if self._changes > self._size // 8:
-            self._mix, self._changes = workload_of(self._tasks), 0
+            self._mix, self._changes = most_frequent(self._tasks.values()), 0
         return self._mix
 
     def _count(self, spec: SchedulingSpec, change: int) -> None:
@@ -44,9 +44,10 @@ class WorkloadCounter:
         known.pods += change
         if not known.pods:
             del self._demands[id(spec)]
-        self._tasks[known.demand] += change
-        if not self._tasks[known.demand]:
-            del self._tasks[known.demand]
+        tasks = self._tasks[known.demand.asks_for_devices]
+        tasks[known.demand] += change
+        if not tasks[known.demand]:
+            del tasks[known.demand]
         self._size += change
         self._changes += 1
 

@@ -11,12 +11,9 @@ from typing import TypeVar
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.fields import LABEL_KEY
 from allaboard.model.gang import Hold, RoleMinimums
-from allaboard.model.pod import OPTION_PREFIX, Pod
+from allaboard.model.options import KNOWN, OPTION_PREFIX, OURS
+from allaboard.model.pod import Pod
 
-KNOWN = frozenset({"min-members", "objective", "on-member-lost", "recreate", "required-topology", "role", "topology", "undo"})
-"""What users may set."""
-
-_OURS = frozenset({"transaction", "epoch"})
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _Default = TypeVar("_Default", bound=StrEnum | None)
 _Value = TypeVar("_Value")
@@ -104,7 +101,7 @@ def meaningless_option(group: PodGroup | None, alive: Sequence[Pod]) -> Hold | N
 
 
 def _problem_of(name: str, value: str = "") -> str:
-    if name not in KNOWN | _OURS:
+    if name not in KNOWN | OURS:
         return f"no such option; known are {', '.join(sorted(KNOWN))}"
     form, words = _OF_PODS.get(name, ("", ""))
     return f"{words}, not {value[:64]!r}" if value and form and not re.fullmatch(form, value) else ""

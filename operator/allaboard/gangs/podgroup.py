@@ -4,15 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from allaboard.cluster.paths import POD_GROUPS
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import integer, labels, mapping, text
+from allaboard.model.fields import integer, mapping, text
 from allaboard.model.gang import GangKey
-from allaboard.model.pod import OPTION_PREFIX, Pod, parse_time
+from allaboard.model.limits import POD_GROUP_OWNERS, STATUS_BYTES, OverLimitError
+from allaboard.model.options import options_in
+from allaboard.model.pod import Pod, parse_time
 from allaboard.model.requests import RawObject
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OURS = "allaboard"
+_UID_CHARACTERS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,7 @@ class PodGroup:
 
     ``version`` orders what is heard of it by several ways (watch, lists, replies): resourceVersions grow, also over a deletion.
     ``is_ours`` tells the objects we made from labels: there the labels are right and the object follows. ``malformed`` is set when
-    a field can't be used; the gang is then held.
+    a field can't be used; the gang is then held; ``over`` names the limit it is over, if that is why.
     """
 
     key: GangKey
@@ -35,13 +40,14 @@ class PodGroup:
     owner_uids: frozenset[str] = frozenset()
     status: Mapping[str, Any] | None = None
     malformed: str = ""
+    over: str = ""
 
 
 def pod_group_from(raw: RawObject) -> PodGroup:
     """The record of a raw PodGroup. Raises ``MalformedError`` only when it has no usable name."""
     metadata = mapping(raw, "metadata")
     key = key_of(raw)
-    minimum, timeout, malformed = 1, 0, ""
+    minimum, timeout, malformed, over = 1, 0, "", ""
     options: dict[str, str] = {}
     is_ours = False
     try:
@@ -53,12 +59,14 @@ def pod_group_from(raw: RawObject) -> PodGroup:
             raise MalformedError("spec.minMember", f"{minimum} is less than 1")
         if timeout < 0:
             raise MalformedError("spec.scheduleTimeoutSeconds", f"{timeout} is negative")
-        is_ours = labels(metadata, "labels", "metadata.").get(MANAGED_BY) == OURS
-        annotations = labels(metadata, "annotations", "metadata.")
-        options = {name.removeprefix(OPTION_PREFIX): value for name, value in annotations.items() if name.startswith(OPTION_PREFIX)}
+        is_ours = mapping(metadata, "labels", "metadata.").get(MANAGED_BY) == OURS
+        stated, problem = options_in(metadata)
+        options = dict(stated)
+        if problem:
+            raise problem
     except MalformedError as error:
         minimum, malformed = max(1, minimum), str(error)
-    owners = metadata.get("ownerReferences")
+        over = error.limit.name if isinstance(error, OverLimitError) else ""
     return PodGroup(
         key=key,
         uid=text(metadata, "uid", path="metadata."),
@@ -68,10 +76,23 @@ def pod_group_from(raw: RawObject) -> PodGroup:
         created=parse_time(text(metadata, "creationTimestamp", path="metadata.")),
         options=options,
         is_ours=is_ours,
-        owner_uids=frozenset(str(owner.get("uid")) for owner in owners) if isinstance(owners, Sequence) else frozenset(),
-        status=mapping(raw, "status"),
+        owner_uids=_owner_uids(metadata) if is_ours else frozenset(),
+        status=_status_from(raw),
         malformed=malformed,
+        over=over,
     )
+
+
+def _owner_uids(metadata: RawObject) -> frozenset[str]:
+    owners = metadata.get("ownerReferences")
+    known = owners[: POD_GROUP_OWNERS.most] if isinstance(owners, Sequence) else ()
+    return frozenset(str(owner.get("uid"))[:_UID_CHARACTERS] for owner in known if isinstance(owner, Mapping))
+
+
+def _status_from(raw: RawObject) -> Mapping[str, Any]:
+    """The status, which is of anybody's writing where no CRD of ours says what may be in it."""
+    status = mapping(raw, "status")
+    return status if len(orjson.dumps(status)) <= STATUS_BYTES.most else {}
 
 
 def key_of(raw: RawObject) -> GangKey:
@@ -91,9 +112,14 @@ def version_number(version: object) -> int:
 
 
 def owner_references(members: Sequence[Pod]) -> list[dict[str, object]]:
-    """One reference per controller of the members, or per bare pod: the PodGroup lives as long as any of them."""
+    """One reference per controller of the members, or per bare pod: the PodGroup lives as long as any of them.
+
+    Of very many the first; when those are gone it is made anew.
+    """
     owners: dict[str, dict[str, object]] = {}
     for pod in members:
+        if len(owners) == POD_GROUP_OWNERS.most:
+            break
         owner = pod.owner
         uid = owner.uid if owner else pod.uid
         owners.setdefault(

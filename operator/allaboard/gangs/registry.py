@@ -4,6 +4,8 @@ A gang is put together when somebody asks for it; until then an event costs a fe
 back (a bad label, members that disagree) are found here, so that nothing downstream meets a gang it can't trust.
 """
 
+import heapq
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,9 +13,18 @@ from allaboard.gangs.dialects import Membership, membership_of
 from allaboard.gangs.options import choice_of, label_key, meaningless_option, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
+from allaboard.model.limits import ENDED, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod
 
 DirtyListener = Callable[[GangKey], None]
+
+OVER_LIMIT = "OverLimit"
+"""The reason of a hold of a gang that is over a limit, the name of which is the hold's field."""
+
+
+def over_limit(key: GangKey, limit: Limit, found: int) -> Hold:
+    """The hold of a gang of which there is more of something than is taken in."""
+    return Hold(OVER_LIMIT, f"podgroup {key}: {found} {limit.words} are more than the {limit.most} that are supported", field=limit.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +46,10 @@ class GangRegistry:
         self._members: dict[GangKey, dict[str, Pod]] = {}
         self._memberships: dict[str, Membership] = {}
         self._groups: dict[GangKey, PodGroup] = {}
+        self._groups_of: Counter[str] = Counter()  # by namespace
         self._assembled: dict[GangKey, Gang] = {}
         self._listeners: list[DirtyListener] = []
+        self.on_excess: Callable[[str], None] = lambda limit: None
 
     def listen(self, on_dirty: DirtyListener) -> None:
         """Call ``on_dirty(key)`` whenever something about a gang has changed."""
@@ -73,6 +86,13 @@ class GangRegistry:
         old = self._groups.get(group.key)
         if (old and group.version < old.version) or not self._covers(group.key.namespace):
             return
+        if old is None:
+            if self._groups_of[group.key.namespace] >= POD_GROUPS.most:
+                self.on_excess(POD_GROUPS.name)  # whoever names it is told that it isn't found
+                return
+            self._groups_of[group.key.namespace] += 1
+        if group.over and (old is None or old.over != group.over):
+            self.on_excess(group.over)
         self._groups[group.key] = group
         self._assembled.pop(group.key, None)
         if old is None or (old.uid, old.min_member, old.timeout_seconds, old.options, old.malformed) != (
@@ -89,6 +109,9 @@ class GangRegistry:
         group = self._groups.get(key)
         if group is not None and group.version <= version:
             del self._groups[key]
+            self._groups_of[key.namespace] -= 1
+            if not self._groups_of[key.namespace]:
+                del self._groups_of[key.namespace]
             self._assembled.pop(key, None)
             self._notify(key)
 
@@ -130,10 +153,12 @@ class GangRegistry:
 
     def _assemble(self, key: GangKey) -> Gang | None:
         group = self._groups.get(key)
-        members = sorted(self._members.get(key, {}).values(), key=lambda pod: (pod.created, pod.name))
+        members = sorted(_counted(self._members.get(key, {}).values()), key=lambda pod: (pod.created, pod.name))
         if group is None and not members:
             return None
         alive = [pod for pod in members if not (pod.is_terminal or pod.is_terminating)]
+        if len(alive) > MEMBERS.most:
+            return self._left_alone(key, group, members, alive)
         first = alive[0] if alive else (members[0] if members else None)
         minimum = self._min_member(group, first, alive)
         objective, objective_hold = choice_of("objective", Objective, group, alive, self._defaults.objective)
@@ -158,6 +183,20 @@ class GangRegistry:
             required_topology=required,
             role_minimums=minimums,
             hold=self._hold(key, group, alive, minimum) or next(filter(None, holds), None) or meaningless_option(group, alive),
+        )
+
+    def _left_alone(self, key: GangKey, group: PodGroup | None, members: Sequence[Pod], alive: Sequence[Pod]) -> Gang:
+        """A gang with too many members to look at what each of them says."""
+        return Gang(
+            key=key,
+            min_member=self._min_member(group, alive[0], alive),
+            members=tuple(members),
+            priority=alive[0].priority,
+            created=group.created if group else alive[0].created,
+            objective=self._defaults.objective,
+            timeout_seconds=(group.timeout_seconds if group else 0) or self._defaults.timeout_seconds,
+            uid=group.uid if group else "",
+            hold=over_limit(key, MEMBERS, len(alive)),
         )
 
     def _min_member(self, group: PodGroup | None, first: Pod | None, alive: Sequence[Pod]) -> int:
@@ -201,6 +240,17 @@ class GangRegistry:
     def _notify(self, key: GangKey) -> None:
         for listener in self._listeners:
             listener(key)
+
+
+def _counted(members: Collection[Pod]) -> Collection[Pod]:
+    """All that live, and of those that have ended the youngest: a Job leaves each of its pods behind."""
+    if len(members) <= ENDED.most:
+        return members
+    ended = [pod for pod in members if pod.is_terminal]
+    if len(ended) <= ENDED.most:
+        return members
+    ended = heapq.nlargest(ENDED.most, ended, key=lambda pod: (pod.created, pod.name))
+    return [*(pod for pod in members if not pod.is_terminal), *ended]
 
 
 def _required_topology(group: PodGroup | None, alive: Sequence[Pod]) -> tuple[str, Hold | None]:

@@ -3,19 +3,42 @@
 Two pods with equal ``Constraints`` and requests are interchangeable for placement: that is what makes a *role*.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
+from typing import TypeVar
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import boolean, integer, items, labels, mapping, sequence, text, texts
+from allaboard.model.limits import (
+    CONTAINERS,
+    ENTRIES,
+    PORTS,
+    QUANTITIES,
+    REQUIREMENTS,
+    SELECTORS,
+    TERMS,
+    TOLERATIONS,
+    VALUES,
+    VOLUMES,
+    OverLimitError,
+    Tally,
+)
 from allaboard.model.podterms import PodTerm, repelling_terms
 from allaboard.model.requests import RawObject, Requests, pod_requests
+
+_Part = TypeVar("_Part")
+
+_EMPTY: RawObject = {}
+_NOTHING: Requests = (("pods", 1),)
+_NO_TERMS: tuple[tuple[PodTerm, ...], MalformedError | None] = ((), None)
+_NATIVE = ("cpu", "memory", "ephemeral-storage")
+_MOST_OTHERS = 2  # of each container of a pod with more resources than are taken in
 
 _NODE_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Requirement:
     """``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt (apimachinery selection operators)."""
 
@@ -24,7 +47,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class NodeSelectorTerm:
     """All expressions and fields must match; a term with neither matches no node."""
 
@@ -32,7 +55,7 @@ class NodeSelectorTerm:
     fields: tuple[Requirement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Toleration:
     """An empty ``key`` with Exists tolerates every taint; an empty ``effect`` every effect."""
 
@@ -51,7 +74,7 @@ class HostPort:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class SchedulingSpec:
     """What one pod asks of a node. Equal specs are one role.
 
@@ -84,6 +107,13 @@ class SchedulingSpec:
         return next((amount for name, amount in self.requests if name == resource), 0)
 
     @property
+    def rules(self) -> int:
+        """How many rules about nodes have to be looked at, each on every node."""
+        surroundings = chain.from_iterable((*self.volumes, *self.avoided, *self.near))
+        terms = chain(self.affinity or (), (term for _, term in self.preferred), surroundings)
+        return len(self.node_selector) + len(self.images) + sum(len(term.expressions) + len(term.fields) for term in terms)
+
+    @property
     def asks_for_devices(self) -> bool:
         """Whether any resource is an extended one, such as a GPU, or a part of one."""
         return self.gpu_share > 0 or any("/" in name for name, _ in self.requests)
@@ -96,39 +126,143 @@ class SchedulingSpec:
 
 def scheduling_spec_from(raw: RawObject) -> SchedulingSpec:
     """The scheduling part of a raw Pod. Raises ``MalformedError``."""
+    spec, problems = readable_spec_from(raw)
+    if problems:
+        raise problems[0]
+    return spec
+
+
+def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[SchedulingSpec, list[MalformedError]]:
+    """What can be read of the scheduling part of a raw Pod, and what is wrong with the rest, which is taken to be empty.
+
+    Of a foreign pod, which another scheduler places, only what it takes and where it could be is of interest. What a pod takes counts
+    however wrong the rest is: a tenant could hide it otherwise.
+    """
+    parts = _Parts()
+    spec = parts.read(_EMPTY, mapping, raw, "spec")
+    affinity = parts.read(_EMPTY, mapping, spec, "affinity", "spec.")
+    repels, problem = parts.read(_NO_TERMS, repelling_terms, affinity)
+    found = SchedulingSpec(
+        requests=_requests(raw, parts),
+        node_selector=parts.read((), _node_selector, spec),
+        affinity=parts.read(None, _node_affinity, affinity),
+        tolerations=parts.read((), _tolerations, spec),
+        host_ports=parts.read((), _host_ports, spec),
+        claims=() if is_foreign else parts.read((), _claims, spec),
+        repels=repels,
+        preferred=() if is_foreign else parts.read((), _preferred, affinity),
+        images=() if is_foreign else parts.read((), _images, spec),
+        unsupported=() if is_foreign else parts.read((), _unsupported, spec, affinity),
+    )
+    return found, [*parts.problems, problem] if problem else parts.problems
+
+
+class _Parts:
+    """Reads one part of a pod after another, and notes what is wrong with any."""
+
+    def __init__(self) -> None:
+        self.problems: list[MalformedError] = []
+
+    def read(self, otherwise: _Part, part: Callable[..., _Part], *arguments: object) -> _Part:
+        try:
+            return part(*arguments)
+        except MalformedError as error:
+            self.problems.append(error.noted())
+            return otherwise
+
+
+def _requests(raw: RawObject, parts: _Parts) -> Requests:
+    """What a pod asks for; of one with more containers or resources than are taken in, what those within the limits ask for."""
+    excess = parts.read(None, _excess, raw)
+    if excess is not None:
+        parts.problems.append(excess)
+        raw = _cut(raw)
+    return parts.read(_NOTHING, pod_requests, raw)
+
+
+def _excess(raw: RawObject) -> OverLimitError | None:
+    """Why the requests of a pod would take long to add up, ``None`` when they don't."""
+    spec, status = mapping(raw, "spec"), mapping(raw, "status")
+    lists = ((spec, "containers"), (spec, "initContainers"), (status, "containerStatuses"), (status, "initContainerStatuses"))
+    quantities = Tally(QUANTITIES)
+    try:
+        for parent, key in lists:
+            for path, container in items(parent, key, "spec." if parent is spec else "status.", CONTAINERS):
+                quantities.take(
+                    mapping(mapping(container, "resources", path), "requests", f"{path}resources."), f"{path}resources.requests"
+                )
+                quantities.take(mapping(container, "allocatedResources", path), f"{path}allocatedResources")
+        quantities.take(mapping(mapping(spec, "resources", "spec."), "requests", "spec.resources."), "spec.resources.requests")
+        quantities.take(mapping(spec, "overhead", "spec."), "spec.overhead")
+        Tally(ENTRIES).take(sequence(status, "conditions", "status."), "status.conditions")
+    except OverLimitError as error:
+        return error.noted()
+    return None
+
+
+def _cut(raw: RawObject) -> RawObject:
+    """As much of a pod as its requests may be added up from."""
+
+    def containers(parent: RawObject, key: str) -> list[dict[str, object]]:
+        return [
+            {
+                "name": container.get("name"),
+                "restartPolicy": container.get("restartPolicy"),
+                "resources": {"requests": _few(mapping(mapping(container, "resources"), "requests"))},
+            }
+            for _, container in items({key: sequence(parent, key)[: CONTAINERS.most]}, key)
+        ]
+
     spec = mapping(raw, "spec")
-    affinity = mapping(spec, "affinity", "spec.")
-    return SchedulingSpec(
-        requests=pod_requests(raw),
-        node_selector=tuple(sorted(labels(spec, "nodeSelector", "spec.").items())),
-        affinity=_node_affinity(affinity),
-        tolerations=tuple(
-            Toleration(
-                key=text(toleration, "key", path=path),
-                operator=text(toleration, "operator", "Equal", path),
-                value=text(toleration, "value", path=path),
-                effect=text(toleration, "effect", path=path),
-            )
-            for path, toleration in items(spec, "tolerations", "spec.")
-        ),
-        host_ports=tuple(sorted(set(_host_ports(spec)))),
-        claims=_claims(spec),
-        repels=repelling_terms(affinity),
-        preferred=tuple(_preferred(affinity)),
-        images=tuple(sorted(set(_images(spec)))),
-        unsupported=tuple(_unsupported(spec, affinity)),
+    return {
+        "spec": {
+            "containers": containers(spec, "containers"),
+            "initContainers": containers(spec, "initContainers"),
+            "resources": {"requests": _few(mapping(mapping(spec, "resources"), "requests"))},
+            "overhead": _few(mapping(spec, "overhead")),
+        }
+    }
+
+
+def _few(resources: RawObject) -> dict[str, object]:
+    names = (*_NATIVE, *islice(resources, _MOST_OTHERS))
+    return {name: resources[name] for name in names if name in resources}
+
+
+def _node_selector(spec: RawObject) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels(spec, "nodeSelector", "spec.", SELECTORS).items()))
+
+
+def _tolerations(spec: RawObject) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(
+            key=text(toleration, "key", path=path),
+            operator=text(toleration, "operator", "Equal", path),
+            value=text(toleration, "value", path=path),
+            effect=text(toleration, "effect", path=path),
+        )
+        for path, toleration in items(spec, "tolerations", "spec.", TOLERATIONS)
     )
 
 
 def node_selector_terms(parent: Mapping[str, object], path: str) -> tuple[NodeSelectorTerm, ...]:
     """The ``nodeSelectorTerms`` of a required node affinity, a pod's or a volume's. Raises ``MalformedError``."""
+    tally = _NodeTally()
     return tuple(
         NodeSelectorTerm(
-            expressions=tuple(_requirements(term, "matchExpressions", where)),
-            fields=tuple(_requirements(term, "matchFields", where)),
+            expressions=tuple(_requirements(term, "matchExpressions", where, tally)),
+            fields=tuple(_requirements(term, "matchFields", where, tally)),
         )
-        for where, term in items(parent, "nodeSelectorTerms", path)
+        for where, term in items(parent, "nodeSelectorTerms", path, TERMS)
     )
+
+
+class _NodeTally:
+    """What all terms of one node affinity have together."""
+
+    def __init__(self) -> None:
+        self.requirements = Tally(REQUIREMENTS)
+        self.values = Tally(VALUES)
 
 
 def _node_affinity(affinity: Mapping[str, object]) -> tuple[NodeSelectorTerm, ...] | None:
@@ -140,66 +274,78 @@ def _node_affinity(affinity: Mapping[str, object]) -> tuple[NodeSelectorTerm, ..
     return node_selector_terms(mapping(node_affinity, key, path), f"{path}{key}.")
 
 
-def _images(spec: Mapping[str, object]) -> Iterator[str]:
+def _images(spec: Mapping[str, object]) -> tuple[str, ...]:
     """With the tag that an image without one has (imagelocality.go, normalizedImageName)."""
-    for path, container in items(spec, "containers", "spec."):
+    found = set()
+    for path, container in items(spec, "containers", "spec.", CONTAINERS):
         name = text(container, "image", path=path)
         if name:
-            yield name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest"
+            found.add(name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest")
+    return tuple(sorted(found))
 
 
-def _preferred(affinity: Mapping[str, object]) -> Iterator[tuple[int, NodeSelectorTerm]]:
+def _preferred(affinity: Mapping[str, object]) -> tuple[tuple[int, NodeSelectorTerm], ...]:
     """A preference without an expression matches every node, and says nothing (nodeaffinity.NewPreferredSchedulingTerms)."""
+    found = []
     key = "preferredDuringSchedulingIgnoredDuringExecution"
-    for path, preference in items(mapping(affinity, "nodeAffinity", "spec.affinity."), key, "spec.affinity.nodeAffinity."):
+    tally = _NodeTally()
+    for path, preference in items(mapping(affinity, "nodeAffinity", "spec.affinity."), key, "spec.affinity.nodeAffinity.", TERMS):
         weight, term = integer(preference, "weight", path=path), mapping(preference, "preference", path)
-        expressions = tuple(_requirements(term, "matchExpressions", f"{path}preference."))
-        fields = tuple(_requirements(term, "matchFields", f"{path}preference."))
+        expressions = tuple(_requirements(term, "matchExpressions", f"{path}preference.", tally))
+        fields = tuple(_requirements(term, "matchFields", f"{path}preference.", tally))
         if weight > 0 and (expressions or fields):
-            yield weight, NodeSelectorTerm(expressions, fields)
+            found.append((weight, NodeSelectorTerm(expressions, fields)))
+    return tuple(found)
 
 
-def _requirements(term: Mapping[str, object], key: str, path: str) -> Iterator[Requirement]:
-    for where, expression in items(term, key, path):
+def _requirements(term: Mapping[str, object], key: str, path: str, tally: _NodeTally) -> Iterator[Requirement]:
+    for where, expression in items(term, key, path, tally.requirements):
         operator = text(expression, "operator", path=where)
         if operator not in _NODE_OPERATORS:
             raise MalformedError(f"{where}operator", f"{shown(operator)} is not one of {', '.join(sorted(_NODE_OPERATORS))}")
-        yield Requirement(text(expression, "key", path=where), operator, texts(expression, "values", where))
+        yield Requirement(text(expression, "key", path=where), operator, texts(expression, "values", where, tally.values))
 
 
-def _host_ports(spec: Mapping[str, object]) -> Iterator[HostPort]:
+def _host_ports(spec: Mapping[str, object]) -> tuple[HostPort, ...]:
     """Ports of containers and sidecars. With hostNetwork the API server sets hostPort from containerPort, so a manifest gets the same."""
     on_host_network = boolean(spec, "hostNetwork", "spec.")
-    sidecars = (pair for pair in items(spec, "initContainers", "spec.") if pair[1].get("restartPolicy") == "Always")
-    for path, container in chain(items(spec, "containers", "spec."), sidecars):
-        for where, port in items(container, "ports", path):
+    regular, first = items(spec, "containers", "spec.", CONTAINERS), items(spec, "initContainers", "spec.", CONTAINERS)
+    sidecars = (pair for pair in first if pair[1].get("restartPolicy") == "Always")
+    tally = Tally(PORTS)
+    found = set()
+    for path, container in chain(regular, sidecars):
+        for where, port in items(container, "ports", path, tally):
             number = integer(port, "hostPort", path=where) or (integer(port, "containerPort", path=where) if on_host_network else 0)
             if number:
-                yield HostPort(text(port, "hostIP", path=where) or "0.0.0.0", text(port, "protocol", "TCP", where), number)  # noqa: S104
+                address = text(port, "hostIP", path=where) or "0.0.0.0"  # noqa: S104
+                found.add(HostPort(address, text(port, "protocol", "TCP", where), number))
+    return tuple(sorted(found))
 
 
 def _claims(spec: Mapping[str, object]) -> tuple[str, ...]:
     found = set()
-    for path, volume in items(spec, "volumes", "spec."):
+    for path, volume in items(spec, "volumes", "spec.", VOLUMES):
         claim = mapping(volume, "persistentVolumeClaim", path)
         if claim:
             found.add(text(claim, "claimName", path=f"{path}persistentVolumeClaim."))
     return tuple(sorted(found))
 
 
-def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object]) -> Iterator[str]:
+def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object]) -> tuple[str, ...]:
     """What would be wrong to ignore and isn't understood yet. Preferences may be ignored; requirements may not."""
+    found = []
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     for kind, words in (("podAffinity", "required pod affinity"), ("podAntiAffinity", "required pod anti-affinity")):
         if mapping(affinity, kind, "spec.affinity.").get(required):
-            yield f"{words} is not supported"
-    for path, constraint in items(spec, "topologySpreadConstraints", "spec."):
+            found.append(f"{words} is not supported")
+    for path, constraint in items(spec, "topologySpreadConstraints", "spec.", ENTRIES):
         if text(constraint, "whenUnsatisfiable", "DoNotSchedule", path) == "DoNotSchedule":
-            yield "topology spread constraints with DoNotSchedule are not supported"
+            found.append("topology spread constraints with DoNotSchedule are not supported")
             break
     if sequence(spec, "resourceClaims", "spec."):
-        yield "resource claims (DRA) are not supported"
-    for path, volume in items(spec, "volumes", "spec."):
+        found.append("resource claims (DRA) are not supported")
+    for path, volume in items(spec, "volumes", "spec.", VOLUMES):
         if mapping(volume, "ephemeral", path):
-            yield "generic ephemeral volumes are not supported"
+            found.append("generic ephemeral volumes are not supported")
             break
+    return tuple(found)

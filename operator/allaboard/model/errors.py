@@ -1,5 +1,7 @@
 """What can be wrong with an object somebody else wrote."""
 
+from typing import Self
+
 _SHOWN_LENGTH = 80
 
 
@@ -14,6 +16,10 @@ class MalformedError(ValueError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+    def noted(self) -> Self:
+        """The error as a fact to keep: without the frames that it came through, which hold the object that it is about."""
+        return self.with_traceback(None)
 
 
 def shown(value: object) -> str:

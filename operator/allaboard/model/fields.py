@@ -1,11 +1,14 @@
 """Reading fields of raw Kubernetes objects, so that a wrong type is reported with its path instead of raised as ``TypeError``.
 
-Null counts as absent everywhere, as it does for the API server.
+Null counts as absent everywhere, as it does for the API server. A list or map that is given a limit raises ``OverLimitError`` when it is
+longer, before anything loops over it, and so does a text of it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from allaboard.model.errors import MalformedError, shown
+from allaboard.model.limits import CHARACTERS, Limit, OverLimitError, Tally
 
 LABEL_KEY = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 """Keys of labels, a domain before them or not."""
@@ -37,9 +40,11 @@ def sequence(parent: Mapping[str, object], key: str, path: str = "") -> Sequence
     return value
 
 
-def items(parent: Mapping[str, object], key: str, path: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
+def items(
+    parent: Mapping[str, object], key: str, path: str = "", limit: Limit | Tally | None = None
+) -> Iterator[tuple[str, Mapping[str, object]]]:
     """The objects of the list under ``key``, each with its path."""
-    for index, value in enumerate(sequence(parent, key, path)):
+    for index, value in enumerate(_within(sequence(parent, key, path), limit, f"{path}{key}")):
         where = f"{path}{key}[{index}]"
         if not isinstance(value, Mapping):
             raise MalformedError(where, f"{shown(value)} is not an object")
@@ -53,6 +58,8 @@ def text(parent: Mapping[str, object], key: str, default: str = "", path: str = 
         return default
     if not isinstance(value, str):
         raise MalformedError(f"{path}{key}", f"{shown(value)} is not a string")
+    if len(value) > CHARACTERS.most:
+        raise OverLimitError(f"{path}{key}", CHARACTERS, len(value))
     return value
 
 
@@ -76,24 +83,39 @@ def boolean(parent: Mapping[str, object], key: str, path: str = "") -> bool:
     return value
 
 
-def texts(parent: Mapping[str, object], key: str, path: str = "") -> tuple[str, ...]:
+def texts(parent: Mapping[str, object], key: str, path: str = "", limit: Limit | Tally | None = None) -> tuple[str, ...]:
     """The list of strings under ``key``."""
-    values = sequence(parent, key, path)
+    values = _within(sequence(parent, key, path), limit, f"{path}{key}")
     for index, value in enumerate(values):
         if not isinstance(value, str):
             raise MalformedError(f"{path}{key}[{index}]", f"{shown(value)} is not a string")
+        if limit is not None and len(value) > CHARACTERS.most:
+            raise OverLimitError(f"{path}{key}[{index}]", CHARACTERS, len(value))
     return tuple(str(value) for value in values)
 
 
-def labels(parent: Mapping[str, object], key: str, path: str = "") -> dict[str, str]:
+def labels(parent: Mapping[str, object], key: str, path: str = "", limit: Limit | Tally | None = None) -> dict[str, str]:
     """The string-to-string map under ``key``; null values are dropped."""
     found: dict[str, str] = {}
-    for name, value in mapping(parent, key, path).items():
+    for name, value in _within(mapping(parent, key, path), limit, f"{path}{key}").items():
         if not isinstance(name, str):
             raise MalformedError(f"{path}{key}", f"the key {shown(name)} is not a string")
         if value is None:
             continue
         if not isinstance(value, str):
-            raise MalformedError(f"{path}{key}[{name}]", f"{shown(value)} is not a string")
+            raise MalformedError(f"{path}{key}[{name[: CHARACTERS.most]}]", f"{shown(value)} is not a string")
+        if limit is not None and max(len(name), len(value)) > CHARACTERS.most:
+            raise OverLimitError(f"{path}{key}[{name[: CHARACTERS.most]}]", CHARACTERS, max(len(name), len(value)))
         found[name] = value
+    return found
+
+
+_Found = TypeVar("_Found", Sequence[object], Mapping[str, object])
+
+
+def _within(found: _Found, limit: Limit | Tally | None, field: str) -> _Found:
+    if isinstance(limit, Tally):
+        limit.take(found, field)
+    elif limit is not None and len(found) > limit.most:
+        raise OverLimitError(field, limit, len(found))
     return found

@@ -1,21 +1,25 @@
 """A pod as the scheduler sees it: who it is, whether it counts, and what it asks."""
 
 import re
-from collections.abc import Hashable, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from allaboard.model.constraints import SchedulingSpec, scheduling_spec_from
+from allaboard.model.constraints import SchedulingSpec, readable_spec_from
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, items, labels, mapping, sequence, text
+from allaboard.model.interner import Interner
+from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimitError
+from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
+from allaboard.model.options import Options, options_in
 from allaboard.model.requests import RawObject
-
-OPTION_PREFIX = "allaboard.dev/"
-"""Annotations under this prefix are options of ours; a pod's other annotations are not kept."""
 
 STAMP = f"{OPTION_PREFIX}transaction"
 """Annotation that a bind gives a pod: ``<id of the run>/<minMember at that commit>``, and ``/whole`` if the run had been whole before."""
+
+_STAMP_OPTION = STAMP.removeprefix(OPTION_PREFIX)
 
 ROLE_LABELS = (
     "training.kubeflow.org/replica-type",
@@ -31,10 +35,8 @@ _OWN = ("-index", "/pod-name", "/epoch")  # how labels and annotations end that 
 _MANY = 200  # labels and annotations
 _LOOKED_AT = ("serviceAccountName", "securityContext", "runtimeClassName", "priorityClassName", "hostNetwork", "hostPID", "hostIPC")
 
-_Value = TypeVar("_Value", bound=Hashable)
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Owner:
     """The controller of a pod."""
 
@@ -57,8 +59,9 @@ class Pod:
     gang, 0 when none did; ``transaction`` is the id of the gang's run that it belongs to, ``bound_at`` is when that was, and ``was_whole``
     tells that the run had been whole before. All are what the pod says, and a tenant may have made it say so: they are hints about its
     own gang. ``template`` is a digest of what admission may look at, the same for pods of one template; 0 once it is bound.
-    ``malformed`` is set, and ``spec`` empty, when the object could not be understood: the pod is then shown as what it is
-    instead of being lost.
+    ``malformed`` is set when the object could not be understood, and ``spec`` then holds what could: the pod is shown as what it is
+    instead of being lost. ``over`` names the limits that it is over. ``labels`` are sorted, as are ``options``; a pod of another scheduler
+    has neither, nor anything else that says no more than whose it is.
     """
 
     namespace: str
@@ -83,6 +86,7 @@ class Pod:
     bound_at: float = 0.0
     template: int = 0
     malformed: str = ""
+    over: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -113,7 +117,8 @@ class Pod:
 
     def label(self, key: str) -> str | None:
         """The value of a label, ``None`` without it."""
-        return next((value for name, value in self.labels if name == key), None)
+        place = bisect_left(self.labels, (key,))
+        return self.labels[place][1] if place < len(self.labels) and self.labels[place][0] == key else None
 
     @property
     def role(self) -> str:
@@ -125,33 +130,12 @@ class Pod:
         return next((value for name, value in self.options if name == key), None)
 
 
-class Interner:
-    """Makes equal values one object: 100,000 pods have a few hundred different specs between them.
-
-    Bounded, since tenants choose the values; forgetting one costs memory only.
-    """
-
-    def __init__(self, limit: int = 65_536) -> None:
-        self._limit = limit
-        self._known: dict[Hashable, Hashable] = {}
-
-    def __call__(self, value: _Value) -> _Value:
-        known = self._known.get(value)
-        if known is not None:
-            return known  # type: ignore[return-value]  # equal values of one type
-        if len(self._known) >= self._limit:
-            self._known.clear()
-        self._known[value] = value
-        return value
-
-
-_EMPTY_SPEC = SchedulingSpec(requests=(("pods", 1),))
-
-
-def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
+def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[str] | None = None) -> Pod:
     """The record of a raw Pod; what it asks for may be malformed, which is noted in ``malformed``.
 
-    Raises ``MalformedError`` only when even who the pod is and whose can't be read, so that nobody could be told.
+    Of a pod whose scheduler isn't one of ``ours`` no more is kept than where it is and what it takes and keeps away there; without
+    ``ours`` all are taken to be. Raises ``MalformedError`` only when even who the pod is and whose can't be read, so that nobody could
+    be told.
     """
     intern = intern or Interner()
     metadata = mapping(raw, "metadata")
@@ -159,45 +143,72 @@ def pod_from(raw: RawObject, intern: Interner | None = None) -> Pod:
     if not name:
         raise MalformedError("metadata.name", "is missing")
     spec, status = mapping(raw, "spec"), mapping(raw, "status")
-    malformed = ""
-    scheduling = _EMPTY_SPEC
-    priority = 0
-    pod_labels: dict[str, str] = {}
-    options: dict[str, str] = {}
-    try:
-        pod_labels = labels(metadata, "labels", "metadata.")
-        options = labels(metadata, "annotations", "metadata.")
-        priority = integer(spec, "priority", path="spec.")
-        scheduling = scheduling_spec_from(raw)
-    except MalformedError as error:
-        malformed = str(error)
-    run, promise, was_whole = read_stamp(options.get(STAMP))
+    # Whatever another scheduler is called, and however long, its pods take what they take.
+    stated = spec.get("schedulerName")
+    scheduler = stated[: CHARACTERS.most] if isinstance(stated, str) else text(spec, "schedulerName", "default-scheduler", "spec.")
+    is_foreign = ours is not None and scheduler not in ours
+    scheduling, problems = readable_spec_from(raw, is_foreign=is_foreign)
+    own = _Own() if is_foreign else _own_from(metadata, spec, problems)
+    run, promise, was_whole = read_stamp(own.stamp)
     return Pod(
         namespace=intern(namespace),
         name=name,
         uid=text(metadata, "uid", path="metadata."),
-        resource_version=text(metadata, "resourceVersion", path="metadata."),
-        created=parse_time(text(metadata, "creationTimestamp", path="metadata.")),
-        scheduler_name=intern(text(spec, "schedulerName", "default-scheduler", "spec.")),
+        resource_version="" if is_foreign else text(metadata, "resourceVersion", path="metadata."),
+        created=0.0 if is_foreign else parse_time(text(metadata, "creationTimestamp", path="metadata.")),
+        scheduler_name=intern(scheduler),
         node_name=intern(text(spec, "nodeName", path="spec.")),
         phase=intern(text(status, "phase", "Pending", "status.")),
-        priority=priority,
-        spec=intern(scheduling),
-        labels=intern(tuple(intern(pair) for pair in sorted(pod_labels.items()))),
-        options=intern(
-            tuple((key.removeprefix(OPTION_PREFIX), value) for key, value in sorted(options.items()) if key.startswith(OPTION_PREFIX))
-        ),
-        owner=intern(owner) if (owner := _controller(metadata)) else None,
-        group_name=intern(text(mapping(spec, "schedulingGroup", "spec."), "podGroupName", path="spec.schedulingGroup.")),
+        priority=own.priority,
+        spec=intern.record(scheduling),
+        labels=tuple(intern(pair) for pair in own.labels),
+        options=tuple(intern(pair) for pair in own.options),
+        owner=intern.record(own.owner) if own.owner else None,
+        group_name=intern(own.group_name),
         is_terminating=metadata.get("deletionTimestamp") is not None,
-        is_gated=bool(sequence(spec, "schedulingGates", "spec.")),
+        is_gated=own.is_gated,
         promise=promise,
         transaction=intern(run),
         was_whole=was_whole,
         bound_at=_bound_at(status) if promise else 0.0,
-        template=0 if spec.get("nodeName") else _template_of(metadata, spec),
-        malformed=malformed,
+        template=0 if is_foreign or spec.get("nodeName") else _template_of(metadata, spec),
+        malformed=str(problems[0]) if problems else "",
+        over=tuple(sorted({problem.limit.name for problem in problems if isinstance(problem, OverLimitError)})) if problems else (),
     )
+
+
+@dataclass(slots=True)
+class _Own:
+    """What is read of pods of ours only."""
+
+    labels: Sequence[tuple[str, str]] = ()
+    options: Options = ()
+    stamp: str = ""
+    priority: int = 0
+    owner: Owner | None = None
+    group_name: str = ""
+    is_gated: bool = False
+
+
+def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], problems: list[MalformedError]) -> _Own:
+    """What can be read of it; ``problems`` are added to, what is wrong with the metadata before all others."""
+    own, found = _Own(), []
+    try:
+        own.labels = sorted(labels(metadata, "labels", "metadata.", LABELS).items())
+        own.options, problem = options_in(metadata)
+        own.stamp = next((value for name, value in own.options if name == _STAMP_OPTION), "")
+        found += [problem] if problem else []
+        own.priority = integer(spec, "priority", path="spec.")
+    except MalformedError as error:
+        found.append(error.noted())
+    try:
+        own.owner = _controller(metadata)
+    except OverLimitError as error:
+        found.append(error.noted())
+    own.group_name = text(mapping(spec, "schedulingGroup", "spec."), "podGroupName", path="spec.schedulingGroup.")
+    own.is_gated = bool(sequence(spec, "schedulingGates", "spec."))
+    problems[:0] = found
+    return own
 
 
 def _template_of(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> int:
@@ -234,9 +245,12 @@ def read_stamp(stamp: str | None) -> tuple[str, int, bool]:
 
 def _bound_at(status: Mapping[str, object]) -> float:
     """When the API server took the bind, which it notes in a condition."""
-    for _, condition in items(status, "conditions", "status."):
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
-            return parse_time(text(condition, "lastTransitionTime"))
+    try:
+        for _, condition in items(status, "conditions", "status.", ENTRIES):
+            if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
+                return parse_time(text(condition, "lastTransitionTime"))
+    except OverLimitError:
+        pass  # as one that doesn't say
     return 0.0
 
 
@@ -249,7 +263,7 @@ def parse_time(timestamp: str) -> float:
 
 
 def _controller(metadata: Mapping[str, object]) -> Owner | None:
-    for path, reference in items(metadata, "ownerReferences", "metadata."):
+    for path, reference in items(metadata, "ownerReferences", "metadata.", OWNERS):
         if reference.get("controller") is True:
             return Owner(
                 api_version=text(reference, "apiVersion", path=path),

@@ -4,11 +4,12 @@ Pods that state such terms are not scheduled by us yet, but they run on the same
 that a term matches must stay out of their topology domain (kube-scheduler interpodaffinity, satisfyExistingPodsAntiAffinity).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import items, labels, mapping, text, texts
+from allaboard.model.fields import items, labels, mapping, sequence, text, texts
+from allaboard.model.limits import POD_EXPRESSIONS, POD_NAMESPACES, POD_TERMS, POD_VALUES, OverLimitError, Tally
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
@@ -44,43 +45,59 @@ class PodTerm:
     namespaces: tuple[str, ...] = ()
     in_any_namespace: bool = False
 
+    def concerns(self, holder_namespace: str) -> tuple[str | None, ...]:
+        """The namespaces whose pods it may keep away, held by a pod of ``holder_namespace``; ``None`` stands for any."""
+        return (None,) if self.in_any_namespace else self.namespaces or (holder_namespace,)
+
     @property
-    def anchor(self) -> tuple[str, str] | None:
-        """A label that every pod it matches must have, ``None`` when it requires no single one."""
-        for expression in self.expressions:
+    def anchor(self) -> tuple[str, str | None] | None:
+        """A label that every pod it matches must have, its value ``None`` where several will do; ``None`` when it requires no label."""
+        required = [expression for expression in self.expressions if expression.operator in ("In", "Exists")]
+        for expression in required:
             if expression.operator == "In" and len(expression.values) == 1:
                 return expression.key, expression.values[0]
-        return None
+        return (required[0].key, None) if required else None
 
-    def matches(self, holder_namespace: str, namespace: str, pod_labels: Mapping[str, str]) -> bool:
-        """Whether a pod of ``namespace`` with ``pod_labels`` is kept away by a holder in ``holder_namespace``."""
-        if not self.in_any_namespace and namespace not in (self.namespaces or (holder_namespace,)):
-            return False
-        return all(expression.matches(pod_labels) for expression in self.expressions)
+    def matches(self, pod_labels: Mapping[str, str], unknown: Collection[str] = ()) -> bool:
+        """Whether a pod with ``pod_labels`` is kept away, of a namespace that it concerns. ``unknown`` labels meet all that is required."""
+        return all(expression.key in unknown or expression.matches(pod_labels) for expression in self.expressions)
 
 
-def repelling_terms(affinity: Mapping[str, object]) -> tuple[PodTerm, ...]:
-    """The required anti-affinity of ``spec.affinity``. Raises ``MalformedError``."""
-    path = "spec.affinity.podAntiAffinity."
+def repelling_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, ...], MalformedError | None]:
+    """The required anti-affinity of ``spec.affinity``: the terms that can be used, and what is wrong with the first that can't be.
+
+    Such a term keeps nobody away: what its holder asks for is lost to the holder alone, and others could be shut out otherwise.
+    """
+    path, key = "spec.affinity.podAntiAffinity.", "requiredDuringSchedulingIgnoredDuringExecution"
     anti_affinity = mapping(affinity, "podAntiAffinity", "spec.affinity.")
-    return tuple(_terms(anti_affinity, path))
+    stated = sequence(anti_affinity, key, path)
+    problem: MalformedError | None = None
+    if len(stated) > POD_TERMS.most:
+        problem = OverLimitError(f"{path}{key}", POD_TERMS, len(stated))
+    found = []
+    for where, term in items({key: stated[: POD_TERMS.most]}, key, path):
+        try:
+            if term.get("labelSelector") is not None:  # no selector matches nobody; an empty one everybody
+                found.append(_term(term, where))
+        except MalformedError as error:
+            problem = problem or error.noted()
+    return tuple(found), problem
 
 
-def _terms(anti_affinity: Mapping[str, object], path: str) -> Iterator[PodTerm]:
-    for where, term in items(anti_affinity, "requiredDuringSchedulingIgnoredDuringExecution", path):
-        if term.get("labelSelector") is None:
-            continue  # no selector matches nobody; an empty one everybody
-        selector, inside = mapping(term, "labelSelector", where), f"{where}labelSelector."
-        expressions = [LabelExpression(key, "In", (value,)) for key, value in sorted(labels(selector, "matchLabels", inside).items())]
-        for at, expression in items(selector, "matchExpressions", inside):
-            operator = text(expression, "operator", path=at)
-            if operator not in _OPERATORS:
-                raise MalformedError(f"{at}operator", f"{shown(operator)} is not one of {', '.join(sorted(_OPERATORS))}")
-            expressions.append(LabelExpression(text(expression, "key", path=at), operator, texts(expression, "values", at)))
-        yield PodTerm(
-            topology_key=text(term, "topologyKey", path=where),
-            expressions=tuple(expressions),
-            namespaces=texts(term, "namespaces", where),
-            # Labels of namespaces aren't watched: a selector of namespaces is taken to match them all, which errs on the safe side.
-            in_any_namespace=term.get("namespaceSelector") is not None,
-        )
+def _term(term: Mapping[str, object], where: str) -> PodTerm:
+    selector, inside = mapping(term, "labelSelector", where), f"{where}labelSelector."
+    expressions_of_term, values_of_term = Tally(POD_EXPRESSIONS), Tally(POD_VALUES)
+    alike = labels(selector, "matchLabels", inside, expressions_of_term)
+    expressions = [LabelExpression(key, "In", (value,)) for key, value in sorted(alike.items())]
+    for at, expression in items(selector, "matchExpressions", inside, expressions_of_term):
+        operator = text(expression, "operator", path=at)
+        if operator not in _OPERATORS:
+            raise MalformedError(f"{at}operator", f"{shown(operator)} is not one of {', '.join(sorted(_OPERATORS))}")
+        expressions.append(LabelExpression(text(expression, "key", path=at), operator, texts(expression, "values", at, values_of_term)))
+    return PodTerm(
+        topology_key=text(term, "topologyKey", path=where),
+        expressions=tuple(expressions),
+        namespaces=texts(term, "namespaces", where, POD_NAMESPACES),
+        # Labels of namespaces aren't watched: a selector of namespaces is taken to match them all, which errs on the safe side.
+        in_any_namespace=term.get("namespaceSelector") is not None,
+    )

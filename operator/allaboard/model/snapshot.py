@@ -21,11 +21,22 @@ _MOST_TASKS = 128
 
 def workload_of(tasks: Mapping[SchedulingSpec, int]) -> Workload:
     """The workload that ``tasks`` are, as far as it matters: the most frequent of those that ask for devices, and of the others."""
-    frequent = []
-    for asks_for_devices in (True, False):
-        alike = [task for task in tasks.items() if task[0].asks_for_devices is asks_for_devices]
-        frequent += nlargest(_MOST_TASKS, alike, key=itemgetter(1))
-    return tuple(sorted(frequent, key=lambda task: (-task[1], repr(task[0]))))
+    alike: dict[bool, dict[SchedulingSpec, int]] = {True: {}, False: {}}
+    for task, pods in tasks.items():
+        alike[task.asks_for_devices][task] = pods
+    return most_frequent(alike.values())
+
+
+def most_frequent(groups: Iterable[Mapping[SchedulingSpec, int]]) -> Workload:
+    """The workload of the most frequent tasks of each of ``groups``."""
+    frequent = [task for tasks in groups for task in nlargest(_MOST_TASKS, tasks.items(), key=itemgetter(1))]
+    return tuple(sorted(frequent, key=_place))
+
+
+def _place(task: tuple[SchedulingSpec, int]) -> tuple[object, ...]:
+    """The most frequent come first; the rest is for the order to be the same whoever was counted first."""
+    asked, pods = task
+    return -pods, asked.requests, asked.node_selector, asked.affinity is None, asked.affinity or (), asked.tolerations, asked.gpu_share
 
 
 @dataclass(frozen=True, slots=True)

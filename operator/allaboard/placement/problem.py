@@ -6,6 +6,7 @@ explanation and left behind. Arrays have their nodes last, so that every operati
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.packing import PACKING, Packing
-from allaboard.model.pod import Pod
 from allaboard.model.requests import Requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.devices import WHOLE, seated, seats_on_devices, whole_devices
@@ -28,6 +28,18 @@ SHARES = f"{GPU} (thousandths)"
 
 # Nobody can ask for more than this and be placed; it keeps products of demands and counts inside 64 bits.
 _LARGEST_DEMAND = 2**62
+
+
+class Candidate(Protocol):
+    """A pod, as far as its seat goes."""
+
+    @property
+    def uid(self) -> str:
+        """Who it is."""
+
+    @property
+    def spec(self) -> SchedulingSpec:
+        """What it asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +167,7 @@ class Problem:
 
 
 def build_problem(
-    pods: Sequence[Pod],
+    pods: Sequence[Candidate],
     minimum: int,
     snapshot: Snapshot,
     *,
@@ -243,7 +255,9 @@ def build_problem(
     )
 
 
-def party_of(pod: Pod, parts: Sequence[tuple[Collection[str], int]], together: Sequence[tuple[str, Collection[str]]]) -> tuple[bool, ...]:
+def party_of(
+    pod: Candidate, parts: Sequence[tuple[Collection[str], int]], together: Sequence[tuple[str, Collection[str]]]
+) -> tuple[bool, ...]:
     """To which of ``parts`` and then of ``together`` a pod belongs: only pods alike in this are interchangeable."""
     return (*(pod.uid in part for part, _ in parts), *(pod.uid in group for _, group in together))
 
@@ -273,7 +287,7 @@ def capacity_refusals(
     return tuple((reason, nodes) for reason, nodes in [(PORTS, int(np.count_nonzero(ports))), *found] if nodes)
 
 
-def _by_spec(pods: Sequence[Pod]) -> list[tuple[SchedulingSpec, list[str]]]:
+def _by_spec(pods: Sequence[Candidate]) -> list[tuple[SchedulingSpec, list[str]]]:
     """Uids by spec. Equal specs are mostly one object, and hashing a spec is slow beside looking at who it is."""
     members: dict[SchedulingSpec, list[str]] = {}
     seen: dict[int, list[str]] = {}
@@ -286,7 +300,7 @@ def _by_spec(pods: Sequence[Pod]) -> list[tuple[SchedulingSpec, list[str]]]:
 
 
 def _by_spec_and_party(
-    pods: Sequence[Pod], parts: Sequence[tuple[Collection[str], int]], together: Sequence[tuple[str, Collection[str]]]
+    pods: Sequence[Candidate], parts: Sequence[tuple[Collection[str], int]], together: Sequence[tuple[str, Collection[str]]]
 ) -> list[tuple[SchedulingSpec, list[str]]]:
     """Uids by spec and by what the pod counts for."""
     members: dict[tuple[SchedulingSpec, tuple[bool, ...]], list[str]] = {}

@@ -38,10 +38,15 @@ def verify(
     for node_name, members in seated.items():
         row = rows[node_name]
         node = snapshot.nodes[row]
-        refusals: dict[SchedulingSpec, str] = {spec: refusal_on(spec, node) for spec in {pod.spec for pod in members}}
-        violations.extend(f"{pod.key} on {node_name}: {refusals[pod.spec]}" for pod in members if refusals[pod.spec])
-        violations.extend(_port_violations(node_name, members, snapshot.host_ports.get(row, frozenset())))
-        violations.extend(_overloads(node_name, members, row, snapshot))
+        # Equal specs are mostly one object, and who it is is told sooner than that it is equal.
+        specs = {id(pod.spec): pod.spec for pod in members}
+        refusals = {kind: refusal_on(spec, node) for kind, spec in specs.items()}
+        if any(refusals.values()):
+            violations.extend(f"{pod.key} on {node_name}: {refusals[id(pod.spec)]}" for pod in members if refusals[id(pod.spec)])
+        if any(spec.host_ports for spec in specs.values()):
+            violations.extend(_port_violations(node_name, members, snapshot.host_ports.get(row, frozenset())))
+        counted = Counter(id(pod.spec) for pod in members)
+        violations.extend(_overloads(node_name, [(specs[kind], pods) for kind, pods in counted.items()], row, snapshot))
     for label, uids in together:
         used = {snapshot.nodes[rows[name]].labels.get(label) for uid, name in assignments.items() if uid in uids and name in rows}
         if len(used) > 1 or None in used:
@@ -72,15 +77,17 @@ def _port_violations(node_name: str, members: Sequence[Pod], taken: frozenset[Ho
         held.extend(pod.spec.host_ports)
 
 
-def _overloads(node_name: str, members: Sequence[Pod], row: int, snapshot: Snapshot) -> Iterator[str]:
+def _overloads(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row: int, snapshot: Snapshot) -> Iterator[str]:
+    """``asked``: what members ask for, and how many of them."""
     requested: Counter[str] = Counter()
-    for pod in members:
-        requested.update(dict(pod.spec.requests))
+    for spec, pods in asked:
+        for resource, amount in spec.requests:
+            requested[resource] += pods * amount
     for resource, amount in sorted(requested.items()):
         column = snapshot.column_of(resource)
         free = 0 if column is None else int(snapshot.allocatable[row, column]) - int(snapshot.used[row, column])
         if amount > max(free, 0):
             yield (
-                f"{node_name}: {len(members)} members ask for {format_amount(resource, amount)} {resource}, "
+                f"{node_name}: {sum(pods for _, pods in asked)} members ask for {format_amount(resource, amount)} {resource}, "
                 f"{format_amount(resource, max(free, 0))} free"
             )

@@ -60,6 +60,9 @@ class Metrics:
         self.searches = Counter("allaboard_searches", "Searches, by what stopped them.", ["stopped_by"], registry=self.registry)
         self.binds = Counter("allaboard_binds", "Binds, by result.", ["result"], registry=self.registry)
         self.transactions = Counter("allaboard_transactions", "Transactions, by outcome.", ["outcome"], registry=self.registry)
+        self.over_limit = Counter(
+            "allaboard_over_limit", "Objects that had more of something than is taken in.", ["what"], registry=self.registry
+        )
         self.releases = Counter("allaboard_released_pods", "Bound pods deleted to undo a partial gang.", registry=self.registry)
 
     def searched(self, report: SearchReport, seconds: float) -> None:

@@ -217,7 +217,7 @@ class Announcer:
             "metadata": {"uid": pod.uid},  # never the condition of a pod that has only the name in common
             "status": {"conditions": [pod_unscheduled(message, utc_now(), reason)]},
         }
-        await self._server.patch(PODS.named(pod.namespace, pod.name, "status"), body, STRATEGIC_PATCH)
+        await self._server.write(PODS.named(pod.namespace, pod.name, "status"), body, STRATEGIC_PATCH)
 
     def _count(self, result: str, pods: int, seconds: float) -> None:
         self._metrics.attempts.labels(result).inc()

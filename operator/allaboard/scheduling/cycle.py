@@ -145,6 +145,7 @@ class Scheduler:
         while self.queue.peek() is not None:
             await until_fresh(self.is_fresh)
             self.queue.eased(self._shares.eased())
+            await self.queue.stirred()
             attempts = await self._due_together()
             plans, overtaken = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
             is_old, is_counted = bool(plans), not plans

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from allaboard.gangs.registry import GangRegistry
+from allaboard.gangs.registry import OVER_LIMIT, GangRegistry
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.placement import Plan
 from allaboard.report import words
@@ -115,6 +115,8 @@ class Outcomes:
             self._without_group.add(key)
             self.queue.retry(key, _PODGROUP_GRACE_SECONDS)
             return
+        if hold.reason == OVER_LIMIT:
+            self.metrics.over_limit.labels(hold.field).inc()
         self.announcer.held(attempt.gang, hold.reason, hold.message, hold.pod)
         self.queue.park(key, Lacks(), seen=attempt.changes)
         self._look_again_in_time(attempt.gang)

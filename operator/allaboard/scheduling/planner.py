@@ -19,10 +19,11 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.packing import Packing
 from allaboard.placement import NodeFilters, Plan, Problem
 from allaboard.placement.contest import contest_of, may_contend
+from allaboard.placement.draft import Draft, Packer
 from allaboard.placement.joint import Joint
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import leavers, sentence, surroundings
-from allaboard.scheduling.problems import problem_of, waiting_of
+from allaboard.scheduling.problems import draft_of, problem_of, size_of, waiting_of
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.workers import Searcher, SearchError
@@ -35,7 +36,7 @@ MOST_TOGETHER = 64
 MOST_PODS = 2000
 """Pods of gangs that are placed together at most."""
 
-_MOST_CELLS = 150_000  # kinds of pods times nodes times objectives: what takes longer to prepare would hold the event loop up
+_MOST_CELLS = 100_000  # kinds of pods and their rules times nodes: what takes longer to prepare would hold the event loop up
 _MANY = 8  # single pods, which take less time together than one after another
 
 
@@ -51,6 +52,7 @@ class Planner:
     packing: Packing
     shares: Shares
     _filters: NodeFilters = field(default_factory=NodeFilters)
+    _packer: Packer = field(default_factory=Packer)
 
     async def plan(self, gang: Gang, without: Sequence[Gang] = ()) -> Plan:
         """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one. By a short search.
@@ -74,10 +76,12 @@ class Planner:
         self.metrics.searched(plan.search, self.clock() - started)
         return plan
 
-    def _problem(self, gang: Gang, without: Sequence[Gang] = ()) -> Problem:
+    def _problem(self, gang: Gang, without: Sequence[Gang] = ()) -> Problem | Draft:
         snapshot = self.view.snapshot()
         if without:
             snapshot = snapshot.without(pod for other in without for pod in other.bound)
+        if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS:
+            return draft_of(gang, gang.least, snapshot, self._packer, self.packing)
         return problem_of(gang, gang.least, snapshot, self._filters, self.packing)
 
     @contextmanager
@@ -140,13 +144,15 @@ class Planner:
             seen.update(map(id, new))
             specs.update(new)
             objectives.add(gang.objective)
-            if len(specs) * len(objectives) * nodes > _MOST_CELLS:
+            if sum(1 + spec.rules for spec in specs) * len(objectives) * nodes > _MOST_CELLS:
                 return gangs[:number]
         return gangs
 
     async def advice(self, gang: Gang, gangs: Sequence[Gang]) -> str:
         """What would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""
         snapshot = self.view.snapshot()
+        if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
+            return ""  # it takes twice as long as to build the problem
         problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packing)
         others = leavers(gang, gangs)
         around = surroundings(gang, problem, snapshot, others, self._filters)

@@ -1,12 +1,14 @@
 """A gang that is to be placed, as a problem for the search."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from allaboard.model.gang import Gang
 from allaboard.model.packing import Packing
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem, build_problem
 from allaboard.placement.contest import Waiting
+from allaboard.placement.draft import Asking, Draft, Packer
 
 
 def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilters, packing: Packing) -> Problem:
@@ -22,6 +24,27 @@ def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilter
         together=together_of(gang),
         filters=filters,
     )
+
+
+def draft_of(gang: Gang, minimum: int, snapshot: Snapshot, packer: Packer, packing: Packing) -> Draft:
+    """The same, to be built elsewhere."""
+    return Draft(
+        pods=[Asking(pod.uid, pod.spec) for pod in gang.candidates],
+        minimum=minimum,
+        snapshot=replace(snapshot, nodes=()),
+        nodes=packer.packed(snapshot.nodes),
+        objective=gang.objective,
+        packing=packing,
+        topology=gang.topology,
+        parts=parts_of(gang),
+        together=together_of(gang),
+    )
+
+
+def size_of(gang: Gang, nodes: int) -> int:
+    """How much there is to look at to build the problem of a gang: cells of a quarter to half a microsecond each."""
+    specs = {id(pod.spec): pod.spec for pod in gang.candidates}  # equal specs are mostly one object
+    return nodes * sum(1 + spec.rules for spec in specs.values())
 
 
 def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:

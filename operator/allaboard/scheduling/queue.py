@@ -15,6 +15,7 @@ A gang that was placed, and loses members soon, again and again, *rests*: that i
 
 import asyncio
 import heapq
+import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,6 +29,7 @@ from allaboard.placement.filters import TOPOLOGY
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _STAYED_SECONDS = 60.0  # whoever was whole for so long has not lost its members soon
 _MOST_LEFT = 64  # entries of a heap that are none any more
+_SLICE = 1000  # gangs that are woken at a stretch: some milliseconds
 
 _HEALS, _OVERTAKEN, _PLAIN = range(3)
 _FIRST = -(2**31)  # before any priority, which is an int32
@@ -118,6 +120,8 @@ class GangQueue:
         self._pausing: list[tuple[Order, GangKey]] = []
         self._is_pausing: set[GangKey] = set()
         self._parked: dict[GangKey, Lacks] = {}
+        self._lacking: dict[str | None, dict[GangKey, None]] = {}  # those parked, by what they lack; by None where anything helps
+        self._woken: dict[GangKey, None] = {}  # those parked for whom something has come free
         self._looked_again: set[GangKey] = set()
         self._attempts: dict[GangKey, int] = {}
         self._not_before: dict[GangKey, float] = {}
@@ -169,7 +173,7 @@ class GangQueue:
         """Something about the gang itself has changed: it is due, at once or when its pause ends."""
         if key in self._is_due:
             return  # a thousand members that come one by one make one entry
-        self._parked.pop(key, None)
+        self._unpark(key)
         if not self._exists(key):
             # One that comes by its name begins anew.
             self.forget(key)
@@ -186,12 +190,30 @@ class GangQueue:
             self._make_due(key)
 
     def wake(self, freed: Iterable[str] | None = None) -> None:
-        """Capacity has changed: gangs that lacked any of ``freed`` are due; ``None`` means all, as after a change of a node."""
+        """Capacity has changed: gangs that lacked any of ``freed`` are due; ``None`` means all, as after a change of a node.
+
+        Of thousands the first are due at once, the others when ``stirred`` returns.
+        """
         self.changes += 1
-        resources = None if freed is None else frozenset(freed)
-        for key, lacks in list(self._parked.items()):
-            if resources is None or lacks.anything or lacks.resources & resources:
-                self.mark(key)
+        if freed is None:
+            self._woken.update(dict.fromkeys(self._parked))
+        else:
+            for resource in (None, *freed):
+                self._woken.update(self._lacking.get(resource, {}))
+        self._stir()
+
+    async def stirred(self) -> None:
+        """Return when all who were woken are due, or in their pauses."""
+        while self._woken:
+            self._stir()
+            await asyncio.sleep(0)
+
+    def _stir(self) -> None:
+        for key in list(itertools.islice(self._woken, _SLICE)):
+            del self._woken[key]
+            self.mark(key)
+        if self._woken:
+            self._changed.set()
 
     def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
         """The gang was refused, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest.
@@ -219,7 +241,10 @@ class GangQueue:
         self._looked_again.discard(key)
         if self.changes != seen or key in self._is_pausing:  # or something about the gang itself has changed meanwhile
             retry_by = self._clock()
+        self._unpark(key)
         self._parked[key] = lacks
+        for resource in (None,) if lacks.anything else lacks.resources:
+            self._lacking.setdefault(resource, {})[key] = None
         flush = self._clock() + _FLUSH_SECONDS
         self._set_timer(key, max(self._not_before.get(key, 0.0), flush if retry_by is None else min(flush, retry_by)))
 
@@ -229,7 +254,8 @@ class GangQueue:
 
     def settle(self, key: GangKey) -> None:
         """The gang has what it wants: its failures are forgotten."""
-        for known in (self._attempts, self._not_before, self._parked, self._timer_of, self._overtaken, self._passed):
+        self._unpark(key)
+        for known in (self._attempts, self._not_before, self._timer_of, self._overtaken, self._passed):
             known.pop(key, None)
         self._is_pausing.discard(key)
         self._looked_again.discard(key)
@@ -310,6 +336,7 @@ class GangQueue:
     async def wait(self) -> None:
         """Return when a gang is due."""
         while True:
+            await self.stirred()
             self._ring_timers()
             if self._is_due:
                 return
@@ -338,6 +365,17 @@ class GangQueue:
     def _place(self, key: GangKey) -> Order:
         return self._order(key) if self._exists(key) else order_of_gone(key)
 
+    def _unpark(self, key: GangKey) -> None:
+        self._woken.pop(key, None)
+        lacks = self._parked.pop(key, None)
+        if lacks is None:
+            return
+        for resource in (None,) if lacks.anything else lacks.resources:
+            waiting = self._lacking[resource]
+            del waiting[key]
+            if not waiting:
+                del self._lacking[resource]
+
     def _make_due(self, key: GangKey) -> None:
         self._timer_of.pop(key, None)
         self._is_pausing.discard(key)
@@ -365,7 +403,7 @@ class GangQueue:
         while self._timers and (self._timers[0][0] <= now or self._timer_of.get(self._timers[0][1]) != self._timers[0][0]):
             when, key = heapq.heappop(self._timers)
             if self._timer_of.get(key) == when:
-                self._parked.pop(key, None)
+                self._unpark(key)
                 self._make_due(key)
 
 

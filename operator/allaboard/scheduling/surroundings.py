@@ -1,34 +1,99 @@
 """What a gang's members ask of nodes besides what their own specs say: where their volumes are, which pods keep them away, and where
 those are that they must be together with.
+
+Members that ask the same share one spec, as their pods do (``Interner``): kinds are told apart by who their specs are. Whatever others'
+pods keep away, a gang comes out of this with no more kinds of members than are taken in: where it would have more, everybody keeps out
+of whatever anybody of the gang must keep out of.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from allaboard.cluster.repulsion import Labels
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError, VolumeView
-from allaboard.model.constraints import NodeSelectorTerm, Requirement
+from allaboard.gangs.registry import over_limit
+from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, Hold
+from allaboard.model.limits import GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.pod import Pod
 
 Terms = tuple[NodeSelectorTerm, ...]
+_Known = tuple[Labels, frozenset[str]]
+"""Labels, and keys of which the value isn't told."""
+
+_NOTHING: _Known = ((), frozenset())
 
 
 def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView) -> Gang:
-    """``gang`` with all that its candidates ask as of now; held when a volume of one can't be told yet."""
-    members = []
+    """``gang`` with all that its candidates ask as of now; held when a volume of one can't be told yet, or when it is all too much."""
+    candidates = gang.candidates
+    try:
+        specs = _resolved(candidates, volumes)
+    except _NotYetError as error:
+        return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
+    if excess := _excess(gang, candidates, specs):
+        return replace(gang, hold=gang.hold or excess)
     near = _near(gang, view)
-    for pod in gang.members:
-        try:
-            members.append(_placed(pod, volumes, view, near.get(pod.uid, ())) if pod.is_candidate else pod)
-        except UnboundClaimError as error:
-            return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {pod.name}: {error}", pod, "spec.volumes"))
-    return replace(gang, members=tuple(members))
+    labels = _labels(candidates, specs, view)
+    placed: dict[tuple[int, _Known, tuple[Terms, ...]], SchedulingSpec] = {}
+    members = {}
+    for pod in candidates:
+        key = (id(specs[pod.uid]), labels.get(pod.uid, _NOTHING), near.get(pod.uid, ()))
+        spec = placed.get(key)
+        if spec is None:
+            avoided = view.avoided(gang.key.namespace, *key[1])
+            spec = placed[key] = replace(specs[pod.uid], avoided=avoided, near=key[2]) if avoided or key[2] else specs[pod.uid]
+        if spec is not pod.spec:
+            members[pod.uid] = replace(pod, spec=spec)
+    return replace(gang, members=tuple(members.get(pod.uid, pod) for pod in gang.members)) if members else gang
 
 
-def _placed(pod: Pod, volumes: VolumeView, view: ClusterView, near: tuple[Terms, ...]) -> Pod:
-    resolved = volumes.resolve(pod)
-    avoided = view.avoided(pod)
-    return replace(resolved, spec=replace(resolved.spec, avoided=avoided, near=near)) if avoided or near else resolved
+class _NotYetError(Exception):
+    """Which nodes the volumes of ``pod`` allow can't be told yet."""
+
+    def __init__(self, pod: Pod, problem: UnboundClaimError) -> None:
+        super().__init__(str(problem))
+        self.pod = pod
+
+
+def _resolved(candidates: Sequence[Pod], volumes: VolumeView) -> dict[str, SchedulingSpec]:
+    """What candidates ask for, their volumes included, by uid."""
+    by_spec: dict[int, SchedulingSpec] = {}
+    of_volumes: dict[SchedulingSpec, SchedulingSpec] = {}
+    for pod in candidates:
+        if id(pod.spec) not in by_spec:
+            try:
+                spec = volumes.resolve(pod).spec
+            except UnboundClaimError as error:
+                raise _NotYetError(pod, error) from error
+            by_spec[id(pod.spec)] = spec if spec is pod.spec else of_volumes.setdefault(spec, spec)
+    return {pod.uid: by_spec[id(pod.spec)] for pod in candidates}
+
+
+def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec]) -> Hold | None:
+    """Why there is too much to a gang to look for its seats."""
+    kinds: set[tuple[int, str, str]] = set()
+    for pod in candidates:
+        topology = pod.option("required-topology") or ""
+        kinds.add((id(specs[pod.uid]), pod.role if topology or gang.role_minimums else "", topology))
+    rules = sum({id(spec): spec.rules for spec in specs.values()}.values())
+    found = ((KINDS, len(kinds)), (GANG_REQUIREMENTS, rules), (TOPOLOGIES, len({kind[1:] for kind in kinds})))
+    return next((over_limit(gang.key, limit, number) for limit, number in found if number > limit.most), None)
+
+
+def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> dict[str, _Known]:
+    """What matters of the labels of each candidate to those who keep others away, by uid; the same of all where they are too diverse."""
+    if not view.repulsion:
+        return {}
+    relevant = {pod.uid: view.relevant(pod.labels) for pod in candidates}
+    kinds = {(id(specs[uid]), labels) for uid, labels in relevant.items()}
+    distinct = {labels for _, labels in kinds}
+    if len(distinct) <= LABEL_SETS.most and len(kinds) <= KINDS.most:
+        return {uid: (labels, frozenset()) for uid, labels in relevant.items()}
+    common = frozenset.intersection(*map(frozenset, distinct))
+    unknown = frozenset(key for labels in distinct for key, _ in labels) - {key for key, _ in common}
+    return dict.fromkeys(relevant, (tuple(sorted(common)), unknown))
 
 
 def _near(gang: Gang, view: ClusterView) -> dict[str, tuple[Terms, ...]]:

@@ -162,8 +162,7 @@ class Transaction:
         checked = _checked(gang, {seat.pod.uid: seat.node_name for seat in seats}, self.view)
         if isinstance(checked, Refused):
             return checked
-        for seat in checked:
-            self.view.assume(seat.pod, seat.node_name)
+        self.view.assume_all((seat.pod, seat.node_name) for seat in checked)
         self.gang = gang
         return checked
 
@@ -204,8 +203,7 @@ def begin(
     seats = _checked(gang, assignments, view)
     if isinstance(seats, Refused):
         return seats
-    for seat in seats:
-        view.assume(seat.pod, seat.node_name)
+    view.assume_all((seat.pod, seat.node_name) for seat in seats)
     return Transaction(gang, seats, view, binder, look, dry_run, was_whole)
 
 

@@ -19,6 +19,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.contest import Contest
+from allaboard.placement.draft import Draft
 from allaboard.placement.joint import Joint, place_together
 from allaboard.placement.relax import Relief, relieve
 from allaboard.placement.surroundings import Surroundings
@@ -117,18 +118,18 @@ class Searcher:
         with suppress(SearchError):
             await self._first.run(_noop)
 
-    async def search_briefly(self, problem: Problem, seed: int) -> Plan:
+    async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
         """``placement.search`` with little effort; a problem of one pod is solved on the spot, which takes less time than sending it.
 
         Raises ``SearchError``.
         """
-        if problem.total <= _INLINE_PODS:
+        if not isinstance(problem, Draft) and problem.total <= _INLINE_PODS:
             return search(problem, self._settings, seed)
-        return await self._first.run(search, problem, self._short, seed)
+        return await self._first.run(_search, problem, self._short, seed)
 
-    async def search(self, problem: Problem, seed: int) -> Plan:
+    async def search(self, problem: Problem | Draft, seed: int) -> Plan:
         """``placement.search`` for as long as it pays, beside the others. Raises ``SearchError``."""
-        return await self._beside.run(search, problem, self._settings, seed)
+        return await self._beside.run(_search, problem, self._settings, seed)
 
     async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
         """``placement.joint.place_together`` elsewhere; on the spot if it ``is_easy``, since all are single pods and none contend.
@@ -157,6 +158,10 @@ def _within(cpu_seconds: float, work: Callable[..., Answer], *arguments: object)
 def _end(pool: ProcessPool) -> None:
     pool.stop()  # type: ignore[no-untyped-call]  # pebble is partly typed
     pool.join(timeout=10)
+
+
+def _search(problem: Problem | Draft, settings: SearchSettings, seed: int) -> Plan:
+    return search(problem.built() if isinstance(problem, Draft) else problem, settings, seed)
 
 
 def _noop() -> None:

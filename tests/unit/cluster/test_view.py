@@ -96,6 +96,25 @@ def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[ob
     assert view.snapshot().mix == rebuilt.snapshot().mix
 
 
+@given(st.lists(st.tuples(names, nodes), max_size=6), st.lists(st.sampled_from(SPECS), min_size=3, max_size=3))
+def test_seats_promised_at_once_are_those_promised_one_by_one(seats: list[tuple[str, str]], specs: list[SchedulingSpec]) -> None:
+    at_once, one_by_one = ClusterView(), ClusterView()
+    pods = {name: a_pod(name, spec=spec) for name, spec in zip("abc", specs, strict=True)}
+    for view in (at_once, one_by_one):
+        for node in ("n1", "n2", "n3"):
+            view.upsert_node(a_node(node))
+        for pod in pods.values():
+            view.upsert_pod(pod)
+    at_once.assume_all((pods[name], node) for name, node in seats)
+    for name, node in seats:
+        one_by_one.assume(pods[name], node)
+    for view in (at_once, one_by_one):
+        for name in "ab":
+            view.forget(pods[name])
+    assert np.array_equal(at_once.snapshot().used, one_by_one.snapshot().used)
+    assert at_once.snapshot().host_ports == one_by_one.snapshot().host_ports
+
+
 def test_a_bound_pod_is_charged_once_when_its_assumption_is_confirmed() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
@@ -164,14 +183,14 @@ def test_bound_pods_keep_those_away_whom_their_anti_affinity_matches_until_they_
     view.upsert_node(a_node("n3"))
     holder = a_pod("db", node="n1", spec=keeping_away(app="web"))
     view.upsert_pod(holder)
-    web = replace(a_pod("web"), labels=(("app", "web"),))
+    web = (("app", "web"),)
 
-    assert view.avoided(web) == ((NodeSelectorTerm((Requirement("zone", "NotIn", ("a",)),)),),)
-    assert view.avoided(a_pod("other")) == ()
-    assert view.avoided(replace(web, namespace="elsewhere")) == ()
+    assert view.avoided("default", web) == ((NodeSelectorTerm((Requirement("zone", "NotIn", ("a",)),)),),)
+    assert view.avoided("default", ()) == ()
+    assert view.avoided("elsewhere", web) == ()
     view.upsert_pod(replace(holder, phase="Succeeded"))
-    assert view.avoided(web) == ()
-    assert view._repelling == {}
+    assert view.avoided("default", web) == ()
+    assert not view.repulsion
 
 
 def test_a_snapshot_does_not_change_when_the_view_does() -> None:

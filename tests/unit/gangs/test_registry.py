@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.gangs.podgroup import PodGroup, pod_group_from
-from allaboard.gangs.registry import GangDefaults, GangRegistry
+from allaboard.gangs.podgroup import MANAGED_BY, OURS, PodGroup, owner_references, pod_group_from
+from allaboard.gangs.registry import OVER_LIMIT, GangDefaults, GangRegistry
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey, Objective, Undo
+from allaboard.model.limits import ENDED, MEMBERS, Limit
 from allaboard.model.pod import Owner, Pod
 
 PAIR = "pod-group.scheduling.sigs.k8s.io"
@@ -322,3 +323,61 @@ def test_what_a_transaction_has_promised_includes_the_minimums_of_roles(promise:
     gang = a_registry(*pods).gang(KEY)
     assert gang is not None
     assert (gang.required, gang.is_open, gang.owed) == (4, True, owed)
+
+
+def test_a_gang_with_too_many_living_members_is_held_and_nobody_is_forgotten() -> None:
+    gang = a_registry(*(a_pod(f"m{number}") for number in range(MEMBERS.most + 1))).gang(KEY)
+    assert gang is not None
+    assert gang.hold is not None
+    assert (gang.hold.reason, gang.hold.field) == (OVER_LIMIT, "members")
+    assert (len(gang.members), gang.min_member) == (MEMBERS.most + 1, 3)
+
+
+def test_of_members_that_have_ended_the_youngest_are_counted() -> None:
+    ended = [a_pod(f"e{number}", created=float(number), phase="Succeeded") for number in range(ENDED.most + 3)]
+    gang = a_registry(*ended, a_pod("a"), a_pod("b", created=9e9)).gang(KEY)
+    assert gang is not None
+    assert gang.hold is None
+    assert [pod.name for pod in gang.alive] == ["a", "b"]
+    assert {pod.name for pod in gang.members} == {"a", "b"} | {f"e{number}" for number in range(3, ENDED.most + 3)}
+
+
+def test_a_namespace_has_so_many_pod_groups_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.gangs.registry.POD_GROUPS", Limit("podgroups", 2, "PodGroups of one namespace"))
+    registry, told = a_registry(), list[str]()
+    registry.on_excess = told.append
+    for name in "abc":
+        registry.observe_group(a_group(name=name))
+    registry.observe_group(a_group(name="a", namespace="other"))
+    assert [str(key) for key in registry.groups()] == ["default/a", "default/b", "other/a"]
+    assert told == ["podgroups"]
+    registry.forget_group(GangKey("default", "a"), 0)
+    registry.observe_group(a_group(name="c"))
+    assert GangKey("default", "c") in registry.groups()
+
+
+def test_a_pod_group_with_endless_options_holds_its_gang() -> None:
+    registry, told = a_registry(*(a_pod(name) for name in "abc")), list[str]()
+    registry.on_excess = told.append
+    group = a_group(annotations={"allaboard.dev/min-members": "x" * 9000, "allaboard.dev/" + "y" * 9000: "z" * 9000})
+    registry.observe_group(group)
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert gang.hold is not None
+    assert gang.hold.reason == "InvalidPodGroup"
+    assert told == ["option_characters"]
+    assert sum(len(name) + len(value) for name, value in group.options.items()) < 300
+
+
+def test_a_status_that_nobody_could_have_written_for_us_is_taken_for_none() -> None:
+    raw = {"metadata": {"name": "train", "uid": "pg"}, "spec": {}, "status": {"message": "x"}}
+    assert pod_group_from(raw).status == {"message": "x"}
+    assert pod_group_from({**raw, "status": {"message": "x" * 100_000}}).status == {}
+
+
+def test_owners_of_a_pod_group_are_as_many_as_are_read_again() -> None:
+    members = [a_pod(f"m{number:04d}", owner=None) for number in range(1200)]
+    references = owner_references(members)
+    raw = {"metadata": {"name": "train", "labels": {MANAGED_BY: OURS}, "ownerReferences": owner_references(members)}}
+    assert len(references) == 1000
+    assert {str(reference["uid"]) for reference in references} <= pod_group_from(raw).owner_uids

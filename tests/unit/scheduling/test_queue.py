@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allaboard.model.gang import GangKey, Objective
 from allaboard.placement import SearchSettings, build_problem, search
@@ -321,6 +323,7 @@ def test_a_pause_without_a_failure_is_as_long_as_after_the_last_one() -> None:
     clock.now += 3.9
     assert drain(queue) == []
     clock.now += 0.1
+    assert drain(queue) == [A]
 
 
 def test_a_pause_is_no_shorter_than_what_is_asked_for_nor_longer_than_the_longest() -> None:
@@ -371,3 +374,76 @@ def test_whoever_comes_by_the_name_of_one_that_is_gone_need_not_rest() -> None:
     queue.forget(A)
     queue.mark(A)
     assert drain(queue) == [A]
+
+
+async def test_of_thousands_that_are_woken_at_once_the_first_are_due_and_soon_all() -> None:
+    clock = Clock()
+    queue = a_queue(clock)
+    keys = [GangKey("default", f"g{number:05d}") for number in range(5000)]
+    for key in keys:
+        queue.park(key, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.wake(["cpu"])
+    assert 0 < queue.sizes()["active"] < len(keys)
+    await queue.stirred()
+    assert drain(queue) == keys
+    assert queue.sizes() == {"active": 0, "backoff": 0, "unschedulable": 0}
+
+
+async def test_whoever_waits_for_a_gang_finds_all_that_were_woken() -> None:
+    queue = a_queue(Clock())
+    keys = [GangKey("default", f"g{number:05d}") for number in range(2500)]
+    for key in keys:
+        queue.park(key, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.wake()
+    await asyncio.wait_for(queue.wait(), 10)
+    assert drain(queue) == keys
+
+
+def test_who_lacks_something_else_is_not_even_looked_at() -> None:
+    asked = []
+
+    def exists(key: GangKey) -> bool:
+        asked.append(key)
+        return True
+
+    queue = GangQueue(lambda key: (True, 0, 2, 0.0, key), exists)
+    for number in range(1000):
+        queue.park(GangKey("default", f"g{number}"), Lacks(frozenset({"memory"})), seen=queue.changes)
+    queue.park(A, Lacks(frozenset({"cpu", "memory"})), seen=queue.changes)
+    queue.wake(["cpu"])
+    assert set(asked) == {A}
+    assert queue.sizes()["unschedulable"] == 1000
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(
+                st.just("park"), st.sampled_from([A, B, C]), st.sampled_from([ANYTHING, Lacks(), Lacks(frozenset({"cpu", "memory"}))])
+            ),
+            st.tuples(st.just("wake"), st.sampled_from([None, ("cpu",), ("gpu",)])),
+            st.tuples(st.sampled_from(["mark", "settle", "pop"]), st.sampled_from([A, B, C])),
+        ),
+        max_size=20,
+    )
+)
+def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tuple[object, ...]]) -> None:
+    queue = a_queue(Clock())
+    for event in history:
+        match event:
+            case ("park", GangKey() as key, Lacks() as lacks):
+                queue.park(key, lacks, seen=queue.changes)
+            case ("wake", freed):
+                queue.wake(freed)  # type: ignore[arg-type]
+            case ("mark", GangKey() as key):
+                queue.mark(key)
+            case ("settle", GangKey() as key):
+                queue.settle(key)
+            case _:
+                queue.pop()
+        of_lacks = {key: {r for r, keys in queue._lacking.items() if key in keys} for key in (A, B, C)}
+        expected = {
+            key: (({None} if lacks.anything else set(lacks.resources)) if (lacks := queue._parked.get(key)) else set()) for key in (A, B, C)
+        }
+        assert of_lacks == expected
+        assert not queue._woken

@@ -1,0 +1,111 @@
+"""Whom bound pods keep out of their topology domains: required anti-affinity, indexed so that terms which can't match cost nothing.
+
+Anybody may state terms that reach into all namespaces, and every candidate has to be tried on them. So terms are found by the namespace
+that they concern and by a label that they require, of one namespace so many are tried and no more, and what came of it is remembered for
+labels that are alike until a term comes or goes.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from allaboard.model.limits import NAMESPACE_TERMS
+from allaboard.model.podterms import PodTerm
+
+Labels = tuple[tuple[str, str], ...]
+Domains = Mapping[str, Collection[str]]
+"""Names of nodes by topology key: of the domains that these are in a pod is kept out."""
+
+_Place = tuple[str | None, str | None, str | None]
+_MOST_REMEMBERED = 1024
+
+
+class Repulsion:
+    """The terms of all bound pods, and the nodes of their holders. ``on_excess`` hears of the limit that keeps some from being tried."""
+
+    def __init__(self) -> None:
+        self.on_excess: Callable[[str], None] = lambda limit: None
+        # By the namespace that they concern (None: any) and a label that they require, its value (None: several) and key (None: no label);
+        # then by the namespace of the holders.
+        self._terms: dict[_Place, dict[str, dict[PodTerm, Counter[str]]]] = {}
+        self._keys: Counter[str] = Counter()
+        self._known: dict[tuple[str, Labels, frozenset[str]], Domains] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._terms)
+
+    def add(self, namespace: str, terms: Collection[PodTerm], node_name: str) -> None:
+        """A pod of ``namespace`` that holds ``terms`` is on a node."""
+        for term in terms:
+            for place in _places(namespace, term):
+                self._terms.setdefault(place, {}).setdefault(namespace, {}).setdefault(term, Counter())[node_name] += 1
+            self._keys.update(expression.key for expression in term.expressions)
+        self._known.clear()
+
+    def remove(self, namespace: str, terms: Collection[PodTerm], node_name: str) -> None:
+        """It isn't any more."""
+        for term in terms:
+            for place in _places(namespace, term):
+                self._leave(place, namespace, term, node_name)
+            for expression in term.expressions:
+                self._keys[expression.key] -= 1
+                if not self._keys[expression.key]:
+                    del self._keys[expression.key]
+        self._known.clear()
+
+    def relevant(self, labels: Labels) -> Labels:
+        """Those of ``labels`` that any term has to do with: pods that have these in common are kept out of the same domains."""
+        return tuple(pair for pair in labels if pair[0] in self._keys)
+
+    def domains(self, namespace: str, labels: Labels, unknown: frozenset[str] = frozenset()) -> Domains:
+        """What a pod of ``namespace`` is kept out of that has the relevant ``labels``, and any value of the ``unknown`` ones."""
+        key = (namespace, labels, unknown)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            known = self._known[key] = self._find(namespace, dict(labels), unknown)
+        return known
+
+    def _find(self, namespace: str, labels: Mapping[str, str], unknown: frozenset[str]) -> Domains:
+        found: dict[str, set[str]] = {}
+        tried: Counter[str] = Counter()
+        for place in self._where(namespace, labels, unknown):
+            for holder, terms in self._terms.get(place, {}).items():
+                for term, nodes in terms.items():
+                    if tried[holder] == NAMESPACE_TERMS.most:
+                        self.on_excess(NAMESPACE_TERMS.name)
+                        break
+                    tried[holder] += 1
+                    if term.matches(labels, unknown):
+                        found.setdefault(term.topology_key, set()).update(nodes)
+        return found
+
+    def _where(self, namespace: str, labels: Mapping[str, str], unknown: frozenset[str]) -> Iterator[_Place]:
+        """Where the terms are that may match."""
+        for concerned in (namespace, None):
+            yield concerned, None, None
+            for key, value in labels.items():
+                yield concerned, key, value
+                yield concerned, key, None
+        if unknown:
+            yield from [place for place in self._terms if place[0] in (namespace, None) and place[1] in unknown]
+
+    def _leave(self, place: _Place, namespace: str, term: PodTerm, node_name: str) -> None:
+        """Count one holder less, and leave nothing empty behind."""
+        by_holder = self._terms[place]
+        terms = by_holder[namespace]
+        nodes = terms[term]
+        nodes[node_name] -= 1
+        if not nodes[node_name]:
+            del nodes[node_name]
+        if not nodes:
+            del terms[term]
+        if not terms:
+            del by_holder[namespace]
+        if not by_holder:
+            del self._terms[place]
+
+
+def _places(namespace: str, term: PodTerm) -> list[_Place]:
+    key, value = term.anchor or (None, None)
+    return [(concerned, key, value) for concerned in term.concerns(namespace)]

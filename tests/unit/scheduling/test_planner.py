@@ -1,0 +1,54 @@
+"""What a search needs is gathered on the event loop only as far as that takes no time."""
+
+import pytest
+
+from allaboard.cluster.view import ClusterView
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.packing import PACKING
+from allaboard.placement import Plan, Problem, SearchSettings, search
+from allaboard.placement.draft import Draft
+from allaboard.report.metrics import Metrics
+from allaboard.scheduling import planner
+from allaboard.scheduling.planner import Planner
+from allaboard.scheduling.queue import GangQueue, order_of_gone
+from allaboard.scheduling.shares import Shares
+from allaboard.scheduling.workers import Searcher
+from tests.unit.placement.clusters import node, pods
+
+
+class Searched(Searcher):
+    """Searches on the spot, and remembers what for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Problem | Draft] = []
+
+    async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
+        self.asked.append(problem)
+        return search(problem.built() if isinstance(problem, Draft) else problem, SearchSettings(), seed)
+
+
+def a_planner(searcher: Searched) -> Planner:
+    view = ClusterView()
+    for name in "abc":
+        view.upsert_node(node(name, {"cpu": 4000}))
+    registry = GangRegistry(["allaboard"])
+    return Planner(view, GangQueue(order_of_gone, registry.knows), searcher, Metrics(), lambda: 0.0, PACKING, Shares(lambda: 0.0))
+
+
+GANG = Gang(GangKey("default", "g"), 4, (*pods("a", 2, {"cpu": 1000}), *pods("b", 2, {"cpu": 2000})), 0, 0.0, Objective.SPREAD, 60)
+
+
+async def test_a_problem_that_takes_long_to_build_is_built_where_it_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    searcher = Searched()
+    here = await a_planner(searcher).plan(GANG)
+    monkeypatch.setattr(planner, "_MOST_CELLS", 5)  # two kinds on three nodes are six
+    there = await a_planner(searcher).plan(GANG)
+    assert [type(problem) for problem in searcher.asked] == [Problem, Draft]
+    assert here == there
+    assert here.feasible
+
+
+async def test_for_such_a_gang_nobody_looks_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "_MOST_CELLS", 5)
+    assert await a_planner(Searched()).advice(GANG, []) == ""
