@@ -66,7 +66,7 @@ class Judge:
     ) -> None:
         self.books = Books(gangs, clock)
         self.lives = Lives(self.books, clock)
-        self.commits = Commits(self.books, self.lives, self.accuse, patience)
+        self.commits = Commits(self.books, self.lives, self.accuse, lambda: self.leading, patience)
         self.releases = Releases(self.books, self.lives, self.accuse, timeout)
         self.terms = Terms(self.books, self.accuse)
         self.leading: float | None = None
@@ -222,7 +222,7 @@ class Judge:
         for name, node in self.books.nodes.items():
             capacity = capacity_of(node)
             for resource, used in self._used(name, ours_only=True).items():
-                if used > capacity.get(resource, 0) and name not in self._shrunk():
+                if used > capacity.get(resource, 0) and name not in self.books.shrunk:
                     found.append(f"[over-commit] node {name} has promised {used} of {capacity.get(resource, 0)} {resource}")
         return found
 
@@ -238,12 +238,6 @@ class Judge:
             for resource, amount in demand_of(pod).items():
                 used[resource] = used.get(resource, 0) + amount
         return used
-
-    def _shrunk(self) -> set[str]:
-        """Nodes that offer less than they once did: what was there stays."""
-        return {
-            deed.what.rpartition(" ")[2] for deed in self.books.deeds if deed.what.startswith(("a node is shrunk", "a node is re-created"))
-        }
 
 
 def _is_words(body: Body, before: Body | None) -> bool:

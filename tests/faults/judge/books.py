@@ -14,7 +14,7 @@ from typing import Any
 from tests.faults.gangs import POD_GROUP_LABEL, GangSpec
 from tests.stories import NAME
 
-from .facts import Body, is_alive, name_of, node_of, phase_of, uid_of
+from .facts import Body, capacity_of, is_alive, name_of, node_of, phase_of, uid_of
 
 GangName = tuple[str, str]
 """Namespace and name."""
@@ -100,10 +100,14 @@ class Books:
     """What the PodGroup of a gang asked for, and from when on; None while there is none."""
     gone: dict[tuple[str, str], Body] = field(default_factory=dict)
     """The last pod of each name that was deleted."""
+    gone_nodes: dict[str, Body] = field(default_factory=dict)
+    """The last node of each name that was seen."""
     born: dict[str, float] = field(default_factory=dict)
     """When each pod was made, by its UID."""
     written: dict[str, float] = field(default_factory=dict)
     """When each pod was last written to, by its UID."""
+    shrunk: set[str] = field(default_factory=set)
+    """Nodes that offer less than they once did."""
     _pruned: float = 0.0
     moved: float = 0.0
     """When a pod or node last came, went, was bound or changed what it takes or offers."""
@@ -199,10 +203,18 @@ class Books:
         spec = self.gang_of(body) if plural == "pods" else None
         self._moves[(spec.namespace, spec.name) if spec else None] = self.moved
         is_seat_freed = plural == "pods" and before is not None and bool(node_of(before)) and (is_deleted or not is_alive(body))
+        if plural == "nodes":
+            self._note_shrinking(body, before or self.gone_nodes.get(name_of(body)))
         if plural == "nodes" or node_of(body):
             self.resettled = self.clock()
         if plural == "nodes" or is_seat_freed:
             self.widened = self.clock()
+
+    def _note_shrinking(self, node: Body, before: Body | None) -> None:
+        """What was on a node stays there when it offers less, or another of its name does."""
+        self.gone_nodes[name_of(node)] = node
+        if before is not None and any(capacity_of(node).get(resource, 0) < amount for resource, amount in capacity_of(before).items()):
+            self.shrunk.add(name_of(node))
 
     def ask(self, request: Request) -> None:
         """A scheduler's request has arrived; what is too old to matter is forgotten."""

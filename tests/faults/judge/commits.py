@@ -60,11 +60,12 @@ class Burst:
 
 @dataclass(slots=True)
 class Commits:
-    """Watches every bind that arrives. ``landed`` binds are looked at once more, with what they have done."""
+    """Watches every bind that arrives. ``landed`` binds are looked at once more; ``leads`` tells since when somebody schedules."""
 
     books: Books
     lives: Lives
     accuse: Accuse
+    leads: Callable[[], float | None]
     patience: float = 1.0
     lull: float = LULL_SECONDS
     _bursts: dict[GangSpec, Burst] = field(default_factory=dict)
@@ -292,6 +293,8 @@ class Commits:
         now = self.books.clock()
         if all(other.priority <= spec.priority for other in self.books.gangs):
             return []
+        if now - (self.leads() or now) < self.patience:
+            return []  # it may not know yet whom an earlier leader may still bind
         youngest = max((self.books.born[uid_of(pod)] for pod in self.lives.candidates(spec)), default=0.0)
         if now - self.books.widened < _SETTLED_SECONDS and now - youngest < self.patience:
             return []  # it may have been searched for before there was room for the other

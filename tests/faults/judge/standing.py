@@ -144,6 +144,8 @@ class Standing:
         is_news = before is None or message_of(before) != message
         if spec is None or found is None or not is_news or self.books.clock() - self.books.resettled < _TOLD_SECONDS:
             return
+        if any("watches" in deed.what and deed.until > self.books.clock() - RESOLVE_SECONDS for deed in self.books.deeds):
+            return  # it may be told of what was so a while ago
         nodes, waiting, bound = self.books.nodes, self.lives.candidates(spec), self.lives.bound(spec)
         named = re.search(r"; pod (\S+): 0/", message)  # of several roles, the one that is hardest to place
         about = self.books.get("pods", spec.namespace, named[1]) if named else pod
