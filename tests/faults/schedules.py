@@ -357,13 +357,14 @@ class Schedules(RuleBasedStateMachine):
         self.after("hostile object", pause)
 
     @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
-    @rule(first=gangs, second=gangs, pause=pauses)
-    def two_priorities_want_the_same_room(self, first: GangSpec, second: GangSpec, pause: float) -> None:
-        """The nodes are full; a gang of priority 0 waits, then one that goes before it; then there is room again."""
+    @rule(first=gangs, second=gangs, node=numbers, pause=pauses)
+    def two_priorities_want_the_same_room(self, first: GangSpec, second: GangSpec, node: int, pause: float) -> None:
+        """The nodes are full; a gang of priority 0 waits, then one that goes before it; then one node has room for either."""
         self.w.fill()
-        self.arrive(replace(first, priority=0), [], 2.0)
-        self.arrive(replace(second, priority=HIGH_PRIORITY), [], 2.0)
-        self.w.remove_foreign()
+        either = {"size": 2, "minimum": 2, "cpu": 3, "gpus": 0, "others": (), "pool": ""}
+        self.arrive(replace(first, priority=0, **either), [], 2.0)
+        self.arrive(replace(second, priority=HIGH_PRIORITY, **either), [], 2.0)
+        self.w.empty(node)
         self.after("room for one", pause)
 
     def teardown(self) -> None:

@@ -213,6 +213,14 @@ class World(Simulation):
                 self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
 
     @happens
+    def empty(self, node: int) -> None:
+        """What the other scheduler has bound to one node ends."""
+        self.judge.note("what another scheduler bound ends")
+        for pod in self.sandbox.list("pods", "elsewhere"):
+            if pod["metadata"]["name"].startswith("foreign-") and pod["spec"].get("nodeName") == f"node-{node % NODES}":
+                self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
+
+    @happens
     def make_hostile(self, number: int) -> None:
         """A tenant writes what it likes."""
         self._hostile += 1

@@ -115,6 +115,7 @@ class Books:
     """When what is free last changed."""
     widened: float = 0.0
     """When room last came free."""
+    _widened: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=16))
     _moves: dict[GangName | None, float] = field(default_factory=dict)
     _listed: dict[tuple[str, str], set[tuple[str, str]]] = field(default_factory=dict)
     _history: dict[tuple[str, str, str], list[tuple[float, Body | None]]] = field(default_factory=dict)
@@ -209,6 +210,7 @@ class Books:
             self.resettled = self.clock()
         if plural == "nodes" or is_seat_freed:
             self.widened = self.clock()
+            self._widened.append((self.widened, name_of(body) if plural == "nodes" else node_of(body)))
 
     def _note_shrinking(self, node: Body, before: Body | None) -> None:
         """What was on a node stays there when it offers less, or another of its name does."""
@@ -273,6 +275,10 @@ class Books:
                 if body is not None:
                     found[namespace, name] = body
         return found
+
+    def widenings(self, since: float) -> int:
+        """On how many nodes room has come free."""
+        return len({node for at, node in self._widened if at >= since})
 
     def quiet_elsewhere(self, spec: GangSpec) -> float:
         """For how long nothing has moved but pods of one gang."""

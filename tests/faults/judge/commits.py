@@ -167,6 +167,8 @@ class Commits:
 
     def _check_seat(self, request: Request, pod: Body) -> None:
         """The node admits the pod, by what the scheduler had been told of it when it sent the bind."""
+        if node_of(pod):
+            return  # it was bound before, and the answer lost
         nodes = self.books.known(request.who, "nodes", request.sent - _HEEDED_SECONDS)
         node = nodes.get(("", request.target))
         later = self.books.known(request.who, "nodes", self.books.clock()).get(("", request.target))
@@ -295,6 +297,8 @@ class Commits:
             return []
         if now - (self.leads() or now) < self.patience:
             return []  # it may not know yet whom an earlier leader may still bind
+        if self.books.widenings(now - _SETTLED_SECONDS) > 1:
+            return []  # room comes free bit by bit, and the other may have been searched for in between
         youngest = max((self.books.born[uid_of(pod)] for pod in self.lives.candidates(spec)), default=0.0)
         if now - self.books.widened < _SETTLED_SECONDS and now - youngest < self.patience:
             return []  # it may have been searched for before there was room for the other
