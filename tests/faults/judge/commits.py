@@ -302,8 +302,9 @@ class Commits:
         youngest = max((self.books.born[uid_of(pod)] for pod in self.lives.candidates(spec)), default=0.0)
         if now - self.books.widened < _SETTLED_SECONDS and now - youngest < self.patience:
             return []  # it may have been searched for before there was room for the other
+        mine = {uid_of(pod) for pod in self.lives.candidates(spec)}
         if any(
-            each.is_dry_run and self._is_of(each, spec) and now - _RETRY_SECONDS * 3 < each.sent < now - _SETTLED_SECONDS
+            each.is_dry_run and each.metadata.get("uid") in mine and now - 3 * _RETRY_SECONDS < each.sent < now - _SETTLED_SECONDS
             for each in self.books.requests
         ):
             return []  # its seats were promised long ago
