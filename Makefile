@@ -29,7 +29,7 @@ e2e: $(READY) ## Run the integration suite and the end-to-end tests on a real co
 	$(BIN)/python -m tests.e2e.controlplane build $(if $(E2E_EXISTING),kwok training-operator.v1)
 	$(BIN)/python -m pytest $(if $(E2E_EXISTING),,tests/integration) tests/e2e --home=controlplane
 
-faults: $(READY) ## Measure what holds under faults, twenty minutes; SEED=… plays one random schedule again
+faults: $(READY) ## Measure what holds under faults, an hour; SEED=… plays one random schedule again
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.faults $(if $(SEED),--seed='$(SEED)')
 
 e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster (needs docker and kind)

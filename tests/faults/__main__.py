@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import math
 import os
+import random
 import sys
 import tempfile
 import time
@@ -21,7 +22,7 @@ from rich.table import Table
 
 from allaboard.sandbox import Sandbox
 
-from . import kills, leaders, schedules, spread, standoff
+from . import kills, leaders, mutants, schedules, spread, standoff
 from .kills import Point, Relay, Toll
 from .leaders import Replicas, Terms
 from .replay import SHARES, ScheduleError, play, play_again
@@ -42,11 +43,12 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was measured, and whether that holds the bar; ``evidence`` is for whoever has to mend it."""
+    """What was measured, and whether that holds the bar; ``evidence`` is for whoever has to mend it. ``details`` are shown at the end."""
 
     measured: str
     is_held: bool
     evidence: str = ""
+    details: Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,20 @@ def _played(advance: Advance) -> Outcome:
     return Outcome(str(tally), tally.schedules >= SCHEDULES)
 
 
+async def hunted(folder: Path, advance: Advance) -> Outcome:
+    """Is every scheduler that breaks a promise found out by random schedules?"""
+    done = itertools.count(1)
+    seed = random.SystemRandom().randrange(1000)
+    verdicts = await mutants.hunt_all(mutants.MUTANTS, lambda _: advance(next(done), len(mutants.MUTANTS)), seed=seed)
+    table = Table("mutant", "found after", "by the rule", title=f"Schedulers that break one promise each (seed {seed})")
+    for verdict in verdicts:
+        table.add_row(verdict.mutant.name, str(verdict.played) if verdict.rule else "-", verdict.rule or "[red]not found")
+    found = [verdict.played for verdict in verdicts if verdict.rule]
+    missed = [verdict.mutant.name for verdict in verdicts if not verdict.rule]
+    text = f"{len(found)} of {len(verdicts)} found, the last after {max(found, default=0)} schedules"
+    return Outcome(text, not missed, f"not found: {', '.join(missed)}" if missed else "", table)
+
+
 async def stood_off(folder: Path, advance: Advance) -> Outcome:
     return await asyncio.to_thread(_stood_off)
 
@@ -172,6 +188,11 @@ def promises(minutes: float) -> Sequence[Promise]:
         Promise("leader killed under load", f"first decision of the other ≤ {TAKEOVER_SECONDS:g} s after lease expiry", killed_under_load),
         Promise("random schedules of faults", f"≥ {SCHEDULES:,} schedules, 0 violations", played),
         Promise(
+            f"{len(mutants.MUTANTS)} schedulers that break one promise each, played random schedules",
+            f"each found out within {mutants.MOST} schedules",
+            hunted,
+        ),
+        Promise(
             "two half-started gangs that need each other's seats",
             "the older whole within two time-outs, the younger absent or whole later",
             stood_off,
@@ -195,7 +216,7 @@ def main(seed: str, minutes: float, only: Sequence[str]) -> None:
         return
     table = Table("", "bar", "measured", "held", title="All or none, under every fault", show_lines=True)
     wanted = [promise for promise in promises(minutes) if not only or any(text in promise.what for text in only)]
-    is_held, evidence = True, []
+    is_held, evidence, details = True, [], []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress, tempfile.TemporaryDirectory(prefix="allaboard-faults-") as folder:
         for number, promise in enumerate(wanted):
@@ -203,9 +224,11 @@ def main(seed: str, minutes: float, only: Sequence[str]) -> None:
             outcome = _measured(promise, Path(folder, str(number)), progress, task)
             table.add_row(promise.what, promise.bar, outcome.measured, "[green]yes" if outcome.is_held else "[red]NO")
             is_held &= outcome.is_held
+            details += [outcome.details] if outcome.details else []
             if outcome.evidence:
                 evidence.append(f"{promise.what}: {outcome.evidence}")
-    console.print(table)
+    for each in (*details, table):
+        console.print(each)
     for text in evidence:
         console.print(text, markup=False, highlight=False)
     sys.exit(0 if is_held else 1)

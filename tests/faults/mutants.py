@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -424,12 +424,16 @@ async def hunt(mutant: Mutant | None, *how: str) -> Verdict:
     return Verdict(subject, answer["played"], answer["rule"], answer["found"])
 
 
-async def hunt_all(mutants: Sequence[Mutant], *, most: int = MOST, seed: int = 1, at_once: int = 2) -> list[Verdict]:
-    """Hunt each by random schedules, a few at once."""
+async def hunt_all(
+    mutants: Sequence[Mutant], on_verdict: Callable[[Verdict], None], *, most: int = MOST, seed: int = 1, at_once: int = 2
+) -> list[Verdict]:
+    """Hunt each by random schedules, a few at once; ``on_verdict`` hears of each that has come to its end."""
     turns = asyncio.Semaphore(at_once)
 
     async def one(mutant: Mutant) -> Verdict:
         async with turns:
-            return await hunt(mutant, "random", str(most), str(seed))
+            verdict = await hunt(mutant, "random", str(most), str(seed))
+            on_verdict(verdict)
+            return verdict
 
     return list(await asyncio.gather(*map(one, mutants)))

@@ -16,7 +16,8 @@ from .gangs import HIGH_PRIORITY, GangSpec, Role
 from .simulation import CRDS, POOLS
 from .world import World, demand
 
-SCHEDULES = 1000
+SCHEDULES, SAMPLE = 1000, 240
+"""How many are played to measure, and to test."""
 STEPS = 12
 GANGS_AT_MOST = 6
 BIND_ERRORS = (400, 401, 403, 404, 409, 410, 422, 429, 500, 503, 504)
