@@ -11,7 +11,7 @@ from .gangs import Body, GangSpec, manifests
 from .world import World
 
 GANG = GangSpec("gang", "job")
-BEFORE_SECONDS, MEANWHILE_SECONDS = 25, 25
+BEFORE_SECONDS, MEANWHILE_SECONDS = 32, 18
 """The gang is half bound at once, kept open after five seconds, and its time-out is thirty."""
 
 ALL = ("[!w]*", "[!l]*")

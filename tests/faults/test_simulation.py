@@ -9,8 +9,6 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from allaboard.cluster.paths import PODS
 from allaboard.sandbox import Fault
-from allaboard.sandbox import binding as sandbox_binding
-from allaboard.sandbox.api import WriteOptions
 
 from . import replay
 from .gangs import GangSpec
@@ -94,16 +92,13 @@ def test_a_gang_that_is_open_is_excused_by_the_fault_that_opened_it_and_only_for
 
 def test_a_gang_that_is_open_although_nothing_was_done_is_convicted() -> None:
     with World(startup_delay=3600) as world:
-        gang = GangSpec("gang", "bare", size=3, minimum=3)
         world.fell()
-        world.add(gang)
+        world.add(GangSpec("gang", "bare", size=3, minimum=3))
         world.advance(30)
-        world.judge.books.deeds.clear()
-        world.sandbox.patch("pods", "gang-0", {"metadata": {"labels": {"touched": "yes"}}})
-        target = {"metadata": {"name": "gang-0"}, "target": {"kind": "Node", "name": "node-0"}}
-        sandbox_binding.bind(world.sandbox.api, "default", "gang-0", target, WriteOptions())
+        world.bind_by_hand(world.judge.members(world.gangs[0])[0], "node-0", {})
+        world.judge.books.deeds.clear()  # as if a scheduler had done it
         world.run(asyncio.sleep(2))
-        assert "open" in rules_broken(world)
+        assert rules_broken(world) == {"open"}
 
 
 def test_a_schedule_that_fails_can_be_played_again_by_its_seed() -> None:

@@ -135,8 +135,8 @@ class Commits:
     def _check_rehearsal(self, request: Request, spec: GangSpec) -> None:
         """Where a bind can't be taken back it was tried without effect before, unless the gang needs no more than one."""
         minima = [minimum for minimum in self.books.minima_since(spec, request.sent - _NEWS_SECONDS) if minimum is not None]
-        if spec.is_releasable or min(minima, default=1) <= 1 or self._bursts[spec].base:
-            return
+        if spec.is_releasable or self._bursts[spec].base or len(self.lives.bound(spec)) >= min(minima, default=1) - 1:
+            return  # nothing that is half bound would be left
         if not any(
             other.verb == "bind"
             and other.is_dry_run
@@ -158,7 +158,7 @@ class Commits:
                 and other.target != request.target
                 and (other.answered is None or other.status == 0 or other.status >= 500)
                 and other.sent < request.sent < other.sent + IN_FLIGHT_SECONDS
-                and other.metadata.get("resourceVersion") == request.metadata.get("resourceVersion")
+                and other.metadata.get("resourceVersion") == pod["metadata"]["resourceVersion"]  # else it will be refused
                 and not node_of(pod)
             ):
                 self.accuse(
