@@ -167,15 +167,15 @@ async def test_a_watch_that_breaks_goes_on_from_the_last_event_and_never_turns_b
     app.view.listen(on_pod=lambda old, new: seen.append((new.name, new.node_name)) if new else None)
     cluster.create(gang_pod("a", minimum=1))
     await cluster.wait_for(lambda s: bound(s) == ["a"])
-    apply, broken = Reflector._apply, []
+    note, broken = Reflector._note, []
 
-    def breaking(self: Reflector, event: dict[str, Any]) -> str:
+    def breaking(self: Reflector, event: dict[str, Any]) -> None:
         if "b" in str(event["object"]["metadata"].get("name")) and not broken and self.path.endswith("/pods"):
             broken.append(self.path)
             raise ApiError(0, "Unreachable", "connection reset by peer")
-        return apply(self, event)
+        note(self, event)
 
-    monkeypatch.setattr(Reflector, "_apply", breaking)
+    monkeypatch.setattr(Reflector, "_note", breaking)
     seen.clear()
     cluster.create(gang_pod("b", "other", minimum=1))
     await cluster.wait_for(lambda s: sorted(bound(s)) == ["a", "b"])

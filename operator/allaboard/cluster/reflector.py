@@ -184,30 +184,33 @@ class Reflector:
         return ""
 
     async def _receive(self, lines: AsyncIterator[bytes]) -> None:
-        """Note what comes. Of several events of one object that wait only the newest is taken, in the place of the first."""
+        """Note what comes, giving way to the event loop when it takes long."""
         worked = 0.0
         async for line in lines:
             began = self._clock()
-            event = orjson.loads(line)
-            kind, raw = event["type"], event["object"]
-            if kind == "ERROR":
-                if raw.get("code") == _GONE:
-                    raise ExpiredError
-                raise ApiError(int(raw.get("code") or 0), str(raw.get("reason") or ""), str(raw.get("message") or raw))
-            if raw.get("kind") != self.path.resource.kind:
-                raise WrongAnswerError(f"{self.path}: the watch tells of the kind {shown(raw.get('kind'))}")
-            now = self._heard = self._clock()
-            self._failures = 0
-            if kind != "BOOKMARK":
-                key = object_key(raw)
-                waiting = self._events.get(key)
-                self._events[key] = _Event(waiting.came if waiting else now, kind, raw)
-                self._has_events.set()
-            self._version = str((raw.get("metadata") or {}).get("resourceVersion") or "") or self._version
+            self._note(orjson.loads(line))
             worked += self._clock() - began
             if worked > _SLICE_SECONDS:
                 await asyncio.sleep(0)
                 worked = 0.0
+
+    def _note(self, event: dict[str, Any]) -> None:
+        """Note one event. Of several of one object that wait only the newest is taken, in the place of the first."""
+        kind, raw = event["type"], event["object"]
+        if kind == "ERROR":
+            if raw.get("code") == _GONE:
+                raise ExpiredError
+            raise ApiError(int(raw.get("code") or 0), str(raw.get("reason") or ""), str(raw.get("message") or raw))
+        if raw.get("kind") != self.path.resource.kind:
+            raise WrongAnswerError(f"{self.path}: the watch tells of the kind {shown(raw.get('kind'))}")
+        self._heard = self._clock()
+        self._failures = 0
+        if kind != "BOOKMARK":
+            key = object_key(raw)
+            waiting = self._events.get(key)
+            self._events[key] = _Event(waiting.came if waiting else self._heard, kind, raw)
+            self._has_events.set()
+        self._version = str((raw.get("metadata") or {}).get("resourceVersion") or "") or self._version
 
     async def _take_events(self) -> None:
         """Take what has come, giving way to the event loop when it takes long, so that newer events can come to what waits."""
