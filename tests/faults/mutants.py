@@ -123,12 +123,13 @@ MUTANTS = (
             Edit("model/node.py", 'for path, taint in items(spec, "taints", "spec.")', 'for path, taint in items(spec, "none", "spec.")'),
         ),
     ),
-    _mutant(
+    Mutant(
         "lost answers are believed to be failures",
         "refused_after_a_lost_answer",
-        _BIND,
-        "        if otherwise.result is Result.SPOILT and not bind.is_in_doubt:\n",
-        "        if True:\n",
+        (
+            Edit(_BIND, "        if otherwise.result is Result.SPOILT and not bind.is_in_doubt:\n", "        if True:\n"),
+            Edit(_BIND, "if bind.is_in_doubt and not certain else reply\n", "if False else reply\n"),
+        ),
     ),
     _mutant(
         "a follower takes the lease before it has expired",
@@ -153,7 +154,7 @@ MUTANTS = (
         "Retry-After is obeyed for ever, with the seats held",
         "asked_to_wait",
         (
-            Edit(_BIND, "self._attempts, self._sleep, patience=patience)", "self._attempts, self._sleep)"),
+            Edit(_BIND, "bind), attempts, self._sleep, patience=patience)", "bind), attempts, self._sleep)"),
             Edit("cluster/retry.py", "min(asked, LONGEST_SECONDS)", "asked"),
         ),
     ),
@@ -206,8 +207,8 @@ MUTANTS = (
         "node selectors are ignored",
         "pools",
         "model/constraints.py",
-        'node_selector=tuple(sorted(labels(spec, "nodeSelector", "spec.").items())),',
-        "node_selector=(),",
+        'return tuple(sorted(labels(spec, "nodeSelector", "spec.", SELECTORS).items()))',
+        "return ()",
     ),
     _mutant(
         "double bind: an unanswered bind's seat is free at once, and the pod sent elsewhere",
@@ -256,8 +257,8 @@ MUTANTS = (
         "a seat is promised twice",
         "two_at_once",
         "cluster/view.py",
-        "        self._assumed[pod.uid] = node_name\n        self._charge(current)\n",
-        "        self._charge(current)\n",
+        "            self._assumed[pod.uid] = node_name\n            specs[id(current.spec)]",
+        "            continue\n            specs[id(current.spec)]",
     ),
     _mutant(
         "priority is ignored",
@@ -277,8 +278,8 @@ MUTANTS = (
         "nobody is woken",
         "room_comes_free",
         "scheduling/queue.py",
-        "            if resources is None or lacks.anything or lacks.resources & resources:\n",
-        "            if False:\n",
+        "        self.changes += 1\n        if freed is None:\n",
+        "        self.changes += 1\n        return\n        if freed is None:\n",
     ),
     _mutant(
         "the reason is wrong: one resource is named for another",

@@ -20,9 +20,9 @@ FORGED = (
     "victim/1000000",
     "\u0000/3",
     "🚂/8",
-    "x" * 5000,
-    "9" * 5000,
-    "x/" + "9" * 5000,
+    "x" * 3000,
+    "9" * 3000,
+    "x/" + "9" * 3000,
     "9223372036854775808",
     "-1",
     "1e999",
@@ -60,7 +60,7 @@ def play(stamp: str, epoch: str, *, is_late: bool, startup_delay: float = 0.05) 
         assert world.leaked() == []
 
 
-@pytest.mark.parametrize("forged", FORGED)
+@pytest.mark.parametrize("forged", [*FORGED, "x" * 9000])
 def test_a_forged_stamp_takes_no_seat_from_anybody(forged: str) -> None:
     play(forged, forged, is_late=True)
 
