@@ -3,6 +3,7 @@
 import pytest
 
 from allaboard.sandbox import Fault
+from allaboard.sandbox.faults import FOR_EVER
 
 from .gangs import GangSpec
 from .world import World
@@ -32,3 +33,17 @@ def test_a_gang_that_is_kept_open_says_so_although_its_status_was_refused_once()
         world.settle()
         assert world.judge.kept_open() == [gang]
         assert world.judge.unseated() == []
+
+
+def test_a_gang_whose_binds_go_unanswered_for_long_is_undone_in_its_time_and_tried_with_pauses() -> None:
+    with World(startup_delay=3600) as world:
+        gang = GangSpec("gang", size=4, minimum=4)
+        world.fault(Fault("bind", "pods", nth=2, times=FOR_EVER, status=503))
+        world.add(gang)
+        world.advance(15)
+        assert not world.judge.bound(gang)
+        before = len(world.judge.books.requests)
+        world.advance(60)
+        assert len(world.judge.books.requests) - before < 200
+        world.settle()
+        assert not world.judge.missing(gang)

@@ -44,6 +44,7 @@ class OpenGangs:
     metrics: Metrics
     clock: Callable[[], float] = time.monotonic
     _deadlines: dict[GangKey, float] = field(default_factory=dict)
+    _renewed: set[GangKey] = field(default_factory=set)  # whose deadline was put off once
     _kept_open: set[GangKey] = field(default_factory=set)
     _expires: dict[GangKey, float] = field(default_factory=dict)
     _restarts: dict[GangKey, float] = field(default_factory=dict)
@@ -85,13 +86,18 @@ class OpenGangs:
         self._deadlines.setdefault(key, self.clock() + FORWARD_SECONDS)
 
     def renew(self, key: GangKey) -> None:
-        """What has become of the gang's binds is known only now: so its time runs from now, if it is half bound."""
-        if key in self._deadlines:
+        """What has become of the gang's binds is known only now: so its time runs from now, if it is half bound.
+
+        Once: where no bind is answered for long, each attempt would renew it, and the gang would stay half bound for as long.
+        """
+        if key in self._deadlines and key not in self._renewed:
+            self._renewed.add(key)
             self._deadlines[key] = self.clock() + FORWARD_SECONDS
 
     def close(self, key: GangKey) -> None:
         """The gang is whole or absent."""
         self._deadlines.pop(key, None)
+        self._renewed.discard(key)
         self._kept_open.discard(key)
         self._expires.pop(key, None)
         self._restarts.pop(key, None)
