@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 .DEFAULT_GOAL := help
 SEARCHES := fgd tight quality joint scale fragmentation fair_search
 
-.PHONY: help demo test faults e2e e2e-kind lint typecheck run sandbox cluster cluster-down clean bench bench-quick
+.PHONY: help demo test faults e2e judged e2e-kind lint typecheck run sandbox cluster cluster-down clean bench bench-quick
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,11 @@ test: $(READY) ## Run every test
 # E2E_EXISTING=1 takes the cluster that KUBECONFIG names instead. The integration suite stays out then: it wants a cluster for itself.
 e2e: $(READY) ## Run the integration suite and the end-to-end tests on a real control plane (builds it with Go at first: ten minutes)
 	$(BIN)/python -m tests.e2e.controlplane build $(if $(E2E_EXISTING),kwok training-operator.v1)
-	$(BIN)/python -m pytest $(if $(E2E_EXISTING),,tests/integration) tests/e2e --home=controlplane
+	$(BIN)/python -m pytest $(if $(E2E_EXISTING),,tests/integration) tests/e2e --ignore=tests/e2e/test_judged.py --home=controlplane
+
+judged: $(READY) ## Play random schedules on a real control plane before the judge, ten minutes; SCHEDULES=50, SEED=… plays them again
+	$(BIN)/python -m tests.e2e.controlplane build
+	$(BIN)/python -m pytest tests/e2e/test_judged.py --home=controlplane -s
 
 faults: $(READY) ## Measure what holds under faults, an hour; SEED=… plays one random schedule again
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.faults $(if $(SEED),--seed='$(SEED)')

@@ -7,6 +7,7 @@ is done to the scheduler itself is done to all of them.
 import asyncio
 import json
 import random
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -22,7 +23,8 @@ from allaboard.sandbox.faults import FOR_EVER
 from tests.cluster import Cluster
 
 from .gangs import HIGH, HIGH_PRIORITY, Body, GangSpec, Role, manifests
-from .judge import Judge, Request
+from .judge import Judge, Request, ViolationError
+from .judge.facts import is_alive
 from .operators import Operator
 
 NODES, NODE_CPU = 3, 4
@@ -87,7 +89,15 @@ class Feed:
     def _take(self, plural: str, is_deleted: bool, body: Body) -> None:
         metadata = body["metadata"]
         before = self._judge.books.get(plural, metadata.get("namespace") or "", metadata["name"])
+        if plural == "pods" and before is not None:
+            self._note_lost_node(is_deleted, body, before)
         self._judge.changed(plural, is_deleted, body, before, self._cause(plural, is_deleted, body, before))
+
+    def _note_lost_node(self, is_deleted: bool, body: Body, before: Body) -> None:
+        """Controllers of the cluster end the pods of a node that has gone, a minute later."""
+        node, spec = before["spec"].get("nodeName"), self._judge.books.gang_of(before)
+        if spec is not None and node and node not in self._judge.books.nodes and is_alive(before) and (is_deleted or not is_alive(body)):
+            self._judge.note("a member goes with its node", gang=spec)
 
     def _cause(self, plural: str, is_deleted: bool, body: Body, before: Body | None) -> Request | None:
         """The request of the scheduler by which an object was changed, as far as that can be told."""
@@ -298,7 +308,7 @@ async def play_live(
     )
     chance, heard = random.Random(seed), Heard()
     played = [LiveSchedule(number, seed, cluster, judge) for number in range(schedules)]
-    async with _running(feed(judge).run), _Relay(cluster, wire, judge, kubeconfig, folder) as relay:
+    async with _running(feed(judge).run), _Relay(cluster, wire, judge, kubeconfig, folder) as relay, _told(judge, played):
         await asyncio.gather(*(each.furnish() for each in played))
         await relay.next()
         playing = asyncio.gather(*(each.play() for each in played))
@@ -324,6 +334,25 @@ async def play_live(
     heard.played = schedules
     heard.happenings = [line for each in played for line in each.story]
     return heard
+
+
+@asynccontextmanager
+async def _told(judge: Judge, played: list[LiveSchedule]) -> AsyncIterator[None]:
+    """What is found comes with the stories of the schedules it is about."""
+    try:
+        yield
+    except ViolationError as error:
+        accused = {int(number) for number in re.findall(r"\bs(\d+)-", str(error))}
+        stories = [line for each in played if each.number in accused for line in [*each.story, *_requests(judge, f"s{each.number}-")]]
+        raise ViolationError("\n".join([str(error), *sorted(stories)])) from error
+
+
+def _requests(judge: Judge, names: str) -> list[str]:
+    return [
+        f"{each.sent:.2f} {each.who}: {each.verb} {each.name} {each.target}{' (dry run)' if each.is_dry_run else ''}: {each.status}"
+        for each in judge.books.requests
+        if each.name.startswith(names) and each.verb in ("bind", "delete", "evict")
+    ]
 
 
 async def _quiet(judge: Judge) -> None:

@@ -127,7 +127,7 @@ class Commits:
         if self._is_retry(request):
             return  # it may be an answer that is looked for
         pods = self.books.known(request.who, "pods", request.sent - _HEEDED_SECONDS)
-        later = self.books.known(request.who, "pods", self.books.clock())
+        later = self.books.known(request.who, "pods", self.books.clock() + self.books.lag)
         told = [known.get((request.namespace, request.name)) for known in (pods, later)]
         if all(pod is not None and (is_gated(pod) or not is_alive(pod)) for pod in told):
             self.accuse("candidate", f"pod {request.name} is bound, which is gated, leaving or ended, as its scheduler had been told")
@@ -171,7 +171,7 @@ class Commits:
             return  # it was bound before, and the answer lost
         nodes = self.books.known(request.who, "nodes", request.sent - _HEEDED_SECONDS)
         node = nodes.get(("", request.target))
-        later = self.books.known(request.who, "nodes", self.books.clock()).get(("", request.target))
+        later = self.books.known(request.who, "nodes", self.books.clock() + self.books.lag).get(("", request.target))
         why = refusal(node, pod)
         if why and refusal(later, pod):
             self.accuse("node", f"pod {name_of(pod)} is sent to node {request.target}, which {why}, as its scheduler had been told")
