@@ -69,7 +69,7 @@ async def test_of_a_write_whose_outcome_is_of_no_interest_only_errors_are_read(
     monkeypatch.setattr(client, "_decoded", lambda *_: pytest.fail("a pod may be large"))
     async with ApiServer.connect() as server:
         for value in ("1", "2"):
-            await server.write("/api/v1/namespaces/default/pods/a", {"metadata": {"annotations": {"note": value}}})
+            await server.write("/api/v1/namespaces/default/pods/a/status", {"metadata": {"annotations": {"note": value}}})
         with pytest.raises(ApiError, match='"b" not found'):
-            await server.write("/api/v1/namespaces/default/pods/b", {})
+            await server.write("/api/v1/namespaces/default/pods/b/status", {})
     assert (cluster.get("pods", "a") or {})["metadata"]["annotations"]["note"] == "2"
