@@ -27,10 +27,14 @@ from allaboard.app import App
 from allaboard.cli import bundled
 from allaboard.sandbox import Sandbox
 from allaboard.settings import load_settings
+from operator_process import ROOT
+
+sys.path.append(str(ROOT))
+from tests.unit.placement.three_partition import NODE_CPU, sizes
 
 BAR_SECONDS = 2.0
 HOSTILE = 12
-NODES, NODE_CPU, SMALL = 10, 16_000, 2
+NODES, SMALL = 10, 2
 AT_ONCE, IN_PLACE, ARRIVING = "at once", "in place", "arriving"
 NAME, MINIMUM = (f"pod-group.scheduling.sigs.k8s.io/{key}" for key in ("name", "min-available"))
 _GIVE_UP_SECONDS = 120.0
@@ -51,18 +55,6 @@ def a_pod(namespace: str, gang: str, number: int, minimum: int, milli: int) -> d
     }
 
 
-def three_partition(seed: int, nodes: int) -> list[int]:
-    """What the members of a gang ask for: all there is but a thousandth."""
-    rng = random.Random(seed)
-    sizes = [4800 + rng.randrange(1060) for _ in range(3 * nodes)]
-    over, step = sum(sizes) - (nodes * NODE_CPU - 1), 0
-    while over:
-        change = 1 if over < 0 else -1
-        sizes[step % len(sizes)] += change
-        over, step = over + change, step + 1
-    return sizes
-
-
 class Scene:
     """A cluster, the scheduler on it, and two tenants."""
 
@@ -71,9 +63,9 @@ class Scene:
 
     def create_hostile(self, number: int) -> None:
         """A gang that takes long."""
-        sizes = three_partition(number, self._nodes)
-        for member, milli in enumerate(sizes):
-            self._cluster.create(a_pod("hostile", f"hostile{number}", member, len(sizes), milli))
+        asked = sizes(self._nodes, number)
+        for member, milli in enumerate(asked):
+            self._cluster.create(a_pod("hostile", f"hostile{number}", member, len(asked), milli))
 
     def create_small(self, name: str) -> None:
         """A gang that there is room for."""

@@ -1,8 +1,9 @@
 """What hostile pods of one tenant cost everybody else: the operator's event loop, its memory, and the time until another's gang is bound.
 
 Runs ``kopf run operator/main.py -A`` against a sandbox, in two processes on this machine. For each kind of hostility 200 pods of it are
-made, then a gang of 64 in another namespace, and all of them are deleted before the next. The loop is measured from within the operator:
-the longest stretch that it kept everybody waiting, in processor time of its own, since on a busy machine it may be kept from running, too.
+made, or as many as a gang may have, then a gang of 64 in another namespace, and all of them are deleted before the next. The loop is
+measured from within the operator: the longest stretch that it kept everybody waiting, in processor time of its own, since on a busy
+machine it may be kept from running, too.
 Bars: stalls of at most 50 ms, at most 100 MiB more memory, the gang bound within 1 s. Exits with 1 where one isn't held.
 """
 
@@ -21,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from allaboard.cli import bundled
+from allaboard.model.limits import MEMBERS
 from allaboard.sandbox import NodeShape, Sandbox, node_object
 from operator_process import memory_mib, operator_process
 
@@ -73,13 +75,22 @@ def choosy(number: int) -> Body:
     return {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}}
 
 
+def too_large(number: int) -> list[Body]:
+    """Containers that fit on no node, of as many kinds as there are numbers."""
+    return [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": f"{900_000 + number}m"}}}]
+
+
 @dataclass(frozen=True, slots=True)
 class Hostility:
-    """One kind of hostile pods; ``make`` gives the pod of a number out of so many. ``is_passing``: each is deleted at once."""
+    """One kind of hostile pods; ``make`` gives the pod of a number out of so many. ``is_passing``: each is deleted at once.
+
+    ``pods`` is how many there are of it where that matters; they come as fast as may be then.
+    """
 
     name: str
     make: Callable[[int, int], Body]
     is_passing: bool = False
+    pods: int = 0
 
 
 _MANY_LABELS = {f"l{number:05d}": "" for number in range(60_000)}
@@ -157,12 +168,17 @@ HOSTILITIES = (
     ),
     Hostility(
         "a gang of as many kinds as members",
-        lambda number, pods: member(
-            number, pods, containers=[{"name": "main", "image": "pause", "resources": {"requests": {"cpu": f"{900_000 + number}m"}}}]
-        ),
+        lambda number, pods: member(number, pods, containers=too_large(number)),
     ),
     Hostility("a gang of choosy members", lambda number, pods: member(number, pods, affinity=choosy(number % 30))),
     Hostility("a gang of choosy members, each in its own way", lambda number, pods: member(number, pods, affinity=choosy(number))),
+    Hostility("a gang of 5,000", member, pods=MEMBERS.most),
+    Hostility("a gang of 5,000 that doesn't fit", lambda number, pods: member(number, pods, containers=too_large(0)), pods=MEMBERS.most),
+    Hostility(
+        "a gang of 5,000 of 256 kinds that doesn't fit",
+        lambda number, pods: member(number, pods, containers=too_large(number % 256)),
+        pods=MEMBERS.most,
+    ),
 )
 
 
@@ -194,10 +210,11 @@ class Stage:
         """Play one kind of hostility."""
         await self._bind_gang(1)
         before, at = memory_mib(self._pid)[0], self._watch.stat().st_size
-        for number in range(pods):
-            raw = hostility.make(number, pods)
+        number_of_pods = hostility.pods or pods
+        for number in range(number_of_pods):
+            raw = hostility.make(number, number_of_pods)
             self._sandbox.load([raw])
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0 if hostility.pods else 0.01)
             if hostility.is_passing:
                 self._sandbox.delete("pods", raw["metadata"]["name"], "evil", grace=0)
                 await asyncio.sleep(0.01)

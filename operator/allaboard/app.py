@@ -323,7 +323,7 @@ def _spare_the_collector() -> None:
     """Keep the garbage collector from walking every known pod again and again: they aren't garbage, and it stops the event loop."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 500)  # what was made just now is looked through in a few milliseconds, all of it hardly ever
+    gc.set_threshold(10_000, 5, 2_000)  # what was made just now is looked through in a few milliseconds, all of it hardly ever
 
 
 def _silence(reflector: Reflector) -> float:

@@ -161,7 +161,7 @@ class Settings(BaseSettings):
         "role",
         description="Which binds are tried without effect before: one of each template, and all where none could be undone; all; or none.",
     )
-    bind_concurrency: int = Field(64, ge=1, le=1024, description="Binds in flight at once.")
+    bind_concurrency: int = Field(64, ge=1, le=1024, description="Binds in flight at once; a namespace has three quarters of them at most.")
     bind_attempts: int = Field(4, ge=1, le=20, description="Tries of one bind while the API server answers with transient errors.")
     request_timeout_seconds: float = Field(15.0, gt=0, le=300, description="Time limit of one API request.")
     resync_seconds: float = Field(60.0, ge=1, le=3600, description="How often PodGroups are listed anew, to forget deleted ones.")

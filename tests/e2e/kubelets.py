@@ -2,32 +2,26 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from fractions import Fraction
+from functools import partial
 
 from allaboard.sandbox import ApiError
 from allaboard.sandbox.quantities import parse
 from tests.cluster import Body, Cluster
+from tests.tasks import beside
 
 from .workloads import requests_of
 
 _POLL_SECONDS = 0.03
 
 
-@asynccontextmanager
-async def admitting(cluster: Cluster) -> AsyncIterator[None]:
+def admitting(cluster: Cluster) -> AbstractAsyncContextManager[None]:
     """Run the pods that fit, in the order in which they were bound, and reject the others, until the context ends.
 
     The cluster's own fake kubelets must not start pods.
     """
-    task = asyncio.create_task(_admit(cluster))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    return beside(partial(_admit, cluster))
 
 
 async def _admit(cluster: Cluster) -> None:

@@ -222,6 +222,16 @@ async def test_release_deletes_a_pod_that_has_not_started(cluster: Cluster, bind
     assert cluster.get("pods", "a") is None
 
 
+async def test_a_pod_that_changes_faster_than_it_can_be_released_is_not_taken_for_one_to_spare(
+    cluster: Cluster, binder: Binder, pod: Pod
+) -> None:
+    cluster.faults.add(Fault("delete", "pods", times=5, status=409))
+    with pytest.raises(ApiError) as refusal:
+        await binder.release(pod)
+    assert refusal.value.status == 409
+    assert await binder.release(pod)
+
+
 async def test_release_spares_a_pod_that_has_started(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     await binder.bind(pod, "node-1", "t1/3")
     await cluster.wait_for(lambda s: (s.get("pods", "a") or {})["status"]["phase"] == "Running")

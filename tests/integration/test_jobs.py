@@ -30,7 +30,7 @@ async def cluster(home: Home) -> AsyncIterator[Cluster]:
 
 def suspendable(**spec: Any) -> Body:
     """A Job of three that counts a lost pod as a failure, has none to spare, and may be suspended."""
-    made = job(forgives=False)
+    made = job()
     made["spec"]["template"]["metadata"]["annotations"] = UNDO
     made["spec"] |= spec
     return made

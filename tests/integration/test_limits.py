@@ -66,7 +66,7 @@ async def test_of_a_write_whose_outcome_is_of_no_interest_only_errors_are_read(
     cluster: Cluster, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create(gang_pod("a", "team", 1))
-    monkeypatch.setattr(client, "_decoded", lambda *_: pytest.fail("a pod may be large"))
+    monkeypatch.setattr(client, "decoded", lambda *_: pytest.fail("a pod may be large"))
     async with ApiServer.connect() as server:
         for value in ("1", "2"):
             await server.write("/api/v1/namespaces/default/pods/a/status", {"metadata": {"annotations": {"note": value}}})

@@ -52,17 +52,17 @@ def taker(node: str, cpu: str) -> dict[str, Any]:
     return gang_pod("taker", "other", 1, requests={"cpu": cpu}, schedulerName="someone", nodeName=node)
 
 
-def job(forgives: bool) -> dict[str, Any]:
-    """A batch Job of three pods, which counts an evicted one as failed unless it ``forgives`` that."""
-    template = gang_pod("x", "gang", 3)
+def job(members: int = 3, completions: int | None = None, *, forgives: bool = False) -> dict[str, Any]:
+    """A batch Job of so many pods at once, which counts an evicted one as failed unless it ``forgives`` that."""
+    template = gang_pod("x", "gang", members)
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": "gang", "namespace": "default"},
         "spec": {
-            "parallelism": 3,
-            "completions": 3,
+            "parallelism": members,
+            "completions": completions or members,
             "backoffLimit": 0,
             **({"podFailurePolicy": {"rules": [rule]}} if forgives else {}),
             "template": {
@@ -133,7 +133,7 @@ class TestOnAClusterWhosePodsStartSlowly:
         cluster.add_node("node-1")
         cluster.faults.add(Fault("bind", "pods", nth=3, times=10_000, status=403, message="no more"))
         await start_app()
-        cluster.create(job(forgives))
+        cluster.create(job(forgives=forgives))
         await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone" if forgives else "KeptOpen")))
         if forgives:
             await cluster.wait_for(lambda s: len(s.list("pods")) == 3 and not bound(s), message="the members are back, unbound")

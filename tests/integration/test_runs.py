@@ -8,13 +8,13 @@ import pytest
 
 from allaboard.model.pod import STAMP
 from allaboard.sandbox.faults import FOR_EVER
-from tests.cluster import Body, Cluster, Home
+from tests.cluster import Cluster, Home
 from tests.stories import running
 
 from .conftest import StartApp, gang_pod
 from .test_all_or_none import bound, message, pod_condition, replica_set, warnings
 from .test_healing import pod_group
-from .test_recovery import bind, crash, taker
+from .test_recovery import bind, crash, job, taker
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -94,29 +94,11 @@ async def test_the_next_run_of_bare_pods_starts_whole_or_not_at_all(cluster: Clu
     assert len(stamps(cluster, "first") | stamps(cluster, "second")) == 2, "each run has its own"
 
 
-def job_of_two_waves() -> Body:
-    template = gang_pod("x", minimum=4)
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "gang", "namespace": "default"},
-        "spec": {
-            "parallelism": 4,
-            "completions": 8,
-            "backoffLimit": 0,
-            "template": {
-                "metadata": {"labels": template["metadata"]["labels"]},
-                "spec": {**template["spec"], "restartPolicy": "Never"},
-            },
-        },
-    }
-
-
 @pytest.mark.parametrize("at_once", [4, 3], ids=["all", "all but one"])
 async def test_the_second_wave_of_a_job_starts_whole_or_not_at_all(at_once: int, cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="4")
-    cluster.create(job_of_two_waves())
+    cluster.create(job(4, completions=8))
     await cluster.wait_for(lambda s: running(s) == 4)
     await asyncio.sleep(1.1)  # the API server's times are whole seconds: the second wave is younger than the first bind
     first = bound(cluster)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.errors import answered_within
 from allaboard.cluster.jobs import ignores_disruption
 from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.cluster.paths import PODS, ApiPath
@@ -63,7 +64,7 @@ class BindReply:
 
 
 class Binder:
-    """Binds and releases pods, ``concurrency`` at a time over all transactions.
+    """Binds and releases pods, ``concurrency`` binds at a time over all transactions, and three quarters of them in one namespace.
 
     Each request that changes something goes through ``fence``, also when it is made again: what it says of the pod was read before.
     """
@@ -80,7 +81,7 @@ class Binder:
     ) -> None:
         self._server = server
         self._fence = fence or Unfenced()
-        self._turns = asyncio.Semaphore(concurrency)
+        self._turns = Turns(concurrency, max(1, concurrency * 3 // 4))  # a namespace leaves some to the others
         self._release_turns = Turns(_RELEASES, _RELEASES_EACH)
         self._attempts = attempts
         self._sleep = sleep
@@ -142,7 +143,8 @@ class Binder:
         if of_job and not await self._retried(partial(ignores_disruption, self._server, pod)):
             return False
         send = self._evict if of_job or even_running else self._delete
-        for _ in range(_STALE_TRIES):
+        tries = 0
+        while True:
             current = await self._retried(partial(self._current, pod))
             if current is None:
                 return True
@@ -155,9 +157,9 @@ class Binder:
             except ApiError as error:
                 if error.status == 404:
                     return True
-                if error.status != 409:
+                tries += 1
+                if error.status != 409 or tries == _STALE_TRIES:  # one that changes faster than it can be released is no one to spare
                     raise
-        return False
 
     async def _delete(self, pod: Pod, preconditions: dict[str, str]) -> None:
         await self._server.delete(_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
@@ -185,7 +187,7 @@ class Binder:
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node_name},
         }
-        async with self._turns:
+        async with self._turns.of(pod.namespace):
             if problem := bind.look():
                 raise _SeatSpoiltError(problem)
             send = partial(self._server.post, _path(pod, "binding"), body, {"dryRun": "All"} if bind.dry_run else None)
@@ -194,11 +196,8 @@ class Binder:
 
     async def _rehearse(self, send: Callable[[], Awaitable[object]]) -> None:
         """As ``_change``, for so long as seats may be kept for whoever has a slow webhook."""
-        try:
-            async with asyncio.timeout(_REHEARSAL_SECONDS):
-                await self._change(send)
-        except TimeoutError as error:
-            raise ApiError(0, "Timeout", f"no answer to the rehearsal within {_REHEARSAL_SECONDS:g} s") from error
+        async with answered_within(_REHEARSAL_SECONDS, f"no answer to the rehearsal within {_REHEARSAL_SECONDS:g} s"):
+            await self._change(send)
 
     async def _change(self, send: Callable[[], Awaitable[object]]) -> None:
         async with fenced(self._fence):

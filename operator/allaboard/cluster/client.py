@@ -162,7 +162,7 @@ class ApiServer:
                     raise _api_error(response, payload)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, "Unreachable", f"the API server can't be reached: {error or type(error).__name__}") from error
-        return _checked(_decoded(payload, path), method, path, body)
+        return _checked(decoded(payload, path), method, path, body)
 
     @asynccontextmanager
     async def stream(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -275,14 +275,15 @@ def _api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
         return ApiError(response.status, response.reason or "", quoted or f"HTTP {response.status}", seconds)
 
 
-def _decoded(payload: bytes, path: ApiPath) -> RawObject:
+def decoded(payload: bytes, path: ApiPath) -> RawObject:
+    """The object that an answer is. Raises ``ApiError`` when it is something else."""
     try:
-        decoded = orjson.loads(payload)
+        answer = orjson.loads(payload)
     except ValueError as error:
         raise ApiError(0, "Malformed", f"{path}: the answer is not JSON: {payload[:100]!r}") from error
-    if not isinstance(decoded, dict):
+    if not isinstance(answer, dict):
         raise ApiError(0, "Malformed", f"{path}: the answer is not an object: {payload[:100]!r}")
-    return decoded
+    return answer
 
 
 def _checked(answer: RawObject, method: str, path: ApiPath, body: Mapping[str, object] | None = None) -> RawObject:

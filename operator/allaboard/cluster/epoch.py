@@ -15,6 +15,7 @@ from functools import partial
 from uuid import uuid4
 
 from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.errors import answered_within
 from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.cluster.paths import PODS
 from allaboard.cluster.retry import retried
@@ -113,11 +114,9 @@ class Epoch:
 
         async def patch() -> None:
             async with self._turns.of(pod.namespace):
-                try:
-                    async with asyncio.timeout(_ANSWER_SECONDS), fenced(self._fence):
+                with suppress(LeaseLostError):  # which ends this process
+                    async with answered_within(_ANSWER_SECONDS, f"no answer within {_ANSWER_SECONDS:g} s"), fenced(self._fence):
                         await self._server.patch(path, {"metadata": metadata})
-                except TimeoutError as error:
-                    raise ApiError(0, "Timeout", f"no answer within {_ANSWER_SECONDS:g} s") from error
 
         try:
             await retried(patch, self._attempts, patience=_ANSWER_SECONDS)
@@ -125,8 +124,6 @@ class Epoch:
             if error.status not in (404, 409):
                 logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, error)
             return error
-        except LeaseLostError:
-            pass  # which ends this process
         return None
 
 

@@ -1,6 +1,8 @@
 """What can go wrong with a request to the API server."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from allaboard.model.errors import shown
@@ -52,3 +54,13 @@ class TooLargeError(ApiError):
     @property
     def is_transient(self) -> bool:
         return False
+
+
+@asynccontextmanager
+async def answered_within(seconds: float | None, problem: str) -> AsyncIterator[None]:
+    """Around a request that may take so long, for ever when ``None``. Raises ``ApiError``, which says ``problem``, when time is up."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise ApiError(0, "Timeout", problem) from error

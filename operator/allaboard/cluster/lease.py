@@ -9,13 +9,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from allaboard.cluster.errors import ApiError
+from allaboard.cluster.errors import ApiError, answered_within
 from allaboard.cluster.paths import LEASES, ApiPath
 from allaboard.settings import LONGEST_LEASE_SECONDS
 
@@ -56,11 +56,8 @@ async def fenced(fence: Fence) -> AsyncIterator[None]:
     left = fence.seconds_left()
     if left <= 0:
         raise LeaseLostError("this replica doesn't hold the lease")
-    try:
-        async with asyncio.timeout(None if left == float("inf") else left):
-            yield
-    except TimeoutError as error:
-        raise ApiError(0, "Timeout", "no answer before the lease may be taken") from error
+    async with answered_within(None if left == float("inf") else left, "no answer before the lease may be taken"):
+        yield
 
 
 class Server(Protocol):
@@ -172,7 +169,7 @@ class Lease:
         while not self.is_held:
             began = self._clock()
             try:
-                async with self._limited(self._times.renew_deadline / _TRIES_PER_DEADLINE):
+                async with _limited(self._times.renew_deadline / _TRIES_PER_DEADLINE):
                     await self._follow()
             except ApiError as error:
                 self._tell(f"the lease {self.key} can't be read or taken: {error}; trying again", logging.WARNING)
@@ -189,7 +186,7 @@ class Lease:
             return
         self._has_tried = False
         with suppress(ApiError):  # then it expires by itself
-            async with self._limited(_RELEASE_SECONDS):
+            async with _limited(_RELEASE_SECONDS):
                 # Read anew: the answer to our last request may never have come.
                 await self._look()
                 if self._seen and self._seen.holder == self._identity:
@@ -221,7 +218,7 @@ class Lease:
             if began >= deadline:
                 break
             try:
-                async with self._limited(min(self._times.renew_deadline / _TRIES_PER_DEADLINE, deadline - began)):
+                async with _limited(min(self._times.renew_deadline / _TRIES_PER_DEADLINE, deadline - began)):
                     await self._renew()
                 self._told, problem = "", _NOT_RUN
             except ApiError as error:
@@ -303,20 +300,16 @@ class Lease:
             pause = min(pause, self._seen_at + self._seen.duration - now)
         return max(0.01, pause)
 
-    @asynccontextmanager
-    async def _limited(self, seconds: float) -> AsyncIterator[None]:
-        """A time limit whose end is an ``ApiError``: an API server that hangs must not stop the election."""
-        try:
-            async with asyncio.timeout(seconds):
-                yield
-        except TimeoutError as error:
-            raise ApiError(0, "Timeout", f"no answer within {seconds:.1f} s") from error
-
     def _tell(self, message: str, level: int) -> None:
         """Say what is new."""
         if message != self._told:
             self._told = message
             logger.log(level, "%s", message)
+
+
+def _limited(seconds: float) -> AbstractAsyncContextManager[None]:
+    """A time limit: an API server that hangs must not stop the election."""
+    return answered_within(seconds, f"no answer within {seconds:.1f} s")
 
 
 def _whole(value: object) -> int:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allaboard.cluster.client import OBJECT_BYTES, ApiServer, RawObject, _decoded, check_list
+from allaboard.cluster.client import OBJECT_BYTES, ApiServer, RawObject, check_list, decoded
 from allaboard.cluster.errors import ApiError, TooLargeError
 from allaboard.cluster.paths import ApiPath
 
@@ -80,7 +80,7 @@ async def _pieces(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[
             # The API server writes what the list is before what is in it.
             if (found := _ITEMS.search(text)) is None:
                 continue
-            head = _decoded(f'{text[: found.start()]}"items":[]}}'.encode(), path)
+            head = decoded(f'{text[: found.start()]}"items":[]}}'.encode(), path)
             text = text[found.end() :]
         items, text, is_end = _objects(text)
         if items or begins:

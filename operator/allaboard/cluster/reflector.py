@@ -30,7 +30,7 @@ _WATCH_SECONDS = 3  # then the API server ends a watch, which is a sign of life;
 _GRACE_SECONDS = 1.0  # a watch that hasn't ended by then hangs on a dead connection
 _SHORT_SECONDS = 1.0  # a watch that ends sooner, with nothing said, was turned away
 _BACKOFF_SECONDS = (0.5, 30.0)
-_SLICE_SECONDS = 0.02  # work at a stretch before the event loop gets its turn
+_SLICE_SECONDS = 0.01  # work at a stretch before the event loop gets its turn
 _GONE = 410
 
 
@@ -113,7 +113,9 @@ class Reflector:
     async def _follow(self) -> None:
         while True:
             try:
-                if self._version is None or self._is_doubtful:
+                if self._is_doubtful:
+                    self._version = None  # until a list has succeeded
+                if self._version is None:
                     self._version = await self._list()
                 problem = await self._watch(self._version)
                 if problem:

@@ -1,9 +1,34 @@
-"""How many requests may be under way at once: a turn is held for one request, never for a pause between two."""
+"""How many requests may be under way at once: a turn is held for one request, never for a pause between two.
+
+And how many begin at a stretch: thousands would hold the event loop up before the first is sent.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 from weakref import WeakValueDictionary
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+_AT_A_STRETCH = 100  # some milliseconds
+
+
+def in_slices(
+    call: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]
+) -> Iterator[Coroutine[None, None, list[Answer | BaseException]]]:
+    """What ``call`` answers to ``items``, or raises, a hundred by a hundred and in their order; all are to be awaited together.
+
+    The first hundred begin at once, each further hundred one turn of the event loop later.
+    """
+
+    async def begun(first: int) -> list[Answer | BaseException]:
+        for _ in range(0, first, _AT_A_STRETCH):
+            await asyncio.sleep(0)
+        return await asyncio.gather(*map(call, items[first : first + _AT_A_STRETCH]), return_exceptions=True)
+
+    return map(begun, range(0, len(items), _AT_A_STRETCH))
 
 
 class Turns:

@@ -153,6 +153,22 @@ class ClusterView:
             del self._assumed[pod.uid]
             self._charge(current)
 
+    def forget_all(self, pods: Iterable[Pod]) -> None:
+        """``forget`` for each of ``pods``; those that are alike on a node are counted at once, as in ``assume_all``."""
+        alike: Counter[tuple[str, int]] = Counter()
+        specs: dict[int, SchedulingSpec] = {}
+        for pod in pods:
+            current = self._pods.get(pod.key)
+            if current is None or current.uid != pod.uid or current.spec.repels:
+                self.forget(pod)
+            elif (node_name := self._assumed.pop(pod.uid, None)) is not None:
+                specs[id(current.spec)] = current.spec
+                alike[node_name, id(current.spec)] += 1
+        for (node_name, spec), number in alike.items():
+            self._usage.subtract(node_name, specs[spec], number)
+            if node_name not in self._nodes:
+                self._usage.release(node_name)
+
     def is_assumed(self, pod: Pod) -> bool:
         """Whether ``pod`` has been promised a seat it has not been seen to take."""
         return pod.uid in self._assumed
@@ -274,11 +290,11 @@ class _Usage:
         if spec.host_ports:
             self._ports.setdefault(row, Counter()).update(dict.fromkeys(spec.host_ports, pods))
 
-    def subtract(self, node_name: str, spec: SchedulingSpec) -> None:
-        row = self._change(node_name, spec, -1)
+    def subtract(self, node_name: str, spec: SchedulingSpec, pods: int = 1) -> None:
+        row = self._change(node_name, spec, -pods)
         if spec.host_ports:
             ports = self._ports[row]
-            ports.subtract(spec.host_ports)
+            ports.subtract(dict.fromkeys(spec.host_ports, pods))
             self._ports[row] = +ports
 
     def _change(self, node_name: str, spec: SchedulingSpec, pods: int) -> int:

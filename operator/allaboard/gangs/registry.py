@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from allaboard.gangs.dialects import Membership, membership_of
 from allaboard.gangs.options import choice_of, label_key, meaningless_option, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
-from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
+from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.limits import ENDED, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod
 
@@ -48,6 +48,8 @@ class GangRegistry:
         self._groups: dict[GangKey, PodGroup] = {}
         self._groups_of: Counter[str] = Counter()  # by namespace
         self._assembled: dict[GangKey, Gang] = {}
+        self._bound: dict[GangKey, set[str]] = {}  # living members that have a node, by UID
+        self._first: dict[GangKey, Pod] = {}  # the living member that comes first, where that is known
         self._listeners: list[DirtyListener] = []
         self.on_excess: Callable[[str], None] = lambda limit: None
 
@@ -67,19 +69,23 @@ class GangRegistry:
                 self._members[membership.key][new.uid] = new
                 self._assembled.pop(membership.key, None)
             return
+        changed: dict[GangKey, None] = {}
         if old is not None and (membership := self._memberships.pop(old.uid, None)):
             members = self._members[membership.key]
-            del members[old.uid]
+            self._leaves(membership.key, members.pop(old.uid))
             self._assembled.pop(membership.key, None)
             if not members:
                 del self._members[membership.key]
-            self._notify(membership.key)
+            changed[membership.key] = None
         if new is not None and self.is_ours(new):
             membership = membership_of(new)
             self._memberships[new.uid] = membership
             self._members.setdefault(membership.key, {})[new.uid] = new
+            self._joins(membership.key, new)
             self._assembled.pop(membership.key, None)
-            self._notify(membership.key)
+            changed[membership.key] = None
+        for key in changed:  # not before: a gang of one isn't gone in between
+            self._notify(key)
 
     def observe_group(self, group: PodGroup) -> None:
         """Take a state of a PodGroup, unless a newer one is known."""
@@ -151,22 +157,52 @@ class GangRegistry:
             self._assembled[key] = gang
         return self._assembled[key]
 
+    def outline(self, key: GangKey) -> Outline | None:
+        """What tells the place of a gang, without putting it together; ``None`` when nobody of it is alive."""
+        first = self._first.get(key)
+        if first is None:
+            first = min(filter(_is_alive, self._members.get(key, {}).values()), key=_by_age, default=None)
+            if first is None:
+                return None
+            self._first[key] = first
+        group = self._groups.get(key)
+        return Outline(key, first.priority, group.created if group else first.created, is_open=key in self._bound)
+
+    def _joins(self, key: GangKey, pod: Pod) -> None:
+        if not _is_alive(pod):
+            return
+        if pod.node_name:
+            self._bound.setdefault(key, set()).add(pod.uid)
+        first = self._first.get(key)
+        if first is not None and _by_age(pod) < _by_age(first):
+            self._first[key] = pod
+
+    def _leaves(self, key: GangKey, pod: Pod) -> None:
+        bound = self._bound.get(key, set())
+        bound.discard(pod.uid)
+        if not bound:
+            self._bound.pop(key, None)
+        first = self._first.get(key)
+        if first is not None and first.uid == pod.uid:
+            del self._first[key]
+
     def _assemble(self, key: GangKey) -> Gang | None:
         group = self._groups.get(key)
-        members = sorted(_counted(self._members.get(key, {}).values()), key=lambda pod: (pod.created, pod.name))
+        members = sorted(_counted(self._members.get(key, {}).values()), key=_by_age)
         if group is None and not members:
             return None
-        alive = [pod for pod in members if not (pod.is_terminal or pod.is_terminating)]
+        alive = list(filter(_is_alive, members))
         if len(alive) > MEMBERS.most:
             return self._left_alone(key, group, members, alive)
         first = alive[0] if alive else (members[0] if members else None)
         minimum = self._min_member(group, first, alive)
-        objective, objective_hold = choice_of("objective", Objective, group, alive, self._defaults.objective)
-        undo, undo_hold = choice_of("undo", Undo, group, alive, None)
-        on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, alive, OnMemberLost.HEAL)
-        topology, topology_hold = option_of("topology", label_key, group, alive, self._defaults.topology)
-        required, required_hold = _required_topology(group, alive)
-        minimums, minimums_hold = option_of("min-members", role_minimums, group, alive, ())
+        stating = _stating(alive)
+        objective, objective_hold = choice_of("objective", Objective, group, stating, self._defaults.objective)
+        undo, undo_hold = choice_of("undo", Undo, group, stating, None)
+        on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, stating, OnMemberLost.HEAL)
+        topology, topology_hold = option_of("topology", label_key, group, stating, self._defaults.topology)
+        required, required_hold = _required_topology(group, stating)
+        minimums, minimums_hold = option_of("min-members", role_minimums, group, stating, ())
         holds = (objective_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
         return Gang(
             key=key,
@@ -182,7 +218,7 @@ class GangRegistry:
             topology=topology,
             required_topology=required,
             role_minimums=minimums,
-            hold=self._hold(key, group, alive, minimum) or next(filter(None, holds), None) or meaningless_option(group, alive),
+            hold=self._hold(key, group, alive, minimum) or next(filter(None, holds), None) or meaningless_option(group, stating),
         )
 
     def _left_alone(self, key: GangKey, group: PodGroup | None, members: Sequence[Pod], alive: Sequence[Pod]) -> Gang:
@@ -242,6 +278,14 @@ class GangRegistry:
             listener(key)
 
 
+def _is_alive(pod: Pod) -> bool:
+    return not (pod.is_terminal or pod.is_terminating)
+
+
+def _by_age(pod: Pod) -> tuple[float, str]:
+    return pod.created, pod.name
+
+
 def _counted(members: Collection[Pod]) -> Collection[Pod]:
     """All that live, and of those that have ended the youngest: a Job leaves each of its pods behind."""
     if len(members) <= ENDED.most:
@@ -249,8 +293,17 @@ def _counted(members: Collection[Pod]) -> Collection[Pod]:
     ended = [pod for pod in members if pod.is_terminal]
     if len(ended) <= ENDED.most:
         return members
-    ended = heapq.nlargest(ENDED.most, ended, key=lambda pod: (pod.created, pod.name))
+    ended = heapq.nlargest(ENDED.most, ended, key=_by_age)
     return [*(pod for pod in members if not pod.is_terminal), *ended]
+
+
+def _stating(alive: Sequence[Pod]) -> Sequence[Pod]:
+    """The first of those that state the same options, of each such set: thousands mostly state what one does, or nothing."""
+    first: dict[tuple[tuple[str, str], ...], Pod] = {}
+    for pod in alive:
+        if pod.options:
+            first.setdefault(pod.options, pod)
+    return tuple(first.values())
 
 
 def _required_topology(group: PodGroup | None, alive: Sequence[Pod]) -> tuple[str, Hold | None]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from allaboard.model.pod import Pod
 
@@ -75,6 +76,25 @@ RoleMinimums = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Outline:
+    """As much of a gang of which somebody is alive as tells its place among others; fields as in ``Gang``.
+
+    ``is_open`` is whether anybody is bound: then it may be open, and go before others. If it isn't, its place is further behind.
+    """
+
+    key: GangKey
+    priority: int
+    created: float
+    is_open: bool = False
+    on_member_lost: OnMemberLost = OnMemberLost.HEAL
+
+    @property
+    def owed(self) -> int:
+        """Some, if anybody is bound."""
+        return int(self.is_open)
+
+
+@dataclass(frozen=True)  # without slots, for what is found out once: a gang of thousands is asked the same many times
 class Gang:
     """One gang as it stands at one moment.
 
@@ -98,17 +118,17 @@ class Gang:
     role_minimums: RoleMinimums = ()
     hold: Hold | None = None
 
-    @property
+    @cached_property
     def alive(self) -> tuple[Pod, ...]:
         """Members that have not ended and aren't ending."""
         return tuple(pod for pod in self.members if not (pod.is_terminal or pod.is_terminating))
 
-    @property
+    @cached_property
     def bound(self) -> tuple[Pod, ...]:
         """Members that have a node and keep it."""
         return tuple(pod for pod in self.alive if pod.node_name)
 
-    @property
+    @cached_property
     def candidates(self) -> tuple[Pod, ...]:
         """Members that may be bound now."""
         return tuple(pod for pod in self.members if pod.is_candidate)
@@ -128,7 +148,7 @@ class Gang:
         """Members that have succeeded in the run that is going on."""
         return len(self._successes)
 
-    @property
+    @cached_property
     def _successes(self) -> tuple[Pod, ...]:
         if not any(pod.phase == "Succeeded" for pod in self.members):
             return ()  # the rule
@@ -195,6 +215,8 @@ class Gang:
     @property
     def together(self) -> Mapping[tuple[str, str], tuple[Pod, ...]]:
         """Living members that must share the value of a node label, by that label and by role; the role is empty for all of a gang."""
+        if not self.required_topology and not any(pod.options for pod in self.alive):
+            return {}  # the rule
         found: dict[tuple[str, str], list[Pod]] = {}
         for pod in self.alive:
             own = pod.option("required-topology")

@@ -127,7 +127,7 @@ class Pod:
 
     def option(self, key: str) -> str | None:
         """The value of the annotation ``allaboard.dev/<key>``, ``None`` without it."""
-        return next((value for name, value in self.options if name == key), None)
+        return next((value for name, value in self.options if name == key), None) if self.options else None
 
 
 def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[str] | None = None) -> Pod:

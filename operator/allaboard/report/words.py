@@ -28,7 +28,7 @@ def fit_error(total_nodes: int, reasons: Mapping[str, int]) -> str:
 
 def refusal(gang: Gang, plan: Plan) -> str:
     """Why ``gang`` was not placed, for its PodGroup: how many would fit, and what keeps the first one that doesn't."""
-    return _refusal_of(gang, plan, _hardest_role(plan.explanation))
+    return _Refusal(gang, plan).because_of(_hardest_role(plan.explanation))
 
 
 def advice(gang: Gang, relief: Relief, leaver: Gang | None) -> str:
@@ -63,23 +63,22 @@ def selector_text(spec: SchedulingSpec) -> str:
 
 def pod_refusals(gang: Gang, plan: Plan) -> dict[str, str]:
     """Why each candidate was not placed, by UID: the gang's sentence, and what keeps the pods of that one's own role."""
-    hardest = _hardest_role(plan.explanation)
-    return {
-        uid: _refusal_of(gang, plan, role if role.unplaced or hardest is None else hardest)
-        for role in plan.explanation.roles
-        for uid in role.pods
-    }
+    sentence, hardest = _Refusal(gang, plan), _hardest_role(plan.explanation)
+    told: dict[str, str] = {}
+    for role in plan.explanation.roles:
+        told.update(dict.fromkeys(role.pods, sentence.because_of(role if role.unplaced or hardest is None else hardest)))
+    return told
 
 
 def surplus_refusals(plan: Plan) -> dict[str, str]:
     """Why members beyond the minimum were left out, by UID."""
     unplaced = set(plan.unplaced)
-    return {
-        uid: fit_error(plan.explanation.total_nodes, dict(role.reasons))
-        for role in plan.explanation.roles
-        for uid in role.pods
-        if uid in unplaced
-    }
+    told: dict[str, str] = {}
+    for role in plan.explanation.roles:
+        left_out = [uid for uid in role.pods if uid in unplaced]
+        if left_out:
+            told.update(dict.fromkeys(left_out, fit_error(plan.explanation.total_nodes, dict(role.reasons))))
+    return told
 
 
 def members_missing(gang: Gang) -> str:
@@ -159,11 +158,25 @@ def _hardest_role(explanation: Explanation) -> RoleExplanation | None:
     return min(left_out, key=lambda role: (role.most > 0, role.most - len(role.pods)), default=None)
 
 
-def _refusal_of(gang: Gang, plan: Plan, role: RoleExplanation | None) -> str:
+class _Refusal:
+    """Why a gang was not placed. What is the gang's is found out once: it may have thousands of members, and hundreds of roles."""
+
+    def __init__(self, gang: Gang, plan: Plan) -> None:
+        self._explanation = plan.explanation
+        self._head = "" if gang.is_single else _head(gang, plan)
+        self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}
+
+    def because_of(self, role: RoleExplanation | None) -> str:
+        """The gang's sentence, and what keeps the pods of one role."""
+        reasons = fit_error(self._explanation.total_nodes, dict(role.reasons) if role else {})
+        if not self._head:
+            return reasons
+        who = f"pod {self._names[role.pods[0]]}: " if role and role.pods[0] in self._names else ""
+        return f"{self._head}; {who}{reasons}"
+
+
+def _head(gang: Gang, plan: Plan) -> str:
     explanation = plan.explanation
-    reasons = fit_error(explanation.total_nodes, dict(role.reasons) if role else {})
-    if gang.is_single:
-        return reasons
     already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
     placeable = f"{already + explanation.placeable} of {gang.min_member} members placeable"
     head = f"podgroup {gang.key}: {placeable} (minMember {gang.min_member})"
@@ -171,8 +184,4 @@ def _refusal_of(gang: Gang, plan: Plan, role: RoleExplanation | None) -> str:
         lacking = explanation.shortage
         requested, free = (format_amount(lacking.resource, amount) for amount in (lacking.requested, lacking.free))
         head += f", needs {requested} {lacking.resource} where {free} are free"
-    if plan.feasible is None:
-        head += ", no placement found"
-    names = {pod.uid: pod.name for pod in gang.members}
-    who = f"pod {names[role.pods[0]]}: " if role and len(explanation.roles) > 1 and role.pods[0] in names else ""
-    return f"{head}; {who}{reasons}"
+    return f"{head}, no placement found" if plan.feasible is None else head

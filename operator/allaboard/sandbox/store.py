@@ -58,24 +58,24 @@ class Change:
 
 
 class Signal:
-    """Wakes everybody who waits for the next change."""
+    """Wakes everybody who waits for the next change, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}
 
     def notify(self) -> None:
-        waiting, self._waiting = self._waiting, set()
+        waiting, self._waiting = self._waiting, {}
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
     async def wait(self) -> None:
         future = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
+        self._waiting[future] = None
         try:
             await future
         finally:
-            self._waiting.discard(future)
+            self._waiting.pop(future, None)
 
 
 class Log:

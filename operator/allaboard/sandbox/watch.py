@@ -99,6 +99,7 @@ async def watch(
             bookmark_at = _next_bookmark(now, ends_at)
             if options.bookmarks and store.revision > started:
                 yield bookmark(resource, store.revision)
+                continue  # whoever reads takes its time, and meanwhile things change
         try:
             async with asyncio.timeout(min(ends_at, bookmark_at) - now):
                 await table.changed.wait()

@@ -1,11 +1,13 @@
 """Tells everybody what came of an attempt: pods by events and conditions, the PodGroup by its status, operators by log and metrics."""
 
+import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from allaboard.cluster.client import STRATEGIC_PATCH, ApiServer
@@ -21,6 +23,9 @@ from allaboard.scheduling.podgroups import PodGroupKeeper, api_time, utc_now
 from allaboard.scheduling.transaction import Committed
 
 decisions = logging.getLogger("allaboard.decisions")
+
+_FAILED = "FailedScheduling"
+_SLICE = 200  # pods that are told of at a stretch: some milliseconds
 
 
 class Announcer:
@@ -45,6 +50,7 @@ class Announcer:
         self._clock = clock
         self._now = now
         self._unscheduled: dict[str, str] = {}
+        self._untold: dict[tuple[str, str], Callable[[], None]] = {}  # by pod UID and reason: what gangs of thousands are yet to be told
         self._quorum_since: dict[GangKey, tuple[float, float]] = {}  # on the clock, and as a time
         self._timed_out: set[GangKey] = set()
 
@@ -70,15 +76,14 @@ class Announcer:
         about = self._reference(gang) if offender is None else ObjectReference.of_pod(offender)
         if about is not None:
             self._events.warning(about, reason, "Scheduling", message)
-        for pod in gang.candidates:
-            self._unschedulable(pod, message, "SchedulerError")
+        self._tell_candidates(gang, message)
         self._say(gang, Verdict.HELD, message)
         self._metrics.attempts.labels("error").inc()
         self._log(gang, "held", None, 0.0, message)
 
     def refused(self, gang: Gang, messages: Mapping[str, str], message: str, report: SearchReport | None, seconds: float) -> None:
         """The gang fits nowhere: ``messages`` by pod UID, ``message`` for the gang."""
-        self._tell_each(gang, messages)
+        self._tell_refused(gang, messages)
         self._time_out_if_due(gang, message)
         self._say(gang, Verdict.PARTIAL if gang.is_open else Verdict.UNSCHEDULABLE, message)
         self._count("unschedulable", len(messages), seconds)
@@ -92,13 +97,12 @@ class Announcer:
 
     def surplus_refused(self, gang: Gang, messages: Mapping[str, str]) -> None:
         """The gang is whole; members beyond its minimum found no seat."""
-        self._tell_each(gang, messages)
+        self._tell_refused(gang, messages)
         self._metrics.pods_scheduled.labels("unschedulable").inc(len(messages))
 
     def failed(self, gang: Gang, message: str, seconds: float) -> None:
         """The attempt itself failed: a worker died, the API server refused a bind."""
-        for pod in gang.candidates:
-            self._unschedulable(pod, message, "SchedulerError")
+        self._tell_candidates(gang, message)
         if gang.missing:
             self._time_out_if_due(gang, message)
             self._say(gang, Verdict.PARTIAL if gang.is_open else Verdict.ERROR, message)
@@ -107,12 +111,17 @@ class Announcer:
 
     def bound(self, gang: Gang, outcome: Committed, report: SearchReport, seconds: float) -> None:
         """Members were bound; the gang is whole unless some are still missing."""
-        for seat in outcome.bound:
-            note = f"Successfully assigned {seat.pod.key} to {seat.node_name}"
-            self._events.normal(ObjectReference.of_pod(seat.pod), "Scheduled", "Binding", note)
-            self._unscheduled.pop(seat.pod.uid, None)
-        for seat, reply in (*outcome.failed, *outcome.dropped):
-            self._unschedulable(seat.pod, f"can't be bound to {seat.node_name}: {reply.message or reply.result}", "SchedulerError")
+        nodes = {seat.pod.uid: seat.node_name for seat in outcome.bound}
+        for uid in nodes:
+            self._unscheduled.pop(uid, None)
+            self._untold.pop((uid, _FAILED), None)
+        self._tell_each("Scheduled", [seat.pod for seat in outcome.bound], lambda pod: self._scheduled(pod, nodes[pod.uid]))
+        problems = {
+            seat.pod.uid: f"can't be bound to {seat.node_name}: {reply.message or reply.result}"
+            for seat, reply in (*outcome.failed, *outcome.dropped)
+        }
+        losers = [seat.pod for seat, _ in (*outcome.failed, *outcome.dropped)]
+        self._tell_each(_FAILED, losers, lambda pod: self._unschedulable(pod, problems[pod.uid], "SchedulerError"))
         self._count("error" if outcome.missing else "scheduled", len(outcome.bound), seconds)
         total = len(gang.bound) + len(outcome.bound)
         if outcome.missing:
@@ -128,12 +137,10 @@ class Announcer:
 
     def undone(self, gang: Gang, released: Iterable[Pod], message: str) -> None:
         """Bound members were released because the rest could not be seated."""
-        names = []
-        for pod in released:
-            names.append(pod.name)
-            self._events.warning(ObjectReference.of_pod(pod), "GangUndone", "Binding", f"released: {message}")
-            self._metrics.releases.inc()
-        text = f"undone, released {', '.join(names)}: {message}"
+        released = tuple(released)
+        self._tell_each("GangUndone", released, lambda pod: self._released(pod, f"released: {message}"))
+        self._metrics.releases.inc(len(released))
+        text = f"undone, released {', '.join(pod.name for pod in released)}: {message}"
         self._say(gang, Verdict.UNSCHEDULABLE, text)
         self._log(gang, "undone", None, 0.0, text)
 
@@ -166,6 +173,7 @@ class Announcer:
     def forget_pod(self, pod: Pod) -> None:
         """The pod is gone."""
         self._unscheduled.pop(pod.uid, None)
+        self._untold.pop((pod.uid, _FAILED), None)
 
     def _end_wait(self, key: GangKey) -> None:
         """The gang is whole, lacks members or is gone: a later wait for seats is counted from its own beginning."""
@@ -197,14 +205,40 @@ class Announcer:
             return ObjectReference.of_pod(gang.members[0]) if gang.members else None
         return ObjectReference(POD_GROUPS.api_version, POD_GROUPS.kind, gang.key.namespace, gang.key.name, gang.uid)
 
-    def _tell_each(self, gang: Gang, messages: Mapping[str, str]) -> None:
-        for pod in gang.candidates:
-            if pod.uid in messages:
-                self._unschedulable(pod, messages[pod.uid])
+    def _tell_refused(self, gang: Gang, messages: Mapping[str, str]) -> None:
+        refused = [pod for pod in gang.candidates if pod.uid in messages]
+        self._tell_each(_FAILED, refused, lambda pod: self._unschedulable(pod, messages[pod.uid]))
+
+    def _tell_candidates(self, gang: Gang, message: str) -> None:
+        self._tell_each(_FAILED, gang.candidates, lambda pod: self._unschedulable(pod, message, "SchedulerError"))
+
+    def _tell_each(self, reason: str, pods: Sequence[Pod], tell: Callable[[Pod], None]) -> None:
+        """Tell of each of ``pods``: of the first ones now, and of the others beside, or a gang of thousands would hold everybody up.
+
+        What was to be told of a pod for the same reason, and hasn't been, is not so any more.
+        """
+        for pod in pods[:_SLICE]:
+            self._untold.pop((pod.uid, reason), None)
+            tell(pod)
+        if len(pods) > _SLICE:
+            self._untold.update(((pod.uid, reason), partial(tell, pod)) for pod in pods[_SLICE:])
+            self._writer.put("words of pods", self._tell_rest)
+
+    async def _tell_rest(self) -> None:
+        while self._untold:
+            for key in list(islice(self._untold, _SLICE)):
+                self._untold.pop(key)()
+            await asyncio.sleep(0)
+
+    def _scheduled(self, pod: Pod, node_name: str) -> None:
+        self._events.normal(ObjectReference.of_pod(pod), "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node_name}")
+
+    def _released(self, pod: Pod, note: str) -> None:
+        self._events.warning(ObjectReference.of_pod(pod), "GangUndone", "Binding", note)
 
     def _unschedulable(self, pod: Pod, message: str, reason: str = "Unschedulable") -> None:
         """FailedScheduling and PodScheduled=False, which autoscalers react to. Words that haven't changed are not repeated."""
-        self._events.warning(ObjectReference.of_pod(pod), "FailedScheduling", "Scheduling", message)
+        self._events.warning(ObjectReference.of_pod(pod), _FAILED, "Scheduling", message)
         if self._unscheduled.get(pod.uid) == message:
             return
         self._unscheduled[pod.uid] = message

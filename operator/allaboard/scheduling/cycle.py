@@ -20,7 +20,7 @@ from allaboard.cluster.restart import JobRestarter
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
-from allaboard.model.gang import Gang, GangKey
+from allaboard.model.gang import Gang, GangKey, Outline
 from allaboard.model.node import Node
 from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
@@ -85,7 +85,16 @@ class Scheduler:
         self._advisor = Advisor(self._advice, self._advise)
         self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock, self.packing, self._shares)
         self._open = OpenGangs(self.registry, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock)
-        self._outcomes = Outcomes(self.registry, self.queue, self.announcer, self.metrics, self._open, self._advisor, self.clock)
+        self._outcomes = Outcomes(
+            self.registry,
+            self.queue,
+            self.announcer,
+            self.metrics,
+            self._open,
+            self._advisor,
+            lambda: self.view.counts["assumed_pods"] > 0,
+            self.clock,
+        )
         self._under_way = UnderWay(self.queue, self._outcomes.defect)
         self._sealing = Sealing(self.view, self.queue, self.epoch, self._under_way, self._outcomes.failed_now)
         self._late = LateBinds(self.view, self.epoch, self._outcomes.settled, self.clock)
@@ -110,9 +119,11 @@ class Scheduler:
 
     def order(self, key: GangKey) -> Order:
         """The place of a gang in the queue: those we left half bound come first of their priority, after those of which nobody is there."""
-        gang = self.registry.gang(key)
-        if gang is None or not gang.alive:  # one without members tells its priority when they come
+        gang: Gang | Outline | None = self.registry.outline(key)
+        if gang is None:  # one without living members tells its priority when they come
             return order_of_gone(key)
+        if gang.is_open and key not in self._under_way:  # or it is passed over, and has its place told when that is over
+            gang = self.registry.gang(key) or gang
         is_first, is_protected = key in self._open and gang.is_open, self.queue.must_not_be_overtaken(key)
         return order_of(gang, is_first=is_first, is_protected=is_protected, debt=self._shares.level(key.namespace))
 
@@ -196,6 +207,10 @@ class Scheduler:
         attempts: dict[GangKey, Attempt] = {}
         pods = 0
         while len(attempts) < MOST_TOGETHER and (key := self.queue.pop()):
+            if key in self._under_way:
+                self._prepared(key)  # which passes it over
+                await asyncio.sleep(0)
+                continue
             gang = self.registry.gang(key)
             is_alone = gang is None or bool(gang.bound) or not gang.missing
             pods += len(gang.candidates) if gang else 0
@@ -220,7 +235,7 @@ class Scheduler:
     def _prepared(self, key: GangKey) -> Attempt | None:
         self._long.leave(key)
         if key in self._under_way:
-            if not self._is_wanted(key):
+            if self._long.is_searching(key) and not self._is_wanted(key):
                 self._long.abandon(key)
             self._under_way.pass_over(key)
             return None
@@ -274,8 +289,7 @@ class Scheduler:
             if plan.feasible is None and key not in self._open:  # one that is half bound has no time for that
                 self._search_longer(attempt, plan)
                 return
-            if gang.missing:
-                await self._make_way(gang)
+            await self._make_way(gang)
             if gang.missing and key in self._open:
                 self._under_way.start(key, self._open.undo(gang, gang.bound, words.refusal(gang, plan)))
             else:
@@ -339,16 +353,17 @@ class Scheduler:
         finally:
             self._start_long_search()
         await until_fresh(self.is_fresh)
-        if not plan.feasible:
-            if gang.missing:
-                await self._make_way(gang)
+        if not plan.feasible or not gang.startable(dict(plan.assignments)):
+            await self._make_way(gang)
             self._outcomes.refused(attempt, plan)
         elif transaction := self._promised(attempt, plan):
             self.queue.seated(gang.key)
             await self._commit(attempt, plan, transaction)
 
     async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
+        began = self.clock()
         outcome = await transaction.commit()
+        attempt.held_seconds = self.clock() - began
         if isinstance(outcome, Committed):
             self._late.expect(attempt.gang.key, outcome.in_doubt)
         await self._outcomes.committed(attempt, plan, outcome)
@@ -366,7 +381,9 @@ class Scheduler:
         return in_surroundings(gang, self.volumes, self.view) if gang else None
 
     async def _make_way(self, gang: Gang) -> None:
-        """Release half gangs whose time is over, if their seats are what ``gang`` needs."""
+        """Release half gangs whose time is over, if their seats are what ``gang`` lacks of its minimum."""
+        if not gang.missing:
+            return
 
         async def would_fit(without: Sequence[Gang]) -> bool:
             with suppress(SearchError):

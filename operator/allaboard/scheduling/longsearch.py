@@ -79,6 +79,10 @@ class LongSearches:
             self.done(key)
             self.shares.charge(key.namespace, self.clock() - started)
 
+    def is_searching(self, key: GangKey) -> bool:
+        """Whether the search that is going on is for ``key``."""
+        return self._search is not None and key == self._running
+
     def abandon(self, key: GangKey) -> None:
         """End the search for ``key``, and the process with it, if it is going on."""
         if self._search is not None and key == self._running:

@@ -137,8 +137,9 @@ class OpenGangs:
         return self.clock() >= deadline
 
     def is_given_up(self, gang: Gang) -> bool:
-        """Whether the gang has lost members, could not be healed in its time, and wants to be released then."""
-        return gang.on_member_lost is OnMemberLost.RELEASE and gang.key not in self._deadlines and self._has_timed_out(gang)
+        """Whether the gang has lost members, could not be healed in its time, and wants to be released then, by now (again)."""
+        is_wanted = gang.on_member_lost is OnMemberLost.RELEASE and gang.key not in self._deadlines and self._has_timed_out(gang)
+        return is_wanted and self.clock() >= self._restarts.get(gang.key, -math.inf)
 
     def is_restartable(self, gang: Gang) -> bool:
         """Whether the gang is kept open by its Jobs, its time is over, and it is time to have them suspended (again)."""
@@ -209,13 +210,14 @@ class OpenGangs:
         """Have the missing placed around the bound, before anybody else; undo at once when a member was refused for good."""
         key = gang.key
         if key in self._kept_open:
-            self.queue.fail(key, ANYTHING, seen=changes, retry_by=self.clock())
+            self.queue.fail(key, ANYTHING, seen=changes, retry_by=self.clock(), at_least=outcome.retry_after)
             return
         self.add(key)
         if outcome.is_final:
             await self.undo(gang, [*gang.bound, *(seat.pod for seat in outcome.bound)], outcome.message)
         else:
-            self.queue.retry(key, min(max(_RETRY_SECONDS, outcome.retry_after), FORWARD_SECONDS))
+            pause = min(max(_RETRY_SECONDS, outcome.retry_after), FORWARD_SECONDS)
+            self.queue.retry(key, pause, is_firm=outcome.retry_after > 0)
 
     async def undo_overdue(self, gang: Gang) -> None:
         """Undo a gang whose time is over."""
@@ -223,7 +225,8 @@ class OpenGangs:
         await self.undo(gang, gang.bound, text)
 
     async def give_up(self, gang: Gang) -> None:
-        """Release all members of a gang that has lost some and wants that."""
+        """Release all members of a gang that has lost some and wants that; who is kept is healed as others are, in between."""
+        self._restarts[gang.key] = self.clock() + gang.timeout_seconds
         text = f"{gang.missing} lost members could not be replaced within {gang.timeout_seconds} s"
         await self.undo(gang, gang.bound, text, even_running=True)
 

@@ -18,16 +18,23 @@ from allaboard.scheduling.transaction import Committed, Refused
 
 logger = logging.getLogger(__name__)
 
+_BRIEF_SECONDS = 1.0  # seats that are held for no longer are missed by nobody
 _PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt at one gang: what it started from."""
+    """One attempt at one gang: what it started from, and for how long it held seats."""
 
     gang: Gang
     started: float
     changes: int
+    held_seconds: float = 0.0
+
+    @property
+    def was_brief(self) -> bool:
+        """Whether nobody can have missed the seats, and what was known of the cluster is still so."""
+        return self.held_seconds <= _BRIEF_SECONDS
 
 
 @dataclass(slots=True)
@@ -40,6 +47,7 @@ class Outcomes:
     metrics: Metrics
     open_gangs: OpenGangs
     advisor: Advisor
+    are_seats_promised: Callable[[], bool]
     clock: Callable[[], float]
     _without_group: set[GangKey] = field(default_factory=set)
 
@@ -48,14 +56,14 @@ class Outcomes:
         gang = attempt.gang
         if isinstance(outcome, Refused):
             self.metrics.transactions.labels("refused").inc()
-            self.queue.wake()  # the seats that were promised are free again
+            self.queue.given_back()
             self.failed(attempt, outcome.message, outcome.retry_after)
             return
         for _, reply in outcome.failed:
             self.metrics.binds.labels(reply.result).inc()
         self.metrics.binds.labels("bound").inc(len(outcome.bound))
         if outcome.failed or outcome.dropped:
-            self.queue.wake()
+            self.queue.given_back()
         if outcome.missing and not outcome.bound and not gang.bound:
             self.metrics.transactions.labels("refused").inc()
             if outcome.in_doubt:
@@ -68,23 +76,27 @@ class Outcomes:
             self.metrics.transactions.labels("open").inc()
             if gang.is_open and gang.key not in self.open_gangs:
                 # It was half bound before, and not by us: it was whole once, and is healed however long that takes.
-                self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())
+                self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
                 return
             await self.open_gangs.finish_forward(gang, outcome, attempt.changes)
             return
         self.metrics.transactions.labels("whole").inc()
         self._close(gang.key)
+        has_failed = bool(outcome.failed or outcome.dropped)
         if gang.missing and not _follows_success(gang):
             self.queue.placed(gang.key, waiting_since)
-        else:
+        elif not has_failed:  # members beyond the quorum that are refused again and again are tried less and less often
             self.queue.settle(gang.key)
         surplus = words.surplus_refusals(plan)
-        if surplus:
+        if surplus and attempt.was_brief:
             self.announcer.surplus_refused(gang, surplus)
-        if outcome.failed or outcome.dropped:
-            self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
-        elif surplus:
+        if has_failed:
+            pause = max(reply.retry_after for _, reply in (*outcome.failed, *outcome.dropped))
+            self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=pause)
+        elif surplus and attempt.was_brief:
             self.queue.fail(gang.key, Lacks.of(plan.explanation, gang.candidates), seen=attempt.changes)
+        elif surplus:  # what was known of their room isn't so any more
+            self.queue.mark(gang.key)
 
     def refused(self, attempt: Attempt, plan: Plan) -> None:
         """There is no room, for the gang or for its surplus: it waits for what it lacks."""
@@ -100,8 +112,8 @@ class Outcomes:
             if plan.feasible is False and not gang.is_single:
                 message = self.advisor.advised(gang.key, message)
             self.announcer.refused(gang, words.pod_refusals(gang, plan), message, plan.search, seconds)
-        lacks = Lacks.of(plan.explanation, gang.candidates)
-        self.queue.fail(gang.key, lacks, seen=attempt.changes, retry_by=self.open_gangs.deadline(gang))
+        lacks, retry_by = Lacks.of(plan.explanation, gang.candidates), self.open_gangs.deadline(gang)
+        self.queue.refuse(gang.key, lacks, seen=attempt.changes, is_promised=self.are_seats_promised(), retry_by=retry_by)
 
     def awaits_members(self, gang: Gang) -> None:
         """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller."""
@@ -138,12 +150,14 @@ class Outcomes:
     def failed(self, attempt: Attempt, message: str, retry_after: float = 0.0) -> None:
         """The attempt failed for a reason that isn't the cluster's room; it is tried again after a pause, such as the API server wants."""
         self.announcer.failed(attempt.gang, message, self.clock() - attempt.started)
-        self.queue.fail(attempt.gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=retry_after)
+        # Whoever has held seats in vain leaves them to others for as long.
+        pause = max(retry_after, 0.0 if attempt.was_brief else attempt.held_seconds)
+        self.queue.fail(attempt.gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=pause)
 
     def settled(self, key: GangKey) -> None:
         """It is known at last what has become of a gang's unanswered binds; the seats of those that came to nothing are free."""
         self.open_gangs.renew(key)
-        self.queue.wake()
+        self.queue.given_back()
         self.queue.mark(key)
 
     def defect(self, key: GangKey) -> None:

@@ -4,6 +4,7 @@ Nothing is decided here, and nothing depends on what is written: with upstream's
 without any CRD gangs that are made by labels are scheduled all the same.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -123,6 +124,7 @@ class PodGroupKeeper:
     async def _bring_up_to_date(self, key: GangKey) -> None:
         self._unwritten.add(key)  # until it is
         gang, opinion = self._registry.gang(key), self._opinions.get(key)
+        await asyncio.sleep(0)  # it may have thousands of members, and has been put together just now
         group = await self._group_of(gang) if gang is not None and opinion is not None else None
         if gang is not None and opinion is not None and group is not None:
             status = pod_group_status(gang, phase_of(gang), opinion, group.status or {}, self._now())

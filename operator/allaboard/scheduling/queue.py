@@ -2,7 +2,8 @@
 
 A gang is due when something about it has changed, or when something it lacked may have come free; never on a timer alone, save a
 slow flush in case an event was missed. Each failed attempt doubles the pause before the next, up to a bound; but a pause is no
-reason to be overtaken by a lower priority, nor by one that isn't half bound, when something has come free for both.
+reason to be overtaken by a lower priority, nor by one that isn't half bound, when something has come free for both. It is one for a gang
+that fails again and again though there is room, or that the API server wants to wait.
 
 Those whose namespace has used much search time lately go behind the others of their priority (``shares``); they count as passed then, too.
 
@@ -11,6 +12,9 @@ others of its priority, pause or not, until it has been placed. When it doesn't 
 sit out a pause while younger ones are placed, the oldest is passed: as often as gangs may be overtaken, and then it goes first once.
 
 A gang that was placed, and loses members soon, again and again, *rests*: that is a pause which nothing cuts short.
+
+Who was refused while seats were promised to others may only have come at a bad moment. If those seats are given back, that was no failure:
+else a gang whose binds are refused for good would take the seats each time that they both look, and nobody else ever would.
 """
 
 import asyncio
@@ -21,7 +25,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from allaboard.model.gang import Gang, GangKey, OnMemberLost
+from allaboard.model.gang import Gang, GangKey, OnMemberLost, Outline
 from allaboard.model.pod import Pod
 from allaboard.placement import Explanation
 from allaboard.placement.filters import TOPOLOGY
@@ -29,6 +33,7 @@ from allaboard.placement.filters import TOPOLOGY
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _STAYED_SECONDS = 60.0  # whoever was whole for so long has not lost its members soon
 _MOST_LEFT = 64  # entries of a heap that are none any more
+_BLIPS = 3  # failures in a row that may be the API server's bad moments
 _SLICE = 1000  # gangs that are woken at a stretch: some milliseconds
 
 _HEALS, _OVERTAKEN, _PLAIN = range(3)
@@ -68,11 +73,16 @@ class Lacks:
                     anything = True
         return cls(frozenset(resources), anything or not resources)
 
+    @property
+    def awaited(self) -> Iterable[str | None]:
+        """What may help when it comes free: each of the resources; ``None`` where a change of any kind could."""
+        return (None,) if self.anything else self.resources
+
 
 ANYTHING = Lacks(anything=True)
 
 
-def order_of(gang: Gang, *, is_first: bool = False, is_protected: bool = False, debt: int = 0) -> Order:
+def order_of(gang: Gang | Outline, *, is_first: bool = False, is_protected: bool = False, debt: int = 0) -> Order:
     """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
     not be overtaken, then ``debt``, which tells how much search time the namespace has used, then age and name.
 
@@ -119,16 +129,19 @@ class GangQueue:
         self._timer_of: dict[GangKey, float] = {}
         self._pausing: list[tuple[Order, GangKey]] = []
         self._is_pausing: set[GangKey] = set()
+        self._is_firm: set[GangKey] = set()  # whose pauses aren't cut short
         self._parked: dict[GangKey, Lacks] = {}
         self._lacking: dict[str | None, dict[GangKey, None]] = {}  # those parked, by what they lack; by None where anything helps
         self._woken: dict[GangKey, None] = {}  # those parked for whom something has come free
         self._looked_again: set[GangKey] = set()
         self._attempts: dict[GangKey, int] = {}
         self._not_before: dict[GangKey, float] = {}
+        self._tentative: dict[GangKey, tuple[int, float]] = {}  # who was refused by promises: failures before that, and when it was
         self._overtaken: dict[GangKey, tuple[int, float]] = {}
         self._passed: dict[GangKey, int] = {}
         self._placed: dict[GangKey, tuple[float, int]] = {}  # when it was last, and how often before that it had lost members soon
         self._changed = asyncio.Event()
+        self._given_back = -1
         self.changes = 0
 
     def attempts(self, key: GangKey) -> int:
@@ -183,7 +196,7 @@ class GangQueue:
         not_before = self._not_before.get(key, 0.0)
         if not_before > self._clock():
             self._set_timer(key, not_before)
-            if key not in self._is_pausing:
+            if key not in self._is_pausing and key not in self._is_firm:
                 self._is_pausing.add(key)
                 self._push_pausing(key)
         else:
@@ -215,13 +228,53 @@ class GangQueue:
         if self._woken:
             self._changed.set()
 
+    def refuse(self, key: GangKey, lacks: Lacks, *, seen: int, is_promised: bool, retry_by: float | None = None) -> None:
+        """The gang was refused for want of room, otherwise as ``fail``. ``is_promised`` when seats are promised to others just now."""
+        attempts = self._count_failure(key)
+        self._is_firm.discard(key)
+        self.pause(key, lacks, seen=seen, retry_by=retry_by)
+        if is_promised or self._given_back > seen:
+            self._tentative[key] = (attempts, self._clock())
+        if self._given_back > seen:
+            self._spare()
+
+    def given_back(self) -> None:
+        """Seats that were promised weren't taken: those who were refused meanwhile haven't failed, and pause for a moment only."""
+        self.wake()
+        self._given_back = self.changes
+        self._spare()
+
+    def _spare(self) -> None:
+        tentative, self._tentative = self._tentative, {}
+        for key, (attempts, since) in tentative.items():
+            self._attempts[key] = attempts
+            self._not_before[key] = min(self._not_before.get(key, 0.0), since + self._backoff[0])
+            self.mark(key)
+
     def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
-        """The gang was refused, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest.
+        """The attempt has failed, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest.
 
         It pauses for ``at_least`` so many seconds, up to the longest pause.
         """
-        self._attempts[key] = self.attempts(key) + 1
+        self._count_failure(key)
         self.pause(key, lacks, seen=seen, retry_by=retry_by, at_least=at_least)
+        if at_least or self._attempts[key] > _BLIPS:
+            self._is_firm.add(key)
+            self._is_pausing.discard(key)
+            self._mark_anew(key)
+
+    def _count_failure(self, key: GangKey) -> int:
+        """Count one more, and return how many there were before."""
+        self._tentative.pop(key, None)
+        attempts = self.attempts(key)
+        self._attempts[key] = attempts + 1
+        return attempts
+
+    def _mark_anew(self, key: GangKey) -> None:
+        """If the gang is due, since something about it has changed already, it is so by what is known of its pauses now."""
+        if key in self._is_due:
+            self._is_due.discard(key)
+            self.mark(key)
 
     def pause(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
         """As ``fail``, without counting a failure: no seats were found, and they are still looked for."""
@@ -243,22 +296,31 @@ class GangQueue:
             retry_by = self._clock()
         self._unpark(key)
         self._parked[key] = lacks
-        for resource in (None,) if lacks.anything else lacks.resources:
+        for resource in lacks.awaited:
             self._lacking.setdefault(resource, {})[key] = None
         flush = self._clock() + _FLUSH_SECONDS
         self._set_timer(key, max(self._not_before.get(key, 0.0), flush if retry_by is None else min(flush, retry_by)))
 
-    def retry(self, key: GangKey, seconds: float) -> None:
-        """Look at the gang again in ``seconds``, without counting a failure."""
-        self._set_timer(key, self._clock() + seconds)
+    def retry(self, key: GangKey, seconds: float, *, is_firm: bool = False) -> None:
+        """Look at the gang again in ``seconds``, without counting a failure; ``is_firm`` if not before, whatever happens."""
+        when = self._clock() + seconds
+        if is_firm:
+            self._not_before[key] = when
+            self._is_firm.add(key)
+            self._is_due.discard(key)
+            self._is_pausing.discard(key)
+        self._set_timer(key, when)
 
     def settle(self, key: GangKey) -> None:
-        """The gang has what it wants: its failures are forgotten."""
+        """The gang has what it wants: its failures are forgotten. If something about it has changed since it was taken out, it is due."""
+        is_marked = key in self._is_pausing or (key in self._timer_of and key not in self._parked)
         self._unpark(key)
-        for known in (self._attempts, self._not_before, self._timer_of, self._overtaken, self._passed):
+        for known in (self._attempts, self._not_before, self._timer_of, self._tentative, self._overtaken, self._passed):
             known.pop(key, None)
-        self._is_pausing.discard(key)
-        self._looked_again.discard(key)
+        for marked in (self._is_pausing, self._is_firm, self._looked_again):
+            marked.discard(key)
+        if is_marked:
+            self.mark(key)
 
     def placed(self, key: GangKey, waiting_since: float) -> None:
         """The gang is whole, for which it had waited since it lost members, or since it came.
@@ -270,9 +332,7 @@ class GangQueue:
         before, times = self._placed.get(key, (-math.inf, 0))
         has_stayed = waiting_since - before >= max(_STAYED_SECONDS, 2 * self._pause(times))
         self._placed[key] = (self._clock(), 0 if has_stayed else times + 1)
-        if key in self._is_due:  # it has lost some already
-            self._is_due.discard(key)
-            self.mark(key)
+        self._mark_anew(key)  # it may have lost some already
 
     def _rests_until(self, key: GangKey) -> float:
         since, times = self._placed.get(key, (0.0, 0))
@@ -370,7 +430,7 @@ class GangQueue:
         lacks = self._parked.pop(key, None)
         if lacks is None:
             return
-        for resource in (None,) if lacks.anything else lacks.resources:
+        for resource in lacks.awaited:
             waiting = self._lacking[resource]
             del waiting[key]
             if not waiting:

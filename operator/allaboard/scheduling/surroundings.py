@@ -35,6 +35,8 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView) -> Gang:
     if excess := _excess(gang, candidates, specs):
         return replace(gang, hold=gang.hold or excess)
     near = _near(gang, view)
+    if not near and not view.repulsion and all(specs[pod.uid] is pod.spec for pod in candidates):
+        return gang  # the rule
     labels = _labels(candidates, specs, view)
     placed: dict[tuple[int, _Known, tuple[Terms, ...]], SchedulingSpec] = {}
     members = {}
@@ -77,7 +79,7 @@ def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, Schedulin
     for pod in candidates:
         topology = pod.option("required-topology") or ""
         kinds.add((id(specs[pod.uid]), pod.role if topology or gang.role_minimums else "", topology))
-    rules = sum({id(spec): spec.rules for spec in specs.values()}.values())
+    rules = sum(spec.rules for spec in {id(spec): spec for spec in specs.values()}.values())
     found = ((KINDS, len(kinds)), (GANG_REQUIREMENTS, rules), (TOPOLOGIES, len({kind[1:] for kind in kinds})))
     return next((over_limit(gang.key, limit, number) for limit, number in found if number > limit.most), None)
 

@@ -6,13 +6,15 @@ first, and every bind carries a stamp: whoever looks at the pods sees which tran
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Literal
 from uuid import uuid4
 
 from allaboard.cluster.bind import Binder, BindReply, Result
+from allaboard.cluster.turns import in_slices
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang
@@ -154,8 +156,7 @@ class Transaction:
 
     def _still(self, seats: Sequence[Seat]) -> Sequence[Seat] | Refused:
         """The seats of members that are still there, if the plan is still good for the gang and the cluster as they are now."""
-        for seat in seats:
-            self.view.forget(seat.pod)
+        self.view.forget_all(seat.pod for seat in seats)
         gang = self.look()
         if gang is None or gang.hold:
             return Refused(gang.hold.message if gang and gang.hold else f"podgroup {self.gang.key} is gone")
@@ -168,9 +169,12 @@ class Transaction:
 
     async def _bind(self, seats: Sequence[Seat], *, dry_run: bool = False) -> list[tuple[Seat, BindReply]]:
         stamp = self.stamp
-        binds = (self.binder.bind(seat.pod, seat.node_name, stamp, dry_run=dry_run, look=partial(self._problem, seat)) for seat in seats)
+
+        def bind(seat: Seat) -> Awaitable[BindReply]:
+            return self.binder.bind(seat.pod, seat.node_name, stamp, dry_run=dry_run, look=partial(self._problem, seat))
+
         # Whatever one bind raises, the others go on and must be counted.
-        replies = await asyncio.gather(*binds, return_exceptions=True)
+        replies = chain.from_iterable(await asyncio.gather(*in_slices(bind, seats)))
         return [(seat, _reply(seat, reply, dry_run)) for seat, reply in zip(seats, replies, strict=True)]
 
     def _problem(self, seat: Seat) -> str:
@@ -255,8 +259,8 @@ async def undo(pods: Sequence[Pod], binder: Binder, *, even_running: bool = Fals
     if not even_running and any(pod.phase == "Running" for pod in pods):
         return Undone()
     releasable = [pod for pod in pods if is_releasable(pod)]
-    releases = (binder.release(pod, even_running=even_running) for pod in releasable)
-    outcomes = await asyncio.gather(*releases, return_exceptions=True)
+    release = partial(binder.release, even_running=even_running)
+    outcomes = list(chain.from_iterable(await asyncio.gather(*in_slices(release, releasable))))
     return Undone(
         released=tuple(pod for pod, outcome in zip(releasable, outcomes, strict=True) if outcome is True),
         is_unfinished=any(isinstance(outcome, Exception) for outcome in outcomes),

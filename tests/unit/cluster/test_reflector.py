@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from allaboard.cluster import reflector as reflector_module
-from allaboard.cluster.client import ApiServer
+from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.paths import PODS
 from allaboard.cluster.reflector import Reflector
 
@@ -242,3 +242,23 @@ async def test_an_event_that_can_not_be_taken_has_everything_listed_anew() -> No
     await until(lambda: server.lists == 2)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_an_event_that_can_not_be_taken_has_everything_listed_until_a_list_succeeds() -> None:
+    class Unwell(Server):
+        async def get(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+            answer = await super().get(path, query)
+            if self.lists in (2, 3):
+                raise ApiError(503, "ServiceUnavailable", "etcd has no leader")
+            return answer
+
+    def failing(raw: dict[str, Any]) -> Any:
+        raise RuntimeError("a defect")
+
+    server = Unwell(script(event("ADDED", "a", 2), then=a_silent_life), for_ever)
+    async with mirrored(server, failing) as (reflector, _, pauses):
+        await until(lambda: len(server.versions) == 2)
+        assert server.lists == 4
+        assert server.versions == ["1", "1"]  # from the list that succeeded, not from the event that was lost
+        assert reflector.relists == 2
+        assert len(pauses) == 2

@@ -57,6 +57,7 @@ events = st.one_of(
     st.tuples(st.just("node gone"), nodes),
     st.tuples(st.just("assume"), names, nodes),
     st.tuples(st.just("forget"), names),
+    st.tuples(st.just("forget all"), st.lists(names)),
 )  # fmt: skip
 
 
@@ -78,6 +79,8 @@ def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[ob
                 view.assume(pod, node)
             case ("forget", str(name)) if pod := view.pod(f"default/{name}"):
                 view.forget(pod)
+            case ("forget all", list() as several):
+                view.forget_all(filter(None, (view.pod(f"default/{name}") for name in several)))
 
     rebuilt = ClusterView()
     assumed = {pod.uid: view._assumed[pod.uid] for pod in view.pods() if view.is_assumed(pod)}
@@ -108,9 +111,9 @@ def test_seats_promised_at_once_are_those_promised_one_by_one(seats: list[tuple[
     at_once.assume_all((pods[name], node) for name, node in seats)
     for name, node in seats:
         one_by_one.assume(pods[name], node)
-    for view in (at_once, one_by_one):
-        for name in "ab":
-            view.forget(pods[name])
+    at_once.forget_all([pods["a"], pods["b"]])
+    for name in "ab":
+        one_by_one.forget(pods[name])
     assert np.array_equal(at_once.snapshot().used, one_by_one.snapshot().used)
     assert at_once.snapshot().host_ports == one_by_one.snapshot().host_ports
 

@@ -1,6 +1,7 @@
 """Who belongs to which gang, and which gangs can't be trusted."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from allaboard.gangs.podgroup import MANAGED_BY, OURS, PodGroup, owner_references, pod_group_from
 from allaboard.gangs.registry import OVER_LIMIT, GangDefaults, GangRegistry
 from allaboard.model.constraints import SchedulingSpec
-from allaboard.model.gang import GangKey, Objective, Undo
+from allaboard.model.gang import GangKey, Objective, Outline, Undo
 from allaboard.model.limits import ENDED, MEMBERS, Limit
 from allaboard.model.pod import Owner, Pod
 
@@ -381,3 +382,61 @@ def test_owners_of_a_pod_group_are_as_many_as_are_read_again() -> None:
     raw = {"metadata": {"name": "train", "labels": {MANAGED_BY: OURS}, "ownerReferences": owner_references(members)}}
     assert len(references) == 1000
     assert {str(reference["uid"]) for reference in references} <= pod_group_from(raw).owner_uids
+
+
+_STATES = st.fixed_dictionaries(
+    {
+        "created": st.sampled_from([0.0, 1.0, 2.0]),
+        "priority": st.sampled_from([0, 5]),
+        "phase": st.sampled_from(["Pending", "Pending", "Running", "Succeeded"]),
+        "node_name": st.sampled_from(["", "", "", "n1"]),
+        "is_terminating": st.sampled_from([False, False, False, True]),
+        "uid": st.sampled_from(["first", "anew"]),
+    }
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | _STATES, st.booleans()), max_size=30), st.integers(0, 30))
+def test_the_outline_of_a_gang_says_what_the_gang_does(events: list[tuple[str, dict[str, Any] | None, bool]], group_comes: int) -> None:
+    """Pods come, change, go and are replaced under their names, and the outline is asked for now and then."""
+    registry, pods = a_registry(), dict[str, Pod]()
+    for number, (name, state, is_asked) in enumerate(events):
+        if number == group_comes:
+            registry.observe_group(a_group(creationTimestamp="1970-01-01T00:00:09Z"))
+        new = None if state is None else a_pod(name, **{**state, "uid": f"{name}-{state['uid']}"})
+        registry.observe_pod(pods.pop(name, None), new)
+        if new is not None:
+            pods[name] = new
+        if not is_asked and number < len(events) - 1:
+            continue
+        outline, gang = registry.outline(KEY), registry.gang(KEY)
+        if gang is None or not gang.alive:
+            assert outline is None
+        else:
+            assert outline == Outline(KEY, gang.priority, gang.created, is_open=bool(gang.bound))
+
+
+def test_the_outline_of_a_gang_is_told_without_looking_at_its_members_again() -> None:
+    registry = a_registry(*(a_pod(f"m{each}", created=float(each)) for each in range(50)))
+    registry.outline(KEY)
+    registry._members[KEY] = {}  # nobody is looked at any more
+    registry.observe_pod(None, a_pod("younger", created=99.0))
+    assert registry.outline(KEY) == Outline(KEY, 0, 0.0)
+    registry.observe_pod(None, a_pod("older", created=-1.0))
+    assert registry.outline(KEY) == Outline(KEY, 0, -1.0)
+    assert not registry._assembled
+
+
+@pytest.mark.parametrize("different", [0, 7])
+def test_the_first_member_that_disagrees_is_named_however_many_state_the_same(different: int) -> None:
+    def stating(each: int) -> Pod:
+        objective = "spread" if each == different else "binpack"
+        role = (("role", "worker"),) if each % 2 else ()
+        return a_pod(f"m{each}", created=float(each), options=(("objective", objective), *role))
+
+    gang = a_registry(*map(stating, range(20))).gang(KEY)
+    assert gang is not None
+    assert gang.hold is not None
+    first, other = ("m0", "m1") if different == 0 else ("m0", "m7")
+    assert f"pod {other} says" in gang.hold.message
+    assert f"pod {first} says" in gang.hold.message

@@ -15,12 +15,17 @@ NODE_CPU = 16_000
 
 def three_partition(nodes: int, seed: int = 1) -> tuple[list[Pod], Snapshot]:
     """Three members for each of ``nodes``, and those."""
+    gang = [pod for number, cpu in enumerate(sizes(nodes, seed)) for pod in pods(f"member-{number}", 1, {"cpu": cpu})]
+    return gang, snapshot([node(f"node-{number}", {"cpu": NODE_CPU}) for number in range(nodes)])
+
+
+def sizes(nodes: int, seed: int) -> list[int]:
+    """What the members of a gang ask for: all there is but a thousandth."""
     rng = random.Random(seed)
-    sizes = [4800 + rng.randrange(1060) for _ in range(3 * nodes)]
-    over, step = sum(sizes) - (nodes * NODE_CPU - 1), 0
+    asked = [4800 + rng.randrange(1060) for _ in range(3 * nodes)]
+    over, step = sum(asked) - (nodes * NODE_CPU - 1), 0
     while over:
         change = 1 if over < 0 else -1
-        sizes[step % len(sizes)] += change
+        asked[step % len(asked)] += change
         over, step = over + change, step + 1
-    gang = [pod for number, cpu in enumerate(sizes) for pod in pods(f"member-{number}", 1, {"cpu": cpu})]
-    return gang, snapshot([node(f"node-{number}", {"cpu": NODE_CPU}) for number in range(nodes)])
+    return asked

@@ -1,5 +1,6 @@
 """Sentences that people grep for."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -50,6 +51,35 @@ def test_a_member_that_would_fit_is_told_who_does_not() -> None:
     gang, plan = a_gang("ps", "w0", "w1", minimum=3), a_plan(SERVER, WORKERS, placeable=1, minimum=3)
     assert "pod w0:" in words.pod_refusals(gang, plan)["uid-ps"]
     assert "Insufficient nvidia.com/gpu" in words.pod_refusals(gang, plan)["uid-w1"]
+
+
+class Walked(tuple[Pod, ...]):
+    """Members that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Pod]:
+        for pod in super().__iter__():
+            self.looks += 1
+            yield pod
+
+
+@pytest.mark.parametrize("of_a_role", [1, 4, 10_000])
+@pytest.mark.parametrize("unplaced", [0, 1])
+def test_what_is_said_of_a_gang_takes_as_many_looks_at_each_member_however_many_there_are(of_a_role: int, unplaced: int) -> None:
+    def looks(number: int) -> int:
+        members = Walked(a_pod(f"w{each}") for each in range(number))
+        uids = [f"uid-w{each}" for each in range(number)]
+        kinds = [tuple(uids[first : first + of_a_role]) for first in range(0, number, of_a_role)]
+        reasons = (("Insufficient cpu", 3),)
+        roles = [RoleExplanation(kind, unplaced if position else 1, most=0, reasons=reasons) for position, kind in enumerate(kinds)]
+        refusals = words.pod_refusals(
+            replace(a_gang(minimum=number), members=members), a_plan(*roles, placeable=0, minimum=number, feasible=None)
+        )
+        assert len(refusals) == number
+        return members.looks // number
+
+    assert looks(16) == looks(400)
 
 
 def test_the_role_that_fits_nowhere_is_named_before_one_that_lacks_room_only() -> None:

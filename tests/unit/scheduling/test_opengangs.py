@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from allaboard.model.constraints import SchedulingSpec
-from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline
 from allaboard.model.pod import Pod
 from allaboard.scheduling.queue import order_of, order_of_gone
 
@@ -38,3 +38,12 @@ def test_no_gang_that_we_left_half_bound_passes_a_higher_priority() -> None:
 
 def test_whoever_is_gone_is_forgotten_at_once() -> None:
     assert order_of_gone(KEY) < order_of(replace(a_gang(*HALF), priority=2_147_483_647), is_first=True)
+
+
+def test_the_outline_of_a_gang_is_never_further_behind_than_the_gang() -> None:
+    """Whoever is kept too far in front is looked at again there; nobody looks at who is kept too far behind."""
+    waiting, whole = a_gang(a_pod("x"), a_pod("y")), a_gang(*HALF, minimum=2)
+    for gang in (waiting, a_gang(*HALF), whole, replace(a_gang(*HALF), on_member_lost=OnMemberLost.IGNORE)):
+        outline = Outline(gang.key, gang.priority, gang.created, is_open=bool(gang.bound))
+        assert order_of(outline) <= order_of(gang)
+    assert order_of(Outline(KEY, waiting.priority, waiting.created)) == order_of(waiting)

@@ -165,7 +165,7 @@ def test_a_gang_in_a_pause_is_overtaken_no_more_often_than_is_set() -> None:
     clock = Clock()
     queue, old = a_queue(clock), key_of(1)
     for _ in range(4):
-        queue.fail(old, ANYTHING, seen=queue.changes)
+        queue.refuse(old, ANYTHING, seen=queue.changes, is_promised=False)
     young = []
     for number in range(2, 9):
         queue.wake()  # something came free for both, and the old one sits out its pause

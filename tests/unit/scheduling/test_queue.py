@@ -12,6 +12,7 @@ from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order
 from tests.unit.placement.clusters import node, pods, snapshot
 
 A, B, C = (GangKey("default", name) for name in "abc")
+CPU = Lacks(frozenset({"cpu"}))
 
 
 class Clock:
@@ -447,3 +448,106 @@ def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tup
         }
         assert of_lacks == expected
         assert not queue._woken
+
+
+def test_whoever_was_refused_while_seats_were_promised_pauses_for_a_moment_when_they_are_given_back() -> None:
+    clock = Clock()
+    queue = a_queue(clock)
+    for _ in range(5):
+        queue.fail(A, CPU, seen=queue.changes)
+    queue.refuse(A, CPU, seen=queue.changes, is_promised=True)
+    queue.given_back()
+    assert queue.attempts(A) == 5
+    assert queue.peek() is None
+    clock.now += 1
+    assert drain(queue) == [A]
+
+
+def test_so_does_whoever_pauses_already_since_something_came_free() -> None:
+    clock = Clock()
+    queue = a_queue(clock)
+    for _ in range(5):
+        queue.refuse(A, CPU, seen=queue.changes, is_promised=True)
+    queue.wake()
+    queue.given_back()
+    clock.now += 1
+    assert drain(queue) == [A]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_so_does_whoever_is_refused_by_promises_that_are_none_any_more(times: int) -> None:
+    clock = Clock()
+    queue = a_queue(clock)
+    for _ in range(5):
+        queue.fail(A, CPU, seen=queue.changes)
+    for _ in range(times):
+        seen = queue.changes
+        queue.given_back()
+        queue.refuse(A, CPU, seen=seen, is_promised=False)
+    assert queue.attempts(A) == 5
+    assert queue.peek() is None
+    clock.now += 1
+    assert drain(queue) == [A]
+
+
+def test_a_refusal_beside_which_nothing_was_promised_counts_whatever_is_given_back() -> None:
+    clock = Clock()
+    queue = a_queue(clock)
+    for is_promised in (True, True, False):
+        queue.refuse(A, CPU, seen=queue.changes, is_promised=is_promised)
+    queue.given_back()
+    clock.now += 3.9
+    assert queue.peek() is None
+    clock.now += 0.1
+    assert drain(queue) == [A]
+
+
+def test_a_pause_that_the_api_server_wants_is_cut_short_for_nobody() -> None:
+    clock = Clock()
+    queue = a_queue(clock, {A: 10})
+    queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now, at_least=5)
+    queue.mark(A)
+    queue.mark(B)
+    assert drain(queue) == [B]
+    clock.now += 5
+    assert drain(queue) == [A]
+
+
+def test_who_fails_again_and_again_though_there_is_room_lets_lower_priorities_pass() -> None:
+    clock = Clock()
+    queue = a_queue(clock, {A: 10})
+    for times in range(1, 5):
+        queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now)
+        queue.mark(A)
+        queue.mark(B)
+        assert drain(queue) == ([A, B] if times <= 3 else [B])
+
+
+@pytest.mark.parametrize("is_pausing", [False, True])
+def test_a_firm_pause_of_a_gang_that_is_looked_at_again_is_not_ended_by_events(is_pausing: bool) -> None:
+    clock = Clock()
+    queue = a_queue(clock, {A: 10})
+    if is_pausing:
+        queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
+    queue.mark(A)
+    queue.retry(A, 4, is_firm=True)
+    queue.mark(A)
+    queue.mark(B)
+    assert drain(queue) == [B]
+    clock.now += 4
+    assert drain(queue) == [A]
+    queue.settle(A)
+    queue.mark(A)
+    assert drain(queue) == [A]
+
+
+def test_a_gang_that_is_placed_in_its_pause_and_has_lost_a_member_meanwhile_is_looked_at() -> None:
+    clock = Clock()
+    queue = a_queue(clock, {A: 10})
+    queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
+    queue.wake()
+    queue.mark(B)
+    assert queue.pop() == A  # before its pause is over, since nobody of a lower priority may pass it
+    queue.mark(A)
+    queue.placed(A, clock.now)
+    assert drain(queue) == [A, B]

@@ -1,0 +1,18 @@
+"""Work that goes on beside what is tested."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+
+@asynccontextmanager
+async def beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Do ``work`` until the context ends."""
+    task = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,141 @@
+"""What is said of a gang of thousands, and that nobody waits for it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from allaboard.cluster.client import ApiServer
+from allaboard.cluster.paths import ApiPath
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.pod import Pod
+from allaboard.placement import SearchReport
+from allaboard.report.events import EventRecorder, ObjectReference
+from allaboard.report.metrics import Metrics
+from allaboard.report.writer import Writer
+from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.podgroups import PodGroupKeeper
+from allaboard.scheduling.transaction import Committed, Seat
+
+MANY = 1000
+FOUND = SearchReport(0, 0, 0, "bound", (), "x")
+
+
+def a_gang(members: int) -> Gang:
+    spec = SchedulingSpec((("pods", 1),))
+    pods = tuple(Pod("ns", f"w{each}", f"u{each}", "1", 0.0, "allaboard", "", "Pending", 0, spec) for each in range(members))
+    return Gang(GangKey("ns", "g"), members, pods, 0, 0.0, Objective.BINPACK, 60)
+
+
+class Server(ApiServer):
+    """Notes the pods whose condition was written."""
+
+    def __init__(self) -> None:
+        self.conditions: list[str] = []
+
+    async def write(self, path: ApiPath, body: Any, content_type: str = "") -> None:
+        self.conditions.append(body["metadata"]["uid"])
+
+
+class Recorder(EventRecorder):
+    """Notes events instead of posting them."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str) -> None:
+        self.told.append((about.uid, reason))
+
+    def of(self, reason: str) -> Counter[str]:
+        return Counter(uid for uid, told in self.told if told == reason)
+
+
+class Stage:
+    """An announcer, and what comes of what it says."""
+
+    def __init__(self) -> None:
+        self.server, self.recorder, self.writer = Server(), Recorder(), Writer()
+        keeper = PodGroupKeeper(cast(ApiServer, self.server), GangRegistry(["allaboard"]), self.writer)
+        self.announcer = Announcer(self.server, self.recorder, keeper, self.writer, Metrics())
+
+    def refuse(self, gang: Gang) -> None:
+        messages = {pod.uid: "no room" for pod in gang.members}
+        self.announcer.refused(gang, messages, "no room", FOUND, 1.0)
+
+    def bind(self, gang: Gang, pods: Sequence[Pod]) -> None:
+        self.announcer.bound(gang, Committed(tuple(Seat(pod, "n1") for pod in pods)), FOUND, 1.0)
+
+
+async def never_busy(patience: float) -> None:
+    pass
+
+
+@asynccontextmanager
+async def a_stage() -> AsyncIterator[Stage]:
+    """With a writer that begins to write at the end, and has written all of it then."""
+    stage = Stage()
+    yield stage
+    writing = asyncio.create_task(stage.writer.run(never_busy))
+    async with asyncio.timeout(10):
+        await stage.writer.drain()
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+
+
+def once_each(gang: Gang) -> Mapping[str, int]:
+    return Counter(pod.uid for pod in gang.members)
+
+
+async def test_every_member_of_a_gang_of_thousands_is_told_once_what_has_become_of_it() -> None:
+    gang = a_gang(MANY)
+    async with a_stage() as refused:
+        refused.refuse(gang)
+    async with a_stage() as bound:
+        bound.bind(gang, gang.members)
+    async with a_stage() as undone:
+        undone.announcer.undone(gang, gang.members, "late")
+    assert refused.recorder.of("FailedScheduling") == Counter(refused.server.conditions) == once_each(gang)
+    assert bound.recorder.of("Scheduled") == once_each(gang)
+    assert undone.recorder.of("GangUndone") == once_each(gang)
+
+
+async def test_few_members_are_told_at_a_stretch_however_many_there_are() -> None:
+    """Others have their turns in between."""
+    stretches = []
+    async with a_stage() as stage:
+        stage.refuse(a_gang(MANY))
+        telling, told = asyncio.create_task(stage.announcer._tell_rest()), 0
+        while not telling.done():
+            stretches.append(len(stage.recorder.told) - told)
+            told = len(stage.recorder.told)
+            await asyncio.sleep(0)
+    assert max(stretches) <= MANY // 5
+    assert sum(stretches) == MANY
+
+
+async def test_a_small_gang_is_told_at_once() -> None:
+    async with a_stage() as stage:
+        stage.refuse(a_gang(64))
+        assert len(stage.recorder.told) == 64
+
+
+async def test_who_was_bound_or_is_gone_before_it_was_told_of_a_refusal_never_is() -> None:
+    gang = a_gang(MANY)
+    *others, last_but_one, last = gang.members
+    async with a_stage() as stage:
+        stage.refuse(gang)
+        stage.bind(gang, [last])
+        stage.announcer.forget_pod(last_but_one)
+    assert set(stage.recorder.of("FailedScheduling")) == set(stage.server.conditions) == {pod.uid for pod in others}
+    assert set(stage.recorder.of("Scheduled")) == {last.uid}
+
+
+async def test_who_was_refused_twice_before_it_was_told_hears_of_the_second_time_alone() -> None:
+    gang = a_gang(MANY)
+    async with a_stage() as stage:
+        stage.refuse(gang)
+        stage.refuse(gang)
+    assert stage.recorder.of("FailedScheduling")[gang.members[-1].uid] == 1
