@@ -33,7 +33,7 @@ judged: $(READY) ## Play random schedules on a real control plane before the jud
 	$(BIN)/python -m tests.e2e.controlplane build
 	$(BIN)/python -m pytest tests/e2e/test_judged.py --home=controlplane -s
 
-faults: $(READY) ## Measure what holds under faults, an hour; SEED=… plays one random schedule again
+faults: $(READY) ## Measure what holds under faults, an hour or two; SEED=… plays one random schedule again
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.faults $(if $(SEED),--seed='$(SEED)')
 
 e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster (needs docker and kind)

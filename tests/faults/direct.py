@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from allaboard.cluster.client import ApiError, ApiServer, RawObject, _api_error, _checked, _decoded
+from allaboard.cluster.client import ApiError, ApiServer, RawObject, _api_error, _checked, decoded
 from allaboard.cluster.paths import ApiPath
 from allaboard.sandbox import ApiError as SandboxError
 from allaboard.sandbox import Sandbox, errors, requests, watch
@@ -93,8 +93,9 @@ class DirectServer(ApiServer):
         self._chance = chance
         self._judge = judge
         self._weather = weather
-        self._under_way: set[asyncio.Task[Any]] = set()
-        self._deliveries: set[asyncio.Task[Any]] = set()
+        # In the order in which they began: a schedule is the same each time that it is played.
+        self._under_way: dict[asyncio.Task[Any], None] = {}
+        self._deliveries: dict[asyncio.Task[Any], None] = {}
         self._silenced: dict[str, asyncio.Event] = {}
         self._is_severed = False
         self._flow = asyncio.Event()
@@ -142,15 +143,17 @@ class DirectServer(ApiServer):
         content = bytes(response.body)
         if response.status >= 400:
             raise _api_error(response, content)
-        decoded = _checked(_decoded(content, path), method, path, body)
-        self._tell(message, decoded)
-        return decoded
+        answer = _checked(decoded(content, path), method, path, body)
+        self._tell(message, answer)
+        return answer
 
     async def _exchange(self, message: Any, body: Mapping[str, object]) -> Any:
         seen = seen_by_judge(self.who, message, body, self._judge.books.clock())
+        if seen is not None:
+            seen.is_seen_sent = True
         delivery = asyncio.ensure_future(self._deliver(message, seen))
-        self._deliveries.add(delivery)
-        delivery.add_done_callback(self._deliveries.discard)
+        self._deliveries[delivery] = None
+        delivery.add_done_callback(lambda task: self._deliveries.pop(task, None))
         delivery.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may be left to ask
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
@@ -174,9 +177,11 @@ class DirectServer(ApiServer):
         try:
             response = await self._server._answer(message)
             seen.status = 0 if message.transport.is_aborted else response.status
+            seen.retry_after = float(response.headers.get("Retry-After", 0))
             return response
         finally:
-            current.reset(token)
+            with suppress(ValueError):  # when its world has ended, and it is cleared away
+                current.reset(token)
             self._judge.answered(seen)
 
     def _tell(self, message: Any, answer: RawObject) -> None:
@@ -194,8 +199,8 @@ class DirectServer(ApiServer):
             work.close()
             await asyncio.Future()
         task = asyncio.ensure_future(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._under_way[task] = None
+        task.add_done_callback(lambda task: self._under_way.pop(task, None))
         try:
             return await task
         except asyncio.CancelledError:
@@ -231,6 +236,7 @@ class DirectServer(ApiServer):
         try:
             fault = struck(self._sandbox.faults, place, message, {})
             if fault is None:
+                self._judge.books.hear(self.who, place.plural)
                 return
             if seen is not None:
                 self._judge.books.ask(seen)

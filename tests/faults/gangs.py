@@ -13,6 +13,7 @@ POD_GROUP_API = "scheduling.x-k8s.io/v1alpha1"
 RECREATE = "allaboard.dev/recreate"
 STAMP = "allaboard.dev/transaction"
 EPOCH = "allaboard.dev/epoch"
+ROLE = "allaboard.dev/role"
 LIVING = "deletionTimestamp"
 
 
@@ -38,7 +39,8 @@ class GangSpec:
     ``others`` are roles beside the ``size`` members of ``cpu`` each. ``forgives`` tells a Job that doesn't count evicted pods as failures;
     ``completions`` are those of a Job, 0 for as many as it has pods at once;
     ``suspends`` tells one that may be suspended to undo its gang; ``is_gated`` a gang whose first
-    bare member is behind a gate.
+    bare member is behind a gate. ``is_single`` tells a bare pod that names no gang. Of the last role ``least`` members must start, whatever
+    the others are; ``gives_up`` tells a gang that wants to be released when it can't be healed in time.
     """
 
     name: str
@@ -56,6 +58,9 @@ class GangSpec:
     completions: int = 0
     suspends: bool = False
     is_gated: bool = False
+    is_single: bool = False
+    least: int = 0
+    gives_up: bool = False
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -82,6 +87,11 @@ class GangSpec:
     def is_releasable(self) -> bool:
         """Whether its members may be deleted before they run."""
         return self.kind in ("controlled", "recreated")
+
+    @property
+    def may_be_undone(self) -> bool:
+        """Whether members that haven't started may be released, by an eviction if not else, so that others are made in their place."""
+        return self.is_releasable or (self.kind == "job" and self.forgives)
 
 
 def pod_of(spec: GangSpec, name: str) -> Body:
@@ -124,11 +134,16 @@ def _workload(spec: GangSpec, role: Role) -> Body:
 
 def _template(spec: GangSpec, role: Role) -> Body:
     labels = {POD_GROUP_LABEL: spec.name} if spec.has_group else {NAME: spec.name, MINIMUM: str(spec.minimum)}
-    metadata: Body = {"labels": {**labels, "app": workload_name(spec, role)}}
-    if spec.kind == "recreated":
-        metadata["annotations"] = {RECREATE: "true"}
+    if spec.is_single:
+        labels = {}
+    options = {RECREATE: "true"} if spec.kind == "recreated" else {}
     if spec.suspends:
-        metadata["annotations"] = {"allaboard.dev/undo": "suspend"}
+        options["allaboard.dev/undo"] = "suspend"
+    if spec.gives_up:
+        options["allaboard.dev/on-member-lost"] = "release"
+    if spec.least:
+        options |= {ROLE: role.name or "first", "allaboard.dev/min-members": f"{spec.roles[-1].name}={spec.least}"}
+    metadata: Body = {"labels": {**labels, "app": workload_name(spec, role)}, "annotations": options}
     requests = {"cpu": str(role.cpu), **({"nvidia.com/gpu": str(role.gpus)} if role.gpus else {})}
     limits = {"limits": {"nvidia.com/gpu": str(role.gpus)}} if role.gpus else {}
     container = {"name": "main", "image": "pause", "resources": {"requests": requests, **limits}}

@@ -1,6 +1,7 @@
 """Plays schedules until one convicts, in a process whose scheduler has been tampered with: see ``mutants``.
 
-Prints one line of JSON: how many schedules were played, and what was found, if anything was.
+Prints one line of JSON: how many schedules were played, and what was found, if anything was. ``survey MOST SEED`` goes on then, and prints
+a line for each accusation, with what ``make faults SEED=…`` takes: of the scheduler as it is, each is a fault of it or of the judge.
 """
 
 import json
@@ -12,9 +13,10 @@ import hypothesis
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from . import directed, schedules
+from . import schedules
+from .directed import SCHEDULES
 from .judge import ViolationError
-from .replay import MACHINES
+from .replay import BLOB, MACHINES
 from .schedules import options
 from .simulation import quiet
 
@@ -24,7 +26,7 @@ _CHUNKS = (("plain", 25), ("restarts", 25), ("leaders", 10))
 def directly(name: str) -> ViolationError | None:
     """What the directed schedule of that name finds."""
     try:
-        getattr(directed, name)()
+        SCHEDULES[name]()
     except ViolationError as error:
         return error
     return None
@@ -32,33 +34,46 @@ def directly(name: str) -> ViolationError | None:
 
 def at_random(most: int, seed: int) -> tuple[int, Exception | None]:
     """How many random schedules were begun, and what was found; all kinds of them in turn."""
+    for played, _, error in all_at_random(most, seed):
+        return played, error
+    return most, None
+
+
+def all_at_random(most: int, seed: int) -> Iterator[tuple[int, str, Exception]]:
+    """Each time that something is found: after how many schedules, in which kind of them, and what."""
     before = schedules.TALLY.begun
-    for number, (name, chunk) in enumerate(_endless(_CHUNKS)):
+    for number, (name, chunk) in enumerate(cycle(_CHUNKS)):
         left = most - (schedules.TALLY.begun - before)
         if left <= 0:
-            return most, None
+            return
         machine = hypothesis.seed(seed * 1000 + number)(type(MACHINES[name].__name__, (MACHINES[name],), {}))
         played = settings(options(min(chunk, left)), phases=[Phase.generate])
         try:
             run_state_machine_as_test(machine, settings=played)  # type: ignore[no-untyped-call]  # it isn't typed
         except Exception as error:  # whatever breaks the simulation convicts as well
-            return schedules.TALLY.begun - before, error
-    return most, None
+            yield schedules.TALLY.begun - before, name, error
 
 
-def _endless(chunks: tuple[tuple[str, int], ...]) -> Iterator[tuple[str, int]]:
-    return cycle(chunks)
+def survey(most: int, seed: int, say: Callable[[str], object]) -> None:
+    """Say all that is found."""
+    for played, name, error in all_at_random(most, seed):
+        blob = BLOB.search("\n".join(getattr(error, "__notes__", ())))
+        say(f"{played}: {type(error).__name__} {str(error)[:500]}\n    SEED={name}:{blob[1] if blob else ''}")
+    say(f"{most} schedules were played")
 
 
 def main(say: Callable[[str], object] = print) -> None:
-    """``hunt directed NAME`` or ``hunt random MOST SEED``."""
+    """``hunt directed NAME``, ``hunt random MOST SEED`` or ``hunt survey MOST SEED``."""
     quiet()
     how, *rest = sys.argv[1:]
+    if how == "survey":
+        survey(int(rest[0]), int(rest[1]), say)
+        return
     found: Exception | None
     played, found = (1, directly(rest[0])) if how == "directed" else at_random(int(rest[0]), int(rest[1]))
     rules = found.rules if isinstance(found, ViolationError) else []
     rule = (rules[0] if rules else type(found).__name__) if found else ""
-    say(json.dumps({"played": played, "rule": rule, "found": str(found)[:2000] if found else ""}))
+    say(json.dumps({"played": played, "rule": rule, "rules": rules, "found": str(found)[:2000] if found else ""}))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import json
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ import aiohttp
 from allaboard.sandbox import ApiError, Fault
 from allaboard.sandbox.faults import FOR_EVER
 from tests.cluster import Cluster
+from tests.tasks import beside
 
 from .gangs import HIGH, HIGH_PRIORITY, Body, GangSpec, Role, manifests
 from .judge import Judge, Request, ViolationError
@@ -308,7 +309,7 @@ async def play_live(
     )
     chance, heard = random.Random(seed), Heard()
     played = [LiveSchedule(number, seed, cluster, judge) for number in range(schedules)]
-    async with _running(feed(judge).run), _Relay(cluster, wire, judge, kubeconfig, folder) as relay, _told(judge, played):
+    async with beside(feed(judge).run), _Relay(cluster, wire, judge, kubeconfig, folder) as relay, _told(judge, played):
         await asyncio.gather(*(each.furnish() for each in played))
         await relay.next()
         playing = asyncio.gather(*(each.play() for each in played))
@@ -404,14 +405,3 @@ class _Relay:
         self._judge.leading = time.monotonic()
         if deed is not None:
             deed.until = time.monotonic()
-
-
-@asynccontextmanager
-async def _running(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(work())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task

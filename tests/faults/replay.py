@@ -14,7 +14,8 @@ MACHINES: dict[str, type[RuleBasedStateMachine]] = {
 }
 SHARES = {"plain": 0.42, "restarts": 0.42, "leaders": 0.16}
 """What part of the schedules is of each kind: those with leaders take four times as long."""
-_BLOB = re.compile(r"\n?You can reproduce this test case by temporarily adding @reproduce_failure\('[^']+', b'([^']+)'\).*")
+BLOB = re.compile(r"\n?You can reproduce this test case by temporarily adding @reproduce_failure\('[^']+', b'([^']+)'\).*")
+"""What hypothesis says of a schedule that fails: how to play it again."""
 
 
 class ScheduleError(AssertionError):
@@ -34,8 +35,8 @@ def play(name: str, schedules: int, *, is_fixed: bool = False) -> None:
         run_state_machine_as_test(MACHINES[name], settings=options(schedules, shrinks=not is_fixed, is_fixed=is_fixed))  # type: ignore[no-untyped-call]  # it isn't typed
     except Exception as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
-        found = _BLOB.search(notes)
-        raise ScheduleError(str(error), f"{name}:{found[1]}" if found else "none", _BLOB.sub("", notes)) from error
+        found = BLOB.search(notes)
+        raise ScheduleError(str(error), f"{name}:{found[1]}" if found else "none", BLOB.sub("", notes)) from error
 
 
 def play_again(seed: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from allaboard.sandbox import Fault
 
-from .gangs import HIGH_PRIORITY, GangSpec, Role
+from .gangs import HIGH_PRIORITY, GangSpec, Kind, Role
 from .simulation import CRDS, POOLS
 from .world import World, demand
 
@@ -58,6 +58,9 @@ gangs = st.builds(
     forgives=st.booleans(),
     completions=st.sampled_from([0, 0, 12]),
     suspends=st.sampled_from([False, False, True]),
+    is_single=st.sampled_from([False] * 7 + [True]),
+    least=st.sampled_from([0, 0, 1, 2]),
+    gives_up=st.sampled_from([False] * 5 + [True]),
 )
 
 
@@ -87,6 +90,7 @@ acts = st.sampled_from(
     [
         "node deleted",
         "node cordoned",
+        "node tainted",
         "node not ready",
         "node shrunk",
         "node re-created",
@@ -96,6 +100,7 @@ acts = st.sampled_from(
         "member finished",
         "minimum edited",
         "PodGroup deleted",
+        "Job suspended",
         "watches dropped",
         "watches silent",
     ]
@@ -156,9 +161,12 @@ class Schedules(RuleBasedStateMachine):
         for fault in faults:
             self.w.fault(fault)
         named = replace(gang, name=f"gang-{len(self.w.gangs)}", minimum=min(gang.minimum, gang.whole_size))
-        if gang.kind == "job":
+        if gang.is_single:
+            named = replace(named, kind="bare", size=1, minimum=1, others=(), has_group=False)
+        named = replace(named, least=min(named.least, named.roles[-1].size) if named.others else 0)
+        if named.kind == "job":
             named = replace(named, completions=max(gang.completions, gang.size) if gang.completions else 0)
-        self.w.add(replace(named, has_group=gang.has_group and self.w.serves_groups))
+        self.w.add(replace(named, has_group=named.has_group and self.w.serves_groups))
         self.after("arrival", pause)
 
     @rule(fault=bind_faults, pause=pauses)
@@ -207,6 +215,18 @@ class Schedules(RuleBasedStateMachine):
     def a_kubelet_rejects(self, gang: int, member: int, pause: float) -> None:
         self.w.reject(self.gang(gang), member)
         self.after("rejection", pause)
+
+    @rule(node=numbers, pause=pauses)
+    def a_kubelet_rejects_whoever_comes(self, node: int, pause: float) -> None:
+        self.w.sour(node)
+        self.after("rejections", pause)
+
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @rule(gang=gangs, kind=st.sampled_from(["job", "job", "controlled", "bare"]), nth=st.integers(2, 4), pause=st.sampled_from([6.0, 40.0]))
+    def a_gang_is_refused_in_part(self, gang: GangSpec, kind: Kind, nth: int, pause: float) -> None:
+        """Some of its members can't be bound, whoever tries, and it isn't told beforehand."""
+        fault = Fault("bind", "pods", nth=nth, times=40, status=403, dry_run=False)
+        self.arrive(replace(gang, kind=kind, size=max(gang.size, nth), minimum=max(gang.minimum, nth)), [fault], pause)
 
     @rule(node=numbers, cpu=st.integers(1, 6), pause=pauses)
     def another_scheduler_binds(self, node: int, cpu: int, pause: float) -> None:
@@ -266,17 +286,9 @@ class Schedules(RuleBasedStateMachine):
     def act(self, what: str, spec: GangSpec, number: int, member: int) -> None:
         """Do one of ``acts``."""
         w = self.w
+        if what.startswith("node"):
+            self.act_on_node(what.removeprefix("node "), number, member)
         match what:
-            case "node deleted":
-                w.delete_node(number)
-            case "node cordoned":
-                w.cordon(number, is_cordoned=True)
-            case "node not ready":
-                w.unready(number, is_ready=False)
-            case "node shrunk":
-                w.shrink(number, 1)
-            case "node re-created":
-                w.recreate_node(number, 1 + member)
             case "nodes filled":
                 w.fill()
             case "member deleted":
@@ -289,10 +301,29 @@ class Schedules(RuleBasedStateMachine):
                 w.set_minimum(spec, 1 + member)
             case "PodGroup deleted":
                 w.delete_group(spec)
+            case "Job suspended":
+                w.suspend(spec, is_suspended=True)
             case "watches dropped":
                 w.compact()
             case "watches silent":
                 w.silence("nodes")
+
+    def act_on_node(self, what: str, number: int, member: int) -> None:
+        """Do one of ``acts`` that a node can meet."""
+        w = self.w
+        match what:
+            case "deleted":
+                w.delete_node(number)
+            case "cordoned":
+                w.cordon(number, is_cordoned=True)
+            case "tainted":
+                w.taint(number, is_tainted=True)
+            case "not ready":
+                w.unready(number, is_ready=False)
+            case "shrunk":
+                w.shrink(number, 1)
+            case "re-created":
+                w.recreate_node(number, 1 + member)
 
     @rule(act=acts, gang=numbers, number=numbers, member=numbers, pause=pauses)
     @precondition(has_gangs)

@@ -22,6 +22,8 @@ from allaboard import app as app_module
 from allaboard.app import App
 from allaboard.cli import bundled
 from allaboard.placement import Plan, Problem, SearchSettings, search
+from allaboard.placement.contest import Contest
+from allaboard.placement.joint import Joint, place_together
 from allaboard.placement.relax import Relief
 from allaboard.placement.surroundings import Surroundings
 from allaboard.sandbox import ApiError, Fault, Sandbox
@@ -30,7 +32,7 @@ from allaboard.settings import load_settings
 
 from .direct import DirectServer, Weather
 from .gangs import HIGH, HIGH_PRIORITY, LIVING, Body, GangSpec, pod_of
-from .judge import Judge
+from .judge import Deed, Judge
 from .judge.wire import note_strikes
 from .virtual import VirtualLoop, virtual_clocks
 
@@ -51,6 +53,7 @@ _SETTINGS: dict[str, object] = {
 }
 _ELECTION: dict[str, object] = {"leader_elect": True, "lease_namespace": "elsewhere"}
 _REBIRTH_SECONDS = 1.0
+_REJECTION_SECONDS = 0.01
 
 
 def happens(method: Callable[Concatenate[Simulated, Given], Answer]) -> Callable[Concatenate[Simulated, Given], Answer]:
@@ -81,6 +84,11 @@ class InlineSearcher:
     async def search(self, problem: Problem, seed: int) -> Plan:
         await asyncio.sleep(self._chance.uniform(0.001, 0.05))
         return search(problem, SEARCH, seed)
+
+    async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
+        if not is_easy:
+            await asyncio.sleep(self._chance.uniform(0.001, 0.05))
+        return place_together(contest, SEARCH)
 
     async def relieve(self, around: Surroundings) -> Relief:
         """Nobody reads what would help here."""
@@ -134,6 +142,8 @@ class Simulation:
         self.crd = crd
         self.restarts = 0
         self.lasting: list[Fault] = []
+        self._late: list[Deed] = []
+        self._sour: set[str] = set()
         self._foreign = self._hostile = self._runs = 0
         self._background: set[asyncio.Task[Any]] = set()
         self.sandbox.store.subscribe(self._on_change)
@@ -228,6 +238,7 @@ class Simulation:
         finally:
             _connecting.reset(token)
         replica.app = app
+        self.judge.terms.alive[server.who] = self.loop.time()
         self._keep(asyncio.ensure_future(self._note_leading(app)))
 
     async def _note_leading(self, app: App) -> None:
@@ -238,6 +249,7 @@ class Simulation:
     def _note_end(self, what: str, replica: Replica, seconds: float = 0.0) -> None:
         """Tell the judge that a process has ended, or stands still."""
         self.judge.note(what, who=replica.server.who, seconds=seconds)
+        self.judge.terms.alive.pop(replica.server.who, None)
         if len(self.replicas) == 1:
             self.judge.leading = None
 
@@ -277,10 +289,31 @@ class Simulation:
                 return  # Kopf loses a deletion now and then
             raw = self.sandbox.api.resource("podgroups").present(change.record.body)
             self.loop.call_later(self.chance.uniform(0.001, 0.02), self._ring, change.type, raw)
+        elif change.table == "pods" and change.type != DELETED and change.record.body["spec"].get("nodeName") in self._sour:
+            spec = self.judge.books.gang_of(change.record.body)
+            if spec is not None and change.previous is not None and not change.previous.body["spec"].get("nodeName"):
+                self.loop.call_later(_REJECTION_SECONDS, self._reject_newcomer, spec, change.record.body["metadata"]["uid"])
         elif change.table == "pods" and change.type == DELETED and LIVING not in change.record.body["metadata"]:
-            spec = self.judge.gang_of(change.record.body)
+            spec = self.judge.books.gang_of(change.record.body)
             if spec is not None and spec.kind == "recreated" and change.record.key[1] in spec.bare_names:
                 self.loop.call_later(0.2, self._remake, spec, change.record.key[1])
+
+    def _note_loss(self, what: str, spec: GangSpec) -> None:
+        self.judge.note(what, gang=spec)
+        self.judge.note_loss(spec)
+
+    @happens
+    def _reject_newcomer(self, spec: GangSpec, uid: str) -> None:
+        """A kubelet that rejects whoever comes has seen who has."""
+        for pod in self.judge.bound(spec):
+            if pod["metadata"]["uid"] == uid and pod["status"].get("phase") == "Pending":
+                self._reject(spec, pod)
+
+    def _reject(self, spec: GangSpec, pod: Body) -> None:
+        self._note_loss("a kubelet rejects a member", spec)
+        key, kubelet = (pod["metadata"]["namespace"], pod["metadata"]["name"]), self.sandbox._kubelet
+        kubelet._cancel(key)
+        kubelet._reject(key, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu")
 
     def _ring(self, event: str, raw: Body) -> None:
         for replica in self.replicas:

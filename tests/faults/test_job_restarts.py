@@ -10,7 +10,7 @@ from allaboard.sandbox.faults import FOR_EVER
 from .gangs import Body, GangSpec, manifests
 from .world import World
 
-GANG = GangSpec("gang", "job")
+GANG = GangSpec("gang", "job", suspends=True)
 BEFORE_SECONDS, MEANWHILE_SECONDS = 32, 18
 """The gang is half bound at once, kept open after five seconds, and its time-out is thirty."""
 
@@ -26,7 +26,6 @@ def begin(world: World) -> None:
     world.fault(Fault("bind", "pods", nth=3, times=FOR_EVER, status=403))
     (job,) = manifests(GANG)
     job["spec"]["backoffLimit"] = 0
-    job["spec"]["template"]["metadata"]["annotations"] = {"allaboard.dev/undo": "suspend"}
     world.gangs.append(GANG)
     world.sandbox.create(job)
     world.advance(BEFORE_SECONDS)

@@ -16,11 +16,13 @@ from allaboard.sandbox.faults import FOR_EVER
 from . import hostile
 from .gangs import Body, GangSpec, manifests, pod_of
 from .judge import ViolationError
+from .judge.facts import demand_of
 from .simulation import NODES, POOLS, Simulation, happens
 
 SETTLING_SECONDS = 150
 """Two time-outs of a gang and the longest pauses."""
 _ON_ITS_WAY_SECONDS = 0.5
+_LANDING_SECONDS = 5
 SILENCE_SECONDS = 100.0
 """How long a dead connection may go unnoticed, at the longest."""
 
@@ -79,11 +81,6 @@ class World(Simulation):
             if pod["metadata"]["name"].startswith(prefix) and pod["metadata"].get("finalizers"):
                 self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
 
-    def _note_loss(self, what: str, spec: GangSpec) -> None:
-        self.judge.note(what, gang=spec)
-        if self.leader is None:
-            self.judge.note_unseen_loss(spec)
-
     @happens
     def finish(self, spec: GangSpec, number: int | None = None, phase: str = "Succeeded") -> None:
         """Running members end: one, or all."""
@@ -110,11 +107,12 @@ class World(Simulation):
         """A kubelet refuses a bound member that has not started."""
         waiting = [pod for pod in self.judge.bound(spec) if pod["status"].get("phase") == "Pending"]
         if waiting:
-            self.judge.note("a kubelet rejects a member", gang=spec)
-            metadata = waiting[number % len(waiting)]["metadata"]
-            key, kubelet = (metadata["namespace"], metadata["name"]), self.sandbox._kubelet
-            kubelet._cancel(key)
-            kubelet._reject(key, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu")
+            self._reject(spec, waiting[number % len(waiting)])
+
+    @happens
+    def sour(self, node: int) -> None:
+        """A kubelet rejects whoever comes from now on, until things settle."""
+        self._sour.add(f"node-{node % NODES}")
 
     @happens
     def set_minimum(self, spec: GangSpec, minimum: int) -> None:
@@ -129,6 +127,15 @@ class World(Simulation):
         if self.serves_groups and self.sandbox.get("podgroups", spec.name, spec.namespace):
             self.judge.note("the PodGroup is deleted", gang=spec)
             self.sandbox.delete("podgroups", spec.name, spec.namespace)
+
+    @happens
+    def suspend(self, spec: GangSpec, *, is_suspended: bool) -> None:
+        """Somebody suspends the Job of a gang, or lets it go on."""
+        for job in self.sandbox.list("jobs", spec.namespace):
+            if spec.kind == "job" and self.judge.books.gang_of_job(job) is spec:
+                self._note_loss("a Job is suspended" if is_suspended else "a Job goes on", spec)
+                change = {"metadata": {"labels": {"allaboard.dev/suspended": None}}, "spec": {"suspend": is_suspended}}
+                self.sandbox.patch("jobs", job["metadata"]["name"], change, spec.namespace)
 
     @happens
     def annotate(self, spec: GangSpec, annotations: dict[str, str]) -> None:
@@ -238,6 +245,15 @@ class World(Simulation):
             self.sandbox.patch("nodes", name, {"spec": {"unschedulable": is_cordoned}})
 
     @happens
+    def taint(self, node: int, *, is_tainted: bool) -> None:
+        """Somebody keeps pods away from a node, or doesn't any more."""
+        name = f"node-{node % NODES}"
+        if self.sandbox.get("nodes", name):
+            self.judge.note(f"a node is {'tainted' if is_tainted else 'not tainted any more'}: {name}")
+            taints = [{"key": "example.com/reserved", "effect": "NoSchedule"}] if is_tainted else None
+            self.sandbox.patch("nodes", name, {"spec": {"taints": taints}})
+
+    @happens
     def unready(self, node: int, *, is_ready: bool) -> None:
         """A node's kubelet stops reporting, or is back."""
         name = f"node-{node % NODES}"
@@ -325,7 +341,7 @@ class World(Simulation):
     @happens
     def lag(self, plural: str, seconds: float) -> None:
         """Watches of a kind come late, until the weather clears."""
-        self.judge.note(f"watches of {plural} come late", seconds=seconds)
+        self._late.append(self.judge.note(f"watches of {plural} come late", seconds=FOR_EVER))
         self.weather.lags[plural] = seconds
 
     def fell(self) -> None:
@@ -360,6 +376,7 @@ class World(Simulation):
             victim, replica.app = replica.app, None
             self._note_end("the scheduler is stopped", replica, down_seconds)
             await victim.stop()
+            self.judge.terms.stopped(replica.server.who)
             await asyncio.sleep(down_seconds)
             await self._start(replica)
 
@@ -424,14 +441,26 @@ class World(Simulation):
     def settle(self) -> None:
         """Let faults cease but those that last, and give the scheduler the time its own time-outs take."""
         self.sandbox.faults.clear()
-        self.weather.lags.clear()
+        self._clear_up()
         for fault in self.lasting:
             self.sandbox.faults.add(fault)
         for number in range(NODES):
             self.cordon(number, is_cordoned=False)
             self.unready(number, is_ready=True)
+            self.taint(number, is_tainted=False)
         for _ in range(SETTLING_SECONDS // 10):
             self.advance(10)
+
+    @happens
+    def _clear_up(self) -> None:
+        """Watches tell of everything at once again."""
+        for plural in self.weather.lags:
+            self.judge.note(f"watches of {plural} come late", seconds=self.weather.lags[plural])
+        for deed in self._late:
+            deed.until = self.loop.time()
+        self.weather.lags.clear()
+        self._late.clear()
+        self._sour.clear()
 
     def make_room(self) -> None:
         """Give everybody what they wait for: seats, lost members, and PodGroups, from servers that are well."""
@@ -447,6 +476,7 @@ class World(Simulation):
         for pool in POOLS:
             self.sandbox.add_node(f"annex-{pool}", cpu="512", gpus=64, labels={"pool": pool})
         for spec in self.gangs:
+            self.suspend(spec, is_suspended=False)
             if spec.has_group and self.serves_groups and not self.sandbox.get("podgroups", spec.name, spec.namespace):
                 self.sandbox.create(next(each for each in manifests(spec) if each["kind"] == "PodGroup"))
             if spec.is_bare:
@@ -486,15 +516,24 @@ class World(Simulation):
     def leaked(self) -> list[str]:
         """Seats that the scheduler counts as taken and that nobody sits on, or the other way round."""
         assert self.app is not None
-        found = [f"[leaked] {count} seats are promised still"] if (count := self.app.view.counts["assumed_pods"]) else []
+        for _ in range(_LANDING_SECONDS):
+            if not self.app.view.counts["assumed_pods"]:
+                break
+            self.advance(1)  # somebody is being bound just now, or it is being found out
+        doubtful = list(self.judge.books.in_doubt())
+        found = []
+        if (count := self.app.view.counts["assumed_pods"]) > len(doubtful):
+            found.append(f"[leaked] {count} seats are promised still, and {len(doubtful)} pods may be bound yet")
         snapshot = self.app.view.snapshot()
-        real = self.judge.usage()
+        real, most = self.judge.usage(), self.judge.usage()
+        for pod, request in doubtful:
+            for resource, amount in demand_of(pod).items():
+                most[request.target, resource] = most.get((request.target, resource), 0) + amount
         for node, row in zip(snapshot.nodes, snapshot.used.tolist(), strict=True):
             for resource, used in zip(snapshot.resources, row, strict=True):
-                if resource in ("cpu", "pods") and used != real.get((node.name, resource), 0):
-                    found.append(
-                        f"[leaked] {used} {resource} are counted on node {node.name}, {real.get((node.name, resource), 0)} are used"
-                    )
+                key = (node.name, resource)
+                if resource in ("cpu", "pods") and not real.get(key, 0) <= used <= most.get(key, 0):
+                    found.append(f"[leaked] {used} {resource} are counted on node {node.name}, {real.get(key, 0)} are used")
         return found
 
 

@@ -13,16 +13,17 @@ precondition    every bind and release names the UID and the version that it was
 journal         every bind carries the stamp, with the minimum that the gang asked for
 priority        nobody takes seats that a gang of a higher priority waits for and fits
 storm           one gang isn't bound again and again
+haste, stale    no bind is sent before the API server wants it, nor by what was heard long ago
 kept pod        bare pods, and pods of Jobs that would count it, are never deleted
 release         nobody is deleted of a gang that is or was whole, nor while it runs before its time
-forward         nobody is released whose missing members have room and time
+forward         nobody is released whose missing members have room and time, nor left half bound when they have had it
 leader, late    only the leader changes anything; what an earlier one had sent comes too late
 seal            a leader writes to each pod that is older than its term before it binds it
 open            a gang is open by a fault or a foreign act that can be cited, or for a moment
 unresolved      an open gang is finished or undone when all is quiet, but for the rules that are named
 untold          a gang that is kept open says so
 idle            a gang that fits is placed when all is quiet
-reason          who waits is told the truth
+reason, status  who waits is told the truth, and so is who asks a PodGroup
 stranger        nothing of others is touched
 lost, leaked    no Job stays suspended, no seat is counted that nobody sits on
 ==============  =====================================================================================================================
@@ -35,18 +36,21 @@ from typing import Any
 from allaboard.sandbox.store import DELETED, Change
 from tests.faults.gangs import GangSpec
 
-from .books import Books, Deed, Request, current
-from .commits import OURS, Commits
-from .facts import ENDED, Body, capacity_of, demand_of, is_leaving, name_of, node_of, phase_of
+from .binds import Binds
+from .books import OURS, Books, Deed, Request, current
+from .commits import Commits
+from .facts import ENDED, Body, capacity_of, demand_of, is_leaving, name_of, node_of, phase_of, uid_of
 from .lives import Lives
 from .releases import Releases
 from .standing import Standing
 from .terms import Terms
 
-__all__ = ["TIMEOUT_SECONDS", "Judge", "Request", "ViolationError", "current"]
+__all__ = ["TIMEOUT_SECONDS", "Deed", "Judge", "Request", "ViolationError", "current"]
 
 TIMEOUT_SECONDS = 30.0
 """``schedule_timeout_seconds`` of the schedulers that are judged."""
+LOOK_SECONDS = 1.0
+"""How often it is looked at how everybody stands, while anything goes on."""
 
 
 class ViolationError(AssertionError):
@@ -66,14 +70,20 @@ class Judge:
     ) -> None:
         self.books = Books(gangs, clock)
         self.lives = Lives(self.books, clock)
+        self.binds = Binds(self.books, self.lives, self.accuse, lambda: bool(self.terms.leader))
         self.commits = Commits(self.books, self.lives, self.accuse, lambda: self.leading, patience)
         self.releases = Releases(self.books, self.lives, self.accuse, timeout)
         self.terms = Terms(self.books, self.accuse)
         self.leading: float | None = None
         """Since when somebody schedules; None while nobody does."""
-        self.standing = Standing(self.books, self.lives, self.accuse, timeout, lambda: self.leading)
+        self.standing = Standing(self.books, self.lives, self.accuse, timeout, lambda: self.leading, self._who_leads)
         self.violations: list[str] = []
         self._said: set[tuple[str, str]] = set()
+        self._looked = 0.0
+
+    def _who_leads(self) -> str:
+        """The process that leads; without an election the one that was heard of last."""
+        return self.terms.leader or (self.books.requests[-1].who if self.books.requests else "")
 
     def accuse(self, rule: str, text: str) -> None:
         """Write down that a promise was broken; the same is said once."""
@@ -85,6 +95,7 @@ class Judge:
         """Look at how everybody stands, and raise what was found."""
         self.commits.look()
         self.standing.look()
+        self.terms.look()
         if self.violations:
             raise ViolationError("; ".join(self.violations))
 
@@ -95,8 +106,16 @@ class Judge:
         self.books.ask(request)
         self.commits.look()
         self.terms.arrived(request)
-        if request.is_bind and request.plural == "pods":
-            self.commits.arrived(request)
+        if request.verb == "bind":
+            self.binds.sent(request)
+        place = (request.namespace, request.name)
+        if request.is_bind and (pod := self.books.get("pods", *place) or self.books.gone.get(place)) is not None:
+            self.binds.arrived(request, pod)
+            self.commits.arrived(request, pod)
+        if self.books.clock() - self._looked >= LOOK_SECONDS:
+            self._looked = self.books.clock()
+            self.standing.look()
+            self.terms.look()
 
     def answered(self, request: Request) -> None:
         """It was answered, or its connection was closed."""
@@ -120,16 +139,18 @@ class Judge:
             for each in self.books.gangs:
                 if (each.namespace, each.name) == (body["metadata"].get("namespace"), body["metadata"]["name"]):
                     self.lives.weigh(each)
+        if plural == "jobs" and request is not None and before is not None and not is_deleted:
+            self.releases.job_written(request, body, before)
         if plural != "pods":
             return
         if request is not None and request.verb == "patch":
-            self.standing.told(body, before)
+            self.standing.told(body, before, request.sent)
         spec = self.books.gang_of(body)
         is_bound_now = bool(node_of(body)) and not is_deleted and (before is None or not node_of(before))
         is_released = before is not None and not is_leaving(before) and (is_deleted or is_leaving(body))
         if request is not None and request.verb == "bind" and is_bound_now:
             request.is_carried_out = True
-            self.commits.landed(request, body)
+            self.binds.landed(request, body)
             self.terms.carried_out(request, body)
         if request is not None and is_released and before is not None:
             request.is_carried_out = True
@@ -138,7 +159,8 @@ class Judge:
         if request is not None and body["spec"].get("schedulerName") != OURS and not _is_words(body, before):
             self.accuse("stranger", f"pod {name_of(body)} of another scheduler was written")
         if spec is not None:
-            self.lives.follow(spec, body, is_bound_now=is_bound_now)
+            decided = self.books.first_sent(request) if request is not None else self.books.clock()
+            self.lives.follow(spec, body, is_bound_now=is_bound_now, decided=decided)
 
     # What is seen.
 
@@ -146,10 +168,10 @@ class Judge:
         """Write down what is done to the cluster or to a scheduler."""
         return self.books.note(what, gang=gang, who=who, seconds=seconds)
 
-    def note_unseen_loss(self, spec: GangSpec) -> None:
-        """A member has gone while no scheduler was there to see it."""
+    def note_loss(self, spec: GangSpec) -> None:
+        """A member is about to go, whoever sees it."""
         if self.lives.bound(spec):
-            self.lives.of(spec).lost_unseen += 1
+            self.lives.of(spec).losses.append(self.books.clock())
 
     @property
     def released(self) -> int:
@@ -205,7 +227,7 @@ class Judge:
         return [
             f"[incomplete] {spec.kind} gang {spec.name} lacks {missing}"
             for spec in self.books.gangs
-            if (missing := self.missing(spec)) and len(self.lives.candidates(spec)) >= missing
+            if (missing := self.missing(spec)) and self.lives.has_pods(spec)
         ]
 
     def suspended(self) -> list[str]:
@@ -213,7 +235,8 @@ class Judge:
         return [
             f"[lost] job {name_of(job)} stays suspended"
             for job in self.books.objects.get("jobs", {}).values()
-            if job["spec"].get("suspend") and "allaboard.dev/suspended" in (job["metadata"].get("labels") or {})
+            if job["spec"].get("suspend")
+            and (uid_of(job) in self.releases.suspended or "allaboard.dev/suspended" in (job["metadata"].get("labels") or {}))
         ]
 
     def over_committed(self) -> list[str]:

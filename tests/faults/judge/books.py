@@ -14,14 +14,27 @@ from typing import Any
 from tests.faults.gangs import POD_GROUP_LABEL, GangSpec
 from tests.stories import NAME
 
-from .facts import Body, capacity_of, is_alive, name_of, node_of, phase_of, uid_of
+from .facts import Body, capacity_of, is_alive, name_of, node_of, phase_of, role_of, uid_of
 
 GangName = tuple[str, str]
 """Namespace and name."""
 
 IN_FLIGHT_SECONDS = 90.0
 """How long after it was sent a request may still be carried out."""
+Accuse = Callable[[str, str], None]
+"""Takes the rule that was broken, and how."""
+
+OURS = "allaboard"
+REFUSALS = (400, 403, 422)
+"""What a bind is refused with for good."""
+NEWS_SECONDS = 3.0
+"""By when a scheduler has heard of an edit; until then it may go by what was so before."""
+HEEDED_SECONDS = 0.05
+"""A scheduler that was told of something so long before it sent a request has had the time to heed it."""
+RETRY_SECONDS = 20.0
 _HORIZON_SECONDS = 300.0
+_LATE_SECONDS = 25.0
+"""So long after its watches were late or broke a scheduler has caught up."""
 
 
 @dataclass(eq=False, slots=True)
@@ -43,6 +56,10 @@ class Request:
     is_struck: bool = False
     """Whether an injected fault hit it."""
     is_carried_out: bool = False
+    is_seen_sent: bool = False
+    """Whether ``sent`` is when it was sent, and not when it was first seen."""
+    retry_after: float = 0.0
+    """For how long the answer asks to be left alone."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -55,6 +72,11 @@ class Request:
         """The node of a bind."""
         found = self.body.get("target")
         return str(found.get("name") or "") if isinstance(found, Mapping) else ""
+
+    @property
+    def what(self) -> tuple[object, ...]:
+        """What is the same of a request that is made again, whatever version it names then."""
+        return (self.who, self.verb, self.target, self.metadata.get("uid"), self.metadata.get("annotations"))
 
     @property
     def is_bind(self) -> bool:
@@ -104,10 +126,16 @@ class Books:
     """The last node of each name that was seen."""
     born: dict[str, float] = field(default_factory=dict)
     """When each pod was made, by its UID."""
+    apps: dict[str, str] = field(default_factory=dict)
+    """The role of each pod: its gang, and what controls it; by its UID."""
+    roles: dict[str, str] = field(default_factory=dict)
+    """What each pod calls its role, by its UID."""
     written: dict[str, float] = field(default_factory=dict)
     """When each pod was last written to, by its UID."""
     shrunk: set[str] = field(default_factory=set)
     """Nodes that offer less than they once did."""
+    heard: dict[tuple[str, str], float] = field(default_factory=dict)
+    """When each scheduler has last heard anything from its watch of a kind."""
     _pruned: float = 0.0
     moved: float = 0.0
     """When a pod or node last came, went, was bound or changed what it takes or offers."""
@@ -140,11 +168,19 @@ class Books:
         """The gang that a pod names."""
         metadata = pod["metadata"]
         labels = metadata.get("labels") or {}
-        name = labels.get(POD_GROUP_LABEL) or labels.get(NAME)
-        return next((spec for spec in self.gangs if (spec.namespace, spec.name) == (metadata.get("namespace"), name)), None)
+        name = labels.get(POD_GROUP_LABEL) or labels.get(NAME) or str(metadata.get("name")).rpartition("-")[0]
+        named = (spec for spec in self.gangs if (spec.namespace, spec.name) == (metadata.get("namespace"), name))
+        return next((spec for spec in named if spec.is_single == (not (POD_GROUP_LABEL in labels or NAME in labels))), None)
+
+    def gang_of_job(self, job: Body) -> GangSpec | None:
+        """The gang that the pods of a Job name."""
+        metadata = {**(job["spec"]["template"].get("metadata") or {}), "namespace": job["metadata"]["namespace"], "name": name_of(job)}
+        return self.gang_of({"metadata": metadata})
 
     def members(self, spec: GangSpec) -> list[Body]:
         """The pods of a gang, whatever has become of them."""
+        if spec.is_single:
+            return [pod for pod in self.pods() if self.gang_of(pod) is spec]
         key = POD_GROUP_LABEL if spec.has_group else NAME
         return [
             pod
@@ -163,7 +199,7 @@ class Books:
         """All minimums that were stated at ``when`` or later."""
         if not spec.has_group:
             return [spec.minimum]
-        history = self.minima.get((spec.namespace, spec.name), [(0.0, None)])
+        history = self.minima.get((spec.namespace, spec.name), [])
         late = [stated for at, stated in history if at >= when]
         return [*[stated for at, stated in history if at < when][-1:], *late]
 
@@ -191,9 +227,11 @@ class Books:
             self._history.setdefault((plural, *key), []).append((self.clock(), None if is_deleted else body))
         if plural == "pods":
             self.born.setdefault(uid_of(body), self.clock())
+            self.roles[uid_of(body)] = role_of(body)
+            self.apps[uid_of(body)] = f"{metadata.get('namespace')}/{(metadata.get('labels') or {}).get('app', '')}"
             self.written[uid_of(body)] = self.clock()
         if plural == "podgroups":
-            self.minima.setdefault(key, [(0.0, None)]).append((self.clock(), None if is_deleted else int(body["spec"]["minMember"])))
+            self.minima.setdefault(key, []).append((self.clock(), None if is_deleted else int(body["spec"]["minMember"])))
         elif plural in ("pods", "nodes"):
             self._note_move(plural, is_deleted, body, before)
 
@@ -234,9 +272,15 @@ class Books:
             for key in [key for key, history in table.items() if history[-1][1] is None and history[-1][0] < horizon]:
                 del table[key]
         living = {uid_of(pod) for pod in self.pods()} | {uid_of(pod) for pod in self.gone.values()}
-        for times in (self.born, self.written):
-            for uid in [uid for uid, at in times.items() if uid not in living and at < horizon]:
-                del times[uid]
+        for uid in [uid for uid, at in self.written.items() if uid not in living and at < horizon]:
+            del self.written[uid]
+            self.born.pop(uid, None)
+            self.apps.pop(uid, None)
+            self.roles.pop(uid, None)
+
+    def hear(self, who: str, plural: str) -> None:
+        """A scheduler's watch of a kind has begun, or has said anything."""
+        self.heard[who, plural] = self.clock()
 
     def tell(self, who: str, plural: str, body: Body, *, is_deleted: bool = False) -> None:
         """A scheduler has been told of an object, by a line of a watch or an item of a list."""
@@ -246,11 +290,13 @@ class Books:
 
     def tell_line(self, who: str, plural: str, event: Mapping[str, Any]) -> None:
         """A scheduler has been told something by a line of a watch."""
+        self.hear(who, plural)
         if event.get("type") in ("ADDED", "MODIFIED", "DELETED"):
             self.tell(who, plural, event["object"], is_deleted=event["type"] == "DELETED")
 
     def tell_page(self, who: str, plural: str, page: Mapping[str, Any], *, is_first: bool) -> None:
         """A scheduler has been told of a page of a list; at the last one it knows that there is nothing else."""
+        self.hear(who, plural)
         listed = self._listed.setdefault((who, plural), set())
         if is_first:
             listed.clear()
@@ -286,18 +332,72 @@ class Books:
 
     # What may excuse a scheduler.
 
-    def causes(self, since: float, gang: GangSpec | None = None, who: str = "") -> Iterator[str]:
-        """What was injected or done from ``since`` on that concerns a gang and a process, the latest first."""
+    def causes(self, since: float, until: float, gang: GangSpec | None = None, who: str = "") -> Iterator[str]:
+        """What was injected or done from ``since`` to ``until`` that concerns a gang and a process, the latest first."""
         concerned = None if gang is None else (gang.namespace, gang.name)
         for deed in reversed(self.deeds):
-            if deed.until >= since and deed.gang in (None, concerned) and deed.who in ("", who or deed.who):
+            if deed.until >= since and deed.at <= until and deed.gang in (None, concerned) and deed.who in ("", who or deed.who):
                 yield str(deed)
         for request in reversed(self.requests):
-            if request.is_struck and (request.answered or self.clock()) >= since and self._concerns(request, gang):
+            is_then = request.sent <= until and (request.answered or self.clock()) >= since
+            if request.is_struck and is_then and self._concerns(request, gang):
                 yield f"a fault that hit {request.verb} of {request.plural} {request.name} ({request.status or 'no answer'})"
 
-    def in_doubt(self) -> Iterator[tuple[Body, str]]:
-        """Pods that wait, and the node that a bind may still give them: it had no definite answer, and the pod hasn't changed since."""
+    def is_disturbed(self, since: float, gang: GangSpec) -> bool:
+        """Whether anything but refused binds may keep a gang from being undone, from ``since`` on: not what happens to nodes and others."""
+        concerned = (gang.namespace, gang.name)
+        if any(
+            deed.until >= since and deed.gang in (None, concerned)
+            for deed in self.deeds
+            if deed.gang is not None or deed.who or any(word in deed.what for word in ("watches", "history", "list"))
+        ):
+            return True
+        return any(
+            request.is_struck and (request.answered or self.clock()) >= since and not request.is_bind
+            for request in self.requests
+            if self._concerns(request, gang)
+        )
+
+    def is_retry(self, request: Request) -> bool:
+        """Whether the same bind was sent before, and met a fault."""
+        return any(
+            other is not request
+            and other.what == request.what
+            and (other.is_struck or not other.status)
+            and request.sent - other.sent < 3 * RETRY_SECONDS
+            for other in self.requests
+            if other.is_bind
+        )
+
+    def first_sent(self, request: Request) -> float:
+        """When a request was first sent that has been made again since, for want of an answer."""
+        same = (other.sent for other in self.requests if other.what == request.what and not other.is_dry_run)
+        return min(same, default=request.sent)
+
+    def is_cut_off(self, since: float, who: str) -> bool:
+        """Whether anything but silence has kept a process from hearing, from ``since`` on."""
+        words = ("break", "come late", "history", "list")
+        return any(deed.until >= since and (deed.who == who or any(word in deed.what for word in words)) for deed in self.deeds) or any(
+            request.is_struck and request.verb in ("watch", "list") and (request.answered or since) >= since for request in self.requests
+        )
+
+    def is_of(self, request: Request, gang: GangSpec) -> bool:
+        """Whether a request is about a pod of a gang."""
+        return request.plural == "pods" and request.namespace == gang.namespace and request.name.startswith(f"{gang.name}-")
+
+    def is_told_late(self) -> bool:
+        """Whether a scheduler may have been told a while ago only of how things are."""
+        return any("watches" in deed.what and deed.until > self.clock() - _LATE_SECONDS for deed in self.deeds)
+
+    def running_since(self, pod: Body) -> float | None:
+        """When a pod that runs was first seen to."""
+        if phase_of(pod) != "Running":
+            return None
+        history = self._history.get(("pods", pod["metadata"]["namespace"], name_of(pod)), ())
+        return next((at for at, body in history if body is not None and uid_of(body) == uid_of(pod) and phase_of(body) == "Running"), None)
+
+    def in_doubt(self) -> Iterator[tuple[Body, Request]]:
+        """Pods that wait, and the bind that may still give them a node: it had no definite answer, and the pod hasn't changed since."""
         seen = set()
         for request in reversed(self.requests):
             if (
@@ -311,7 +411,7 @@ class Books:
                 continue
             if str(pod["metadata"]["resourceVersion"]) == request.metadata.get("resourceVersion"):
                 seen.add(uid_of(pod))
-                yield pod, request.target
+                yield pod, request
 
     def struck_since(self, gang: GangSpec) -> float:
         """The last time that a fault has hit a request about a gang."""
@@ -320,15 +420,15 @@ class Books:
             (request.answered or now for request in self.requests if request.is_struck and self._concerns(request, gang)), default=0.0
         )
 
-    def quiet_since(self, gang: GangSpec | None = None) -> float:
-        """The last time that anything was injected or done which concerns a gang."""
+    def quiet_since(self, gang: GangSpec | None = None, *, but_binds: bool = False) -> float:
+        """The last time that anything was injected or done which concerns a gang; ``but_binds`` if not that binds are refused at once."""
         concerned = None if gang is None else (gang.namespace, gang.name)
         now = self.clock()
         times = [min(deed.until, now) for deed in self.deeds if deed.gang in (None, concerned)]
         times += [
             request.answered if request.answered is not None else now
             for request in self.requests
-            if request.is_struck and self._concerns(request, gang)
+            if request.is_struck and self._concerns(request, gang) and not (but_binds and _is_refused_at_once(request))
         ]
         return max(times, default=0.0)
 
@@ -339,6 +439,10 @@ class Books:
         if request.plural == "events":
             return False
         return request.namespace in ("", gang.namespace) and (request.name == gang.name or request.name.startswith(f"{gang.name}-"))
+
+
+def _is_refused_at_once(request: Request) -> bool:
+    return request.verb == "bind" and request.status > 0 and request.answered is not None and request.answered - request.sent < 1
 
 
 def _is_move(plural: str, body: Body, before: Body) -> bool:

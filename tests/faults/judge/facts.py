@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allaboard.sandbox.kubelet import amounts, requests_of
+from tests.faults.gangs import ROLE
 
 Body = dict[str, Any]
 Amounts = dict[str, int]
@@ -30,6 +31,11 @@ def phase_of(pod: Body) -> str:
 def node_of(pod: Body) -> str:
     """The node of a pod, empty without one."""
     return str(pod["spec"].get("nodeName") or "")
+
+
+def role_of(pod: Body) -> str:
+    """The role that a pod names, empty without one."""
+    return str((pod["metadata"].get("annotations") or {}).get(ROLE, ""))
 
 
 def is_leaving(obj: Body) -> bool:

@@ -1,15 +1,12 @@
 """What each gang has been through, told from its pods alone."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from tests.faults.gangs import GangSpec
 
-from .books import Books
-from .facts import Body, is_alive, is_gated, node_of, phase_of, uid_of
-
-_NEWS_SECONDS = 3.0
-"""By when a scheduler has heard of an edit; until then it may go by what was so before."""
+from .books import NEWS_SECONDS, Books
+from .facts import Amounts, Body, is_alive, is_gated, most_placeable, node_of, phase_of, role_of, uid_of
 
 
 @dataclass(slots=True)
@@ -24,12 +21,11 @@ class Life:
     seated: dict[str, Body] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
     was_whole: bool = False
+    whole_since: float = 0.0
     open_since: float | None = None
     cause: str = ""
-    is_refused: bool = False
-    """Whether a member was refused for good since the gang is open."""
-    lost_unseen: int = 0
-    """Members that have gone while no scheduler was there to see it."""
+    losses: list[float] = field(default_factory=list)
+    """When members have gone, taken by others than a scheduler."""
     last_bound: float = 0.0
 
 
@@ -40,6 +36,7 @@ class Lives:
     books: Books
     clock: Callable[[], float]
     _lives: dict[GangSpec, Life] = field(default_factory=dict)
+    _ended: dict[GangSpec, tuple[Life, float]] = field(default_factory=dict)
 
     def of(self, spec: GangSpec) -> Life:
         """The life of a gang."""
@@ -63,27 +60,52 @@ class Lives:
         return len(ended & self.of(spec).seated.keys()) if self.bound(spec) else 0
 
     def missing(self, spec: GangSpec) -> int:
-        """Members missing of the present minimum."""
-        return max(0, (self.books.minimum(spec) or 0) - self.succeeded(spec) - len(self.bound(spec)))
+        """Members missing of the present minimum, or of the role that has one of its own."""
+        return max(0, (self.books.minimum(spec) or 0) - self.succeeded(spec) - len(self.bound(spec)), self.lacking(spec))
 
-    def owed(self, spec: GangSpec) -> int:
-        """Members missing of what was promised those that are bound, or of the present minimum if that is less."""
-        bound = self.bound(spec)
+    def lacking(self, spec: GangSpec, back: Body | None = None) -> int:
+        """Members that the role with a minimum of its own lacks, when the bound pod ``back`` is taken to be there still."""
+        if not spec.least:
+            return 0
+        here = {uid_of(pod): pod for pod in (*self.bound(spec), *([back] if back else ()))}
+        if here:
+            seated = self.of(spec).seated.keys()
+            here |= {uid_of(pod): pod for pod in self.books.members(spec) if phase_of(pod) == "Succeeded" and uid_of(pod) in seated}
+        return max(0, spec.least - sum(role_of(pod) == spec.roles[-1].name for pod in here.values()))
+
+    def has_pods(self, spec: GangSpec) -> bool:
+        """Whether there are pods for all that a gang is missing."""
+        waiting, role = self.candidates(spec), spec.roles[-1].name
+        return len(waiting) >= self.missing(spec) and sum(role_of(pod) == role for pod in waiting) >= self.lacking(spec)
+
+    def fits(self, spec: GangSpec, free: Mapping[str, Amounts], missing: int | None = None) -> bool:
+        """Whether what a gang is missing certainly fits: where a role has a minimum of its own, with everybody who waits."""
+        waiting = self.candidates(spec)
+        needed = len(waiting) if spec.least else self.missing(spec) if missing is None else missing
+        return most_placeable(waiting, self.books.nodes, free, needed) >= needed
+
+    def owed(self, spec: GangSpec, back: Body | None = None) -> int:
+        """Members missing of what was promised those that are bound, or of the present minimum if that is less; ``back`` as above."""
+        bound = {uid_of(pod) for pod in (*self.bound(spec), *([back] if back else ()))}
         if not bound:
             return 0
         promise, minimum = self.of(spec).promise, self.books.minimum(spec)
-        return max(0, (promise if minimum is None else min(promise, minimum)) - self.succeeded(spec) - len(bound))
+        owed = max(0, (promise if minimum is None else min(promise, max(minimum, spec.least))) - self.succeeded(spec) - len(bound))
+        return max(owed, self.lacking(spec, back)) if spec.least <= promise else owed
 
-    def follow(self, spec: GangSpec, pod: Body, *, is_bound_now: bool) -> None:
-        """A pod of a gang has changed."""
+    def follow(self, spec: GangSpec, pod: Body, *, is_bound_now: bool, decided: float) -> None:
+        """A pod of a gang has changed, by what was so when it was ``decided``."""
         life, now = self.of(spec), self.clock()
         if is_bound_now:
+            before, ended = self._ended.get(spec, (life, -1.0))
+            if not life.seated and ended >= decided:
+                life = self._lives[spec] = before  # it was sent when the run before went on, and belongs to that
             if not life.seated:
                 life.began = now
             life.seated[uid_of(pod)] = pod
             life.last_bound = now
-            stated = [minimum for minimum in self.books.minima_since(spec, now - _NEWS_SECONDS) if minimum is not None]
-            life.promise = max(life.promise, min(stated, default=0))
+            stated = [minimum for minimum in self.books.minima_since(spec, decided - NEWS_SECONDS) if minimum is not None]
+            life.promise = max(life.promise, spec.least, min(stated, default=0))
         elif uid_of(pod) in life.seated:
             life.seated[uid_of(pod)] = pod
         self.weigh(spec)
@@ -92,24 +114,33 @@ class Lives:
         """See anew whether a gang is whole, open or absent."""
         life = self.of(spec)
         if not self.bound(spec):
+            if life.seated:
+                self._ended[spec] = replace(life, open_since=None, cause=""), self.clock()
             self._lives[spec] = Life()
             return
         owed = self.owed(spec)
         # Whom a kubelet rejected in the same moment was bound all the same.
         if (not owed and not self.missing(spec)) or len(life.seated.keys() - life.released) >= life.promise > 0:
+            if not life.was_whole:
+                life.whole_since = self.clock()
             life.was_whole = True
         if not owed:
-            life.open_since, life.cause, life.is_refused = None, "", False
+            life.open_since, life.cause = None, ""
         elif life.open_since is None:
             life.open_since = self.clock()
 
-    def may_look_whole(self, spec: GangSpec) -> bool:
-        """Whether nobody who comes later could tell that the gang was never whole.
+    def goes_before(self, one: GangSpec, other: GangSpec) -> bool:
+        """Whether a gang is served before another: by priority, then by age in seconds, then by name."""
+        places = [(-spec.priority, min(int(self.books.born[uid_of(pod)]) for pod in self.alive(spec)), spec.name) for spec in (one, other)]
+        return places[0] < places[1]
 
-        Members went while no scheduler saw it, and those made since may have replaced bound ones.
+    def may_look_whole(self, spec: GangSpec, leading: float | None) -> bool:
+        """Whether who schedules, ``leading`` since then, can't tell any more that the gang was never whole.
+
+        Members went before it was there to see it, and those made since may have replaced bound ones.
         """
         life = self.of(spec)
-        if not life.lost_unseen:
+        if leading is not None and not any(at < leading for at in life.losses):
             return False
         newer = sum(1 for pod in self.candidates(spec) if self.books.born[uid_of(pod)] > life.last_bound)
         return len(life.seated) + newer >= life.promise or len(self.alive(spec)) < life.promise

@@ -1,23 +1,26 @@
 """What is asked of each deletion and eviction, in the moment it is carried out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.faults.gangs import GangSpec
 
-from .books import Books, Request
-from .commits import OURS
+from .books import OURS, REFUSALS, Books, Request
 from .facts import Body, free_room, most_placeable, name_of, node_of, phase_of, uid_of
 from .lives import Lives
+from .standing import FORWARD_SECONDS
 
-FORWARD_SECONDS = 5.0
-"""How long the missing members of a half gang may be looked for."""
 EDIT_SECONDS = 3.0
 HELD_SECONDS = 40.0
 """How long after somebody's edit a request may arrive that was decided before it, if a fault has kept it: time-outs and retries."""
-_REFUSALS = (400, 403, 422)
 _SETTLED_SECONDS = 0.5
-EDITS = ("the minimum is edited", "the PodGroup is deleted", "pods are annotated")
+EDITS = ("the minimum is edited", "the PodGroup is deleted")
+_COMMIT_SECONDS = 20.0
+"""How long after one member was refused the last of its commit may be bound, whose answers were long in coming."""
+_MOMENT_SECONDS = 0.3
+"""A gang that lost members so soon after the last was bound may never have been seen whole: their binds were on their way."""
+_STARTED_SECONDS = 1.0
+"""A pod that has run for so long did so when it was decided to suspend its Job."""
 
 
 @dataclass(slots=True)
@@ -29,14 +32,17 @@ class Releases:
     accuse: Callable[[str, str], None]
     timeout: float
     released: int = 0
+    suspended: dict[str, str] = field(default_factory=dict)
+    """The names of Jobs that schedulers have suspended and not resumed, by UID."""
+    _refused: dict[GangSpec, float] = field(default_factory=dict)  # when a member was last refused for good
 
     def answered(self, request: Request) -> None:
         """A bind that is refused for good ends the hope for its gang."""
-        if request.verb == "bind" and request.status in _REFUSALS:
+        if request.is_bind and request.status in REFUSALS:
             pod = self.books.get("pods", request.namespace, request.name)
             spec = self.books.gang_of(pod) if pod else None
             if spec is not None:
-                self.lives.of(spec).is_refused = True
+                self._refused[spec] = self.books.clock()
 
     def carried_out(self, request: Request, pod: Body) -> None:
         """``pod``, as it was before, was deleted or evicted by a scheduler."""
@@ -48,56 +54,137 @@ class Releases:
             return
         if not _preconditions_of(request) >= {"uid", "resourceVersion"}:
             self.accuse("precondition", f"the deletion of pod {name} names no UID or no version")
-        if not spec.is_releasable and not (spec.kind == "job" and spec.forgives):
+        if not spec.may_be_undone:
             self.accuse("kept pod", f"pod {name} of a {spec.kind} gang was deleted")
+        self._check_manner(request, spec, pod)
         life = self.lives.of(spec)
         life.released.add(uid_of(pod))
-        if self._is_edited(spec):
+        if self._is_annotated(spec):
             return
-        if not node_of(pod) or not self._owed_before(spec, pod):
+        if not node_of(pod) or not (self.lives.owed(spec, pod) or self._is_edited(spec, request)):
             self.accuse("release", f"pod {name} was deleted, and nothing was missing of {spec.name}")
+        elif self._is_given_up(spec, request):
+            return
         elif phase_of(pod) == "Running":
-            self._judge_running(spec, pod)
-        elif life.was_whole:
+            self._judge_running(spec, request, f"pod {name} was deleted while it ran")
+        elif self._was_whole(spec, request):
             self.accuse("release", f"pod {name} was deleted, of {spec.name}, which was whole before")
         else:
             self._judge_waiting(spec, pod, request)
 
-    def _judge_running(self, spec: GangSpec, pod: Body) -> None:
+    def job_written(self, request: Request, job: Body, before: Body) -> None:
+        """A Job was written by a scheduler: to suspend one is to release all its pods, at no cost but that."""
+        name, was_suspended, is_suspended = name_of(job), before["spec"].get("suspend"), job["spec"].get("suspend")
+        if was_suspended and not is_suspended and self.suspended.pop(uid_of(job), None) is None and not _is_labelled(before):
+            self.accuse("stranger", f"job {name} was resumed, which somebody else had suspended")
+        if was_suspended or not is_suspended:
+            return
+        self.suspended[uid_of(job)] = name
+        spec = self.books.gang_of_job(job)
+        if spec is None or before["spec"].get("managedBy"):
+            self.accuse("stranger", f"job {name} was suspended, which isn't ours to suspend")
+            return
+        if not _is_labelled(job):
+            self.accuse("journal", f"job {name} was suspended, and doesn't say by whom")
+        if not request.metadata.get("resourceVersion"):
+            self.accuse("precondition", f"the suspension of job {name} names no version")
+        if not spec.suspends:
+            self.accuse("release", f"job {name} was suspended, and nobody has allowed it")
+        life, now = self.lives.of(spec), self.books.clock()
+        if self._is_annotated(spec):
+            return
+        if not self.lives.owed(spec) and not self._is_edited(spec, request):
+            self.accuse("release", f"job {name} was suspended, and nothing was missing of {spec.name}")
+        elif life.open_since is not None and request.sent - life.open_since < self.timeout - 1:
+            self.accuse("release", f"job {name} was suspended, whose time wasn't over")
+        mine = [pod for pod in self.lives.alive(spec) if _owner_of(pod) == uid_of(job)]
+        if not self._is_given_up(spec, request) and any(now - (self.books.running_since(pod) or now) > _STARTED_SECONDS for pod in mine):
+            self._judge_running(spec, request, f"job {name} was suspended while pods of it ran")
+
+    def _check_manner(self, request: Request, spec: GangSpec, pod: Body) -> None:
+        """Whoever runs, or is counted by a Job, is asked to go, by an eviction that budgets may refuse, and has its time for that."""
+        options = request.body.get("deleteOptions") if request.verb == "evict" else request.body
+        if "gracePeriodSeconds" in (options or {}):
+            self.accuse(
+                "release", f"pod {name_of(pod)} was given {(options or {})['gracePeriodSeconds']} s to end, and asked for another time"
+            )
+        if request.verb != "evict" and (spec.kind == "job" or phase_of(pod) == "Running"):
+            self.accuse("release", f"pod {name_of(pod)} of a {spec.kind} gang was deleted while it was {phase_of(pod)}, and not evicted")
+
+    def _judge_running(self, spec: GangSpec, request: Request, what: str) -> None:
         life = self.lives.of(spec)
-        if life.was_whole:
-            self.accuse("release", f"pod {name_of(pod)} was deleted while it ran, of {spec.name}, which was whole before")
+        if self._was_whole(spec, request):
+            self.accuse("release", f"{what}, of {spec.name}, which was whole before")
         elif life.open_since is None or self.books.clock() - life.open_since < self.timeout - 1:
-            self.accuse("release", f"pod {name_of(pod)} was deleted while it ran, of {spec.name}, whose time wasn't over")
-        elif not any(self.lives.missing(other) and self.lives.candidates(other) for other in self.books.gangs if other is not spec):
-            self.accuse("release", f"pod {name_of(pod)} was deleted while it ran, of {spec.name}, and nobody waited for its seat")
+            self.accuse("release", f"{what}, of {spec.name}, whose time wasn't over")
+        elif not self._is_in_the_way(spec):
+            self.accuse("release", f"{what}, of {spec.name}, and nobody needed its seats")
+
+    def _is_in_the_way(self, spec: GangSpec) -> bool:
+        """Whether somebody waits, who goes before, and fits with the seats of a half gang, and not without."""
+        waiting = [other for other in self.books.gangs if other is not spec and self.lives.missing(other) and self.lives.has_pods(other)]
+        if self.books.quiet_elsewhere(spec) < _SETTLED_SECONDS or self.books.is_told_late():
+            return bool(waiting)  # what it knows may be as old
+        everybody, mine = list(self.books.pods()), list(self.lives.of(spec).seated)
+        yielding = [uid for other in self.books.gangs if other is not spec for uid in self.lives.of(other).released]
+        for other in waiting:
+            goes_before = self.lives.goes_before(other, spec) if self.lives.bound(other) else other.priority >= spec.priority
+            missing, candidates = self.lives.missing(other), self.lives.candidates(other)
+            fits = [
+                most_placeable(candidates, self.books.nodes, free_room(self.books.nodes, everybody, without), missing) >= missing
+                for without in (mine + yielding, yielding)
+            ]
+            if goes_before and fits == [True, False]:
+                return True
+        return False
+
+    def _is_given_up(self, spec: GangSpec, request: Request) -> bool:
+        """Whether a gang wants to be released by now, whole as it was."""
+        since = self.lives.of(spec).open_since
+        return spec.gives_up and since is not None and request.sent - since >= self.timeout - 1
+
+    def _was_whole(self, spec: GangSpec, request: Request) -> bool:
+        """Whether a gang was whole for longer than a moment, and not by an edit that whoever sent ``request`` can't have known of."""
+        life = self.lives.of(spec)
+        if not life.was_whole or (life.open_since or self.books.clock()) - life.whole_since < _MOMENT_SECONDS:
+            return False
+        return not (self._is_edited(spec, request) and life.whole_since > request.sent - self._edit_window())
 
     def _judge_waiting(self, spec: GangSpec, pod: Body, request: Request) -> None:
         """A member that hasn't started is released when finishing is refused, has had its time, or has no room."""
         life = self.lives.of(spec)
         since = life.open_since if life.open_since is not None else request.sent
-        if life.is_refused or request.sent - since >= FORWARD_SECONDS - 0.1:
+        if self._refused.get(spec, 0.0) >= since - _COMMIT_SECONDS or request.sent - since >= FORWARD_SECONDS - 0.1:
             return
         if self.books.quiet_elsewhere(spec) < _SETTLED_SECONDS:
             return  # what it knows of the room for the others may be as old
         everybody = {uid_of(each): each for each in self.books.pods()} | {uid_of(pod): pod}
-        free, missing = free_room(self.books.nodes, list(everybody.values())), self._owed_before(spec, pod)
-        if most_placeable(self.lives.candidates(spec), self.books.nodes, free, missing) >= missing:
+        free, missing = free_room(self.books.nodes, list(everybody.values())), self.lives.owed(spec, pod)
+        if self.lives.fits(spec, free, missing):
             self.accuse("forward", f"pod {name_of(pod)} of {spec.name} was released, whose missing members had room and time")
 
-    def _owed_before(self, spec: GangSpec, pod: Body) -> int:
-        """What was owed when the deleted pod was one of the bound."""
-        life, minimum = self.lives.of(spec), self.books.minimum(spec)
-        bound = {uid_of(each) for each in self.lives.bound(spec)} | {uid_of(pod)}
-        promise = life.promise if minimum is None else min(life.promise, minimum)
-        return max(0, promise - self.lives.succeeded(spec) - len(bound))
-
-    def _is_edited(self, spec: GangSpec) -> bool:
+    def _is_edited(self, spec: GangSpec, request: Request) -> bool:
         """Whether somebody has just changed what the gang asks for: the request may rest on what was so before."""
-        now, name = self.books.clock(), (spec.namespace, spec.name)
+        name, window = (spec.namespace, spec.name), self._edit_window()
+        return any(deed.gang == name and deed.what in EDITS and request.sent - deed.at < window for deed in self.books.deeds)
+
+    def _edit_window(self) -> float:
+        now = self.books.clock()
         is_kept = any(request.is_struck and (request.answered or now) > now - HELD_SECONDS for request in self.books.requests)
-        window = HELD_SECONDS if is_kept else EDIT_SECONDS
-        return any(deed.gang == name and deed.what in EDITS and now - deed.at < window for deed in self.books.deeds)
+        return HELD_SECONDS if is_kept else EDIT_SECONDS
+
+    def _is_annotated(self, spec: GangSpec) -> bool:
+        """Whether its tenant has forged what the scheduler had written down: then whatever it does is what it was asked for."""
+        name = (spec.namespace, spec.name)
+        return any(deed.gang == name and deed.what == "pods are annotated" for deed in self.books.deeds)
+
+
+def _is_labelled(job: Body) -> bool:
+    return "allaboard.dev/suspended" in (job["metadata"].get("labels") or {})
+
+
+def _owner_of(pod: Body) -> str:
+    return next((str(each.get("uid")) for each in pod["metadata"].get("ownerReferences") or ()), "")
 
 
 def _preconditions_of(request: Request) -> set[str]:

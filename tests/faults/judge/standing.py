@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.faults.gangs import GangSpec
+from tests.faults.gangs import EPOCH, GangSpec
 
-from .books import Books
+from .books import IN_FLIGHT_SECONDS, Books
 from .facts import Body, demand_of, free_room, most_placeable, name_of, phase_of, refusal, uid_of
 from .lives import Lives
 
@@ -14,6 +14,10 @@ GRACE_SECONDS = 1.0
 """For how long a gang is open while its members are bound one after the other."""
 RESOLVE_SECONDS = 25.0
 """By when, undisturbed, a half gang is finished or undone, and one that fits is placed: 5 s forward, pauses of 10 s, and their searches."""
+FORWARD_SECONDS = 5.0
+"""How long the missing members of a half gang may be looked for."""
+DEAF_SECONDS = 15.0
+"""By when a dead watch is noticed. Where watches were refused, it takes four times as long at most: pauses between tries grow."""
 _BEFORE_SECONDS = 0.5
 _TOLD_SECONDS = 5.0
 """What is told may be as old: words wait while there is something to do."""
@@ -30,6 +34,7 @@ class Standing:
     accuse: Callable[[str, str], None]
     timeout: float
     leads: Callable[[], float | None]
+    who_leads: Callable[[], str]
     shows_conditions: bool = True
     excuses: dict[GangSpec, str] = field(default_factory=dict)
     """Of the gangs that are open by a rule, why; as of the last look."""
@@ -42,26 +47,29 @@ class Standing:
             life = self.lives.of(spec)
             if life.open_since is not None and now - life.open_since > GRACE_SECONDS:
                 self._judge_open(spec)
-            if leading is not None and now - max(leading, self.books.moved, self._quiet_since(spec)) >= RESOLVE_SECONDS:
+            if leading is not None and now - max(leading, self.books.moved, self.books.quiet_since(spec)) >= RESOLVE_SECONDS:
                 self._judge_idle(spec)
-
-    def _quiet_since(self, spec: GangSpec) -> float:
-        return self.books.quiet_since(spec)
+                self._judge_status(spec)
+        self._judge_deaf()
 
     def _judge_open(self, spec: GangSpec) -> None:
         """Open with a cause, and for no longer than it must be."""
         life, now = self.lives.of(spec), self.books.clock()
         assert life.open_since is not None
         if not life.cause:
-            life.cause = next(self.books.causes(life.open_since - _BEFORE_SECONDS, spec), "")
+            life.cause = next(self.books.causes(life.open_since - _BEFORE_SECONDS, life.open_since + GRACE_SECONDS, spec), "")
         bound, owed = self.lives.bound(spec), self.lives.owed(spec)
         state = f"{spec.kind} gang {spec.name} is open with {len(bound)} of {len(bound) + owed}"
         if not life.cause:
             self.accuse("open", f"{state}, and nothing was done to it")
             life.cause = "said already"
             return
+        self._judge_slow(spec, bound, state)
         leading = self.leads()
-        rested = now - max(self._quiet_since(spec), leading or now, life.open_since, self.books.moved)
+        # Whoever can be released isn't kept for as long as others of the gang are refused.
+        is_undoable = spec.may_be_undone and not life.was_whole and all(phase_of(pod) == "Pending" for pod in bound)
+        quiet = self.books.quiet_since(spec, but_binds=is_undoable)
+        rested = now - max(quiet, leading or now, life.open_since, self.books.moved)
         if rested < RESOLVE_SECONDS:
             self.excuses[spec] = f"since {life.cause}, a moment ago"
             return
@@ -71,65 +79,104 @@ class Standing:
         elif self.shows_conditions and not self._shows_open(spec):
             self.accuse("untold", f"{state} and doesn't say so")
 
+    def _judge_slow(self, spec: GangSpec, bound: list[Body], state: str) -> None:
+        """What can be undone is undone when finishing it has had its time, whatever else goes on."""
+        life, leading = self.lives.of(spec), self.leads()
+        if (
+            leading is None
+            or life.open_since is None
+            or not spec.may_be_undone
+            or life.was_whole
+            or self.lives.may_look_whole(spec, leading)
+        ):
+            return
+        if any(phase_of(pod) != "Pending" for pod in bound) or self._is_held(spec):
+            return
+        sent: set[tuple[str, str]] = set()
+        answers = []
+        for request in self.books.requests:
+            place = (str(request.metadata.get("uid")), request.target)
+            if not request.is_bind or not self.books.is_of(request, spec):
+                continue
+            if request.sent < life.open_since + FORWARD_SECONDS or place in sent:  # or made again, since nobody has answered
+                sent.add(place)
+                answers.append(request.answered or self.books.clock())
+            if request.answered is not None and request.status and request.answered > life.open_since:
+                sent.discard(place)
+        since = max(life.open_since, leading, *answers) + 2 * FORWARD_SECONDS  # its time is put off once
+        if self.books.clock() - since < GRACE_SECONDS or self.books.is_disturbed(life.open_since - GRACE_SECONDS, spec):
+            return
+        if not any(
+            request.sent > life.open_since and (request.verb in ("delete", "evict") and self.books.is_of(request, spec))
+            for request in self.books.requests
+        ):
+            self.accuse("forward", f"{state} for {self.books.clock() - life.open_since:.0f} s, and nobody begins to undo it")
+
     def _excuse(self, spec: GangSpec, bound: list[Body], owed: int) -> str:
         """The rule that keeps a half gang open when all has been quiet; empty without one."""
         life, waiting = self.lives.of(spec), self.lives.candidates(spec)
         free = free_room(self.books.nodes, list(self.books.pods()))
         missing = max(owed, self.lives.missing(spec))
-        if len(waiting) >= missing and most_placeable(waiting, self.books.nodes, free, missing) >= missing and not self._is_held(spec):
+        if len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing) and not self._is_held(spec):
             return ""  # they could be bound
         because = f", since {life.cause}"
-        if not spec.is_releasable:
+        if not spec.may_be_undone and not (spec.kind == "job" and spec.suspends):
             return f"its members can't be made anew{because}"
+        if spec.gives_up:
+            return "" if self._is_over(spec) else f"its time isn't over{because}"
         if life.was_whole:
             return f"it was whole{because}"
-        if self.lives.may_look_whole(spec):
+        if self.lives.may_look_whole(spec, self.leads()):
             return f"it can't be told whether it was whole, since members went while nobody scheduled{because}"
         if any(phase_of(pod) == "Running" for pod in bound):
             return "" if self._blocked_by(spec) else f"members run, and nobody waits for their seats{because}"
+        if not spec.may_be_undone and not self._is_over(spec):
+            return f"the time after which its Job may be suspended isn't over{because}"
         return ""
+
+    def _is_over(self, spec: GangSpec) -> bool:
+        """Whether a gang has been half bound for as long as it may, and for as long as it takes then, with nothing done to it."""
+        life, now, leading = self.lives.of(spec), self.books.clock(), self.leads()
+        return now - max(life.open_since or now, leading or now, self.books.quiet_since(spec)) >= self.timeout + RESOLVE_SECONDS
 
     def _blocked_by(self, spec: GangSpec) -> bool:
         """Whether somebody fits only with the seats of a half gang whose time is over."""
         life, now, leading = self.lives.of(spec), self.books.clock(), self.leads()
-        since = max(life.open_since or now, leading or now, self._quiet_since(spec))
-        if now - since < self.timeout + RESOLVE_SECONDS:
+        since = max(life.open_since or now, leading or now, self.books.quiet_since(spec))
+        if not self._is_over(spec):
             return False
         mine = [uid_of(pod) for pod in self.lives.bound(spec)]
         everybody = list(self.books.pods())
         for other in self.books.gangs:
             missing, waiting = self.lives.missing(other), self.lives.candidates(other)
-            if other is spec or not missing or len(waiting) < missing or self._is_held(other) or other.priority < spec.priority:
+            if other is spec or not missing or not self.lives.has_pods(other) or self._is_held(other) or other.priority < spec.priority:
                 continue
             if max(self.books.born[uid_of(pod)] for pod in waiting) > since:
                 continue
-            if self.lives.bound(other) and not self._goes_before(other, spec):
+            if self.lives.bound(other) and not self.lives.goes_before(other, spec):
                 continue  # of two half gangs the later one yields
-            if most_placeable(waiting, self.books.nodes, free_room(self.books.nodes, everybody), missing) >= missing:
+            without = free_room(self.books.nodes, everybody)
+            if other.least or most_placeable(waiting, self.books.nodes, without, missing) >= missing:
                 continue
-            if most_placeable(waiting, self.books.nodes, free_room(self.books.nodes, everybody, mine), missing) >= missing:
+            if self.lives.fits(other, free_room(self.books.nodes, everybody, mine)):
                 return True
         return False
-
-    def _goes_before(self, one: GangSpec, other: GangSpec) -> bool:
-        """Whether a gang is served before another: by priority, then by age in seconds, then by name."""
-        places = [
-            (-spec.priority, min(int(self.books.born[uid_of(pod)]) for pod in self.lives.alive(spec)), spec.name) for spec in (one, other)
-        ]
-        return places[0] < places[1]
 
     def _judge_idle(self, spec: GangSpec) -> None:
         """Nobody waits who fits, and who waits is told the truth."""
         missing, waiting = self.lives.missing(spec), self.lives.candidates(spec)
-        if not missing or len(waiting) < missing or self._is_held(spec) or self.lives.bound(spec):
+        if not missing or not self.lives.has_pods(spec) or self._is_held(spec) or self.lives.bound(spec) or self._are_seats_held(spec):
             return
         free = free_room(self.books.nodes, list(self.books.pods()))
-        for pod, node in self.books.in_doubt():
+        for pod, request in self.books.in_doubt():
             if uid_of(pod) not in {uid_of(each) for each in waiting}:
-                for resource, amount in demand_of(pod).items() if node in free else ():
-                    free[node][resource] = free[node].get(resource, 0) - amount
-        if most_placeable(waiting, self.books.nodes, free, missing) >= missing:
+                room = free.get(request.target, {})
+                for resource, amount in demand_of(pod).items():
+                    room[resource] = room.get(resource, 0) - amount
+        if self.lives.fits(spec, free):
             self.accuse("idle", f"{spec.kind} gang {spec.name} of {missing} waits, although it fits and all has been quiet")
+            return
+        if not spec.least and most_placeable(waiting, self.books.nodes, free, missing) >= missing:
             return
         for pod in waiting:
             is_struck = any(each.is_struck and each.verb == "patch" and each.name == name_of(pod) for each in self.books.requests)
@@ -137,15 +184,70 @@ class Standing:
                 self.accuse("reason", f"pod {name_of(pod)} waits, since it doesn't fit, and is told {message_of(pod)!r}")
                 return
 
-    def told(self, pod: Body, before: Body | None) -> None:
-        """A pod is told something by its scheduler, which must be true of how things have been for a while."""
+    def _are_seats_held(self, spec: GangSpec) -> bool:
+        """Whether others have waited long for answers of late: the seats that they were promised are free in between only.
+
+        Or whether it can't be found out which seats an earlier leader has given away: for as long as its binds may land.
+        """
+        now, leading = self.books.clock(), self.leads() or 0.0
+        if now - leading < IN_FLIGHT_SECONDS + RESOLVE_SECONDS and any(
+            request.is_struck and request.verb == "patch" and EPOCH in (request.metadata.get("annotations") or {})
+            for request in self.books.requests
+            if request.sent > leading - RESOLVE_SECONDS
+        ):
+            return True
+        return any(
+            request.is_struck and (request.answered or now) > max(now - RESOLVE_SECONDS, request.sent + GRACE_SECONDS)
+            for request in self.books.requests
+            if request.verb == "bind" and not self.books.is_of(request, spec)
+        )
+
+    def _judge_status(self, spec: GangSpec) -> None:
+        """What a PodGroup says of its gang, counts above all, is so."""
+        group = self.books.get("podgroups", spec.namespace, spec.name)
+        if group is None or any(
+            each.is_struck and each.plural == "podgroups" and each.name == spec.name and each.verb != "create"
+            for each in self.books.requests
+        ):
+            return
+        status, alive = group.get("status") or {}, self.lives.alive(spec)
+        if not self.books.members(spec):
+            return  # whoever leads now can't tell whose PodGroup it was
+        jobs = self.books.objects.get("jobs", {}).values()
+        if any(job["spec"].get("suspend") and name_of(job).startswith(spec.name) for job in jobs):
+            return  # it is waited for its pods to go
+        counts = {"scheduled": len(self.lives.bound(spec)), "running": sum(phase_of(pod) == "Running" for pod in alive)}
+        for phase in ("Succeeded", "Failed"):
+            counts[phase.lower()] = sum(phase_of(pod) == phase for pod in self.books.members(spec))
+        for field_name, count in counts.items():
+            if status.get(field_name, 0) != count:
+                self.accuse("status", f"podgroup {spec.name} says {status.get(field_name, 0)} of its members are {field_name}: {count} are")
+        is_open = bool(self.lives.bound(spec)) and self.lives.missing(spec) > 0
+        if self.shows_conditions and self._says_open(group) != is_open:
+            self.accuse(
+                "status",
+                f"podgroup {spec.name} says that it is {'not ' if is_open else ''}half bound, which it is{'' if is_open else 'n’t'}",
+            )
+
+    def _judge_deaf(self) -> None:
+        """A watch that is dead is noticed within seconds, and another begun."""
+        now, leading, who = self.books.clock(), self.leads(), self.who_leads()
+        if leading is None or not who or self.books.is_cut_off(now - 4 * DEAF_SECONDS, who):
+            return
+        for plural in ("pods", "nodes"):
+            heard = self.books.heard.get((who, plural), now)
+            if now - max(heard, leading) > DEAF_SECONDS:
+                self.accuse("stale", f"the watch of {plural} has said nothing for {now - heard:.0f} s, and no other was begun")
+
+    def told(self, pod: Body, before: Body | None, sent: float) -> None:
+        """A pod is told something by its scheduler, which must be true of how things had been for a while when it was ``sent``."""
         spec, message = self.books.gang_of(pod), message_of(pod)
         found = _FIT_ERROR.search(message)
         is_news = before is None or message_of(before) != message
-        if spec is None or found is None or not is_news or self.books.clock() - self.books.resettled < _TOLD_SECONDS:
+        if spec is None or found is None or not is_news or sent - self.books.resettled < _TOLD_SECONDS:
             return
-        if any("watches" in deed.what and deed.until > self.books.clock() - RESOLVE_SECONDS for deed in self.books.deeds):
-            return  # it may be told of what was so a while ago
+        if self.books.is_told_late():
+            return
         nodes, waiting, bound = self.books.nodes, self.lives.candidates(spec), self.lives.bound(spec)
         named = re.search(r"; pod (\S+): 0/", message)  # of several roles, the one that is hardest to place
         about = self.books.get("pods", spec.namespace, named[1]) if named else pod
@@ -186,6 +288,10 @@ class Standing:
         group = self.books.get("podgroups", spec.namespace, spec.name)
         if group is None:
             return spec.has_group  # deleted by somebody: there is nowhere to say it
+        return self._says_open(group)
+
+    @staticmethod
+    def _says_open(group: Body) -> bool:
         conditions = (group.get("status") or {}).get("conditions") or ()
         return any(each["type"] == "PartiallyBound" and each["status"] == "True" for each in conditions)
 

@@ -10,6 +10,11 @@ _CHANGES = ("bind", "evict", "delete")
 _WRITES = (*_CHANGES, "create", "update", "patch")
 
 
+_RELEASE_SECONDS = 15.0
+_TAKEOVER_SECONDS = 6.0
+"""So long after it has run out somebody else holds the Lease: they look every two seconds."""
+
+
 @dataclass(slots=True)
 class Terms:
     """Follows the election. Without a Lease everybody may write."""
@@ -20,16 +25,51 @@ class Terms:
     since: float = 0.0
     acted: float | None = None
     """When the present leader has first bound or released somebody."""
+    alive: dict[str, float] = field(default_factory=dict)
+    """The processes that run, and since when."""
+    _holder: str = ""
+    _written: float = 0.0
+    _duration: float = 0.0
     _identities: dict[str, str] = field(default_factory=dict)
 
     def lease_written(self, request: Request | None, lease: Body) -> None:
         """The Lease has changed."""
-        holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
-        if request is not None and holder and holder not in self._identities:
+        if request is None:
+            return  # a node's
+        spec = lease.get("spec") or {}
+        holder = self._holder = str(spec.get("holderIdentity") or "")
+        self._written, self._duration = self.books.clock(), float(spec.get("leaseDurationSeconds") or 0)
+        if holder and holder not in self._identities:
             self._identities[holder] = request.who
         leader = self._identities.get(holder, "")
         if leader and leader != self.leader:
             self.leader, self.since, self.acted = leader, self.books.clock(), None
+
+    def stopped(self, who: str) -> None:
+        """A process has ended in peace, and so gives the Lease back."""
+        is_holder = self._identities.get(self._holder) == who
+        if is_holder and not self._is_hindered(who, self.books.clock() - _RELEASE_SECONDS, but="the scheduler is stopped"):
+            self.accuse("leader", "a replica has ended and keeps the lease, for which others wait")
+
+    def look(self) -> None:
+        """See whether a Lease that has run out is taken over."""
+        now = self.books.clock()
+        for who, since in self.alive.items():
+            waited = now - max(since, self._written)
+            if who == self.leader or not self._holder or waited < self._duration + _TAKEOVER_SECONDS:
+                continue
+            if not self._is_hindered(who, now - waited):
+                self.accuse("leader", f"the lease has run out, and nobody has taken it for {waited - self._duration:.0f} s")
+
+    def _is_hindered(self, who: str, since: float, but: str = "") -> bool:
+        """Whether anything has kept a process from reading or writing the Lease."""
+        if any(deed.who == who and deed.until >= since and deed.what != but for deed in self.books.deeds):
+            return True
+        return any(
+            request.is_struck and request.who == who and (request.answered or since) >= since
+            for request in self.books.requests
+            if request.plural == "leases" or request.verb == "list"
+        )
 
     def arrived(self, request: Request) -> None:
         """Whoever sends a change leads when it sends it."""

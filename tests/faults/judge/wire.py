@@ -70,6 +70,7 @@ async def observed(
     try:
         response = await answer()
         seen.status = response.status if request.transport is not None and not request.transport.is_closing() else 0
+        seen.retry_after = float(response.headers.get("Retry-After", 0))
         return response
     finally:
         current.reset(token)

@@ -1,0 +1,17 @@
+"""Schedules that aim at one promise each: what random ones find in time, these find at once. On a scheduler that keeps its promises they
+find nothing.
+"""
+
+import inspect
+from collections.abc import Callable
+
+from . import commits, leaders, releases, turns
+
+Schedule = Callable[[], None]
+
+SCHEDULES: dict[str, Schedule] = {
+    name: schedule
+    for module in (commits, releases, leaders, turns)
+    for name, schedule in vars(module).items()
+    if inspect.isfunction(schedule) and schedule.__module__ == module.__name__
+}

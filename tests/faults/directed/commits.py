@@ -1,0 +1,303 @@
+"""What is asked of a commit: everybody or nobody, where there is room, once."""
+
+from allaboard.sandbox import Fault
+from allaboard.sandbox.faults import FOR_EVER
+from tests.faults.gangs import GangSpec, Role
+from tests.faults.world import demand
+
+from .ground import NEVER, QUIET_SECONDS, end, quiet_world
+
+
+def no_faults() -> None:
+    """Gangs of every kind come, and nothing goes wrong."""
+    with quiet_world() as world:
+        world.add(GangSpec("made", size=4, minimum=4))
+        world.add(GangSpec("bare", "bare", size=3, minimum=3))
+        world.advance(3)
+        world.add(GangSpec("job", "job", size=3, minimum=2, has_group=True))
+        world.advance(5)
+        end(world)
+
+
+def no_faults_spread() -> None:
+    """A gang that needs several nodes."""
+    with quiet_world() as world:
+        world.add(GangSpec("gang", size=4, minimum=4, cpu=6))
+        world.advance(5)
+        end(world)
+
+
+def pools() -> None:
+    """A gang whose pods select some of the nodes."""
+    with quiet_world() as world:
+        world.bind_foreign(1, 6)
+        world.advance(1)
+        for pool in ("left", "right"):
+            world.add(GangSpec(pool, size=2, minimum=2, cpu=2, pool=pool))
+        world.advance(5)
+        end(world)
+
+
+def no_room() -> None:
+    """Six of three cpu, and room for four: nobody is bound."""
+    with quiet_world(nodes=2) as world:
+        world.add(GangSpec("gang", size=6, minimum=6, cpu=3))
+        world.advance(5)
+        end(world)
+
+
+def two_at_once() -> None:
+    """Two gangs come together, with room for one, and the binds of the first take their time."""
+    with quiet_world(nodes=1) as world:
+        world.fault(Fault("bind", "pods", "first-*", times=4, status=0, delay=1.0))
+        world.add(GangSpec("first", size=4, minimum=4, cpu=2))
+        world.add(GangSpec("second", size=4, minimum=4, cpu=2))
+        world.advance(10)
+        end(world)
+
+
+def bare_refused() -> None:
+    """One bare member is refused for good, in the rehearsal too: nobody is bound."""
+    with quiet_world() as world:
+        world.fault(Fault("bind", "pods", "gang-1", times=FOR_EVER, status=403, message="denied", dry_run=None))
+        world.add(GangSpec("gang", "bare", size=3, minimum=3))
+        world.advance(10)
+        end(world)
+
+
+def changed_on_its_way() -> None:
+    """A waiting member is replaced, and one is written to, while their binds are on their way."""
+    with quiet_world(startup_delay=NEVER) as world:
+        gang = GangSpec("gang", "recreated", size=4, minimum=4)
+        world.act_at("bind", 2, lambda: world.replace_member(gang, 1), after=False, is_dry_run=False)
+        world.add(gang)
+        world.advance(20)
+        end(world)
+
+
+def filled_while_searching() -> None:
+    """Others take the room while the gang is searched for, and while it is tried without effect."""
+    with quiet_world(startup_delay=NEVER, nodes=1) as world:
+        world.act_at("bind", 1, world.fill, after=False, is_dry_run=True)
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(20)
+        end(world)
+
+
+def node_lost_in_rehearsal() -> None:
+    """One of two nodes goes while the gang is tried without effect."""
+    with quiet_world(startup_delay=NEVER, nodes=2) as world:
+        world.act_at("bind", 1, lambda: world.delete_node(0), after=False, is_dry_run=True)
+        world.add(GangSpec("gang", size=4, minimum=4, cpu=3))
+        world.advance(20)
+        end(world)
+
+
+def node_lost_meanwhile() -> None:
+    """A bind fails for a while, and meanwhile its node is cordoned."""
+    with quiet_world(startup_delay=NEVER, nodes=2) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=4, times=2, status=503, delay=0.3))
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(0.3)
+        for number in range(2):
+            world.cordon(number, is_cordoned=True)
+        world.advance(20)
+        end(world)
+
+
+def node_cordoned_before() -> None:
+    """Nodes were cordoned long before; the gang goes to the others."""
+    with quiet_world(startup_delay=NEVER) as world:
+        for number in range(3):
+            world.cordon(number, is_cordoned=True)
+        world.advance(2)
+        world.add(GangSpec("gang", size=4, minimum=4, cpu=2))
+        world.add(GangSpec("other", size=4, minimum=4, cpu=2))
+        world.advance(5)
+        world.judge.check()
+        end(world)
+
+
+def unanswered() -> None:
+    """Binds come late, after their scheduler has given them up, and can't be told from what it writes; another gang wants the seats."""
+    with quiet_world(startup_delay=NEVER, nodes=1, cpu=2) as world:
+        world.fault(Fault("bind", "pods", "gang-*", times=FOR_EVER, status=0, delay=70.0))
+        world.fault(Fault("patch", "pods", "gang-*", times=FOR_EVER, status=503))
+        world.add(GangSpec("gang", "bare", size=2, minimum=2))
+        world.advance(10)
+        world.add(GangSpec("rival", "bare", size=2, minimum=2))
+        world.advance(150)
+        end(world)
+
+
+def refused_after_a_lost_answer() -> None:
+    """A bind is carried out, its answer lost, and when it is made again it is refused."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", nth=3, drop=True, after=True))
+        world.fault(Fault("bind", "pods", nth=4, status=403))
+        world.add(GangSpec("gang"))
+        world.advance(20)
+        end(world)
+
+
+def answers_lost() -> None:
+    """Binds are carried out, and their answers lost."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", times=12, drop=True, after=True))
+        world.add(GangSpec("gang", size=3, minimum=3))
+        world.advance(40)
+        end(world)
+
+
+def taken_by_another() -> None:
+    """Another scheduler binds a member, to another node, while it is being bound."""
+    with quiet_world(startup_delay=NEVER) as world:
+        gang = GangSpec("gang", "recreated", size=3, minimum=3, pool="left")
+
+        def steal() -> None:
+            waiting = next(pod for pod in world.judge.members(gang) if not pod["spec"].get("nodeName"))
+            world.bind_by_hand(waiting, "node-1", {})
+
+        world.act_at("bind", 2, steal, after=False, is_dry_run=False)
+        world.add(gang)
+        world.advance(10)
+        end(world)
+
+
+def asked_to_wait() -> None:
+    """A webhook asks one gang to wait for five minutes; nobody else does."""
+    with quiet_world(nodes=1, cpu=4) as world:
+        world.sicken(GangSpec("gang"), "bind", 429, 300)
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(3)
+        world.add(GangSpec("other", size=4, minimum=4))
+        world.advance(60)
+        world.judge.check()
+        end(world)
+
+
+def gated() -> None:
+    """One member waits behind a gate."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.add(GangSpec("gang", "recreated", size=3, minimum=3, is_gated=True))
+        world.advance(10)
+        world.judge.check()
+        assert not world.judge.releases.released
+
+
+def leaving() -> None:
+    """Pods that are being deleted keep their seats until they have gone."""
+    with quiet_world(nodes=1, cpu=4) as world:
+        gang = GangSpec("gang", size=4, minimum=4)
+        world.add(gang)
+        world.advance(3)
+        world.hold(gang)
+        world.lose_all_bound(gang)
+        world.advance(10)
+        world.judge.check()
+        world.let_go("gang-")
+        world.advance(10)
+        end(world)
+
+
+def foreign_room() -> None:
+    """What others have bound takes room."""
+    with quiet_world() as world:
+        world.fill()
+        world.advance(1)
+        world.add(GangSpec("gang", size=2, minimum=2))
+        world.advance(5)
+        end(world)
+
+
+def second_run() -> None:
+    """A run of bare pods has succeeded; of the next only two have room."""
+    with quiet_world(nodes=1, cpu=4) as world:
+        gang = GangSpec("gang", "bare", size=4, minimum=4)
+        world.add(gang)
+        world.advance(3)
+        world.finish(gang)
+        world.advance(1)
+        world.bind_foreign(0, 2)
+        world.run_again(gang)
+        world.advance(10)
+        end(world)
+
+
+def second_wave() -> None:
+    """Three of four pods of a Job's first wave succeed, and of the next only two have room."""
+    with quiet_world(nodes=1, cpu=4) as world:
+        gang = GangSpec("gang", "job", size=4, minimum=4, completions=8)
+        world.add(gang)
+        world.advance(3)
+        for number in range(3):
+            world.finish(gang, number)
+        world.bind_foreign(0, 1)
+        world.advance(10)
+        end(world)
+
+
+def groups() -> None:
+    """Gangs with PodGroups of their own are whole, and their PodGroups say so."""
+    with quiet_world() as world:
+        for number, size in enumerate((3, 2, 4)):
+            world.add(GangSpec(f"gang-{number}", size=size, minimum=size, has_group=True))
+        world.advance(60)
+        world.judge.check()
+        end(world)
+
+
+def roles() -> None:
+    """Of one role a number must start that is less than the gang's, and there is no room for it."""
+    with quiet_world(nodes=2) as world:
+        gang = GangSpec("gang", size=4, minimum=2, others=(Role("ps", 2, cpu=9),), least=1)
+        world.add(gang)
+        world.advance(10)
+        demand(["[quorum] a gang has started without the role that it needs"] if world.judge.bound(gang) else [])
+        end(world)
+
+
+def singles() -> None:
+    """Pods that name no gang are bound, each by itself."""
+    with quiet_world() as world:
+        for number in range(4):
+            world.add(GangSpec(f"single-{number}", "bare", size=1, minimum=1, is_single=True))
+        world.advance(40)
+        world.judge.check()
+        end(world)
+
+
+def node_tainted() -> None:
+    """A node that keeps pods away is given none."""
+    with quiet_world(nodes=2) as world:
+        world.taint(0, is_tainted=True)
+        world.advance(QUIET_SECONDS)
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(10)
+        end(world)
+
+
+def silent_watches() -> None:
+    """Watches say nothing more while room goes: nobody is bound by what was so long ago, and other watches are begun soon."""
+    with quiet_world(nodes=2) as world:
+        for plural in ("nodes", "pods"):
+            world.silence(plural)
+        world.advance(2)
+        world.cordon(0, is_cordoned=True)
+        world.advance(20)
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(40)
+        world.judge.check()
+        end(world)
+
+
+def finished_with_patience() -> None:
+    """The API server wants to be left alone by those that finish a half gang, and by those that join a whole one."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "half-*", nth=3, times=20, status=429, retry_after=4))
+        world.add(GangSpec("half", size=4, minimum=4))
+        world.fault(Fault("bind", "pods", "whole-*", nth=3, times=20, status=429, retry_after=4))
+        world.add(GangSpec("whole", size=4, minimum=2))
+        world.advance(40)
+        world.sandbox.faults.clear()
+        end(world)

@@ -1,0 +1,30 @@
+"""The world in which directed schedules begin, and how they end."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.faults.world import World, demand
+
+NEVER = 3600.0
+"""A start-up time of pods that never start."""
+QUIET_SECONDS = 6.0
+
+
+@contextmanager
+def quiet_world(**options: Any) -> Iterator[World]:
+    """A world in which all has been quiet for a while."""
+    with World(**options) as world:
+        world.advance(QUIET_SECONDS)
+        yield world
+
+
+def end(world: World) -> None:
+    """Judge how it ends, when all has been quiet, and when there is room for everybody."""
+    world.settle()
+    world.judge.check()
+    demand(world.judge.over_committed(), world.judge.suspended(), world.leaked())
+    world.make_room()
+    world.settle()
+    world.judge.check()
+    demand(world.judge.incomplete(), world.judge.over_committed(), world.judge.suspended(), world.leaked())

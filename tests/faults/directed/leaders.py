@@ -1,0 +1,93 @@
+"""Schedulers that are killed or stand still, and what they had sent."""
+
+from allaboard.sandbox import Fault
+from allaboard.sandbox.faults import FOR_EVER
+from tests.faults.gangs import GangSpec
+from tests.faults.world import demand
+
+from .ground import NEVER, end, quiet_world
+
+
+def killed_in_a_commit() -> None:
+    """The scheduler is killed when two of four are bound, and their room is gone when the next one comes."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.crash_at("bind", "pods", 3, after=False, down_seconds=5)
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(1)
+        world.fill()
+        world.advance(30)
+        end(world)
+
+
+def killed_while_it_heals() -> None:
+    """A gang that was whole loses two, and the scheduler is killed when it has replaced one; another gang wants the seats."""
+    with quiet_world(nodes=1, crd="none") as world:
+        gang = GangSpec("gang", size=4, minimum=4, cpu=2)
+        world.add(gang)
+        world.advance(3)
+        world.crash_at("bind", "pods", 3, after=False, down_seconds=2)
+        for _ in range(2):
+            world.delete_member(gang, 0, grace=0)
+        world.advance(1)
+        world.bind_foreign(0, 2)
+        world.add(GangSpec("other", size=3, minimum=3, cpu=2))
+        world.advance(100)
+        end(world)
+
+
+def leader_stands_still() -> None:
+    """The leader stands still when it has sent its binds; what it has sent comes when another leads and has given the seats away."""
+    with quiet_world(startup_delay=NEVER, replicas=2, nodes=1, cpu=4) as world:
+        world.advance(3)
+        world.stall_at("bind", "pods", 6, after=False, seconds=40)  # four rehearsals first
+        world.add(GangSpec("gang", "bare", size=4, minimum=4))
+        world.advance(20)
+        world.add(GangSpec("rival", "bare", size=2, minimum=2))
+        world.advance(60)
+        end(world)
+
+
+def two_replicas() -> None:
+    """Of two replicas one decides."""
+    with quiet_world(replicas=2) as world:
+        for number in range(4):
+            world.add(GangSpec(f"gang-{number}", size=3, minimum=3))
+            world.advance(3)
+        end(world)
+
+
+def killed_with_a_follower() -> None:
+    """The leader is killed in a commit, and the follower binds what was pending."""
+    with quiet_world(startup_delay=NEVER, replicas=2) as world:
+        world.advance(3)
+        world.add(GangSpec("waiting", size=6, minimum=6, cpu=6))
+        world.crash_at("bind", "pods", 2, after=False, down_seconds=30)
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(60)
+        end(world)
+
+
+def stopped_with_a_follower() -> None:
+    """The leader is stopped in peace, and the follower goes on at once."""
+    with quiet_world(replicas=2) as world:
+        world.advance(3)
+        world.restart(20)
+        world.add(GangSpec("gang", size=3, minimum=3))
+        world.advance(4)
+        demand([] if world.judge.bound(world.gangs[0]) else ["[idle] nobody has taken the lease over from who was stopped in peace"])
+        end(world)
+
+
+def seats_of_the_dead() -> None:
+    """Binds of a leader that was killed land later than the next one's: by then their seats are nobody else's."""
+    with quiet_world(startup_delay=NEVER, replicas=2, nodes=1, cpu=4) as world:
+        world.advance(3)
+        world.stall_at("bind", "pods", 6, after=False, seconds=60)  # four rehearsals first
+        world.fault(Fault("patch", "pods", "gang-*", times=FOR_EVER, status=503))
+        world.add(GangSpec("gang", "bare", size=4, minimum=4))
+        world.advance(25)
+        world.add(GangSpec("rival", "bare", size=2, minimum=2))
+        world.advance(120)
+        world.sandbox.faults.clear()
+        world.advance(30)
+        end(world)

@@ -1,0 +1,282 @@
+"""Half gangs, gangs that have lost members, and who is released of them."""
+
+from allaboard.sandbox import Fault
+from allaboard.sandbox.faults import FOR_EVER
+from tests.faults.gangs import GangSpec
+from tests.faults.world import demand
+
+from .ground import NEVER, end, quiet_world
+
+
+def refused() -> None:
+    """One member is refused for good: those that are bound are released."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=403, message="denied"))
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(30)
+        world.fill()
+        world.advance(45)
+        end(world)
+
+
+def refused_for_a_while() -> None:
+    """One member can't be bound for a moment: it is bound then, and nobody is released."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=503))
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(3)
+        world.sandbox.faults.clear()
+        world.advance(30)
+        end(world)
+
+
+def refused_while_it_runs() -> None:
+    """One member can't be bound until the others run: they are spared."""
+    with quiet_world() as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=503))
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(20)
+        world.fill()
+        world.advance(40)
+        end(world)
+
+
+def bare_lost() -> None:
+    """A bare member's bind fails until its time is over: its fellows are kept."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=403))
+        world.add(GangSpec("gang", "bare", size=3, minimum=3))
+        world.advance(60)
+        end(world)
+
+
+def job_lost() -> None:
+    """The same of a Job whose policy counts every lost pod."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=403))
+        world.add(GangSpec("gang", "job", size=3, minimum=3))
+        world.advance(60)
+        end(world)
+
+
+def half_gangs() -> None:
+    """Two gangs are cut off half way and run; one of them makes way for the other."""
+    with quiet_world(nodes=1) as world:
+        first, second = GangSpec("first", size=4, minimum=4), GangSpec("second", size=4, minimum=4)
+        holds = [
+            world.sandbox.faults.pause("bind", "pods", name=f"{spec.name}-*", nth=3, times=FOR_EVER, dry_run=False)
+            for spec in (first, second)
+        ]
+        world.add(first)
+        world.add(second)
+        world.advance(1)
+        world.crash(1)
+        world.sandbox.faults.clear()
+        del holds
+        world.bind_foreign(0, 4)
+        world.advance(2)
+        world.settle()
+        end(world)
+
+
+def members_lost() -> None:
+    """A gang that was whole loses a member: it is replaced, and nobody else is touched."""
+    with quiet_world() as world:
+        gang = GangSpec("gang", size=4, minimum=4, cpu=2)
+        world.add(gang)
+        world.advance(3)
+        world.delete_member(gang, 1)
+        world.advance(5)
+        world.fill()
+        world.delete_member(gang, 2, grace=0)
+        world.advance(60)
+        end(world)
+
+
+def rejected_again_and_again() -> None:
+    """A kubelet rejects whoever comes: the pauses grow."""
+    with quiet_world(startup_delay=NEVER) as world:
+        gang = GangSpec("gang", size=3, minimum=3)
+        world.add(gang)
+        for _ in range(200):
+            world.advance(0.1)
+            for number in range(3):
+                world.reject(gang, number)
+        end(world)
+
+
+def minimum_raised() -> None:
+    """Raising the minimum, and deleting the PodGroup, release nobody."""
+    with quiet_world(startup_delay=NEVER) as world:
+        gang = GangSpec("gang", size=3, minimum=2, has_group=True, cpu=3)
+        world.add(gang)
+        world.advance(3)
+        world.set_minimum(gang, 6)
+        world.advance(40)
+        world.delete_group(gang)
+        world.advance(40)
+        end(world)
+
+
+def kept_open() -> None:
+    """A gang that can't be undone is kept open, and says so."""
+    with quiet_world() as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=500))
+        world.add(GangSpec("gang", size=3, minimum=3, has_group=True))
+        world.advance(20)
+        world.fill()
+        world.advance(20)
+        end(world)
+
+
+def suspended() -> None:
+    """A Job is suspended and resumed, so that its gang gives its seats back."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=30, status=403))
+        gang = GangSpec("gang", "job", size=3, minimum=3, suspends=True)
+        world.add(gang)
+        world.advance(60)
+        end(world)
+
+
+def would_be_suspended() -> None:
+    """A gang that isn't of Jobs says that it may be suspended, and one member is refused for long: it is looked for seats all the same."""
+    with quiet_world() as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=503))
+        world.add(GangSpec("gang", size=4, minimum=4, suspends=True))
+        world.advance(60)
+        world.sandbox.faults.clear()
+        world.advance(60)
+        world.judge.check()
+        end(world)
+
+
+def given_up() -> None:
+    """Of a running gang that wants to be released when it can't be healed, and not before, all are."""
+    with quiet_world() as world:
+        gang, other = GangSpec("gang", size=3, minimum=3, cpu=3, gives_up=True), GangSpec("other", size=3, minimum=3, cpu=3)
+        world.add(gang)
+        world.add(other)
+        world.advance(3)
+        world.fill()
+        for spec in (gang, other):
+            world.delete_member(spec, 0, grace=0)
+            world.fill()
+        world.advance(60)
+        demand(["[unresolved] a gang that wanted to be released is kept"] if world.judge.bound(gang) else [])
+        demand([] if world.judge.bound(other) else ["[release] a gang that wanted to be healed is gone"])
+        end(world)
+
+
+def given_up_in_vain() -> None:
+    """A gang that wants to be released when it can't be healed is of bare pods: it is kept, and healed when there is somebody to bind."""
+    with quiet_world() as world:
+        gang = GangSpec("gang", "bare", size=3, minimum=3, gives_up=True)
+        world.add(gang)
+        world.advance(3)
+        world.delete_member(gang, 0, grace=0)
+        world.advance(60)
+        end(world)
+
+
+def refused_for_long() -> None:
+    """A member can't be bound for longer than it may take: the others are released then, and not long after."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=503))
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(40)
+        world.sandbox.faults.clear()
+        world.advance(30)
+        end(world)
+
+
+def forgiving_job_lost() -> None:
+    """A Job that doesn't count evicted pods is half bound: those that haven't started are evicted."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=30, status=403))
+        world.add(GangSpec("gang", "job", size=3, minimum=3, forgives=True))
+        world.advance(30)
+        world.fill()
+        world.advance(40)
+        end(world)
+
+
+def job_half_runs() -> None:
+    """Half a Job runs, which may be suspended, and nobody waits for its seats: nobody is lost."""
+    with quiet_world() as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=500))
+        world.add(GangSpec("gang", "job", size=3, minimum=3, suspends=True))
+        world.advance(90)
+        end(world)
+
+
+def group_deleted() -> None:
+    """The PodGroup of a gang that runs is deleted: nobody is released."""
+    with quiet_world() as world:
+        gang = GangSpec("gang", size=3, minimum=3, has_group=True)
+        world.add(gang)
+        world.advance(10)
+        world.delete_group(gang)
+        world.advance(40)
+        world.judge.check()
+        assert not world.judge.releases.released
+        end(world)
+
+
+def minimum_lowered() -> None:
+    """A gang for which there is no room asks for less, and is placed."""
+    with quiet_world(nodes=1) as world:
+        gang = GangSpec("gang", size=4, minimum=4, has_group=True, cpu=3)
+        world.add(gang)
+        world.advance(20)
+        world.set_minimum(gang, 2)
+        world.advance(20)
+        demand([] if len(world.judge.bound(gang)) == 2 else ["[idle] a gang that asks for less than before waits"])
+        end(world)
+
+
+def too_large_to_yield_to() -> None:
+    """Half a gang runs for longer than it may, and one waits that doesn't fit even without it: nobody is released for that."""
+    with quiet_world(nodes=1) as world:
+        hold = world.sandbox.faults.pause("bind", "pods", name="half-*", nth=3, times=FOR_EVER, dry_run=False)
+        world.add(GangSpec("half", size=4, minimum=4))
+        world.advance(5)
+        world.crash()
+        hold.release()
+        world.sandbox.faults.clear()
+        world.fill()
+        world.advance(1)
+        world.add(GangSpec("large", size=6, minimum=6, cpu=3))
+        world.advance(90)
+        end(world)
+
+
+def leaving_members() -> None:
+    """Members that are being deleted, and aren't gone for long, are no members of the next commit."""
+    with quiet_world(startup_delay=NEVER, nodes=1) as world:
+        gang = GangSpec("gang", size=4, minimum=4)
+        world.add(gang)
+        world.advance(3)
+        world.hold(gang)
+        world.fill()
+        world.lose_all_bound(gang)
+        world.advance(3)
+        world.remove_foreign()
+        world.bind_foreign(0, 2)
+        world.advance(20)
+        world.judge.check()
+        world.let_go("gang-")
+        world.advance(20)
+        end(world)
+
+
+def last_refused() -> None:
+    """All but one are bound, that one is refused for good, and then there is no room for it: nobody is left bound."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=4, times=FOR_EVER, status=403))
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(0.15)
+        world.fill()
+        world.advance(45)
+        world.judge.check()
+        end(world)

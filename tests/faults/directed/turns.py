@@ -1,0 +1,119 @@
+"""Whose turn it is, and what those are told who wait."""
+
+from allaboard.sandbox import Fault
+from allaboard.sandbox.faults import FOR_EVER
+from tests.faults.gangs import HIGH_PRIORITY, GangSpec, Role
+from tests.faults.world import demand
+
+from .ground import QUIET_SECONDS, end, quiet_world
+
+
+def priorities() -> None:
+    """There is room for one of two, and the one that came later goes before."""
+    with quiet_world(nodes=1) as world:
+        world.fill()
+        world.add(GangSpec("low", size=4, minimum=4, cpu=2))
+        world.advance(3)
+        world.add(GangSpec("high", size=4, minimum=4, cpu=2, priority=HIGH_PRIORITY))
+        world.advance(3)
+        world.remove_foreign()
+        world.advance(30)
+        end(world)
+
+
+def healing_below_a_priority() -> None:
+    """A gang of a low priority that has lost a member isn't served before a high one that waits for the same seats."""
+    with quiet_world(nodes=1) as world:
+        low = GangSpec("low", size=4, minimum=4)
+        world.add(low)
+        world.advance(2)
+        world.fill()
+        world.delete_member(low, 0, grace=0)
+        world.fill()
+        world.advance(3)
+        world.add(GangSpec("high", size=5, minimum=5, priority=HIGH_PRIORITY))
+        world.advance(20)
+        world.remove_foreign()
+        world.advance(30)
+        end(world)
+
+
+def two_kinds_of_room() -> None:
+    """A gang of two roles that can't be placed is told why, node by node."""
+    with quiet_world() as world:
+        world.cordon(3, is_cordoned=True)
+        world.advance(QUIET_SECONDS)
+        world.add(GangSpec("gang", size=4, minimum=6, cpu=5, others=(Role("ps", 2, 1, 1),)))
+        world.advance(40)
+        world.judge.check()
+        end(world)
+
+
+def room_comes_free() -> None:
+    """A gang has waited longer than its time-out, and is placed when there is room."""
+    with quiet_world() as world:
+        world.fill()
+        world.add(GangSpec("gang", size=3, minimum=3))
+        world.advance(60)
+        world.remove_foreign()
+        world.advance(40)
+        world.judge.check()
+        end(world)
+
+
+def relisted() -> None:
+    """Pods go while no watch tells of it, and the list that follows must be heeded."""
+    with quiet_world(nodes=1, cpu=4) as world:
+        world.fill()
+        world.advance(1)
+        world.compact()
+        world.remove_foreign()
+        world.compact()
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(60)
+        world.judge.check()
+        end(world)
+
+
+def refused_beside_another() -> None:
+    """A gang that is refused for good and one that isn't look for the same room, always at the same moment."""
+    with quiet_world(nodes=1, seed=1) as world:
+        world.fill()
+        for name in ("gang", "other"):
+            world.add(GangSpec(name, size=2, minimum=2, cpu=3))
+        world.fault(Fault("bind", "pods", "gang-*", times=FOR_EVER, status=403))
+        world.advance(2)
+        world.remove_foreign()
+        world.advance(15)
+        demand([] if world.judge.bound(world.gangs[1]) else ["[idle] gang other waits beside one that is refused again and again"])
+
+
+def priority_in_its_pause() -> None:
+    """A gang of a high priority pauses, refused again and again, when room comes for it and for one that has just come."""
+    with quiet_world(nodes=2) as world:
+        world.fill()
+        world.add(GangSpec("high", size=2, minimum=2, cpu=4, priority=HIGH_PRIORITY))
+        world.advance(3)
+        for number in range(5):
+            world.empty(1)
+            world.bind_foreign(1, 6 + number % 2)
+            world.advance(3)
+        world.add(GangSpec("low", size=2, minimum=2, cpu=4))
+        world.advance(2)
+        world.empty(0)
+        world.advance(30)
+        end(world)
+
+
+def others_end() -> None:
+    """What others have bound ends, node by node, and whoever waits for it is placed."""
+    with quiet_world(nodes=2) as world:
+        world.fill()
+        world.add(GangSpec("gang", size=3, minimum=3, cpu=4))
+        world.advance(20)
+        world.empty(0)
+        world.advance(20)
+        world.empty(1)
+        world.advance(40)
+        world.judge.check()
+        end(world)

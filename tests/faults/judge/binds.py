@@ -1,0 +1,177 @@
+"""What is asked of each bind by itself, in the moment it reaches the API server, and of each that is carried out."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.faults.gangs import STAMP, GangSpec
+
+from .books import HEEDED_SECONDS, IN_FLIGHT_SECONDS, NEWS_SECONDS, OURS, Accuse, Books, Request
+from .facts import ENDED, Amounts, Body, capacity_of, demand_of, is_alive, is_gated, name_of, node_of, phase_of, refusal, uid_of
+from .lives import Lives
+
+_HEARD_SECONDS = 5.0
+"""An answer that takes longer may not be waited for."""
+LEFT_ALONE_SECONDS = 5.0
+"""For how long a bind isn't made again, at least, if an answer asks for that or more: a half gang has no longer."""
+STALE_SECONDS = 12.0
+"""Nobody is bound by what was so longer ago: ``stale_seconds``, and the time that a search takes."""
+_ROUNDS, _ROUND_SECONDS = 12, 20.0
+_STAMP = re.compile(r"[0-9a-f]{1,32}/([1-9][0-9]{0,8})(/whole)?", re.ASCII)
+
+
+@dataclass(slots=True)
+class Binds:
+    """Watches every bind and every rehearsal. ``is_elected`` tells whether leaders may follow each other."""
+
+    books: Books
+    lives: Lives
+    accuse: Accuse
+    is_elected: Callable[[], bool]
+    _landings: dict[GangSpec, list[float]] = field(default_factory=dict)
+
+    def arrived(self, request: Request, pod: Body) -> None:
+        """A bind of ``pod``, which may be gone, has reached the API server."""
+        self._check_candidate(request)
+        if self.books.get("pods", request.namespace, request.name) is not None:  # else it is refused, whatever it asks for
+            self._check_doubt(request, pod)
+            self._check_seat(request, pod)
+        if (spec := self.books.gang_of(pod)) is not None:
+            self._check_form(request, spec)
+
+    def landed(self, request: Request, pod: Body) -> None:
+        """A bind was carried out."""
+        spec = self.books.gang_of(pod)
+        if pod["spec"].get("schedulerName") != OURS:
+            self.accuse("stranger", f"pod {name_of(pod)} was bound, which is another scheduler's")
+        self._check_room(request, pod)
+        if spec is None:
+            return
+        now = self.books.clock()
+        landings = self._landings.setdefault(spec, [])
+        landings.append(now)
+        while landings[0] < now - _ROUND_SECONDS:
+            landings.pop(0)
+        if len(landings) > _ROUNDS * max(spec.size, self.books.minimum(spec) or 0):
+            self.accuse("storm", f"{len(landings)} pods of {spec.name} were bound within {_ROUND_SECONDS:g} s")
+
+    def sent(self, request: Request) -> None:
+        """Who is asked to leave the API server alone for a while does, and nobody decides by what was so long ago."""
+        for other in self.books.requests:
+            if (
+                other.retry_after
+                and (other.status == 429 or other.status >= 500)
+                and other.answered is not None
+                and other.answered - other.sent < _HEARD_SECONDS
+                and (other.verb, other.who, other.plural) == (request.verb, request.who, request.plural)
+                and (other.namespace, other.name) == (request.namespace, request.name)
+                and other.answered < request.sent < other.answered + min(other.retry_after, LEFT_ALONE_SECONDS) - HEEDED_SECONDS
+            ):
+                self.accuse("haste", f"a bind of pod {request.name} was sent again, {other.retry_after:g} s before it may be")
+        for plural in ("pods", "nodes") if request.is_bind and not self.books.is_retry(request) else ():
+            if request.sent - self.books.heard.get((request.who, plural), request.sent) > STALE_SECONDS:
+                self.accuse("stale", f"pod {request.name} is bound, and its scheduler hasn't heard of {plural} for {STALE_SECONDS:g} s")
+
+    def _check_form(self, request: Request, spec: GangSpec) -> None:
+        """What design says of every bind: it names what it was decided on, and carries the journal."""
+        if not (request.metadata.get("uid") and request.metadata.get("resourceVersion")):
+            self.accuse("precondition", f"a bind of pod {request.name} names no UID or no version")
+        stamp = str((request.metadata.get("annotations") or {}).get(STAMP, ""))
+        found = _STAMP.fullmatch(stamp)
+        life = self.lives.of(spec)
+        minima = self.books.minima_since(spec, request.sent - NEWS_SECONDS)
+        stated = {max(minimum, spec.least) for minimum in minima if minimum is not None}
+        if found is None:
+            self.accuse("journal", f"a bind of pod {request.name} carries the stamp {stamp!r}")
+        elif stated and int(found[1]) not in stated | {life.promise} and not self.books.is_retry(request):
+            self.accuse("journal", f"a bind of pod {request.name} promises {found[1]}, and {spec.name} asked for {sorted(stated)}")
+
+    def _check_candidate(self, request: Request) -> None:
+        """The pod may be bound, by what its scheduler had been told."""
+        if self.books.is_retry(request):
+            return  # it may be an answer that is looked for
+        pods = self.books.known(request.who, "pods", request.sent - HEEDED_SECONDS)
+        later = self.books.known(request.who, "pods", self.books.clock() + self.books.lag)
+        told = [known.get((request.namespace, request.name)) for known in (pods, later)]
+        if all(pod is not None and (is_gated(pod) or not is_alive(pod)) for pod in told):
+            self.accuse("candidate", f"pod {request.name} is bound, which is gated, leaving or ended, as its scheduler had been told")
+
+    def _check_doubt(self, request: Request, pod: Body) -> None:
+        """A pod isn't sent elsewhere while an earlier bind of it may still be carried out."""
+        for other in self.books.requests:
+            if (
+                other.is_bind
+                and other is not request
+                and other.who == request.who
+                and (other.namespace, other.name) == (request.namespace, request.name)
+                and other.metadata.get("uid") == uid_of(pod)
+                and other.target != request.target
+                and (other.answered is None or other.status == 0 or other.status >= 500)
+                and other.sent < request.sent < other.sent + IN_FLIGHT_SECONDS
+                and other.metadata.get("resourceVersion") == pod["metadata"]["resourceVersion"]  # else it will be refused
+                and not node_of(pod)
+            ):
+                self.accuse(
+                    "double", f"pod {request.name} is sent to {request.target} while its bind to {other.target} may still be carried out"
+                )
+
+    def _check_seat(self, request: Request, pod: Body) -> None:
+        """The node admits the pod, by what the scheduler had been told of it when it sent the bind."""
+        if node_of(pod) or request.metadata.get("uid") not in (None, uid_of(pod)):
+            return  # it was bound before, and the answer lost; or it is another pod's name by now
+        nodes = self.books.known(request.who, "nodes", request.sent - HEEDED_SECONDS)
+        node = nodes.get(("", request.target))
+        later = self.books.known(request.who, "nodes", self.books.clock() + self.books.lag).get(("", request.target))
+        why = refusal(node, pod)
+        if why and refusal(later, pod):
+            self.accuse("node", f"pod {name_of(pod)} is sent to node {request.target}, which {why}, as its scheduler had been told")
+        elif node is not None and not why:
+            pods = self.books.known(request.who, "pods", request.sent - HEEDED_SECONDS)
+            here = {uid_of(each): each for each in pods.values() if node_of(each) == request.target and phase_of(each) not in ENDED}
+            still = {uid_of(each) for each in self.books.pods() if node_of(each) == request.target and phase_of(each) not in ENDED}
+            others = [each for uid, each in here.items() if uid in still and uid != uid_of(pod)]
+            self._check_amounts(request, pod, others, capacity_of(node), later, "node", "are known to be there")
+            doubtful = [each for each in self._expected_on(request) if uid_of(each) not in here and uid_of(each) != uid_of(pod)]
+            self._check_amounts(request, pod, [*others, *doubtful], capacity_of(node), later, "double", "are there or may come still")
+
+    def _expected_on(self, request: Request) -> list[Body]:
+        """Pods that an earlier bind may still give the node that a bind names: its scheduler's own, or one of a leader before it."""
+        return [
+            pod
+            for pod, other in self.books.in_doubt()
+            if other.target == request.target
+            and other.sent < request.sent - HEEDED_SECONDS
+            and (other.who == request.who or self.is_elected())
+        ]
+
+    def _check_room(self, request: Request, pod: Body) -> None:
+        """No node has more of our own pods than it was known to hold when they were sent there."""
+        node = self.books.known(request.who, "nodes", request.sent - HEEDED_SECONDS).get(("", request.target))
+        if node is None:
+            return
+        ours = [
+            each
+            for each in self.books.pods()
+            if node_of(each) == request.target
+            and phase_of(each) not in ENDED
+            and each["spec"].get("schedulerName") == OURS
+            and uid_of(each) != uid_of(pod)
+        ]
+        later = self.books.nodes.get(request.target)
+        self._check_amounts(request, pod, ours, capacity_of(node), later, "over-commit", "of ours are there")
+
+    def _check_amounts(
+        self, request: Request, pod: Body, others: list[Body], capacity: Amounts, later: Body | None, rule: str, words: str
+    ) -> None:
+        now = capacity_of(later) if later is not None else {}
+        used: Amounts = {}
+        for each in others:
+            for resource, amount in demand_of(each).items():
+                used[resource] = used.get(resource, 0) + amount
+        for resource, amount in demand_of(pod).items():
+            offered = max(capacity.get(resource, 0), now.get(resource, 0))
+            if amount and used.get(resource, 0) + amount > offered:
+                text = (
+                    f"pod {name_of(pod)} asks for {amount} {resource} of node {request.target}, where {used.get(resource, 0)} of {offered}"
+                )
+                self.accuse(rule, f"{text} {words}")

@@ -1,0 +1,77 @@
+"""Schedulers that break one promise each: does the judge notice?
+
+A mutant is a patch with a name: what stands in a module of the scheduler, and what takes its place in a copy of the tree. Each has a
+directed schedule that convicts it at once, which CI plays; ``make faults`` plays random ones until one does.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import commits, leaders, releases, turns
+from .mutant import ROOT, Edit, Mutant, plant
+
+__all__ = ["MOST", "MUTANTS", "Edit", "Mutant", "Verdict", "hunt", "hunt_all", "plant"]
+
+MOST = 300
+"""Schedules within which each mutant must be found."""
+MUTANTS = (*commits.MUTANTS, *releases.MUTANTS, *leaders.MUTANTS, *turns.MUTANTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a hunt: ``rule`` is empty when nothing was found in as many schedules as were ``played``."""
+
+    mutant: Mutant
+    played: int
+    rule: str
+    found: str
+    rules: tuple[str, ...] = ()
+
+
+async def hunt(mutant: Mutant | None, *how: str) -> Verdict:
+    """Play schedules with a mutant, or with the scheduler as it is: ``directed NAME`` or ``random MOST SEED``."""
+    with tempfile.TemporaryDirectory(prefix="allaboard-mutant-") as folder:
+        subject = mutant or Mutant("as it is", "", "", ())
+        plant(subject, Path(folder))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.faults.hunt",
+            *how,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": f"{folder}/operator{os.pathsep}{ROOT}", "PYTHONHASHSEED": "0"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        said, complaints = await process.communicate()
+    if process.returncode:
+        return Verdict(subject, 0, "it doesn't start", complaints.decode(errors="replace")[-2000:])
+    answer = json.loads(said.splitlines()[-1])
+    return Verdict(subject, answer["played"], answer["rule"], answer["found"], tuple(answer["rules"]))
+
+
+async def hunt_all(
+    mutants: Sequence[Mutant],
+    on_verdict: Callable[[Verdict], None],
+    *,
+    most: int = MOST,
+    seed: int = 1,
+    at_once: int = 2,
+    is_directed: bool = False,
+) -> list[Verdict]:
+    """Hunt each by random schedules, or by its directed one, a few at once; ``on_verdict`` hears of each that has come to its end."""
+    turns_left = asyncio.Semaphore(at_once)
+
+    async def one(mutant: Mutant) -> Verdict:
+        async with turns_left:
+            verdict = await (hunt(mutant, "directed", mutant.directed) if is_directed else hunt(mutant, "random", str(most), str(seed)))
+            on_verdict(verdict)
+            return verdict
+
+    return list(await asyncio.gather(*map(one, mutants)))

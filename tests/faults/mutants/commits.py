@@ -1,0 +1,538 @@
+"""Mutants that break what is promised of a commit."""
+
+from .mutant import Edit, Mutant
+
+MUTANTS = (
+    Mutant(
+        "gang scheduling removed: whoever fits is bound",
+        "no_room",
+        "quorum",
+        (
+            Edit(
+                "scheduling/planner.py",
+                "problem_of(gang, gang.least,",
+                "problem_of(gang, 1,",
+            ),
+            Edit(
+                "scheduling/transaction.py",
+                "    if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):\n",
+                "    if not seats:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "half of the quorum is bound first",
+        "no_faults",
+        "quorum",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "            replies = await self._bind(seats)\n",
+                (
+                    "            half = len(seats) // 2\n"
+                    "            replies = await self._bind(seats[half:])\n"
+                    "            await asyncio.sleep(1)\n"
+                    "            replies += await self._bind(seats[:half])\n"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "no version is named",
+        "no_faults",
+        "precondition",
+        (
+            Edit(
+                "cluster/bind.py",
+                '                "resourceVersion": bind.version,\n',
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "no UID is named",
+        "no_faults",
+        "precondition",
+        (
+            Edit(
+                "cluster/bind.py",
+                '                "uid": pod.uid,\n',
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "verification removed",
+        "filled_while_searching",
+        "node",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "    if violations:\n",
+                "    if not violations and False:\n",
+            ),
+            Edit(
+                "cluster/bind.py",
+                "            if problem := bind.look():\n",
+                '            if problem := "":\n',
+            ),
+        ),
+    ),
+    Mutant(
+        "taints and cordons are ignored",
+        "node_cordoned_before",
+        "node",
+        (
+            Edit(
+                "model/node.py",
+                '        is_unschedulable=boolean(spec, "unschedulable", "spec."),\n',
+                "",
+            ),
+            Edit(
+                "model/node.py",
+                'for path, taint in items(spec, "taints", "spec.")',
+                'for path, taint in items(spec, "none", "spec.")',
+            ),
+        ),
+    ),
+    Mutant(
+        "lost answers are believed to be failures",
+        "refused_after_a_lost_answer",
+        "release",
+        (
+            Edit(
+                "cluster/bind.py",
+                "        if otherwise.result is Result.SPOILT and not bind.is_in_doubt:\n",
+                "        if True:\n",
+            ),
+            Edit(
+                "cluster/bind.py",
+                "if bind.is_in_doubt and not certain else reply\n",
+                "if False else reply\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "the next wave starts in part",
+        "second_wave",
+        "quorum",
+        (
+            Edit(
+                "model/gang.py",
+                ("        if len(self.bound) + len(chosen) < self.required:\n            for uid"),
+                ("        if False:\n            for uid"),
+            ),
+            Edit(
+                "model/gang.py",
+                "return max(1, self.required - len(self.bound)) if wave and",
+                "return 1 if wave and",
+            ),
+        ),
+    ),
+    Mutant(
+        "Retry-After is obeyed for ever, with the seats held",
+        "asked_to_wait",
+        "idle",
+        (
+            Edit(
+                "cluster/bind.py",
+                "bind), attempts, self._sleep, patience=patience)",
+                "bind), attempts, self._sleep)",
+            ),
+            Edit(
+                "cluster/retry.py",
+                "min(asked, LONGEST_SECONDS)",
+                "asked",
+            ),
+        ),
+    ),
+    Mutant(
+        "no look after the rehearsal",
+        "node_lost_in_rehearsal",
+        "quorum",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "            if rehearsed:\n",
+                "            if not seats:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "no look before a bind is made again",
+        "node_lost_meanwhile",
+        "node",
+        (
+            Edit(
+                "cluster/bind.py",
+                "            if problem := bind.look():\n",
+                '            if problem := "":\n',
+            ),
+        ),
+    ),
+    Mutant(
+        "all go to one node",
+        "no_faults_spread",
+        "idle",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "Seat(pods[uid], node_name) for uid, node_name in assignments.items()",
+                "Seat(pods[uid], min(assignments.values())) for uid in assignments",
+            ),
+        ),
+    ),
+    Mutant(
+        "node selectors are ignored",
+        "pools",
+        "node",
+        (
+            Edit(
+                "model/constraints.py",
+                'return tuple(sorted(labels(spec, "nodeSelector", "spec.", SELECTORS).items()))',
+                "return ()",
+            ),
+        ),
+    ),
+    Mutant(
+        "double bind: an unanswered bind's seat is free at once, and the pod sent elsewhere",
+        "unanswered",
+        "double",
+        (
+            Edit(
+                "cluster/bind.py",
+                "        return replace(reply, in_doubt=bind.version) if bind.is_in_doubt and not certain else reply\n",
+                "        return reply\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "stale view: nodes are seen once",
+        "node_cordoned_before",
+        "node",
+        (
+            Edit(
+                "cluster/view.py",
+                ("        if old == node:\n            return\n"),
+                ("        if old is not None:\n            return\n"),
+            ),
+        ),
+    ),
+    Mutant(
+        "others' pods take no room",
+        "foreign_room",
+        "node",
+        (
+            Edit(
+                "cluster/view.py",
+                "        node_name = pod.node_name if pod.is_bound else self._assumed.get(pod.uid)\n",
+                (
+                    '        node_name = pod.node_name if pod.is_bound and pod.scheduler_name == "allaboard" else '
+                    "self._assumed.get(pod.uid)\n"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "pods that leave take no room",
+        "leaving",
+        "node",
+        (
+            Edit(
+                "model/pod.py",
+                "        return bool(self.node_name) and not self.is_terminal\n",
+                "        return bool(self.node_name) and not self.is_terminal and not self.is_terminating\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "seats leak when a commit is refused",
+        "asked_to_wait",
+        "idle",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                ("            for seat in free.values():\n                self.view.forget(seat.pod)\n"),
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a seat is promised twice",
+        "two_at_once",
+        "over-commit",
+        (
+            Edit(
+                "cluster/view.py",
+                ("            self._assumed[pod.uid] = node_name\n            specs[id(current.spec)]"),
+                ("            continue\n            specs[id(current.spec)]"),
+            ),
+        ),
+    ),
+    Mutant(
+        "success in an earlier run counts",
+        "second_run",
+        "quorum",
+        (
+            Edit(
+                "model/gang.py",
+                '        return tuple(pod for pod in self.of_this_run() if pod.phase == "Succeeded")\n',
+                '        return tuple(pod for pod in self.members if pod.phase == "Succeeded")\n',
+            ),
+            Edit(
+                "model/gang.py",
+                ("        if not self._successes:\n            return frozenset()\n"),
+                ("        if not self.bound or not self._successes:\n            return frozenset()\n"),
+            ),
+        ),
+    ),
+    Mutant(
+        "binds carry no stamp",
+        "no_faults",
+        "journal",
+        (
+            Edit(
+                "cluster/bind.py",
+                '                "annotations": {STAMP: bind.stamp},\n',
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "the stamp promises too little",
+        "no_faults",
+        "journal",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "self.gang.required, was_whole",
+                "1, was_whole",
+            ),
+        ),
+    ),
+    Mutant(
+        "nothing is rehearsed",
+        "bare_refused",
+        "rehearsal",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                '        if self.dry_run == "none" or len(self.seats) == 1:\n',
+                "        if True:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "one is rehearsed for all where nothing can be undone",
+        "bare_refused",
+        "rehearsal",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                ('return self.dry_run == "all" or not all(is_releasable(seat.pod, at_no_cost=True) for seat in self.seats)'),
+                'return self.dry_run == "all"',
+            ),
+        ),
+    ),
+    Mutant(
+        "who is gated is bound",
+        "gated",
+        "candidate",
+        (
+            Edit(
+                "model/pod.py",
+                "        return not (self.node_name or self.is_terminating or self.is_gated or self.is_terminal)\n",
+                "        return not (self.node_name or self.is_terminating or self.is_terminal)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "what the rehearsal says is ignored",
+        "bare_refused",
+        "rehearsal",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "            refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]\n",
+                ("            refusals = []\n            del rehearsal\n"),
+            ),
+        ),
+    ),
+    Mutant(
+        "dead watches aren't noticed, and stale facts are good enough",
+        "silent_watches",
+        "stale",
+        (
+            Edit(
+                "app.py",
+                ("return all(reflector.age_seconds < self.settings.stale_seconds for reflector in self._reflectors.values())"),
+                "return True",
+            ),
+            Edit(
+                "cluster/reflector.py",
+                "        longest = _WATCH_SECONDS + _GRACE_SECONDS\n",
+                "        longest = _WATCH_SECONDS + 60.0\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "dead watches aren't noticed for a minute",
+        "silent_watches",
+        "stale",
+        (
+            Edit(
+                "cluster/reflector.py",
+                "        longest = _WATCH_SECONDS + _GRACE_SECONDS\n",
+                "        longest = _WATCH_SECONDS + 60.0\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "Retry-After is ignored",
+        "asked_to_wait",
+        "haste",
+        (
+            Edit(
+                "cluster/retry.py",
+                "    return otherwise if asked is None else min(asked, LONGEST_SECONDS)",
+                "    return otherwise",
+            ),
+        ),
+    ),
+    Mutant(
+        "Retry-After is forgotten from one attempt to the next",
+        "finished_with_patience",
+        "haste",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "is_firm=outcome.retry_after > 0)",
+                "is_firm=False)",
+            ),
+            Edit(
+                "scheduling/outcomes.py",
+                "            pause = max(reply.retry_after for _, reply in (*outcome.failed, *outcome.dropped))\n",
+                "            pause = 0.0\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a PodGroup says for ever that it is half bound",
+        "groups",
+        "status",
+        (
+            Edit(
+                "report/conditions.py",
+                "    partial = gang.is_open\n",
+                "    partial = gang.is_open or bool(gang.bound)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a PodGroup miscounts its members",
+        "groups",
+        "status",
+        (
+            Edit(
+                "report/conditions.py",
+                '"scheduled": len(gang.bound),',
+                '"scheduled": len(gang.bound) + 7,',
+            ),
+        ),
+    ),
+    Mutant(
+        "minimums of roles are ignored",
+        "roles",
+        "quorum",
+        (
+            Edit(
+                "gangs/registry.py",
+                "            role_minimums=minimums,\n",
+                "            role_minimums=(),\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "pods without a gang are never scheduled",
+        "singles",
+        "idle",
+        (
+            Edit(
+                "scheduling/cycle.py",
+                "        if self._sealing.awaits_news(gang):\n",
+                "        if gang.is_single or self._sealing.awaits_news(gang):\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "taints are ignored",
+        "node_tainted",
+        "node",
+        (
+            Edit(
+                "model/node.py",
+                'for path, taint in items(spec, "taints", "spec.")',
+                'for path, taint in items(spec, "none", "spec.")',
+            ),
+        ),
+    ),
+    Mutant(
+        "nobody is rehearsed where binds can be taken back",
+        "no_faults",
+        "rehearsal",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "else list({_template(seat.pod): seat for seat in self.seats}.values())",
+                "else ()",
+            ),
+        ),
+    ),
+    Mutant(
+        "binds are sent one after the other",
+        "no_faults",
+        "quorum",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "        replies = chain.from_iterable(await asyncio.gather(*in_slices(bind, seats)))\n",
+                (
+                    "        replies = []\n"
+                    "        for each in seats:\n"
+                    "            replies += await asyncio.gather(bind(each), return_exceptions=True)\n"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "half of a gang with a new PodGroup is bound first",
+        "groups",
+        "quorum",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "            replies = await self._bind(seats)\n",
+                (
+                    '            is_new = seats[0].pod.label("scheduling.x-k8s.io/pod-group")\n'
+                    "            half = len(seats) // 2 if is_new else 0\n"
+                    "            replies = await self._bind(seats[half:])\n"
+                    "            if half:\n"
+                    "                await asyncio.sleep(0.5)\n"
+                    "            replies += await self._bind(seats[:half])\n"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "late binds are forgotten after five seconds",
+        "unanswered",
+        "double",
+        (
+            Edit(
+                "scheduling/sealing.py",
+                "        pause, until = _FIRST_PAUSE, self.clock() + CARRIED_OUT_SECONDS\n",
+                "        pause, until = _FIRST_PAUSE, self.clock() + 5\n",
+            ),
+        ),
+    ),
+)

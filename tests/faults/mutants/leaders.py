@@ -1,0 +1,148 @@
+"""Mutants that break what is promised of terms and their ends."""
+
+from .mutant import Edit, Mutant
+
+MUTANTS = (
+    Mutant(
+        "sealing removed",
+        "killed_with_a_follower",
+        "seal",
+        (
+            Edit(
+                "cluster/epoch.py",
+                ("        if self._begins_at < 0:\n            return []\n"),
+                "        return []\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "the leader before may still bind: sealing is only pretended",
+        "leader_stands_still",
+        "late",
+        (
+            Edit(
+                "cluster/epoch.py",
+                '                        await self._server.patch(path, {"metadata": metadata})\n',
+                "                        pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a follower takes the lease before it has expired",
+        "two_replicas",
+        "leader",
+        (
+            Edit(
+                "cluster/lease.py",
+                "or self._clock() >= self._seen_at + seen.duration)",
+                "or self._clock() >= self._seen_at)",
+            ),
+        ),
+    ),
+    Mutant(
+        "recovery blinded",
+        "killed_in_a_commit",
+        "unresolved",
+        (
+            Edit(
+                "scheduling/past.py",
+                "    if not (gang.is_open and gang.owed) or was_whole(gang):\n",
+                "    if True:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "what was whole is taken for cut off",
+        "killed_while_it_heals",
+        "release",
+        (
+            Edit(
+                "scheduling/past.py",
+                "    return any(pod.was_whole or len(members) >= pod.promise for pod in members)\n",
+                "    return False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "the lease is ignored",
+        "two_replicas",
+        "leader",
+        (
+            Edit(
+                "app.py",
+                "            await self._lease.acquired.wait()\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a follower is late to take the lease over",
+        "killed_with_a_follower",
+        "leader",
+        (
+            Edit(
+                "cluster/lease.py",
+                "self._clock() >= self._seen_at + seen.duration)",
+                "self._clock() >= self._seen_at + seen.duration + 8)",
+            ),
+        ),
+    ),
+    Mutant(
+        "the lease isn't given back",
+        "stopped_with_a_follower",
+        "leader",
+        (
+            Edit(
+                "cluster/lease.py",
+                ("        self._renewed = None\n        if not self._has_tried:\n"),
+                ("        self._renewed = None\n        if True:\n"),
+            ),
+        ),
+    ),
+    Mutant(
+        "nobody is sealed at first, and no seats are kept",
+        "seats_of_the_dead",
+        "over-commit",
+        (
+            Edit(
+                "cluster/epoch.py",
+                ("        sealed: set[str] = set()\n        tried"),
+                ("        return []\n        sealed: set[str] = set()\n        tried"),
+            ),
+            Edit(
+                "app.py",
+                "await scheduler.quarantine.begin(unsealed)",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "the binds don't say that the gang was whole",
+        "killed_while_it_heals",
+        "release",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "was_whole=bool(run) and self.was_whole)",
+                "was_whole=False)",
+            ),
+        ),
+    ),
+    Mutant(
+        "the leader decides for as long as it likes",
+        "leader_stands_still",
+        "leader",
+        (
+            Edit(
+                "cluster/lease.py",
+                ("    if left <= 0:\n        raise LeaseLostError"),
+                ("    if False:\n        raise LeaseLostError"),
+            ),
+            Edit(
+                "cluster/lease.py",
+                'async with answered_within(None if left == float("inf") else left, ',
+                "async with answered_within(None, ",
+            ),
+        ),
+    ),
+)

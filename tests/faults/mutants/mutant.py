@@ -1,0 +1,39 @@
+"""A scheduler that breaks one promise: what stands in a module, and what takes its place in a copy of the tree."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """``before`` stands once in ``module``, a path below the package."""
+
+    module: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """``directed`` names the schedule in ``directed`` that convicts it, and ``rule`` the rule by which, whatever others it breaks."""
+
+    name: str
+    directed: str
+    rule: str
+    edits: tuple[Edit, ...]
+
+
+def plant(mutant: Mutant, folder: Path) -> None:
+    """Copy the scheduler below ``folder`` with the patch in it. Raises ``ValueError`` when it doesn't fit the code any more."""
+    shutil.copytree(ROOT / "operator", folder / "operator", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for beside in ("crds", "examples", "setup.cfg"):
+        (folder / beside).symlink_to(ROOT / beside)
+    for edit in mutant.edits:
+        module = folder / "operator" / "allaboard" / edit.module
+        text = module.read_text()
+        if text.count(edit.before) != 1:
+            raise ValueError(f"{mutant.name}: {edit.before!r} stands {text.count(edit.before)} times in {edit.module}")
+        module.write_text(text.replace(edit.before, edit.after))

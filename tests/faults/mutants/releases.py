@@ -1,0 +1,365 @@
+"""Mutants that break what is promised to those who are bound."""
+
+from .mutant import Edit, Mutant
+
+MUTANTS = (
+    Mutant(
+        "undo removed",
+        "refused",
+        "forward",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "    releasable = [pod for pod in pods if is_releasable(pod)]\n",
+                "    return Undone(tuple(pods))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "undo of a running gang",
+        "refused_while_it_runs",
+        "release",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                ('    if not even_running and any(pod.phase == "Running" for pod in pods):\n        return Undone()\n'),
+                "    even_running = True\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a release names no version",
+        "refused",
+        "precondition",
+        (
+            Edit(
+                "cluster/bind.py",
+                'preconditions = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}',
+                'preconditions = {"uid": pod.uid}',
+            ),
+        ),
+    ),
+    Mutant(
+        "finishing forward removed: undone at once",
+        "refused_for_a_while",
+        "forward",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "        if outcome.is_final:\n",
+                "        if outcome.failed:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a half gang is left as it is",
+        "refused",
+        "forward",
+        (
+            Edit(
+                "scheduling/outcomes.py",
+                "            await self.open_gangs.finish_forward(gang, outcome, attempt.changes)\n",
+                "            self.queue.settle(gang.key)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "bare pods are deleted",
+        "bare_lost",
+        "kept pod",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                '        return pod.option("recreate") == "true"\n',
+                "        return True\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "pods of Jobs are deleted",
+        "job_lost",
+        "kept pod",
+        (
+            Edit(
+                "cluster/bind.py",
+                "        of_job = pod.owner is not None and pod.owner.is_batch_job\n",
+                "        of_job = False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "Jobs stay suspended",
+        "suspended",
+        "lost",
+        (
+            Edit(
+                "cluster/restart.py",
+                '            change = {"suspend": False} if job.is_suspended and not job.manager else {}\n',
+                "            return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "nobody heals",
+        "members_lost",
+        "unresolved",
+        (
+            Edit(
+                "scheduling/cycle.py",
+                "        elif not gang.candidates and (gang.is_whole or not gang.alive):\n",
+                "        elif gang.bound and key not in self._open:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "healing knows no pause",
+        "rejected_again_and_again",
+        "storm",
+        (
+            Edit(
+                "scheduling/queue.py",
+                "        return min(longest, first * 2 ** min(times - 1, 30)) if times else 0.0\n",
+                "        return 0.0\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "half gangs never yield",
+        "half_gangs",
+        "unresolved",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                ("        blocking = self._in_the_way(gang)\n        for count"),
+                ("        blocking: Sequence[Gang] = ()\n        for count"),
+            ),
+        ),
+    ),
+    Mutant(
+        "who may be suspended isn't looked for seats any more",
+        "would_be_suspended",
+        "unresolved",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                ("        self._restarts[gang.key] = self.clock() + gang.timeout_seconds\n        await self.undo"),
+                "        await self.undo",
+            ),
+        ),
+    ),
+    Mutant(
+        "it isn't said that a gang is kept open",
+        "kept_open",
+        "untold",
+        (
+            Edit(
+                "report/conditions.py",
+                "    partial = gang.is_open\n",
+                "    partial = False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a Job is suspended, and doesn't say by whom",
+        "suspended",
+        "journal",
+        (
+            Edit(
+                "cluster/restart.py",
+                '{SUSPENDED: "true"}, {"suspend": True}',
+                '{}, {"suspend": True}',
+            ),
+        ),
+    ),
+    Mutant(
+        "Jobs are suspended while their pods run",
+        "job_half_runs",
+        "release",
+        (
+            Edit(
+                "cluster/restart.py",
+                (
+                    "                if pod.uid not in losable:\n"
+                    "                    raise JobKeptError(owner.name, f\"can't be suspended while its pod {pod.name} "
+                    'runs")\n'
+                    "                await self._ask_budgets(owner, pod)\n"
+                ),
+                "                pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "Jobs are suspended that haven't asked for it",
+        "job_lost",
+        "release",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "return gang.undo is Undo.SUSPEND and self._has_timed_out(gang)",
+                "return True",
+            ),
+        ),
+    ),
+    Mutant(
+        "Jobs' pods are never undone, though their Jobs forgive it",
+        "forgiving_job_lost",
+        "forward",
+        (
+            Edit(
+                "cluster/bind.py",
+                "        if of_job and not await self._retried(partial(ignores_disruption, self._server, pod)):\n",
+                "        if of_job:\n",
+            ),
+            Edit(
+                "scheduling/opengangs.py",
+                "return gang.undo is Undo.SUSPEND and self._has_timed_out(gang)",
+                "return False",
+            ),
+        ),
+    ),
+    Mutant(
+        "Jobs' pods are deleted, not evicted",
+        "forgiving_job_lost",
+        "release",
+        (
+            Edit(
+                "cluster/bind.py",
+                "send = self._evict if of_job or even_running else self._delete",
+                "send = self._delete",
+            ),
+        ),
+    ),
+    Mutant(
+        "whoever is released has no time to end",
+        "refused",
+        "release",
+        (
+            Edit(
+                "cluster/bind.py",
+                '"kind": "DeleteOptions", "preconditions": preconditions}',
+                '"kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": preconditions}',
+            ),
+        ),
+    ),
+    Mutant(
+        "a gang whose PodGroup is deleted is evicted",
+        "group_deleted",
+        "release",
+        (
+            Edit(
+                "scheduling/cycle.py",
+                "        elif gang.hold and (gang.candidates or gang.is_open):\n",
+                (
+                    "        elif self.registry.group(key) is None and gang.bound and not gang.is_single:\n"
+                    '            self._under_way.start(key, self._open.undo(gang, gang.bound, "gone", '
+                    "even_running=True))\n"
+                    "        elif gang.hold and (gang.candidates or gang.is_open):\n"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "half gangs yield whether that helps or not",
+        "too_large_to_yield_to",
+        "release",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "            if await would_fit(blocking[:count]):\n",
+                "            if True:\n",
+            ),
+            Edit(
+                "scheduling/opengangs.py",
+                ("                    if await would_fit(rest):\n                        needed = rest\n"),
+                "                    pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "finishing forward takes as long as it likes",
+        "refused_for_long",
+        "forward",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "FORWARD_SECONDS = 5.0",
+                "FORWARD_SECONDS = 20.0",
+            ),
+        ),
+    ),
+    Mutant(
+        "members that are leaving count as bound",
+        "leaving_members",
+        "quorum",
+        (
+            Edit(
+                "model/gang.py",
+                "        return tuple(pod for pod in self.alive if pod.node_name)\n",
+                "        return tuple(pod for pod in self.members if pod.node_name and not pod.is_terminal)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "who is kept open isn't looked at again",
+        "kept_open",
+        "unresolved",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                ("        self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())\n\n    async def _suspended"),
+                ("        pass\n\n    async def _suspended"),
+            ),
+        ),
+    ),
+    Mutant(
+        "all but one are released",
+        "last_refused",
+        "unresolved",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "    release = partial(binder.release, even_running=even_running)\n",
+                (
+                    "    releasable = releasable[: max(1, len(releasable) - 1)]\n"
+                    "    release = partial(binder.release, even_running=even_running)\n"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "edits of a PodGroup are ignored",
+        "minimum_lowered",
+        "idle",
+        (
+            Edit(
+                "gangs/registry.py",
+                "        self._groups[group.key] = group\n",
+                "        self._groups[group.key] = replace(group, min_member=old.min_member) if old else group\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "who gives up does nothing else",
+        "given_up_in_vain",
+        "unresolved",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "        return is_wanted and self.clock() >= self._restarts.get(gang.key, -math.inf)\n",
+                "        return is_wanted\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "nobody gives up",
+        "given_up",
+        "unresolved",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "        return is_wanted and self.clock() >= self._restarts.get(gang.key, -math.inf)\n",
+                "        return False\n",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,117 @@
+"""Mutants that break what is promised to those who wait."""
+
+from .mutant import Edit, Mutant
+
+MUTANTS = (
+    Mutant(
+        "stale view: deletions are not heard",
+        "relisted",
+        "idle",
+        (
+            Edit(
+                "cluster/reflector.py",
+                ("        for key in [key for key in self._store.known() if key not in seen]:\n            self._store.remove(key)\n"),
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "priority is ignored",
+        "priorities",
+        "priority",
+        (
+            Edit(
+                "scheduling/queue.py",
+                "    return (-gang.priority, not is_first,",
+                "    return (0, not is_first,",
+            ),
+        ),
+    ),
+    Mutant(
+        "healing goes before every priority",
+        "healing_below_a_priority",
+        "priority",
+        (
+            Edit(
+                "scheduling/queue.py",
+                "    return (-gang.priority, not is_first,",
+                "    return (-(2**31) + 1 if heals else -gang.priority, not is_first,",
+            ),
+        ),
+    ),
+    Mutant(
+        "nobody is woken",
+        "room_comes_free",
+        "idle",
+        (
+            Edit(
+                "scheduling/queue.py",
+                ("        self.changes += 1\n        if freed is None:\n"),
+                ("        self.changes += 1\n        return\n        if freed is None:\n"),
+            ),
+        ),
+    ),
+    Mutant(
+        "the reason is wrong: one resource is named for another",
+        "two_kinds_of_room",
+        "reason",
+        (
+            Edit(
+                "placement/filters.py",
+                'f"Insufficient {resource}"',
+                'f"Insufficient x{resource}"',
+            ),
+        ),
+    ),
+    Mutant(
+        "the reason is wrong: nodes are miscounted",
+        "two_kinds_of_room",
+        "reason",
+        (
+            Edit(
+                "report/words.py",
+                'return f"0/{total_nodes} nodes are available"',
+                'return f"0/{total_nodes + 1} nodes are available"',
+            ),
+        ),
+    ),
+    Mutant(
+        "pauses let lower priorities pass",
+        "priority_in_its_pause",
+        "priority",
+        (
+            Edit(
+                "scheduling/queue.py",
+                "        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:3] < due[:3]:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "room that others leave wakes nobody",
+        "others_end",
+        "idle",
+        (
+            Edit(
+                "scheduling/cycle.py",
+                ("        if freed := old.freed(new):\n            self.queue.wake(freed)\n"),
+                (
+                    '        if freed := [each for each in old.freed(new) if each not in ("cpu", "pods")]:\n'
+                    "            self.queue.wake(freed)\n"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "seats that are given back let nobody look again soon",
+        "refused_beside_another",
+        "idle",
+        (
+            Edit(
+                "scheduling/queue.py",
+                ("        self._given_back = self.changes\n        self._spare()\n"),
+                "",
+            ),
+        ),
+    ),
+)
