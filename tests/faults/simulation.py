@@ -31,7 +31,7 @@ from allaboard.sandbox.store import DELETED, Change
 from allaboard.settings import load_settings
 
 from .direct import DirectServer, Weather
-from .gangs import HIGH, HIGH_PRIORITY, LIVING, Body, GangSpec, pod_of
+from .gangs import HIGH, HIGH_PRIORITY, Body, GangSpec, pod_of
 from .judge import Deed, Judge
 from .judge.wire import note_strikes
 from .virtual import VirtualLoop, virtual_clocks
@@ -293,7 +293,7 @@ class Simulation:
             spec = self.judge.books.gang_of(change.record.body)
             if spec is not None and change.previous is not None and not change.previous.body["spec"].get("nodeName"):
                 self.loop.call_later(_REJECTION_SECONDS, self._reject_newcomer, spec, change.record.body["metadata"]["uid"])
-        elif change.table == "pods" and change.type == DELETED and LIVING not in change.record.body["metadata"]:
+        elif change.table == "pods" and change.type == DELETED:
             spec = self.judge.books.gang_of(change.record.body)
             if spec is not None and spec.kind == "recreated" and change.record.key[1] in spec.bare_names:
                 self.loop.call_later(0.2, self._remake, spec, change.record.key[1])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ class Swallowing:
         self._target = urlsplit(url)
         self._watches: set[asyncio.StreamWriter] = set()
         self._dead: set[asyncio.StreamWriter] = set()
+        self._relays: set[asyncio.Task[None]] = set()
         self.url = ""
 
     def kill(self) -> None:
@@ -33,35 +35,44 @@ class Swallowing:
         self._dead |= self._watches
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        for relay in self._relays:
+            relay.cancel()
+        await asyncio.gather(*self._relays, return_exceptions=True)
+        await asyncio.sleep(0)  # until what was aborted is closed
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._relays.add(asyncio.ensure_future(self._relay(reader, writer)))
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from_api, to_api = await asyncio.open_connection(self._target.hostname, self._target.port)
+        with ExitStack() as ends:
+            ends.callback(writer.transport.abort)
+            from_api, to_api = await asyncio.open_connection(self._target.hostname, self._target.port)
+            ends.callback(to_api.transport.abort)
+            ways = [asyncio.create_task(self._there(reader, writer, to_api)), asyncio.create_task(self._back(from_api, writer))]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+                self._watches.discard(writer)
 
-        async def there() -> None:
-            while data := await reader.read(65536):
-                if b"watch=1" in data:
-                    self._watches.add(writer)
-                to_api.write(data)
+    async def _there(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, to_api: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if b"watch=1" in data:
+                self._watches.add(writer)
+            to_api.write(data)
 
-        async def back() -> None:
-            while data := await from_api.read(65536):
-                if writer not in self._dead:
-                    writer.write(data)
-
-        ways = [asyncio.create_task(there()), asyncio.create_task(back())]
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-        self._watches.discard(writer)
-        writer.transport.abort()
-        to_api.transport.abort()
+    async def _back(self, from_api: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await from_api.read(65536):
+            if writer not in self._dead:
+                writer.write(data)
 
 
 class Mirror:
