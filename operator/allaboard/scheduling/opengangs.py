@@ -214,7 +214,8 @@ class OpenGangs:
             return
         self.add(key)
         if outcome.is_final:
-            await self.undo(gang, [*gang.bound, *(seat.pod for seat in outcome.bound)], outcome.message)
+            pods = [*gang.bound, *(seat.pod for seat in outcome.bound)]
+            await self.undo(gang, pods, outcome.message, at_least=outcome.retry_after)
         else:
             pause = min(max(_RETRY_SECONDS, outcome.retry_after), FORWARD_SECONDS)
             self.queue.retry(key, pause, is_firm=outcome.retry_after > 0)
@@ -241,8 +242,11 @@ class OpenGangs:
         text = f"not whole within {gang.timeout_seconds} s, and podgroup {other.key} needs the seats of its {len(gang.bound)} bound members"
         await self.undo(gang, gang.bound, text, even_running=True)
 
-    async def undo(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False) -> None:
-        """Release the bound ``pods`` that may be released. What the API server doesn't let us release is tried again."""
+    async def undo(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False, at_least: float = 0.0) -> None:
+        """Release the bound ``pods`` that may be released. What the API server doesn't let us release is tried again.
+
+        The gang is placed anew after a pause of ``at_least`` so many seconds.
+        """
         undone, problem = await undo(pods, self.binder, even_running=even_running), ""
         if not undone.is_unfinished and self._may_suspend(gang):
             undone, problem = await self._suspended(gang, pods, undone, even_running)
@@ -262,7 +266,7 @@ class OpenGangs:
             # Should the next look find one that was said to be gone, it is undone again.
             self._deadlines[gang.key] = self.clock()
             self._kept_open.discard(gang.key)
-        self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
+        self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)
 
     async def _suspended(self, gang: Gang, pods: Sequence[Pod], undone: Undone, even_running: bool) -> tuple[Undone, str]:
         """What is undone once the Jobs of the other ``pods`` were suspended and resumed, if those are all Jobs' pods; else why not."""

@@ -80,13 +80,20 @@ class Outcomes:
                 return
             await self.open_gangs.finish_forward(gang, outcome, attempt.changes)
             return
+        self._whole(attempt, plan, outcome, waiting_since)
+
+    def _whole(self, attempt: Attempt, plan: Plan, outcome: Committed, waiting_since: float) -> None:
+        """The quorum is bound; of the surplus some may have failed, and some found no room."""
+        gang, has_failed = attempt.gang, bool(outcome.failed or outcome.dropped)
         self.metrics.transactions.labels("whole").inc()
         self._close(gang.key)
-        has_failed = bool(outcome.failed or outcome.dropped)
-        if gang.missing and not _follows_success(gang):
-            self.queue.placed(gang.key, waiting_since)
-        elif not has_failed:  # members beyond the quorum that are refused again and again are tried less and less often
+        failed = sum(pod.phase == "Failed" for pod in gang.members)
+        if gang.missing and _follows_success(gang):
             self.queue.settle(gang.key)
+        elif gang.missing:
+            self.queue.placed(gang.key, waiting_since, failed)
+        elif not has_failed:  # members beyond the quorum that are refused again and again are tried less and less often
+            self.queue.placed(gang.key, None, failed)
         surplus = words.surplus_refusals(plan)
         if surplus and attempt.was_brief:
             self.announcer.surplus_refused(gang, surplus)

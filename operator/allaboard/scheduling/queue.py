@@ -11,7 +11,8 @@ Gangs that are placed together may overtake an older one of their priority a few
 others of its priority, pause or not, until it has been placed. When it doesn't fit even then, those behind it go on. Of those that
 sit out a pause while younger ones are placed, the oldest is passed: as often as gangs may be overtaken, and then it goes first once.
 
-A gang that was placed, and loses members soon, again and again, *rests*: that is a pause which nothing cuts short.
+A gang that was placed, and loses members soon, again and again, *rests*: that is a pause which nothing cuts short. So does one whose
+surplus fails as soon as it is bound.
 
 Who was refused while seats were promised to others may only have come at a bad moment. If those seats are given back, that was no failure:
 else a gang whose binds are refused for good would take the seats each time that they both look, and nobody else ever would.
@@ -23,7 +24,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allaboard.model.gang import Gang, GangKey, OnMemberLost, Outline
 from allaboard.model.pod import Pod
@@ -80,6 +81,15 @@ class Lacks:
 
 
 ANYTHING = Lacks(anything=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """When a gang was last placed, how often in a row before that it had lost members soon, and how many had failed by then."""
+
+    at: float = -math.inf
+    losses: int = 0
+    failed: int = 0
 
 
 def order_of(gang: Gang | Outline, *, is_first: bool = False, is_protected: bool = False, debt: int = 0) -> Order:
@@ -139,7 +149,7 @@ class GangQueue:
         self._tentative: dict[GangKey, tuple[int, float]] = {}  # who was refused by promises: failures before that, and when it was
         self._overtaken: dict[GangKey, tuple[int, float]] = {}
         self._passed: dict[GangKey, int] = {}
-        self._placed: dict[GangKey, tuple[float, int]] = {}  # when it was last, and how often before that it had lost members soon
+        self._placed: dict[GangKey, _Placed] = {}
         self._changed = asyncio.Event()
         self._given_back = -1
         self.changes = 0
@@ -322,21 +332,25 @@ class GangQueue:
         if is_marked:
             self.mark(key)
 
-    def placed(self, key: GangKey, waiting_since: float) -> None:
-        """The gang is whole, for which it had waited since it lost members, or since it came.
+    def placed(self, key: GangKey, waiting_since: float | None, failed: int) -> None:
+        """The gang has its seats, for which it had waited since it lost members, or since it came; None if it was whole without them.
 
         Lost soon after it was placed, it is placed anew at once; the second time in a row it rests for a second, then for two, four, ….
         All that is forgotten when it has stayed whole for a minute, or for twice as long as it rested.
+        Surplus counts as lost if more members have ``failed`` than had when the gang was last placed: others may just have been added.
         """
         self.settle(key)
-        before, times = self._placed.get(key, (-math.inf, 0))
-        has_stayed = waiting_since - before >= max(_STAYED_SECONDS, 2 * self._pause(times))
-        self._placed[key] = (self._clock(), 0 if has_stayed else times + 1)
+        now, last = self._clock(), self._placed.get(key, _Placed())
+        if waiting_since is None and failed <= last.failed:
+            self._placed[key] = replace(last, failed=failed)
+            return
+        has_stayed = (now if waiting_since is None else waiting_since) - last.at >= max(_STAYED_SECONDS, 2 * self._pause(last.losses))
+        self._placed[key] = _Placed(now, 0 if has_stayed else last.losses + 1, failed)
         self._mark_anew(key)  # it may have lost some already
 
     def _rests_until(self, key: GangKey) -> float:
-        since, times = self._placed.get(key, (0.0, 0))
-        return since + self._pause(times)
+        last = self._placed.get(key, _Placed())
+        return last.at + self._pause(last.losses)
 
     def _pause(self, times: int) -> float:
         """After so many failures in a row."""

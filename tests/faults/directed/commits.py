@@ -291,6 +291,17 @@ def silent_watches() -> None:
         end(world)
 
 
+def undone_with_patience() -> None:
+    """One is bound, one is refused for good, and the others are to leave the API server alone: so they do when the gang has been undone."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, status=403))
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=20, status=429, retry_after=8))
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(40)
+        world.sandbox.faults.clear()
+        end(world)
+
+
 def finished_with_patience() -> None:
     """The API server wants to be left alone by those that finish a half gang, and by those that join a whole one."""
     with quiet_world(startup_delay=NEVER) as world:

@@ -105,6 +105,17 @@ def rejected_again_and_again() -> None:
         end(world)
 
 
+def surplus_rejected_again_and_again() -> None:
+    """A kubelet rejects the last who comes; the gang is whole without."""
+    with quiet_world(startup_delay=NEVER) as world:
+        gang = GangSpec("gang", size=4, minimum=3)
+        world.add(gang)
+        for _ in range(200):
+            world.advance(0.1)
+            world.reject(gang, 3)
+        end(world)
+
+
 def minimum_raised() -> None:
     """Raising the minimum, and deleting the PodGroup, release nobody."""
     with quiet_world(startup_delay=NEVER) as world:

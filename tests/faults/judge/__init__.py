@@ -170,8 +170,7 @@ class Judge:
 
     def note_loss(self, spec: GangSpec) -> None:
         """A member is about to go, whoever sees it."""
-        if self.lives.bound(spec):
-            self.lives.of(spec).losses.append(self.books.clock())
+        self.lives.lose(spec)
 
     @property
     def released(self) -> int:

@@ -64,7 +64,8 @@ class Binds:
                 and other.answered is not None
                 and other.answered - other.sent < _HEARD_SECONDS
                 and (other.verb, other.who, other.plural) == (request.verb, request.who, request.plural)
-                and (other.namespace, other.name) == (request.namespace, request.name)
+                and (other.namespace, other.name, other.metadata.get("uid"))
+                == (request.namespace, request.name, request.metadata.get("uid"))
                 and other.answered < request.sent < other.answered + min(other.retry_after, LEFT_ALONE_SECONDS) - HEEDED_SECONDS
             ):
                 self.accuse("haste", f"a bind of pod {request.name} was sent again, {other.retry_after:g} s before it may be")
@@ -103,7 +104,8 @@ class Binds:
                 other.is_bind
                 and other is not request
                 and other.who == request.who
-                and (other.namespace, other.name) == (request.namespace, request.name)
+                and (other.namespace, other.name, other.metadata.get("uid"))
+                == (request.namespace, request.name, request.metadata.get("uid"))
                 and other.metadata.get("uid") == uid_of(pod)
                 and other.target != request.target
                 and (other.answered is None or other.status == 0 or other.status >= 500)

@@ -225,6 +225,7 @@ class Commits:
             if (
                 any(now - self.books.born[uid_of(pod)] < self.patience for pod in waiting)
                 or now - self.books.struck_since(other) < _PAUSE_SECONDS
+                or self.lives.losses_since(other, now - 2 * _PAUSE_SECONDS) > 1  # it rests
             ):
                 continue
             if self.lives.fits(other, free):

@@ -37,10 +37,21 @@ class Lives:
     clock: Callable[[], float]
     _lives: dict[GangSpec, Life] = field(default_factory=dict)
     _ended: dict[GangSpec, tuple[Life, float]] = field(default_factory=dict)
+    _losses: dict[GangSpec, list[float]] = field(default_factory=dict)
 
     def of(self, spec: GangSpec) -> Life:
         """The life of a gang."""
         return self._lives.setdefault(spec, Life())
+
+    def lose(self, spec: GangSpec) -> None:
+        """A member is about to go, taken by others than a scheduler."""
+        if self.bound(spec):
+            self.of(spec).losses.append(self.clock())
+            self._losses.setdefault(spec, []).append(self.clock())
+
+    def losses_since(self, spec: GangSpec, when: float) -> int:
+        """How many members have gone since ``when``, in whatever life."""
+        return sum(at >= when for at in self._losses.get(spec, ()))
 
     def alive(self, spec: GangSpec) -> list[Body]:
         """The members that are here to stay."""

@@ -400,6 +400,18 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "Retry-After is forgotten when a gang is undone",
+        "undone_with_patience",
+        "haste",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "await self.undo(gang, pods, outcome.message, at_least=outcome.retry_after)",
+                "await self.undo(gang, pods, outcome.message)",
+            ),
+        ),
+    ),
+    Mutant(
         "Retry-After is forgotten from one attempt to the next",
         "finished_with_patience",
         "haste",

@@ -124,6 +124,18 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "surplus knows no pause",
+        "surplus_rejected_again_and_again",
+        "storm",
+        (
+            Edit(
+                "scheduling/queue.py",
+                "        if waiting_since is None and failed <= last.failed:\n",
+                "        if waiting_since is None:\n",
+            ),
+        ),
+    ),
+    Mutant(
         "half gangs never yield",
         "half_gangs",
         "unresolved",

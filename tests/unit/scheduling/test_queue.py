@@ -345,7 +345,7 @@ def test_whoever_loses_members_again_and_again_is_placed_at_once_first_and_then_
     waiting_since = clock.now
     for _ in range(9):
         times.append(clock.now - 1000)
-        queue.placed(A, waiting_since)
+        queue.placed(A, waiting_since, 0)
         clock.now += 0.5
         queue.mark(A)
         while A not in drain(queue):
@@ -360,18 +360,37 @@ def test_a_minute_as_a_whole_gang_is_forgiven(stayed: float, is_forgotten: bool)
     clock = Clock()
     queue = a_queue(clock)
     for _ in range(4):
-        queue.placed(A, clock.now)
+        queue.placed(A, clock.now, 0)
     clock.now += stayed
-    queue.placed(A, clock.now)
+    queue.placed(A, clock.now, 0)
     queue.mark(A)
     assert bool(drain(queue)) is is_forgotten
+
+
+def test_surplus_that_fails_again_and_again_makes_the_gang_rest_and_surplus_that_is_added_does_not() -> None:
+    clock = Clock()
+    queue = a_queue(clock)
+    queue.placed(A, clock.now, 0)
+    for _ in range(5):
+        queue.placed(A, None, 0)
+        queue.mark(A)
+        assert drain(queue) == [A], "who joins a whole gang waits for nothing"
+    pauses = []
+    for failed in range(1, 5):
+        queue.placed(A, None, failed)
+        queue.mark(A)
+        began = clock.now
+        while not drain(queue):
+            clock.now += 0.5
+        pauses.append(clock.now - began)
+    assert pauses == [1, 2, 4, 8]
 
 
 def test_whoever_comes_by_the_name_of_one_that_is_gone_need_not_rest() -> None:
     clock = Clock()
     queue = a_queue(clock)
     for _ in range(4):
-        queue.placed(A, clock.now)
+        queue.placed(A, clock.now, 0)
     queue.forget(A)
     queue.mark(A)
     assert drain(queue) == [A]
@@ -549,5 +568,5 @@ def test_a_gang_that_is_placed_in_its_pause_and_has_lost_a_member_meanwhile_is_l
     queue.mark(B)
     assert queue.pop() == A  # before its pause is over, since nobody of a lower priority may pass it
     queue.mark(A)
-    queue.placed(A, clock.now)
+    queue.placed(A, clock.now, 0)
     assert drain(queue) == [A, B]
