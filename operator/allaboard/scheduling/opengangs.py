@@ -238,15 +238,23 @@ class OpenGangs:
 
     async def yield_to(self, other: Gang, gang: Gang) -> None:
         """Release all members of the half ``gang``, whose seats ``other`` needs."""
-        self._made_way[gang.key] = other.key
         text = f"not whole within {gang.timeout_seconds} s, and podgroup {other.key} needs the seats of its {len(gang.bound)} bound members"
-        await self.undo(gang, gang.bound, text, even_running=True)
+        # One that is kept open all the same is looked at when it would have been: those who ask for its seats must not hold up its turn.
+        if (await self._release(gang, gang.bound, text, even_running=True)).released:
+            self._made_way[gang.key] = other.key
+            self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
 
     async def undo(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False, at_least: float = 0.0) -> None:
-        """Release the bound ``pods`` that may be released. What the API server doesn't let us release is tried again.
+        """Release the bound ``pods`` that may be released; the gang is placed anew after a pause, of ``at_least`` so many seconds."""
+        undone = await self._release(gang, pods, message, even_running=even_running)
+        if undone.is_unfinished and not even_running:
+            self._deadlines[gang.key] = self.clock()
+            self.queue.retry(gang.key, _RETRY_SECONDS)
+        else:
+            self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)
 
-        The gang is placed anew after a pause of ``at_least`` so many seconds.
-        """
+    async def _release(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool) -> Undone:
+        """Release ``pods``, and note and tell what has become of them."""
         undone, problem = await undo(pods, self.binder, even_running=even_running), ""
         if not undone.is_unfinished and self._may_suspend(gang):
             undone, problem = await self._suspended(gang, pods, undone, even_running)
@@ -255,9 +263,7 @@ class OpenGangs:
             self.metrics.transactions.labels("undone").inc()
             self.announcer.undone(gang, undone.released, message)
         if undone.is_unfinished and not even_running:
-            self._deadlines[gang.key] = self.clock()
-            self.queue.retry(gang.key, _RETRY_SECONDS)
-            return
+            return undone
         if len(undone.released) < len(pods):
             self._deadlines.pop(gang.key, None)
             self._kept_open.add(gang.key)
@@ -266,7 +272,7 @@ class OpenGangs:
             # Should the next look find one that was said to be gone, it is undone again.
             self._deadlines[gang.key] = self.clock()
             self._kept_open.discard(gang.key)
-        self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)
+        return undone
 
     async def _suspended(self, gang: Gang, pods: Sequence[Pod], undone: Undone, even_running: bool) -> tuple[Undone, str]:
         """What is undone once the Jobs of the other ``pods`` were suspended and resumed, if those are all Jobs' pods; else why not."""

@@ -246,6 +246,23 @@ def minimum_lowered() -> None:
         end(world)
 
 
+def asked_for_its_seats_in_vain() -> None:
+    """A Job that can't be undone finds its last seat in time, however often others ask for those that it has."""
+    sick = Fault("bind", "pods", "sick-*", times=FOR_EVER, status=403)
+    with quiet_world(nodes=1, startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=403))
+        world.add(GangSpec("gang", "job", size=3, minimum=3, cpu=2))
+        world.advance(35)
+        world.fault(sick)
+        world.add(GangSpec("sick", size=1, minimum=1))
+        world.add(GangSpec("other", size=4, minimum=4, cpu=2))
+        world.advance(45)
+        world.sandbox.faults.clear()
+        world.fault(sick)
+        world.advance(60)
+        end(world)
+
+
 def too_large_to_yield_to() -> None:
     """Half a gang runs for longer than it may, and one waits that doesn't fit even without it: nobody is released for that."""
     with quiet_world(nodes=1) as world:

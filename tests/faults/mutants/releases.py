@@ -136,6 +136,18 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "asking for the seats of a half gang costs it its turn",
+        "asked_for_its_seats_in_vain",
+        "unresolved",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "        if (await self._release(gang, gang.bound, text, even_running=True)).released:\n",
+                "        if await self._release(gang, gang.bound, text, even_running=True):\n",
+            ),
+        ),
+    ),
+    Mutant(
         "half gangs never yield",
         "half_gangs",
         "unresolved",
