@@ -222,11 +222,38 @@ class Schedules(RuleBasedStateMachine):
         self.after("rejections", pause)
 
     @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
-    @rule(gang=gangs, kind=st.sampled_from(["job", "job", "controlled", "bare"]), nth=st.integers(2, 4), pause=st.sampled_from([6.0, 40.0]))
-    def a_gang_is_refused_in_part(self, gang: GangSpec, kind: Kind, nth: int, pause: float) -> None:
+    @rule(
+        gang=gangs,
+        kind=st.sampled_from(["job", "job", "controlled", "bare"]),
+        suspends=st.booleans(),
+        nth=st.integers(2, 4),
+        is_throttled=st.booleans(),
+        pause=st.sampled_from([6.0, 40.0, 40.0]),
+    )
+    def a_gang_is_refused_in_part(self, gang: GangSpec, kind: Kind, suspends: bool, nth: int, is_throttled: bool, pause: float) -> None:
         """Some of its members can't be bound, whoever tries, and it isn't told beforehand."""
-        fault = Fault("bind", "pods", nth=nth, times=40, status=403, dry_run=False)
-        self.arrive(replace(gang, kind=kind, size=max(gang.size, nth), minimum=max(gang.minimum, nth)), [fault], pause)
+        faults = [Fault("bind", "pods", nth=nth, times=40, status=403, dry_run=False)]
+        if is_throttled:  # one is refused for good, and the others are to wait
+            name = f"gang-{len(self.w.gangs)}-*"
+            throttled = Fault("bind", "pods", name, nth=nth + 1, times=20, status=429, retry_after=300, dry_run=False)
+            faults = [replace(faults[0], name=name, times=1), throttled]
+        size = max(gang.size, nth + is_throttled)
+        forgives = gang.forgives and not suspends
+        changes = {"kind": kind, "size": size, "minimum": max(gang.minimum, size), "suspends": suspends, "forgives": forgives}
+        self.arrive(replace(gang, **changes), faults, pause)
+
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) < GANGS_AT_MOST)
+    @rule(node=numbers, pause=pauses)
+    def others_ask_for_the_seats_of_a_half_gang(self, node: int, pause: float) -> None:
+        """A Job that can't be undone lacks a member; there is room for it only where one waits who wants all of it."""
+        self.w.fill()
+        self.w.empty(node)
+        fault = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=3, times=12, status=403, dry_run=False)
+        self.arrive(GangSpec("half", "job", size=3, minimum=3, cpu=2), [fault], 35.0)
+        self.arrive(GangSpec("sick", size=1, minimum=1), [], 0.0)
+        self.w.sicken(self.w.gangs[-1], "bind", 403, None)
+        self.arrive(GangSpec("rival", size=4, minimum=4, cpu=2), [], 60.0)
+        self.after("half gang", pause)
 
     @rule(node=numbers, cpu=st.integers(1, 6), pause=pauses)
     def another_scheduler_binds(self, node: int, cpu: int, pause: float) -> None:
@@ -398,6 +425,38 @@ class Schedules(RuleBasedStateMachine):
         self.arrive(replace(second, priority=HIGH_PRIORITY, **either), [], 2.0)
         self.w.empty(node)
         self.after("room for one", pause)
+
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @rule(gang=gangs, rival=gangs, node=numbers, delay=st.sampled_from([20.0, 70.0]), is_sealed=st.booleans(), pause=pauses)
+    def binds_come_late_where_others_want_the_seats(
+        self, gang: GangSpec, rival: GangSpec, node: int, delay: float, is_sealed: bool, pause: float
+    ) -> None:
+        """Nobody answers the binds of a gang, which come in the end; there is room for one gang, and another comes soon."""
+        self.w.fill()
+        self.w.empty(node)
+        faults = [Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", times=40, status=0, delay=delay)]
+        if not is_sealed:
+            faults.append(Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=40, status=503))
+        either = {"size": 2, "minimum": 2, "cpu": 3, "gpus": 0, "others": (), "pool": "", "is_single": False}
+        self.arrive(replace(gang, **either), faults, 6.0)
+        self.arrive(replace(rival, **either), [], delay + 10.0)
+        self.after("late binds", pause)
+
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @rule(gang=gangs, node=numbers, again=st.booleans(), pause=pauses)
+    def a_run_ends_and_the_next_finds_less_room(self, gang: GangSpec, node: int, again: bool, pause: float) -> None:
+        """A Job's next wave, or bare pods that are made anew: the nodes are full but for one, which takes some of them."""
+        size = max(3, gang.size)
+        changes = {"size": size, "minimum": size, "cpu": 3, "gpus": 0, "others": (), "pool": "", "is_single": False}
+        self.arrive(replace(gang, kind="bare" if again else "job", completions=12, **changes), [], 6.0)
+        spec = self.w.gangs[-1]
+        for number in range(size if again else size - 1):  # the last of a Job's wave goes on
+            self.w.finish(spec, number)
+        self.w.fill()
+        self.w.empty(node)
+        if again:
+            self.w.run_again(spec)
+        self.after("less room", pause)
 
     def teardown(self) -> None:
         if self.world is None:

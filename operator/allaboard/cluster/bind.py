@@ -291,9 +291,9 @@ class _Bind:
             raise
 
     def renew(self, version: str) -> None:
-        """The pod has a newer version now: whatever named an older one is refused."""
+        """The pod has a newer version now: whatever named an older one is refused. A webhook may say 409 of one that hasn't."""
+        self.is_in_doubt = self.is_in_doubt and version == self.version
         self.version = version
-        self.is_in_doubt = False
 
 
 def _bound_reply(current: dict[str, Any], bind: _Bind, message: str) -> BindReply:

@@ -413,6 +413,11 @@ class Books:
                 seen.add(uid_of(pod))
                 yield pod, request
 
+    def taking_seats(self, but: GangSpec) -> list[Body]:
+        """Everybody, and whoever may still be given a node as if it had one, those ``but`` of one gang."""
+        doubtful = {uid_of(pod): {**pod, "spec": {**pod["spec"], "nodeName": request.target}} for pod, request in self.in_doubt()}
+        return [pod if self.gang_of(pod) is but else doubtful.get(uid_of(pod), pod) for pod in self.pods()]
+
     def struck_since(self, gang: GangSpec) -> float:
         """The last time that a fault has hit a request about a gang."""
         now = self.clock()

@@ -125,7 +125,7 @@ class Releases:
         waiting = [other for other in self.books.gangs if other is not spec and self.lives.missing(other) and self.lives.has_pods(other)]
         if self.books.quiet_elsewhere(spec) < _SETTLED_SECONDS or self.books.is_told_late():
             return bool(waiting)  # what it knows may be as old
-        everybody, mine = list(self.books.pods()), list(self.lives.of(spec).seated)
+        everybody, mine = self.books.taking_seats(spec), list(self.lives.of(spec).seated)
         yielding = [uid for other in self.books.gangs if other is not spec for uid in self.lives.of(other).released]
         for other in waiting:
             goes_before = self.lives.goes_before(other, spec) if self.lives.bound(other) else other.priority >= spec.priority
@@ -158,7 +158,7 @@ class Releases:
             return
         if self.books.quiet_elsewhere(spec) < _SETTLED_SECONDS:
             return  # what it knows of the room for the others may be as old
-        everybody = {uid_of(each): each for each in self.books.pods()} | {uid_of(pod): pod}
+        everybody = {uid_of(each): each for each in self.books.taking_seats(spec)} | {uid_of(pod): pod}
         free, missing = free_room(self.books.nodes, list(everybody.values())), self.lives.owed(spec, pod)
         if self.lives.fits(spec, free, missing):
             self.accuse("forward", f"pod {name_of(pod)} of {spec.name} was released, whose missing members had room and time")
