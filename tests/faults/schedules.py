@@ -243,17 +243,30 @@ class Schedules(RuleBasedStateMachine):
         self.arrive(replace(gang, **changes), faults, pause)
 
     @precondition(lambda self: self.world is not None and len(self.world.gangs) < GANGS_AT_MOST)
-    @rule(node=numbers, pause=pauses)
-    def others_ask_for_the_seats_of_a_half_gang(self, node: int, pause: float) -> None:
-        """A Job that can't be undone lacks a member; there is room for it only where one waits who wants all of it."""
+    @rule(
+        node=numbers,
+        kind=st.sampled_from(["job", "job", "controlled"]),
+        suspends=st.booleans(),
+        status=st.sampled_from([403, 503]),
+        rival=st.sampled_from([4, 4, 6]),
+        is_filled=st.booleans(),
+        pause=pauses,
+    )
+    def others_ask_for_the_seats_of_a_half_gang(
+        self, node: int, kind: Kind, suspends: bool, status: int, rival: int, is_filled: bool, pause: float
+    ) -> None:
+        """A gang lacks a member where there is room for it only. One waits who wants all of that room or more; one fails all the time."""
         self.w.fill()
         self.w.empty(node)
-        fault = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=3, times=12, status=403, dry_run=False)
-        self.arrive(GangSpec("half", "job", size=3, minimum=3, cpu=2), [fault], 35.0)
+        fault = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=3, times=12, status=status, dry_run=False)
+        self.arrive(GangSpec("half", kind, size=3, minimum=3, cpu=2, suspends=suspends), [fault], 8.0)
+        if is_filled:
+            self.w.fill()
+        self.after("half gang", 27.0)
         self.arrive(GangSpec("sick", size=1, minimum=1), [], 0.0)
         self.w.sicken(self.w.gangs[-1], "bind", 403, None)
-        self.arrive(GangSpec("rival", size=4, minimum=4, cpu=2), [], 60.0)
-        self.after("half gang", pause)
+        self.arrive(GangSpec("rival", size=rival, minimum=rival, cpu=2), [], 60.0)
+        self.after("rival", pause)
 
     @rule(node=numbers, cpu=st.integers(1, 6), pause=pauses)
     def another_scheduler_binds(self, node: int, cpu: int, pause: float) -> None:

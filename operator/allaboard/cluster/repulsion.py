@@ -5,6 +5,7 @@ that they concern and by a label that they require, of one namespace so many are
 labels that are alike until a term comes or goes.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -12,6 +13,8 @@ from allaboard.model.limits import NAMESPACE_TERMS
 from allaboard.model.podterms import PodTerm
 
 Labels = tuple[tuple[str, str], ...]
+Several = frozenset[tuple[str, frozenset[str | None]]]
+"""Labels of which the pods that are asked for have different values, and these; ``None`` for those without such a label."""
 Domains = Mapping[str, Collection[str]]
 """Names of nodes by topology key: of the domains that these are in a pod is kept out."""
 
@@ -28,7 +31,7 @@ class Repulsion:
         # then by the namespace of the holders.
         self._terms: dict[_Place, dict[str, dict[PodTerm, Counter[str]]]] = {}
         self._keys: Counter[str] = Counter()
-        self._known: dict[tuple[str, Labels, frozenset[str]], Domains] = {}
+        self._known: dict[tuple[str, Labels, Several], Domains] = {}
 
     def __bool__(self) -> bool:
         return bool(self._terms)
@@ -56,39 +59,43 @@ class Repulsion:
         """Those of ``labels`` that any term has to do with: pods that have these in common are kept out of the same domains."""
         return tuple(pair for pair in labels if pair[0] in self._keys)
 
-    def domains(self, namespace: str, labels: Labels, unknown: frozenset[str] = frozenset()) -> Domains:
-        """What a pod of ``namespace`` is kept out of that has the relevant ``labels``, and any value of the ``unknown`` ones."""
-        key = (namespace, labels, unknown)
+    def domains(self, namespace: str, labels: Labels, several: Several = frozenset()) -> Domains:
+        """What pods of ``namespace`` are kept out of that have the relevant ``labels``, any of them with ``several`` values of others."""
+        key = (namespace, labels, several)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
-            known = self._known[key] = self._find(namespace, dict(labels), unknown)
+            known = self._known[key] = self._find(namespace, dict(labels), dict(several))
         return known
 
-    def _find(self, namespace: str, labels: Mapping[str, str], unknown: frozenset[str]) -> Domains:
+    def _find(self, namespace: str, labels: Mapping[str, str], several: Mapping[str, frozenset[str | None]]) -> Domains:
         found: dict[str, set[str]] = {}
         tried: Counter[str] = Counter()
-        for place in self._where(namespace, labels, unknown):
+        has_excess = False
+        for place in self._where(namespace, labels, several):
             for holder, terms in self._terms.get(place, {}).items():
-                for term, nodes in terms.items():
-                    if tried[holder] == NAMESPACE_TERMS.most:
-                        self.on_excess(NAMESPACE_TERMS.name)
-                        break
+                left = NAMESPACE_TERMS.most - tried[holder]
+                has_excess = has_excess or len(terms) > left
+                for term, nodes in itertools.islice(terms.items(), left):
                     tried[holder] += 1
-                    if term.matches(labels, unknown):
+                    if term.matches(labels, several):
                         found.setdefault(term.topology_key, set()).update(nodes)
+        if has_excess:
+            self.on_excess(NAMESPACE_TERMS.name)
         return found
 
-    def _where(self, namespace: str, labels: Mapping[str, str], unknown: frozenset[str]) -> Iterator[_Place]:
+    def _where(self, namespace: str, labels: Mapping[str, str], several: Mapping[str, frozenset[str | None]]) -> Iterator[_Place]:
         """Where the terms are that may match."""
         for concerned in (namespace, None):
             yield concerned, None, None
-            for key, value in labels.items():
-                yield concerned, key, value
+            for key, stated in labels.items():
+                yield concerned, key, stated
                 yield concerned, key, None
-        if unknown:
-            yield from [place for place in self._terms if place[0] in (namespace, None) and place[1] in unknown]
+        for place in self._terms if several else ():
+            concerned, label, value = place
+            if concerned in (namespace, None) and label in several and (value is None or value in several[str(label)]):
+                yield place
 
     def _leave(self, place: _Place, namespace: str, term: PodTerm, node_name: str) -> None:
         """Count one holder less, and leave nothing empty behind."""

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from allaboard.cluster.repulsion import Labels, Repulsion
+from allaboard.cluster.repulsion import Labels, Repulsion, Several
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
@@ -191,16 +191,16 @@ class ClusterView:
         """Those of the ``labels`` of a pod that bound pods keep others away by."""
         return self.repulsion.relevant(labels) if self.repulsion else ()
 
-    def avoided(self, namespace: str, labels: Labels, unknown: frozenset[str] = frozenset()) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
+    def avoided(self, namespace: str, labels: Labels, several: Several = frozenset()) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
         """What keeps pods with the relevant ``labels`` out of the domains of bound pods whose required anti-affinity matches them.
 
-        As terms on node labels; of ``unknown`` labels they may have any value.
+        As terms on node labels; of other labels they have ``several`` values.
         """
         if not self.repulsion:
             return ()
         domains = {
             key: {value for name in names if (node := self._nodes.get(name)) is not None and (value := node.labels.get(key))}
-            for key, names in self.repulsion.domains(namespace, labels, unknown).items()
+            for key, names in self.repulsion.domains(namespace, labels, several).items()
         }
         return tuple(
             (NodeSelectorTerm(expressions=(Requirement(key, "NotIn", tuple(sorted(values))),)),)

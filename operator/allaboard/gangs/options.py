@@ -48,18 +48,19 @@ def option_of(
     """
     field = f"metadata.annotations[{OPTION_PREFIX}{name}]"
     stated = [(pod, value) for pod in alive if (value := pod.option(name)) is not None]
-    found: _Value | _Other = default
-    for pod, value in stated:
-        try:
-            found = parse(value)
-        except ValueError as error:
-            return default, Hold("InvalidAnnotation", f"pod {pod.name}: annotation {OPTION_PREFIX}{name}: {error}", pod, field)
-        if value != stated[0][1]:
-            first = stated[0][0].name
-            text = f"Annotations {OPTION_PREFIX}{name} do not match: pod {pod.name} says {value}, pod {first} says {stated[0][1]}"
-            return default, Hold(f"{name.title().replace('-', '')}Mismatch", text, pod, field)
     if stated:
-        return found, None
+        first, common = stated[0]
+        other = next(((pod, value) for pod, value in stated if value != common), None)
+        found: _Value | _Other = default
+        for pod, value in (stated[0], *([other] if other else ())):  # thousands may say the same
+            try:
+                found = parse(value)
+            except ValueError as error:
+                return default, Hold("InvalidAnnotation", f"pod {pod.name}: annotation {OPTION_PREFIX}{name}: {error}", pod, field)
+        if other is None:
+            return found, None
+        text = f"Annotations {OPTION_PREFIX}{name} do not match: pod {other[0].name} says {other[1]}, pod {first.name} says {common}"
+        return default, Hold(f"{name.title().replace('-', '')}Mismatch", text, other[0], field)
     value_of_group = group.options.get(name) if group else None
     if group is None or value_of_group is None:
         return default, None

@@ -176,9 +176,14 @@ class Gang:
     def _lacking(self, soon_bound: Collection[str] = ()) -> Mapping[str, int]:
         if not self.role_minimums:
             return {}
+        here = self._here(soon_bound)
+        return {role: minimum - here[role] for role, minimum in self.role_minimums if minimum > here[role]}
+
+    def _here(self, soon_bound: Collection[str]) -> Counter[str]:
+        """How many count of each role."""
         here = Counter(pod.role for pod in self._successes)
         here.update(pod.role for pod in self.alive if pod.node_name or pod.uid in soon_bound)
-        return {role: minimum - here[role] for role, minimum in self.role_minimums if minimum > here[role]}
+        return here
 
     @property
     def least(self) -> int:
@@ -188,7 +193,7 @@ class Gang:
         wave = self.next_wave
         return max(1, self.required - len(self.bound)) if wave and len(wave) == len(self.candidates) else 1
 
-    @property
+    @cached_property
     def next_wave(self) -> frozenset[str]:
         """Candidates, by uid, that were made after the run had begun and are there when members of it have succeeded.
 
@@ -206,11 +211,16 @@ class Gang:
         Of the next wave nobody but for a missing member's sake, unless with all of them the whole minimum is bound and alive.
         """
         chosen = frozenset(uids)
-        if len(self.bound) + len(chosen) < self.required:
-            for uid in sorted(self.next_wave & chosen):
-                if not self.missing_once_bound(chosen - {uid}):
-                    chosen -= {uid}
-        return chosen
+        wave = self.next_wave & chosen
+        if not wave or len(self.bound) + len(chosen) >= self.required or self.missing_once_bound(chosen):
+            return chosen
+        minimums, here = dict(self.role_minimums), self._here(chosen)
+        spare, left = len(self.bound) + len(chosen) - self.quorum, set(chosen)
+        for pod in sorted((pod for pod in self.candidates if pod.uid in wave), key=lambda pod: pod.uid):
+            if spare > 0 and here[pod.role] > minimums.get(pod.role, 0):
+                spare, here[pod.role] = spare - 1, here[pod.role] - 1
+                left.remove(pod.uid)
+        return frozenset(left)
 
     @property
     def together(self) -> Mapping[tuple[str, str], tuple[Pod, ...]]:

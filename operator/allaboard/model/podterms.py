@@ -4,13 +4,15 @@ Pods that state such terms are not scheduled by us yet, but they run on the same
 that a term matches must stay out of their topology domain (kube-scheduler interpodaffinity, satisfyExistingPodsAntiAffinity).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import items, labels, mapping, sequence, text, texts
 from allaboard.model.limits import POD_EXPRESSIONS, POD_NAMESPACES, POD_TERMS, POD_VALUES, OverLimitError, Tally
 
+NO_LABELS: Mapping[str, frozenset[str | None]] = MappingProxyType({})
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
@@ -21,6 +23,18 @@ class LabelExpression:
     key: str
     operator: str
     values: tuple[str, ...] = ()
+
+    def matches_any(self, values: frozenset[str | None]) -> bool:
+        """Whether a label meets it that has any of ``values``; ``None`` is one that isn't there."""
+        match self.operator:
+            case "In":
+                return not values.isdisjoint(self.values)
+            case "NotIn":
+                return len(values) > len(self.values) or not values.issubset(self.values)
+            case "Exists":
+                return values != {None}
+            case _:
+                return None in values
 
     def matches(self, pod_labels: Mapping[str, str]) -> bool:
         """Whether the labels meet it; NotIn is met by a label that isn't there."""
@@ -58,9 +72,15 @@ class PodTerm:
                 return expression.key, expression.values[0]
         return (required[0].key, None) if required else None
 
-    def matches(self, pod_labels: Mapping[str, str], unknown: Collection[str] = ()) -> bool:
-        """Whether a pod with ``pod_labels`` is kept away, of a namespace that it concerns. ``unknown`` labels meet all that is required."""
-        return all(expression.key in unknown or expression.matches(pod_labels) for expression in self.expressions)
+    def matches(self, pod_labels: Mapping[str, str], several: Mapping[str, frozenset[str | None]] = NO_LABELS) -> bool:
+        """Whether a pod with ``pod_labels`` is kept away, of a namespace that it concerns.
+
+        A label of ``several`` values meets what any of them would; ``None`` stands for its absence.
+        """
+        return all(
+            expression.matches_any(several[expression.key]) if expression.key in several else expression.matches(pod_labels)
+            for expression in self.expressions
+        )
 
 
 def repelling_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, ...], MalformedError | None]:

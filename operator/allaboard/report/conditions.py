@@ -75,7 +75,9 @@ def pod_unscheduled(message: str, now: str, reason: str = "Unschedulable") -> Co
 
 def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
     """``PodGroupInitiallyScheduled`` stays True once it was, as upstream's does; the others say what is so now."""
-    before = {str(condition.get("type")): condition for condition in current}
+    # Where no schema says what they are, anybody may write anything.
+    stated = current if isinstance(current, Sequence) else ()
+    before = {str(condition.get("type")): condition for condition in stated if isinstance(condition, Mapping)}
     was_scheduled = before.get(_INITIALLY, {}).get("status") == "True"
     is_scheduled = was_scheduled or opinion.verdict is Verdict.SCHEDULED
     wanted: list[tuple[str, bool, str, str]] = [

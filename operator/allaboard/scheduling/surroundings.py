@@ -6,10 +6,11 @@ pods keep away, a gang comes out of this with no more kinds of members than are 
 of whatever anybody of the gang must keep out of.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from allaboard.cluster.repulsion import Labels
+from allaboard.cluster.repulsion import Labels, Several
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.gangs.registry import over_limit
@@ -19,8 +20,8 @@ from allaboard.model.limits import GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOG
 from allaboard.model.pod import Pod
 
 Terms = tuple[NodeSelectorTerm, ...]
-_Known = tuple[Labels, frozenset[str]]
-"""Labels, and keys of which the value isn't told."""
+_Known = tuple[Labels, Several]
+"""Labels, and those of which there are several values."""
 
 _NOTHING: _Known = ((), frozenset())
 
@@ -88,14 +89,31 @@ def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view
     """What matters of the labels of each candidate to those who keep others away, by uid; the same of all where they are too diverse."""
     if not view.repulsion:
         return {}
-    relevant = {pod.uid: view.relevant(pod.labels) for pod in candidates}
-    kinds = {(id(specs[uid]), labels) for uid, labels in relevant.items()}
-    distinct = {labels for _, labels in kinds}
+    relevant: dict[str, Labels] = {}
+    distinct: set[Labels] = set()
+    kinds: set[tuple[int, Labels]] = set()
+    for pod in candidates:
+        relevant[pod.uid] = labels = view.relevant(pod.labels)
+        if len(distinct) <= LABEL_SETS.most and len(kinds) <= KINDS.most:  # with more than that it doesn't matter how many there are
+            distinct.add(labels)
+            kinds.add((id(specs[pod.uid]), labels))
     if len(distinct) <= LABEL_SETS.most and len(kinds) <= KINDS.most:
         return {uid: (labels, frozenset()) for uid, labels in relevant.items()}
-    common = frozenset.intersection(*map(frozenset, distinct))
-    unknown = frozenset(key for labels in distinct for key, _ in labels) - {key for key, _ in common}
-    return dict.fromkeys(relevant, (tuple(sorted(common)), unknown))
+    return dict.fromkeys(relevant, _merged(relevant.values()))
+
+
+def _merged(labels: Collection[Labels]) -> _Known:
+    """What all have in common, and the values of what they haven't."""
+    holders: Counter[str] = Counter()
+    values: dict[str, set[str | None]] = {}
+    for pairs in labels:
+        for key, value in pairs:
+            holders[key] += 1
+            values.setdefault(key, set()).add(value)
+    common = {pair for pair in next(iter(labels)) if len(values[pair[0]]) == 1 and holders[pair[0]] == len(labels)}
+    differing = values.keys() - {key for key, _ in common}
+    absent = {key: {None} if holders[key] < len(labels) else set() for key in differing}
+    return tuple(sorted(common)), frozenset((key, frozenset(values[key] | absent[key])) for key in differing)
 
 
 def _near(gang: Gang, view: ClusterView) -> dict[str, tuple[Terms, ...]]:

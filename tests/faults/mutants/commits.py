@@ -119,8 +119,8 @@ MUTANTS = (
         (
             Edit(
                 "model/gang.py",
-                ("        if len(self.bound) + len(chosen) < self.required:\n            for uid"),
-                ("        if False:\n            for uid"),
+                "        if not wave or len(self.bound)",
+                "        if True or len(self.bound)",
             ),
             Edit(
                 "model/gang.py",

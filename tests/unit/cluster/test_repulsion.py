@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from allaboard.cluster.repulsion import Repulsion
 from allaboard.model.limits import NAMESPACE_TERMS
 from allaboard.model.podterms import LabelExpression, PodTerm
+from allaboard.scheduling.surroundings import _merged
 
 keys, values, namespaces = st.sampled_from("abc"), st.sampled_from("xyz"), st.sampled_from(["n1", "n2", "n3"])
 expressions = st.one_of(
@@ -60,15 +61,14 @@ def test_the_index_finds_what_trying_every_term_would(
 
 @settings(max_examples=300)
 @given(st.lists(holders, max_size=6), namespaces, st.lists(labels, min_size=2, max_size=4))
-def test_unknown_labels_keep_a_pod_out_of_whatever_any_value_would(
+def test_labels_of_several_values_keep_a_pod_out_of_whatever_any_of_them_would(
     held: list[tuple[str, list[PodTerm], str]], namespace: str, asked: list[tuple[tuple[str, str], ...]]
 ) -> None:
     repulsion = Repulsion()
     for holder in held:
         repulsion.add(*holder)
-    common = frozenset.intersection(*map(frozenset, asked))
-    unknown = frozenset(key for each in asked for key, _ in each) - {key for key, _ in common}
-    of_all = repulsion.domains(namespace, tuple(sorted(common)), unknown)
+    common, several = _merged(asked)
+    of_all = repulsion.domains(namespace, common, several)
     for pod_labels in asked:
         for key, nodes in naive(held, namespace, dict(pod_labels)).items():
             assert nodes <= set(of_all.get(key, ()))
@@ -90,7 +90,7 @@ def test_terms_that_require_another_label_are_not_tried() -> None:
     tried = []
 
     class Watched(PodTerm):
-        def matches(self, pod_labels: object, unknown: object = ()) -> bool:
+        def matches(self, pod_labels: object, several: object = ()) -> bool:
             tried.append(self)
             return False
 
@@ -100,3 +100,21 @@ def test_terms_that_require_another_label_are_not_tried() -> None:
         repulsion.add("evil", [Watched("zone", ())], "node-1")
     repulsion.domains("team", (("app", "v7"),))
     assert [term.expressions[0].values for term in tried] == [("v7",)]
+
+
+def test_a_gang_of_many_values_is_kept_out_by_none_that_it_has_not() -> None:
+    """As the indices of a large Job are: a term on one that isn't among them has nothing to do with it."""
+    repulsion = Repulsion()
+    repulsion.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("nobody",)),), in_any_namespace=True)], "node-1")
+    repulsion.add("evil", [PodTerm("zone", (LabelExpression("index", "DoesNotExist"),), in_any_namespace=True)], "node-2")
+    repulsion.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("7", "x")),), in_any_namespace=True)], "node-3")
+    assert repulsion.domains("team", *_merged([(("index", str(number)),) for number in range(64)])) == {"zone": {"node-3"}}
+
+
+def test_who_has_used_up_its_terms_is_passed_over_wherever_more_of_them_are() -> None:
+    repulsion, told = Repulsion(), Counter[str]()
+    repulsion.on_excess = lambda limit: told.update([limit])
+    for number in range(2 * NAMESPACE_TERMS.most):
+        repulsion.add("evil", [PodTerm("zone", (LabelExpression("index", "In", (str(number),)),), in_any_namespace=True)], "node-1")
+    repulsion.domains("team", *_merged([(("index", str(number)),) for number in range(2 * NAMESPACE_TERMS.most)]))
+    assert told == {NAMESPACE_TERMS.name: 1}

@@ -1,5 +1,6 @@
 """The words of a gang: quorum, bound, missing, whole, open."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -156,6 +157,23 @@ def test_whoever_is_started_makes_the_gang_whole_or_rides_along_with_the_run(
     assert not found.missing_once_bound(started)
     if found.next_wave & started and running + len(started) < 4:
         assert len(started) == found.missing
+
+
+@given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 3), st.integers(0, 6), st.integers(0, 4), st.data())
+def test_of_a_next_wave_as_few_start_as_the_gang_and_its_roles_need(
+    succeeded: int, running: int, leftovers: int, new: int, least: int, data: st.DataObject
+) -> None:
+    plain = wave(succeeded, running, leftovers, new)
+    roles = {pod.uid: data.draw(st.sampled_from(["ps", "worker"])) for pod in plain.members}
+    members = tuple(replace(pod, options=(("role", roles[pod.uid]),)) for pod in plain.members)
+    found = replace(plain, members=members, role_minimums=(("ps", least),) if least else ())
+    chosen = frozenset(pod.uid for pod in found.candidates if data.draw(st.booleans()))
+    expected = chosen
+    if len(found.bound) + len(chosen) < found.required:
+        for uid in sorted(found.next_wave & chosen):
+            if not found.missing_once_bound(expected - {uid}):
+                expected -= {uid}
+    assert found.startable(chosen) == expected
 
 
 @pytest.mark.parametrize(
