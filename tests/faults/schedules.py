@@ -471,6 +471,24 @@ class Schedules(RuleBasedStateMachine):
             self.w.run_again(spec)
         self.after("less room", pause)
 
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @rule(gang=gangs, number=numbers, act=acts.filter(lambda act: act.startswith("node ")), is_after=st.booleans(), pause=pauses)
+    def a_node_is_lost_in_a_rehearsal(self, gang: GangSpec, number: int, act: str, is_after: bool, pause: float) -> None:
+        """Two nodes have room for a gang that needs both; something happens to one of them before the first bind."""
+        self.w.fill()
+        for node in (number, number + 1):
+            self.w.empty(node)
+        self.w.act_at("bind", 1, lambda: self.act_on_node(act.removeprefix("node "), number, 0), after=is_after, is_dry_run=True)
+        self.arrive(replace(gang, size=4, minimum=4, cpu=3, gpus=0, others=(), pool="", is_single=False), [], 20.0)
+        self.after("node lost", pause)
+
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @rule(gang=gangs, kind=st.sampled_from(["bare", "recreated"]), pause=st.sampled_from([2.0, 20.0]))
+    def a_gang_waits_behind_a_gate(self, gang: GangSpec, kind: Kind, pause: float) -> None:
+        self.arrive(replace(gang, kind=kind, is_gated=True, is_single=False), [], pause)
+        self.w.open_gates(self.w.gangs[-1])
+        self.after("gate", pause)
+
     def teardown(self) -> None:
         if self.world is None:
             return

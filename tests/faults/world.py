@@ -145,6 +145,14 @@ class World(Simulation):
             self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"annotations": annotations}}, spec.namespace)
 
     @happens
+    def open_gates(self, spec: GangSpec) -> None:
+        """Whoever had gated pods of a gang lets them go."""
+        self.judge.note("gates are opened", gang=spec)
+        for pod in self.judge.members(spec):
+            if pod["spec"].get("schedulingGates"):
+                self.sandbox.patch("pods", pod["metadata"]["name"], {"spec": {"schedulingGates": None}}, spec.namespace)
+
+    @happens
     def bind_by_hand(self, pod: Body, node_name: str, annotations: dict[str, str]) -> None:
         """Somebody binds a pod and writes annotations with it, as the scheduler does."""
         metadata = pod["metadata"]
