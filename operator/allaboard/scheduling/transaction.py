@@ -7,7 +7,7 @@ first, and every bind carries a stamp: whoever looks at the pods sees which tran
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Literal
@@ -108,16 +108,17 @@ class Transaction:
             rehearsed = self._rehearsed()
             rehearsal = await self._bind(rehearsed, dry_run=True)
             refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]
+            asked = max((reply.retry_after for _, reply in refusals), default=0.0)
             seats = self._without([seat for seat, _ in refusals])
             if refusals and (not seats or self.gang.missing_once_bound({seat.pod.uid for seat in seats})):
                 seat, reply = refusals[0]
                 message = f"pod {seat.pod.name} can't be bound to {seat.node_name}: {reply.message or reply.result}"
-                return Refused(message, max(reply.retry_after for _, reply in refusals))
+                return Refused(message, asked)
             # 4. That took time: what has become of the plan? Nothing is awaited from here to the first bind.
             if rehearsed:
                 still = self._still(seats)
                 if isinstance(still, Refused):
-                    return still
+                    return replace(still, retry_after=asked)
                 seats = still
             # 5. Bind everybody at once, each bind stamped.
             replies = await self._bind(seats)

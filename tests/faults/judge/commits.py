@@ -234,7 +234,12 @@ class Commits:
 
     def _check_priority(self, burst: Burst) -> None:
         """Nobody of a higher priority could have had the seats that were taken."""
+        first = min((request.sent for request in burst.attempted.values()), default=0.0)
         for other, free in burst.outranking:
+            if any(
+                each.is_bind and self.books.is_of(each, other) and abs(each.sent - first) < _SETTLED_SECONDS for each in self.books.requests
+            ):
+                continue  # it had its own seats promised, whatever has become of them since
             left = {name: dict(room) for name, room in free.items()}
             for uid, request in burst.attempted.items():
                 for resource, amount in burst.demands[uid].items() if request.target in left else ():

@@ -3,8 +3,11 @@
 import asyncio
 from typing import Any
 
-from allaboard.cluster.bind import Binder
+import pytest
+
+from allaboard.cluster.bind import Binder, Result
 from allaboard.cluster.client import ApiServer
+from allaboard.cluster.errors import ApiError
 from allaboard.cluster.paths import ApiPath
 from allaboard.model.pod import Pod, pod_from
 
@@ -38,3 +41,29 @@ async def test_a_gang_of_thousands_leaves_turns_to_other_namespaces() -> None:
     for task in evil:
         task.cancel()
     await asyncio.gather(*evil, return_exceptions=True)
+
+
+class Refusing(ApiServer):
+    """Answers no first bind, and the next ones with a conflict, though the pod stays as it was: a webhook may say so of anything."""
+
+    def __init__(self, versions: list[str]) -> None:
+        self.versions = versions
+        self.binds = 0
+
+    async def post(self, path: ApiPath, body: Any, query: Any = None) -> dict[str, Any]:
+        self.binds += 1
+        raise ApiError(0, "Unreachable", "no answer") if self.binds == 1 else ApiError(409, "Conflict", "denied by a webhook")
+
+    async def get(self, path: ApiPath, query: Any = None) -> dict[str, Any]:
+        version = self.versions.pop(0) if len(self.versions) > 1 else self.versions[0]
+        return {"metadata": {"name": "a", "namespace": "team", "uid": "a", "resourceVersion": version}, "spec": {}, "status": {}}
+
+
+@pytest.mark.parametrize(("version", "in_doubt"), [("1", "1"), ("2", "")])
+async def test_a_conflict_rules_an_unanswered_bind_out_only_if_the_pod_has_a_newer_version(version: str, in_doubt: str) -> None:
+    async def at_once(seconds: float) -> None:
+        pass
+
+    binder = Binder(Refusing([version]), sleep=at_once)
+    reply = await binder.bind(a_pod("a", "team"), "n1", "stamp")
+    assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, in_doubt)

@@ -105,6 +105,20 @@ async def test_nothing_is_bound_when_the_plan_has_gone_bad_during_the_rehearsal(
     assert view.counts["assumed_pods"] == 0
 
 
+async def test_who_wanted_to_be_left_alone_in_a_rehearsal_is_when_the_plan_has_gone_bad_as_well() -> None:
+    members = pods("w", 4, {"cpu": 1000})
+
+    class Throttling(Api):
+        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Callable[[], str]) -> BindReply:
+            view.remove_node("a")
+            return BindReply(Result.UNANSWERED, retry_after=8.0) if pod.name == "w-0" else BindReply(Result.BOUND)
+
+    view, transaction = world(members, Throttling(), minimum=3)
+    outcome = await transaction.commit()
+    assert isinstance(outcome, Refused)
+    assert outcome.retry_after == 8.0
+
+
 async def test_each_seat_is_looked_at_before_its_own_request() -> None:
     members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
 
