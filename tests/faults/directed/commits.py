@@ -176,6 +176,20 @@ def asked_to_wait() -> None:
         end(world)
 
 
+def group_gone() -> None:
+    """The PodGroup of a gang that waits is deleted: nobody of it is begun when there is room."""
+    with quiet_world(nodes=1) as world:
+        world.fill()
+        gang = GangSpec("gang", size=4, minimum=4, has_group=True)
+        world.add(gang)
+        world.advance(5)
+        world.delete_group(gang)
+        world.advance(80)
+        world.remove_foreign()
+        world.advance(60)
+        world.judge.check()
+
+
 def gated() -> None:
     """One member waits behind a gate."""
     with quiet_world(startup_delay=NEVER) as world:

@@ -246,6 +246,20 @@ def minimum_lowered() -> None:
         end(world)
 
 
+def leaving_a_suspended_job() -> None:
+    """The pods of a suspended Job take their time to go."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=30, status=403))
+        gang = GangSpec("gang", "job", size=3, minimum=3, suspends=True)
+        world.add(gang)
+        world.advance(20)
+        world.hold(gang)
+        world.advance(45)
+        world.let_go("gang")
+        world.advance(40)
+        end(world)
+
+
 def asked_for_its_seats_in_vain() -> None:
     """A Job that can't be undone finds its last seat in time, however often others ask for those that it has."""
     sick = Fault("bind", "pods", "sick-*", times=FOR_EVER, status=403)

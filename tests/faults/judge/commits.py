@@ -14,6 +14,8 @@ LULL_SECONDS = 0.3
 """All binds of one commit are sent at once: after so long without one, the next begins another."""
 _AT_ONCE_SECONDS = 0.005
 _SETTLED_SECONDS = 0.5
+_DELETION_SECONDS = 70.0
+"""By when a scheduler has heard that a PodGroup is gone, by looking for itself if by nobody else."""
 _PAUSE_SECONDS = 15.0
 
 
@@ -143,6 +145,8 @@ class Commits:
         self._check_priority(burst)
         self._check_roles(burst)
         spec = burst.spec
+        if not burst.base and not any(self.books.minima_since(spec, burst.sent - _DELETION_SECONDS)):
+            self.accuse("quorum", f"{spec.name} is begun, whose PodGroup has been gone for {_DELETION_SECONDS:g} s")
         stated = self.books.minima_since(spec, burst.sent - NEWS_SECONDS)
         promise = self.lives.of(spec).promise
         quorum = min([minimum for minimum in stated if minimum is not None] or [promise])

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from tests.faults.gangs import GangSpec
 
 from .books import OURS, REFUSALS, Books, Request
-from .facts import Body, free_room, most_placeable, name_of, node_of, phase_of, uid_of
+from .facts import ENDED, Body, free_room, most_placeable, name_of, node_of, phase_of, uid_of
 from .lives import Lives
 from .standing import FORWARD_SECONDS
 
 EDIT_SECONDS = 3.0
+LEAVING_SECONDS = 60.0
+"""How long the pods of a suspended Job may take to go."""
 HELD_SECONDS = 40.0
 """How long after somebody's edit a request may arrive that was decided before it, if a fault has kept it: time-outs and retries."""
 _SETTLED_SECONDS = 0.5
@@ -34,6 +36,7 @@ class Releases:
     released: int = 0
     suspended: dict[str, str] = field(default_factory=dict)
     """The names of Jobs that schedulers have suspended and not resumed, by UID."""
+    _suspensions: dict[str, tuple[Request, set[str]]] = field(default_factory=dict)  # by whom, and the pods that had seats
     _refused: dict[GangSpec, float] = field(default_factory=dict)  # when a member was last refused for good
 
     def answered(self, request: Request) -> None:
@@ -75,11 +78,15 @@ class Releases:
     def job_written(self, request: Request, job: Body, before: Body) -> None:
         """A Job was written by a scheduler: to suspend one is to release all its pods, at no cost but that."""
         name, was_suspended, is_suspended = name_of(job), before["spec"].get("suspend"), job["spec"].get("suspend")
-        if was_suspended and not is_suspended and self.suspended.pop(uid_of(job), None) is None and not _is_labelled(before):
-            self.accuse("stranger", f"job {name} was resumed, which somebody else had suspended")
+        if was_suspended and not is_suspended:
+            if self.suspended.pop(uid_of(job), None) is None and not _is_labelled(before):
+                self.accuse("stranger", f"job {name} was resumed, which somebody else had suspended")
+            self._check_resumed(request, job)
         if was_suspended or not is_suspended:
             return
         self.suspended[uid_of(job)] = name
+        sitting = {uid_of(pod) for pod in self.books.pods() if _owner_of(pod) == uid_of(job) and node_of(pod)}
+        self._suspensions[uid_of(job)] = request, sitting
         spec = self.books.gang_of_job(job)
         if spec is None or before["spec"].get("managedBy"):
             self.accuse("stranger", f"job {name} was suspended, which isn't ours to suspend")
@@ -100,6 +107,16 @@ class Releases:
         mine = [pod for pod in self.lives.alive(spec) if _owner_of(pod) == uid_of(job)]
         if not self._is_given_up(spec, request) and any(now - (self.books.running_since(pod) or now) > _STARTED_SECONDS for pod in mine):
             self._judge_running(spec, request, f"job {name} was suspended while pods of it ran")
+
+    def _check_resumed(self, request: Request, job: Body) -> None:
+        """Whoever suspends a Job waits until its pods have given their seats back, unless it is stopped or they take too long."""
+        suspension, sitting = self._suspensions.pop(uid_of(job), (request, set()))
+        if suspension.who != request.who or request.sent - suspension.sent > LEAVING_SECONDS - 1:
+            return
+        if any(deed.who == request.who and deed.at >= suspension.sent for deed in self.books.deeds):
+            return
+        if any(uid_of(pod) in sitting and phase_of(pod) not in ENDED for pod in self.books.pods()):
+            self.accuse("release", f"job {name_of(job)} was resumed before its pods had gone")
 
     def _check_manner(self, request: Request, spec: GangSpec, pod: Body) -> None:
         """Whoever runs, or is counted by a Job, is asked to go, by an eviction that budgets may refuse, and has its time for that."""

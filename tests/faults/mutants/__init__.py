@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import commits, leaders, releases, turns
-from .mutant import ROOT, Edit, Mutant, plant
+from .mutant import ROOT, Edit, Mutant, patched, plant
 
 __all__ = ["MOST", "MUTANTS", "Edit", "Mutant", "Verdict", "hunt", "hunt_all", "plant"]
 
@@ -65,7 +65,12 @@ async def hunt_all(
     at_once: int = 2,
     is_directed: bool = False,
 ) -> list[Verdict]:
-    """Hunt each by random schedules, or by its directed one, a few at once; ``on_verdict`` hears of each that has come to its end."""
+    """Hunt each by random schedules, or by its directed one, a few at once; ``on_verdict`` hears of each that has come to its end.
+
+    Raises ``ValueError`` before the first when a patch doesn't fit the code any more.
+    """
+    for mutant in mutants:
+        patched(mutant)
     turns_left = asyncio.Semaphore(at_once)
 
     async def one(mutant: Mutant) -> Verdict:

@@ -388,6 +388,30 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a gang without a PodGroup is scheduled",
+        "group_gone",
+        "quorum",
+        (
+            Edit(
+                "gangs/registry.py",
+                "if stated is None and group is None and not 0 < bound < minimum:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "nobody hears that a PodGroup is deleted",
+        "group_gone",
+        "quorum",
+        (
+            Edit(
+                "gangs/registry.py",
+                "if group is not None and group.version <= version:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
         "Retry-After is ignored",
         "asked_to_wait",
         "haste",

@@ -26,14 +26,22 @@ class Mutant:
     edits: tuple[Edit, ...]
 
 
+def patched(mutant: Mutant) -> dict[str, str]:
+    """The modules that a patch changes, by their paths below the package. Raises ``ValueError`` when it doesn't fit the code any more."""
+    texts: dict[str, str] = {}
+    for edit in mutant.edits:
+        text = texts.get(edit.module) or (ROOT / "operator" / "allaboard" / edit.module).read_text()
+        if text.count(edit.before) != 1:
+            raise ValueError(f"{mutant.name}: {edit.before!r} stands {text.count(edit.before)} times in {edit.module}")
+        texts[edit.module] = text.replace(edit.before, edit.after)
+    return texts
+
+
 def plant(mutant: Mutant, folder: Path) -> None:
     """Copy the scheduler below ``folder`` with the patch in it. Raises ``ValueError`` when it doesn't fit the code any more."""
+    texts = patched(mutant)
     shutil.copytree(ROOT / "operator", folder / "operator", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for beside in ("crds", "examples", "setup.cfg"):
         (folder / beside).symlink_to(ROOT / beside)
-    for edit in mutant.edits:
-        module = folder / "operator" / "allaboard" / edit.module
-        text = module.read_text()
-        if text.count(edit.before) != 1:
-            raise ValueError(f"{mutant.name}: {edit.before!r} stands {text.count(edit.before)} times in {edit.module}")
-        module.write_text(text.replace(edit.before, edit.after))
+    for module, text in texts.items():
+        (folder / "operator" / "allaboard" / module).write_text(text)

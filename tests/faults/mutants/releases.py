@@ -148,6 +148,18 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a Job is resumed at once",
+        "leaving_a_suspended_job",
+        "release",
+        (
+            Edit(
+                "cluster/restart.py",
+                "            await self._until_gone(found.pods)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
         "half gangs never yield",
         "half_gangs",
         "unresolved",
@@ -330,8 +342,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                ("        self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())\n\n    async def _suspended"),
-                ("        pass\n\n    async def _suspended"),
+                "            self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)\n",
+                "            pass\n",
             ),
         ),
     ),
