@@ -216,6 +216,9 @@ def main(seed: str, minutes: float, only: Sequence[str]) -> None:
         return
     table = Table("", "bar", "measured", "held", title="All or none, under every fault", show_lines=True)
     wanted = [promise for promise in promises(minutes) if not only or any(text in promise.what for text in only)]
+    if not wanted:
+        rows = "\n".join(f"  {promise.what}" for promise in promises(minutes))
+        raise click.UsageError(f"no row has {' or '.join(map(repr, only))} in its name; they are\n{rows}")
     is_held, evidence, details = True, [], []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress, tempfile.TemporaryDirectory(prefix="allaboard-faults-") as folder:

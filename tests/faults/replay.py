@@ -1,8 +1,10 @@
 """Plays random schedules, and one of them again by its seed."""
 
+import binascii
 import re
 
 import hypothesis
+from hypothesis.errors import DidNotReproduce, InvalidArgument
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from .schedules import Schedules, SchedulesWithLeaders, SchedulesWithRestarts, options
@@ -40,10 +42,19 @@ def play(name: str, schedules: int, *, is_fixed: bool = False) -> None:
 
 
 def play_again(seed: str) -> None:
-    """Play the schedule that ``seed`` stands for. Raises what it raised then."""
+    """Play the schedule that ``seed`` stands for. Raises what it raised then, and ``ValueError`` for what is no seed."""
     name, _, blob = seed.partition(":")
+    problem = ValueError(
+        f"{seed[:80]} is no seed: take it from what `make faults` prints of a schedule that failed, as plain:AXicY2BhZAEAABQABw=="
+    )
     if name not in MACHINES or not blob:
-        raise ValueError(f"{seed} is no seed of a schedule: it begins with {' or '.join(MACHINES)} and a colon")
+        raise problem
     again = type(MACHINES[name].__name__, (MACHINES[name],), {})
-    hypothesis.reproduce_failure(hypothesis.__version__, blob.encode())(again)
-    run_state_machine_as_test(again, settings=options(1, shrinks=False))  # type: ignore[no-untyped-call]  # it isn't typed
+    try:
+        hypothesis.reproduce_failure(hypothesis.__version__, blob.encode())(again)
+        run_state_machine_as_test(again, settings=options(1, shrinks=False))  # type: ignore[no-untyped-call]  # it isn't typed
+    except (binascii.Error, InvalidArgument) as error:
+        raise problem from error
+    except DidNotReproduce as error:
+        if "completed" not in str(error):  # it breaks nothing any more
+            raise ValueError(f"{seed[:80]} was printed of other schedules than these: they have changed since") from error
