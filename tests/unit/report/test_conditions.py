@@ -1,0 +1,16 @@
+"""What a PodGroup's status is made of."""
+
+from typing import Any
+
+import pytest
+
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.report.conditions import Opinion, Verdict, pod_group_status
+
+
+@pytest.mark.parametrize("stated", ["x", 7, ["x", None, 3], {"type": "Timeout"}, [{"type": ["Timeout"]}]])
+def test_whatever_stands_where_conditions_are_expected_a_status_is_made(stated: Any) -> None:
+    """Where no schema says what a PodGroup's status is, anybody may write anything."""
+    gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
+    status = pod_group_status(gang, "Pending", Opinion(Verdict.WAITING, "waits"), {"conditions": stated}, "2026-01-01T00:00:00Z")
+    assert [condition["type"] for condition in status["conditions"]] == ["PodGroupInitiallyScheduled"]
