@@ -221,7 +221,10 @@ class Binder:
         """After the last transient error, or a refusal: the bind may have happened all the same, at a try whose answer was lost."""
         if otherwise.result is Result.SPOILT and not bind.is_in_doubt:
             return otherwise
-        current = await self._read(bind)
+        try:
+            current = await self._read(bind)
+        except ApiError as error:
+            return BindReply(Result.UNANSWERED, str(error), retry_after=max(error.retry_after or 0.0, otherwise.retry_after))
         if current is None:
             return BindReply(Result.GONE, f'pods "{bind.pod.name}" not found')
         if current["spec"].get("nodeName"):

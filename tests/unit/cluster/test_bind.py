@@ -67,3 +67,24 @@ async def test_a_conflict_rules_an_unanswered_bind_out_only_if_the_pod_has_a_new
     binder = Binder(Refusing([version]), sleep=at_once)
     reply = await binder.bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, in_doubt)
+
+
+class Throttling(ApiServer):
+    """Wants to be left alone, and doesn't say how the pod is."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def post(self, path: ApiPath, body: Any, query: Any = None) -> dict[str, Any]:
+        raise ApiError(429, "TooManyRequests", "later", 8.0)
+
+    async def get(self, path: ApiPath, query: Any = None) -> dict[str, Any]:
+        raise ApiError(0, "Unreachable", "connection reset")
+
+
+async def test_who_wants_to_be_left_alone_is_also_when_the_pod_can_not_be_looked_up() -> None:
+    async def at_once(seconds: float) -> None:
+        pass
+
+    reply = await Binder(Throttling(), sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
+    assert (reply.result, reply.retry_after) == (Result.UNANSWERED, 8.0)
