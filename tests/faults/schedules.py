@@ -5,6 +5,7 @@ A schedule that fails is shrunk to its shortest form and printed with a seed; ``
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
@@ -106,6 +107,11 @@ acts = st.sampled_from(
     ]
 )
 """What may happen while a request is on its way."""
+
+
+def _plain(gang: GangSpec, size: int, **changes: Any) -> GangSpec:
+    """A gang of one role that fits on nodes of either pool, two members on each."""
+    return replace(gang, **{"size": size, "minimum": size, "cpu": 3, "gpus": 0, "others": (), "pool": "", "is_single": False, **changes})
 
 
 class Schedules(RuleBasedStateMachine):
@@ -433,9 +439,8 @@ class Schedules(RuleBasedStateMachine):
     def two_priorities_want_the_same_room(self, first: GangSpec, second: GangSpec, node: int, pause: float) -> None:
         """The nodes are full; a gang of priority 0 waits, then one that goes before it; then one node has room for either."""
         self.w.fill()
-        either = {"size": 2, "minimum": 2, "cpu": 3, "gpus": 0, "others": (), "pool": ""}
-        self.arrive(replace(first, priority=0, **either), [], 2.0)
-        self.arrive(replace(second, priority=HIGH_PRIORITY, **either), [], 2.0)
+        self.arrive(_plain(first, 2, priority=0, is_single=first.is_single), [], 2.0)
+        self.arrive(_plain(second, 2, priority=HIGH_PRIORITY, is_single=second.is_single), [], 2.0)
         self.w.empty(node)
         self.after("room for one", pause)
 
@@ -450,9 +455,8 @@ class Schedules(RuleBasedStateMachine):
         faults = [Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", times=40, status=0, delay=delay)]
         if not is_sealed:
             faults.append(Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=40, status=503))
-        either = {"size": 2, "minimum": 2, "cpu": 3, "gpus": 0, "others": (), "pool": "", "is_single": False}
-        self.arrive(replace(gang, **either), faults, 6.0)
-        self.arrive(replace(rival, **either), [], delay + 10.0)
+        self.arrive(_plain(gang, 2), faults, 6.0)
+        self.arrive(_plain(rival, 2), [], delay + 10.0)
         self.after("late binds", pause)
 
     @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
@@ -460,8 +464,7 @@ class Schedules(RuleBasedStateMachine):
     def a_run_ends_and_the_next_finds_less_room(self, gang: GangSpec, node: int, again: bool, pause: float) -> None:
         """A Job's next wave, or bare pods that are made anew: the nodes are full but for one, which takes some of them."""
         size = max(3, gang.size)
-        changes = {"size": size, "minimum": size, "cpu": 3, "gpus": 0, "others": (), "pool": "", "is_single": False}
-        self.arrive(replace(gang, kind="bare" if again else "job", completions=12, **changes), [], 6.0)
+        self.arrive(_plain(gang, size, kind="bare" if again else "job", completions=12), [], 6.0)
         spec = self.w.gangs[-1]
         for number in range(size if again else size - 1):  # the last of a Job's wave goes on
             self.w.finish(spec, number)
@@ -479,7 +482,7 @@ class Schedules(RuleBasedStateMachine):
         for node in (number, number + 1):
             self.w.empty(node)
         self.w.act_at("bind", 1, lambda: self.act_on_node(act.removeprefix("node "), number, 0), after=is_after, is_dry_run=True)
-        self.arrive(replace(gang, size=4, minimum=4, cpu=3, gpus=0, others=(), pool="", is_single=False), [], 20.0)
+        self.arrive(_plain(gang, 4), [], 20.0)
         self.after("node lost", pause)
 
     @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)

@@ -148,6 +148,11 @@ class Gang:
         """Members that have succeeded in the run that is going on."""
         return len(self._successes)
 
+    @property
+    def failed(self) -> int:
+        """Members that have failed, in whatever run."""
+        return sum(pod.phase == "Failed" for pod in self.members)
+
     @cached_property
     def _successes(self) -> tuple[Pod, ...]:
         if not any(pod.phase == "Succeeded" for pod in self.members):

@@ -49,7 +49,7 @@ def pod_group_status(gang: Gang, phase: str, opinion: Opinion, current: Mapping[
         "scheduled": len(gang.bound),
         "running": sum(1 for pod in living if pod.phase == "Running"),
         "succeeded": sum(1 for pod in gang.members if pod.phase == "Succeeded"),
-        "failed": sum(1 for pod in gang.members if pod.phase == "Failed"),
+        "failed": gang.failed,
         "message": opinion.message,
         "conditions": _conditions(opinion, gang, current.get("conditions") or (), now),
     }

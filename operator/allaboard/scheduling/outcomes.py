@@ -87,13 +87,12 @@ class Outcomes:
         gang, has_failed = attempt.gang, bool(outcome.failed or outcome.dropped)
         self.metrics.transactions.labels("whole").inc()
         self._close(gang.key)
-        failed = sum(pod.phase == "Failed" for pod in gang.members)
         if gang.missing and _follows_success(gang):
             self.queue.settle(gang.key)
         elif gang.missing:
-            self.queue.placed(gang.key, waiting_since, failed)
+            self.queue.placed(gang.key, waiting_since, gang.failed)
         elif not has_failed:  # members beyond the quorum that are refused again and again are tried less and less often
-            self.queue.placed(gang.key, None, failed)
+            self.queue.placed(gang.key, None, gang.failed)
         surplus = words.surplus_refusals(plan)
         if surplus and attempt.was_brief:
             self.announcer.surplus_refused(gang, surplus)

@@ -92,14 +92,16 @@ def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view
     relevant: dict[str, Labels] = {}
     distinct: set[Labels] = set()
     kinds: set[tuple[int, Labels]] = set()
+    is_diverse = False
     for pod in candidates:
         relevant[pod.uid] = labels = view.relevant(pod.labels)
-        if len(distinct) <= LABEL_SETS.most and len(kinds) <= KINDS.most:  # with more than that it doesn't matter how many there are
+        if not is_diverse:  # else it doesn't matter how many there are
             distinct.add(labels)
             kinds.add((id(specs[pod.uid]), labels))
-    if len(distinct) <= LABEL_SETS.most and len(kinds) <= KINDS.most:
-        return {uid: (labels, frozenset()) for uid, labels in relevant.items()}
-    return dict.fromkeys(relevant, _merged(relevant.values()))
+            is_diverse = len(distinct) > LABEL_SETS.most or len(kinds) > KINDS.most
+    if is_diverse:
+        return dict.fromkeys(relevant, _merged(relevant.values()))
+    return {uid: (labels, frozenset()) for uid, labels in relevant.items()}
 
 
 def _merged(labels: Collection[Labels]) -> _Known:

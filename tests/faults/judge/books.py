@@ -78,6 +78,10 @@ class Request:
         """What is the same of a request that is made again, whatever version it names then."""
         return (self.who, self.verb, self.target, self.metadata.get("uid"), self.metadata.get("annotations"))
 
+    def is_heard(self, since: float, until: float) -> bool:
+        """Whether it was answered after ``since`` and by ``until``: what comes when it was made again, nobody waits for any more."""
+        return self.answered is not None and self.status > 0 and since < self.answered <= until
+
     @property
     def is_bind(self) -> bool:
         """Whether it binds a pod, and not as a rehearsal."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.faults.gangs import EPOCH, GangSpec
 
-from .books import IN_FLIGHT_SECONDS, Books
+from .books import IN_FLIGHT_SECONDS, Books, Request
 from .facts import Body, demand_of, free_room, most_placeable, name_of, phase_of, refusal, uid_of
 from .lives import Lives
 
@@ -92,17 +92,16 @@ class Standing:
             return
         if any(phase_of(pod) != "Pending" for pod in bound) or self._is_held(spec):
             return
-        sent: set[tuple[str, str]] = set()
+        last: dict[tuple[str, str], Request] = {}
         answers = []
         for request in self.books.requests:
             place = (str(request.metadata.get("uid")), request.target)
             if not request.is_bind or not self.books.is_of(request, spec):
                 continue
-            if request.sent < life.open_since + FORWARD_SECONDS or place in sent:  # or made again, since nobody has answered
-                sent.add(place)
+            is_made_again = place in last and not last[place].is_heard(life.open_since, request.sent)
+            if is_made_again or request.sent < life.open_since + FORWARD_SECONDS:
+                last[place] = request
                 answers.append(request.answered or self.books.clock())
-            if request.answered is not None and request.status and request.answered > life.open_since:
-                sent.discard(place)
         since = max(life.open_since, leading, *answers) + 2 * FORWARD_SECONDS  # its time is put off once
         if self.books.clock() - since < GRACE_SECONDS or self.books.is_disturbed(life.open_since - GRACE_SECONDS, spec):
             return

@@ -43,6 +43,10 @@ async def test_a_gang_of_thousands_leaves_turns_to_other_namespaces() -> None:
     await asyncio.gather(*evil, return_exceptions=True)
 
 
+async def at_once(seconds: float) -> None:
+    """A pause that takes no time."""
+
+
 class Refusing(ApiServer):
     """Answers no first bind, and the next ones with a conflict, though the pod stays as it was: a webhook may say so of anything."""
 
@@ -61,9 +65,6 @@ class Refusing(ApiServer):
 
 @pytest.mark.parametrize(("version", "in_doubt"), [("1", "1"), ("2", "")])
 async def test_a_conflict_rules_an_unanswered_bind_out_only_if_the_pod_has_a_newer_version(version: str, in_doubt: str) -> None:
-    async def at_once(seconds: float) -> None:
-        pass
-
     binder = Binder(Refusing([version]), sleep=at_once)
     reply = await binder.bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, in_doubt)
@@ -83,8 +84,5 @@ class Throttling(ApiServer):
 
 
 async def test_who_wants_to_be_left_alone_is_also_when_the_pod_can_not_be_looked_up() -> None:
-    async def at_once(seconds: float) -> None:
-        pass
-
     reply = await Binder(Throttling(), sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.retry_after) == (Result.UNANSWERED, 8.0)
