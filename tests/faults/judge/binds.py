@@ -28,7 +28,7 @@ class Binds:
     lives: Lives
     accuse: Accuse
     is_elected: Callable[[], bool]
-    _landings: dict[GangSpec, list[float]] = field(default_factory=dict)
+    _landings: dict[tuple[GangSpec, str], list[float]] = field(default_factory=dict)
 
     def arrived(self, request: Request, pod: Body) -> None:
         """A bind of ``pod``, which may be gone, has reached the API server."""
@@ -48,7 +48,7 @@ class Binds:
         if spec is None:
             return
         now = self.books.clock()
-        landings = self._landings.setdefault(spec, [])
+        landings = self._landings.setdefault((spec, request.who), [])
         landings.append(now)
         while landings[0] < now - _ROUND_SECONDS:
             landings.pop(0)

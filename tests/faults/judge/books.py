@@ -6,7 +6,7 @@ were delivered. Nothing is taken from the scheduler's memory, its logs or what i
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +25,9 @@ Accuse = Callable[[str, str], None]
 """Takes the rule that was broken, and how."""
 
 OURS = "allaboard"
+ATTEMPTS = 4
+"""How often a bind is made while the answers are transient."""
+_TRANSIENT = (429, 500, 503, 504)
 REFUSALS = (400, 403, 422)
 """What a bind is refused with for good."""
 NEWS_SECONDS = 3.0
@@ -81,6 +84,11 @@ class Request:
     def is_heard(self, since: float, until: float) -> bool:
         """Whether it was answered after ``since`` and by ``until``: what comes when it was made again, nobody waits for any more."""
         return self.answered is not None and self.status > 0 and since < self.answered <= until
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it wasn't answered at once."""
+        return self.answered is None or self.answered - self.sent > 1
 
     @property
     def is_bind(self) -> bool:
@@ -330,9 +338,10 @@ class Books:
         """On how many nodes room has come free."""
         return len({node for at, node in self._widened if at >= since})
 
-    def quiet_elsewhere(self, spec: GangSpec) -> float:
-        """For how long nothing has moved but pods of one gang."""
-        return self.clock() - max((at for name, at in self._moves.items() if name != (spec.namespace, spec.name)), default=0.0)
+    def quiet_elsewhere(self, *gangs: GangSpec) -> float:
+        """For how long nothing has moved but pods of these gangs."""
+        names = {(spec.namespace, spec.name) for spec in gangs}
+        return self.clock() - max((at for name, at in self._moves.items() if name not in names), default=0.0)
 
     # What may excuse a scheduler.
 
@@ -363,15 +372,22 @@ class Books:
         )
 
     def is_retry(self, request: Request) -> bool:
-        """Whether the same bind was sent before, and met a fault."""
-        return any(
-            other is not request
-            and other.what == request.what
-            and (other.is_struck or not other.status)
-            and request.sent - other.sent < 3 * RETRY_SECONDS
-            for other in self.requests
-            if other.is_bind
-        )
+        """Whether the same bind was sent before, met a fault, and may be made again for that."""
+        before = [other for other in self._same(request) if other is not request]
+        recent = (other for other in before if request.sent - other.sent < 3 * RETRY_SECONDS)
+        return any(other.is_struck or not other.status for other in recent) and not self._are_all_tries(before)
+
+    def is_given_up(self, request: Request) -> bool:
+        """Whether a bind has been made as often as it is, in vain."""
+        return self._are_all_tries(self._same(request))
+
+    def _same(self, request: Request) -> list[Request]:
+        return [other for other in self.requests if other.is_bind and other.what == request.what]
+
+    def _are_all_tries(self, tries: Sequence[Request]) -> bool:
+        """Whether a bind was made as often as it is, or a multiple of that, and nothing made it pause or ended it sooner."""
+        is_brisk = all(each.status in _TRANSIENT and not each.retry_after and not each.is_slow for each in tries)
+        return is_brisk and self._moves.get(None, 0.0) < tries[0].sent - 1 and len(tries) % ATTEMPTS == 0
 
     def first_sent(self, request: Request) -> float:
         """When a request was first sent that has been made again since, for want of an answer."""
@@ -451,7 +467,7 @@ class Books:
 
 
 def _is_refused_at_once(request: Request) -> bool:
-    return request.verb == "bind" and request.status > 0 and request.answered is not None and request.answered - request.sent < 1
+    return request.verb == "bind" and request.status > 0 and not request.is_slow
 
 
 def _is_move(plural: str, body: Body, before: Body) -> bool:

@@ -17,6 +17,7 @@ _SETTLED_SECONDS = 0.5
 _DELETION_SECONDS = 70.0
 """By when a scheduler has heard that a PodGroup is gone, by looking for itself if by nobody else."""
 _PAUSE_SECONDS = 15.0
+_FRESH_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -77,17 +78,34 @@ class Commits:
         ]
         if not tried:
             self.accuse("rehearsal", f"pod {request.name} of a {spec.kind} gang is bound, and it was never tried without effect")
+        elif not self._is_fresh(request.who, spec, request.sent):
+            self.accuse("rehearsal", f"pod {request.name} of a {spec.kind} gang is bound long after it was tried without effect")
         elif not 200 <= tried[-1].status < 300 or tried[-1].target != request.target:
             said = f"{tried[-1].status or 'nothing'} on node {tried[-1].target}"
             self.accuse(
                 "rehearsal", f"pod {request.name} of a {spec.kind} gang is sent to {request.target}, and without effect it was {said}"
             )
 
+    def _is_fresh(self, who: str, spec: GangSpec, sent: float) -> bool:
+        """Whether the last answer to a rehearsal of a gang was heard a moment before something was ``sent``: then its binds begin."""
+        return any(
+            other.is_dry_run
+            and other.verb == "bind"
+            and other.who == who
+            and sent - _FRESH_SECONDS < (other.answered or sent) <= sent + _FRESH_SECONDS
+            for other in self.books.requests
+            if self.books.is_of(other, spec)
+        )
+
     def _check_roles(self, burst: Burst) -> None:
         """Where binds can be taken back, one of each role at least was tried without effect, and those that were refused aren't sent."""
         first = [request for request in burst.attempted.values() if request.sent - burst.sent < _AT_ONCE_SECONDS]
         if not burst.spec.is_releasable or len(first) < 2:
             return  # a single bind is its own rehearsal
+        if not self._is_fresh(burst.who, burst.spec, burst.sent):
+            self.accuse(
+                "rehearsal", f"{len(first)} members of {burst.spec.name} are bound, and nobody was tried without effect just before"
+            )
         tried: dict[str, Request] = {}
         by_uid: dict[str, Request] = {}
         for other in self.books.requests:
@@ -160,6 +178,7 @@ class Commits:
             and (request.status not in REFUSALS or request.sent > burst.sent - _AT_ONCE_SECONDS)
             and burst.sent - RETRY_SECONDS < request.sent <= burst.last
             and (request.namespace, request.name) in self._unbound(spec)
+            and not self.books.is_given_up(request)
         }
         together = burst.base | burst.attempted.keys() | pending
         wave = burst.succeeded and any(self.books.born.get(uid, 0.0) > burst.began for uid in burst.attempted)
@@ -210,11 +229,12 @@ class Commits:
         if now - self.books.widened < _SETTLED_SECONDS and now - youngest < self.patience:
             return []  # it may have been searched for before there was room for the other
         mine = {uid_of(pod) for pod in self.lives.candidates(spec)}
-        if any(
-            each.is_dry_run and each.metadata.get("uid") in mine and now - 3 * RETRY_SECONDS < each.sent < now - _SETTLED_SECONDS
-            for each in self.books.requests
+        tried = [each for each in self.books.requests if each.is_dry_run and each.metadata.get("uid") in mine]
+        late = [each for each in tried if (each.answered or now) > now - _SETTLED_SECONDS]
+        if late and any(
+            now - 3 * RETRY_SECONDS < each.sent < now - _SETTLED_SECONDS and (each.is_struck or each in late) for each in tried
         ):
-            return []  # its seats were promised long ago
+            return []  # its seats were promised long ago, and its rehearsal was long in being answered
         if any(
             each.verb == "bind" and (each.answered or now) > now - _SETTLED_SECONDS and not self.books.is_of(each, spec)
             for each in self.books.requests

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.faults.gangs import GangSpec
 
-from .books import NEWS_SECONDS, Books
+from .books import HEEDED_SECONDS, NEWS_SECONDS, Books
 from .facts import Amounts, Body, is_alive, is_gated, most_placeable, node_of, phase_of, role_of, uid_of
 
 
@@ -109,7 +109,7 @@ class Lives:
         life, now = self.of(spec), self.clock()
         if is_bound_now:
             before, ended = self._ended.get(spec, (life, -1.0))
-            if not life.seated and ended >= decided:
+            if not life.seated and ended >= decided - HEEDED_SECONDS:
                 life = self._lives[spec] = before  # it was sent when the run before went on, and belongs to that
             if not life.seated:
                 life.began = now

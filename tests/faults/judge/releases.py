@@ -37,6 +37,7 @@ class Releases:
     suspended: dict[str, str] = field(default_factory=dict)
     """The names of Jobs that schedulers have suspended and not resumed, by UID."""
     _suspensions: dict[str, tuple[Request, set[str]]] = field(default_factory=dict)  # by whom, and the pods that had seats
+    _given_back: dict[str, tuple[GangSpec, float]] = field(default_factory=dict)  # whose pod was released, and when, by its UID
     _refused: dict[GangSpec, float] = field(default_factory=dict)  # when a member was last refused for good
 
     def answered(self, request: Request) -> None:
@@ -62,11 +63,10 @@ class Releases:
         self._check_manner(request, spec, pod)
         life = self.lives.of(spec)
         life.released.add(uid_of(pod))
-        if self._is_annotated(spec):
-            return
+        self._given_back[uid_of(pod)] = spec, self.books.clock()
         if not node_of(pod) or not (self.lives.owed(spec, pod) or self._is_edited(spec, request)):
             self.accuse("release", f"pod {name} was deleted, and nothing was missing of {spec.name}")
-        elif self._is_given_up(spec, request):
+        elif self._is_annotated(spec) or self._is_given_up(spec, request):
             return
         elif phase_of(pod) == "Running":
             self._judge_running(spec, request, f"pod {name} was deleted while it ran")
@@ -98,10 +98,10 @@ class Releases:
         if not spec.suspends:
             self.accuse("release", f"job {name} was suspended, and nobody has allowed it")
         life, now = self.lives.of(spec), self.books.clock()
-        if self._is_annotated(spec):
-            return
         if not self.lives.owed(spec) and not self._is_edited(spec, request):
             self.accuse("release", f"job {name} was suspended, and nothing was missing of {spec.name}")
+        elif self._is_annotated(spec):
+            return
         elif life.open_since is not None and request.sent - life.open_since < self.timeout - 1:
             self.accuse("release", f"job {name} was suspended, whose time wasn't over")
         mine = [pod for pod in self.lives.alive(spec) if _owner_of(pod) == uid_of(job)]
@@ -139,11 +139,17 @@ class Releases:
 
     def _is_in_the_way(self, spec: GangSpec) -> bool:
         """Whether somebody waits, who goes before, and fits with the seats of a half gang, and not without."""
-        waiting = [other for other in self.books.gangs if other is not spec and self.lives.missing(other) and self.lives.has_pods(other)]
-        if self.books.quiet_elsewhere(spec) < _SETTLED_SECONDS or self.books.is_told_late():
+        now = self.books.clock()
+        yielded = {other for other, at in self._given_back.values() if now - at < _SETTLED_SECONDS}  # by whoever releases this one too
+        waiting = [
+            other
+            for other in self.books.gangs
+            if other not in {spec, *yielded} and self.lives.missing(other) and self.lives.has_pods(other)
+        ]
+        if self.books.quiet_elsewhere(spec, *yielded) < _SETTLED_SECONDS or self.books.is_told_late():
             return bool(waiting)  # what it knows may be as old
         everybody, mine = self.books.taking_seats(spec), list(self.lives.of(spec).seated)
-        yielding = [uid for other in self.books.gangs if other is not spec for uid in self.lives.of(other).released]
+        yielding = [uid for uid, (other, _) in self._given_back.items() if other is not spec]
         for other in waiting:
             goes_before = self.lives.goes_before(other, spec) if self.lives.bound(other) else other.priority >= spec.priority
             missing, candidates = self.lives.missing(other), self.lives.candidates(other)
@@ -165,7 +171,7 @@ class Releases:
         life = self.lives.of(spec)
         if not life.was_whole or (life.open_since or self.books.clock()) - life.whole_since < _MOMENT_SECONDS:
             return False
-        return not (self._is_edited(spec, request) and life.whole_since > request.sent - self._edit_window())
+        return not (self._is_edited(spec, request) and life.whole_since > request.sent - self._edit_window(spec))
 
     def _judge_waiting(self, spec: GangSpec, pod: Body, request: Request) -> None:
         """A member that hasn't started is released when finishing is refused, has had its time, or has no room."""
@@ -182,16 +188,14 @@ class Releases:
 
     def _is_edited(self, spec: GangSpec, request: Request) -> bool:
         """Whether somebody has just changed what the gang asks for: the request may rest on what was so before."""
-        name, window = (spec.namespace, spec.name), self._edit_window()
+        name, window = (spec.namespace, spec.name), self._edit_window(spec)
         return any(deed.gang == name and deed.what in EDITS and request.sent - deed.at < window for deed in self.books.deeds)
 
-    def _edit_window(self) -> float:
-        now = self.books.clock()
-        is_kept = any(request.is_struck and (request.answered or now) > now - HELD_SECONDS for request in self.books.requests)
-        return HELD_SECONDS if is_kept else EDIT_SECONDS
+    def _edit_window(self, spec: GangSpec) -> float:
+        return HELD_SECONDS if self.books.struck_since(spec) > self.books.clock() - HELD_SECONDS else EDIT_SECONDS
 
     def _is_annotated(self, spec: GangSpec) -> bool:
-        """Whether its tenant has forged what the scheduler had written down: then whatever it does is what it was asked for."""
+        """Whether its tenant has forged what the scheduler had written down: then it can't be told what the gang has been through."""
         name = (spec.namespace, spec.name)
         return any(deed.gang == name and deed.what == "pods are annotated" for deed in self.books.deeds)
 

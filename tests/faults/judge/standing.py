@@ -16,6 +16,8 @@ RESOLVE_SECONDS = 25.0
 """By when, undisturbed, a half gang is finished or undone, and one that fits is placed: 5 s forward, pauses of 10 s, and their searches."""
 FORWARD_SECONDS = 5.0
 """How long the missing members of a half gang may be looked for."""
+_TRIES = 8
+"""How often a bind is made that nobody answers: four times in one attempt, and as often in the one that follows it."""
 DEAF_SECONDS = 15.0
 """By when a dead watch is noticed. Where watches were refused, it takes four times as long at most: pauses between tries grow."""
 _BEFORE_SECONDS = 0.5
@@ -49,6 +51,7 @@ class Standing:
                 self._judge_open(spec)
             if leading is not None and now - max(leading, self.books.moved, self.books.quiet_since(spec)) >= RESOLVE_SECONDS:
                 self._judge_idle(spec)
+                self._judge_surplus(spec)
                 self._judge_status(spec)
         self._judge_deaf()
 
@@ -90,17 +93,18 @@ class Standing:
             or self.lives.may_look_whole(spec, leading)
         ):
             return
-        if any(phase_of(pod) != "Pending" for pod in bound) or self._is_held(spec):
+        if any(phase_of(pod) != "Pending" for pod in bound):
             return
-        last: dict[tuple[str, str], Request] = {}
+        series: dict[tuple[str, str], list[Request]] = {}
         answers = []
         for request in self.books.requests:
             place = (str(request.metadata.get("uid")), request.target)
             if not request.is_bind or not self.books.is_of(request, spec):
                 continue
-            is_made_again = place in last and not last[place].is_heard(life.open_since, request.sent)
+            tries = series.setdefault(place, [])
+            is_made_again = 0 < len(tries) < _TRIES and not tries[-1].is_heard(life.open_since, request.sent)
             if is_made_again or request.sent < life.open_since + FORWARD_SECONDS:
-                last[place] = request
+                tries.append(request)
                 answers.append(request.answered or self.books.clock())
         since = max(life.open_since, leading, *answers) + 2 * FORWARD_SECONDS  # its time is put off once
         if self.books.clock() - since < GRACE_SECONDS or self.books.is_disturbed(life.open_since - GRACE_SECONDS, spec):
@@ -114,10 +118,10 @@ class Standing:
     def _excuse(self, spec: GangSpec, bound: list[Body], owed: int) -> str:
         """The rule that keeps a half gang open when all has been quiet; empty without one."""
         life, waiting = self.lives.of(spec), self.lives.candidates(spec)
-        free = free_room(self.books.nodes, list(self.books.pods()))
+        free = free_room(self.books.nodes, self.books.taking_seats(spec))
         missing = max(owed, self.lives.missing(spec))
-        if len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing) and not self._is_held(spec):
-            return ""  # they could be bound
+        if len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing):
+            return ""  # they could be bound, to what was promised them if nobody says any more how many they are
         because = f", since {life.cause}"
         if not spec.may_be_undone and not (spec.kind == "job" and spec.suspends):
             return f"its members can't be made anew{because}"
@@ -183,6 +187,17 @@ class Standing:
                 self.accuse("reason", f"pod {name_of(pod)} waits, since it doesn't fit, and is told {message_of(pod)!r}")
                 return
 
+    def _judge_surplus(self, spec: GangSpec) -> None:
+        """Whoever comes to a gang that is whole is bound as soon as he fits."""
+        waiting = self.lives.candidates(spec)
+        if not waiting or not self.lives.bound(spec) or self.lives.missing(spec) or self._is_held(spec) or self._are_seats_held(spec):
+            return
+        if self.lives.succeeded(spec) or self.lives.losses_since(spec, self.books.clock() - 4 * RESOLVE_SECONDS):
+            return  # they are the next wave, of which all are bound or none; or it rests
+        free = free_room(self.books.nodes, self.books.taking_seats(spec))
+        if most_placeable(waiting, self.books.nodes, free, 1):
+            self.accuse("idle", f"{len(waiting)} wait who belong to {spec.name}, which is whole; one fits, and all has been quiet")
+
     def _are_seats_held(self, spec: GangSpec) -> bool:
         """Whether others have waited long for answers of late: the seats that they were promised are free in between only.
 
@@ -212,6 +227,8 @@ class Standing:
         status, alive = group.get("status") or {}, self.lives.alive(spec)
         if not self.books.members(spec):
             return  # whoever leads now can't tell whose PodGroup it was
+        if self.books.clock() - self.books.minima[spec.namespace, spec.name][-1][0] < GRACE_SECONDS:
+            return  # it is new, or asks for something else
         jobs = self.books.objects.get("jobs", {}).values()
         if any(job["spec"].get("suspend") and name_of(job).startswith(spec.name) for job in jobs):
             return  # it is waited for its pods to go
@@ -273,8 +290,9 @@ class Standing:
             told += count
             if reason.startswith("Insufficient ") and reason.removeprefix("Insufficient ") not in asked:
                 return f"nobody asks for {reason.removeprefix('Insufficient ')}"
-            if "unschedulable" in reason and count != sum(each == "is cordoned" for each in refusals):
-                return f"{sum(each == 'is cordoned' for each in refusals)} nodes are cordoned"
+            cordoned = sum(bool((node.get("spec") or {}).get("unschedulable")) for node in nodes.values())
+            if "unschedulable" in reason and not sum(each == "is cordoned" for each in refusals) <= count <= cordoned:
+                return f"{cordoned} nodes are cordoned"
             if reason.startswith("Insufficient ") and count > sum(not each for each in refusals):
                 return f"only {sum(not each for each in refusals)} nodes admit it at all"
         return "" if told >= len(nodes) else f"it says nothing of {len(nodes) - told} nodes"
