@@ -377,9 +377,9 @@ class Books:
         recent = (other for other in before if request.sent - other.sent < 3 * RETRY_SECONDS)
         return any(other.is_struck or not other.status for other in recent) and not self._are_all_tries(before)
 
-    def is_given_up(self, request: Request) -> bool:
-        """Whether a bind has been made as often as it is, in vain."""
-        return self._are_all_tries(self._same(request))
+    def is_given_up(self, request: Request, by: float) -> bool:
+        """Whether a bind had been made as often as it is, in vain, ``by`` some time."""
+        return self._are_all_tries([other for other in self._same(request) if other.sent <= by])
 
     def _same(self, request: Request) -> list[Request]:
         return [other for other in self.requests if other.is_bind and other.what == request.what]

@@ -178,7 +178,7 @@ class Commits:
             and (request.status not in REFUSALS or request.sent > burst.sent - _AT_ONCE_SECONDS)
             and burst.sent - RETRY_SECONDS < request.sent <= burst.last
             and (request.namespace, request.name) in self._unbound(spec)
-            and not self.books.is_given_up(request)
+            and not self.books.is_given_up(request, burst.last)
         }
         together = burst.base | burst.attempted.keys() | pending
         wave = burst.succeeded and any(self.books.born.get(uid, 0.0) > burst.began for uid in burst.attempted)

@@ -171,6 +171,13 @@ class Releases:
         life = self.lives.of(spec)
         if not life.was_whole or (life.open_since or self.books.clock()) - life.whole_since < _MOMENT_SECONDS:
             return False
+        on_their_way = [
+            (each.sent, each.answered or self.books.clock())
+            for each in self.books.requests
+            if each.is_bind and each.is_struck and each.who == request.who and self.books.is_of(each, spec)
+        ]
+        if all(any(sent <= when <= until for sent, until in on_their_way) for when in (life.whole_since, life.open_since or request.sent)):
+            return False  # it was so while its binds weren't answered
         return not (self._is_edited(spec, request) and life.whole_since > request.sent - self._edit_window(spec))
 
     def _judge_waiting(self, spec: GangSpec, pod: Body, request: Request) -> None:

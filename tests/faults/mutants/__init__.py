@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import commits, leaders, releases, turns
+from . import commits, halves, leaders, releases, turns
 from .mutant import ROOT, Edit, Mutant, patched, plant
 
 __all__ = ["MOST", "MUTANTS", "Edit", "Mutant", "Verdict", "hunt", "hunt_all", "plant"]
 
 MOST = 300
 """Schedules within which each mutant must be found."""
-MUTANTS = (*commits.MUTANTS, *releases.MUTANTS, *leaders.MUTANTS, *turns.MUTANTS)
+MUTANTS = (*commits.MUTANTS, *releases.MUTANTS, *halves.MUTANTS, *leaders.MUTANTS, *turns.MUTANTS)
 
 
 @dataclass(frozen=True, slots=True)

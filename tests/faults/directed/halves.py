@@ -1,0 +1,114 @@
+"""Several half gangs, binds that nobody answers or that are answered by errors, and what a tenant forges or deletes meanwhile."""
+
+from allaboard.sandbox import Fault
+from allaboard.sandbox.faults import FOR_EVER
+from tests.faults.gangs import STAMP, GangSpec
+from tests.faults.world import demand
+
+from .ground import NEVER, end, quiet_world
+
+
+def three_half_gangs() -> None:
+    """Three gangs are cut off half way and run; the seats of one of them are enough to finish another."""
+    with quiet_world(nodes=1, cpu=12) as world:
+        halves = [GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third")]
+        holds = [world.sandbox.faults.pause("bind", "pods", name=f"{spec.name}-*", nth=3, times=FOR_EVER, dry_run=False) for spec in halves]
+        for spec in halves:
+            world.add(spec)
+            world.advance(0.1)
+        world.advance(1)
+        world.crash(1)
+        world.sandbox.faults.clear()
+        del holds
+        world.fill()
+        world.advance(50)
+        world.judge.check()
+        end(world)
+
+
+def unanswered_for_long() -> None:
+    """Nobody answers the binds of one member: the others are released when they have had their time, and that once more."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-2", times=FOR_EVER, drop=True, dry_run=False))
+        world.add(GangSpec("gang", "recreated", size=3, minimum=3))
+        world.advance(60)
+        world.judge.check()
+        world.sandbox.faults.clear()
+        end(world)
+
+
+def errors_for_answers() -> None:
+    """The binds of a gang are answered by errors that tell nothing, and its pods can't be written to: nobody else is given its seats."""
+    with quiet_world(nodes=1, cpu=4, startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", times=60, status=503, dry_run=False))
+        world.fault(Fault("patch", "pods", "gang-*", times=FOR_EVER, status=503))
+        world.add(GangSpec("gang", size=2, minimum=2, cpu=2))
+        world.advance(0.5)
+        world.add(GangSpec("rival", size=2, minimum=2, cpu=2))
+        world.advance(60)
+        world.judge.check()
+        end(world)
+
+
+def too_many_requests() -> None:
+    """All binds of a commit are refused for a while, as often as they are made: they are made again together."""
+    with quiet_world(nodes=2) as world:
+        world.fault(Fault("bind", "pods", "gang-*", times=12, status=429, dry_run=False))
+        world.add(GangSpec("gang", size=3, minimum=3))
+        world.advance(20)
+        world.judge.check()
+        end(world)
+
+
+def half_without_a_group() -> None:
+    """Half a bare gang is bound when its PodGroup goes: it is finished, to what was promised it."""
+    with quiet_world(nodes=1, seed=3) as world:
+        gang = GangSpec("gang", "bare", size=4, minimum=4, has_group=True)
+        world.fault(Fault("bind", "pods", nth=3, times=24, status=429, dry_run=False))
+        world.add(gang)
+        world.advance(0.3)
+        demand([] if 0 < len(world.judge.bound(gang)) < 4 else ["[open] the gang isn't half bound"])
+        world.delete_group(gang)
+        world.advance(100)
+        demand([] if len(world.judge.bound(gang)) == 4 else ["[unresolved] the gang isn't finished"])
+        world.judge.check()
+
+
+def forged_promise() -> None:
+    """A tenant writes to its own bound pods that more were promised them, and the scheduler starts anew: nobody is released."""
+    with quiet_world(startup_delay=NEVER, crd="none") as world:
+        gang = GangSpec("gang", size=4, minimum=4)
+        world.add(gang)
+        world.advance(3)
+        world.annotate(gang, {STAMP: "deadbeef/9"})
+        world.advance(2)
+        world.crash(1)
+        world.advance(60)
+        world.judge.check()
+        end(world)
+
+
+def evicted_soon() -> None:
+    """All of a gang are evicted a moment after they were bound, and those who follow are tried before they are bound."""
+    with quiet_world(nodes=1) as world:
+        gang = GangSpec("gang", size=4, minimum=4)
+        world.add(gang)
+        world.advance(5)
+        world.lose_all_bound(gang)
+        world.advance(20)
+        world.judge.check()
+        end(world)
+
+
+def late_comers() -> None:
+    """Two of a gang fit, which are its quorum; the others are bound when there is room for them."""
+    with quiet_world(nodes=1) as world:
+        world.bind_foreign(0, 4)
+        gang = GangSpec("gang", size=4, minimum=2, cpu=2)
+        world.add(gang)
+        world.advance(5)
+        demand([] if len(world.judge.bound(gang)) == 2 else ["[idle] the quorum isn't bound"])
+        world.remove_foreign()
+        world.advance(60)
+        world.judge.check()
+        end(world)

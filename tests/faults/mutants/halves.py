@@ -1,0 +1,156 @@
+"""Mutants that break a promise in ways that a judge with a generous excuse would acquit."""
+
+from .mutant import Edit, Mutant
+
+MUTANTS = (
+    Mutant(
+        "all half gangs yield where one is enough",
+        "three_half_gangs",
+        "release",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "                needed = blocking[:count]\n",
+                "                return blocking\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a half gang's time is renewed by each attempt",
+        "unanswered_for_long",
+        "forward",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "if key in self._deadlines and key not in self._renewed:",
+                "if key in self._deadlines:",
+            ),
+        ),
+    ),
+    Mutant(
+        "an error that tells nothing is taken for a refusal",
+        "errors_for_answers",
+        "double",
+        (
+            Edit(
+                "cluster/bind.py",
+                "if 400 <= error.status < 500 and error.status != 408:",
+                "if error.status >= 400 and error.status != 408:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a commit that fails as a whole is made again one by one",
+        "too_many_requests",
+        "quorum",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "            replies = await self._bind(seats)\n",
+                (
+                    "            replies = await self._bind(seats)\n"
+                    "            if len(seats) > 1 and not any(reply.is_bound or reply.in_doubt for _, reply in replies):\n"
+                    "                replies = []\n"
+                    "                for seat in seats:\n"
+                    "                    replies += await self._bind([seat])\n"
+                    "                    await asyncio.sleep(1.5)\n"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "a half gang is left as it is when its PodGroup goes",
+        "half_without_a_group",
+        "unresolved",
+        (
+            Edit(
+                "gangs/registry.py",
+                "            if stated is None and group is None and not 0 < bound < minimum:\n",
+                "            if stated is None and group is None:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a promise that a tenant has forged is believed",
+        "forged_promise",
+        "release",
+        (
+            Edit(
+                "model/gang.py",
+                "        return max(0, self.min_member - self.succeeded)\n",
+                "        return max(0, max(self.min_member, max((pod.promise for pod in self.bound), default=0)) - self.succeeded)\n",
+            ),
+            Edit(
+                "model/gang.py",
+                "        owed = max(0, min(promised, self.required) - self.succeeded - len(self.bound))\n",
+                "        owed = max(0, promised - self.succeeded - len(self.bound))\n",
+            ),
+            Edit(
+                "scheduling/past.py",
+                "<= len(gang.alive) + gang.succeeded and not _says_whole(gang, group)",
+                "and not _says_whole(gang, group)",
+            ),
+        ),
+    ),
+    Mutant(
+        "a rehearsal is good for a minute",
+        "evicted_soon",
+        "rehearsal",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "        return self.seats if self._tries_all else list({_template(seat.pod): seat for seat in self.seats}.values())\n",
+                (
+                    "        now = asyncio.get_running_loop().time()\n"
+                    "        seats = self.seats if self._tries_all else {_template(seat.pod): seat for seat in self.seats}.values()\n"
+                    "        kinds = {(id(self.view), self.gang.key, _template(seat.pod)): seat for seat in seats}\n"
+                    "        old = [kind for kind in kinds if now - _TRIED.get(kind, -60.0) < 60.0]\n"
+                    "        _TRIED.update(dict.fromkeys(kinds.keys() - set(old), now))\n"
+                    "        return [seat for kind, seat in kinds.items() if kind not in old]\n"
+                ),
+            ),
+            Edit(
+                "scheduling/transaction.py",
+                "DryRun = Literal[",
+                "_TRIED: dict[object, float] = {}\nDryRun = Literal[",
+            ),
+        ),
+    ),
+    Mutant(
+        "priorities are ignored, and the rehearsal is long over when members are bound",
+        "priorities",
+        "priority",
+        (
+            Edit(
+                "scheduling/queue.py",
+                "    return (-gang.priority, not is_first,",
+                "    return (0, not is_first,",
+            ),
+            Edit(
+                "scheduling/transaction.py",
+                '        if self.dry_run == "none" or len(self.seats) == 1:\n',
+                '        if self.dry_run == "none":\n',
+            ),
+            Edit(
+                "scheduling/transaction.py",
+                "            refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]\n",
+                (
+                    "            await asyncio.sleep(0.6)\n"
+                    "            refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]\n"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "whoever comes to a whole gang is never bound",
+        "late_comers",
+        "idle",
+        (
+            Edit(
+                "scheduling/cycle.py",
+                "        elif not gang.candidates and (gang.is_whole or not gang.alive):\n",
+                "        elif (gang.bound and gang.is_whole) or (not gang.candidates and not gang.alive):\n",
+            ),
+        ),
+    ),
+)
