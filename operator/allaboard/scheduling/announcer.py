@@ -251,7 +251,12 @@ class Announcer:
             "metadata": {"uid": pod.uid},  # never the condition of a pod that has only the name in common
             "status": {"conditions": [pod_unscheduled(message, utc_now(), reason)]},
         }
-        await self._server.write(PODS.named(pod.namespace, pod.name, "status"), body, STRATEGIC_PATCH)
+        try:
+            await self._server.write(PODS.named(pod.namespace, pod.name, "status"), body, STRATEGIC_PATCH)
+        except Exception:
+            if self._unscheduled.get(pod.uid) == message:
+                del self._unscheduled[pod.uid]  # it is said again at the next attempt
+            raise
 
     def _count(self, result: str, pods: int, seconds: float) -> None:
         self._metrics.attempts.labels(result).inc()

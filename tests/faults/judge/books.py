@@ -35,7 +35,7 @@ NEWS_SECONDS = 3.0
 HEEDED_SECONDS = 0.05
 """A scheduler that was told of something so long before it sent a request has had the time to heed it."""
 RETRY_SECONDS = 20.0
-_HORIZON_SECONDS = 300.0
+_HORIZON_SECONDS = 400.0
 _LATE_SECONDS = 25.0
 """So long after its watches were late or broke a scheduler has caught up."""
 

@@ -21,6 +21,7 @@ _TRIES = 8
 DEAF_SECONDS = 15.0
 """By when a dead watch is noticed. Where watches were refused, it takes four times as long at most: pauses between tries grow."""
 _BEFORE_SECONDS = 0.5
+_RESYNC_SECONDS = 90.0
 _TOLD_SECONDS = 5.0
 """What is told may be as old: words wait while there is something to do."""
 _FIT_ERROR = re.compile(r"(?:(\d+) of (\d+) members placeable.*?)?0/(\d+) nodes are available(?:: (.*?)\.)?(?: |$)", re.DOTALL)
@@ -79,7 +80,7 @@ class Standing:
         self.excuses[spec] = self._excuse(spec, bound, owed)
         if not self.excuses[spec]:
             self.accuse("unresolved", f"{state} for {rested:.0f} s after all was quiet, since {life.cause}")
-        elif self.shows_conditions and not self._shows_open(spec):
+        elif self.shows_conditions and not self._shows_open(spec) and not self._is_said_later(spec):
             self.accuse("untold", f"{state} and doesn't say so")
 
     def _judge_slow(self, spec: GangSpec, bound: list[Body], state: str) -> None:
@@ -149,7 +150,6 @@ class Standing:
         if not self._is_over(spec):
             return False
         mine = [uid_of(pod) for pod in self.lives.bound(spec)]
-        everybody = list(self.books.pods())
         for other in self.books.gangs:
             missing, waiting = self.lives.missing(other), self.lives.candidates(other)
             if other is spec or not missing or not self.lives.has_pods(other) or self._is_held(other) or other.priority < spec.priority:
@@ -158,6 +158,7 @@ class Standing:
                 continue
             if self.lives.bound(other) and not self.lives.goes_before(other, spec):
                 continue  # of two half gangs the later one yields
+            everybody = self.books.taking_seats(other)
             without = free_room(self.books.nodes, everybody)
             if other.least or most_placeable(waiting, self.books.nodes, without, missing) >= missing:
                 continue
@@ -306,6 +307,14 @@ class Standing:
         if group is None:
             return spec.has_group  # deleted by somebody: there is nowhere to say it
         return self._says_open(group)
+
+    def _is_said_later(self, spec: GangSpec) -> bool:
+        """Whether a fault has kept a scheduler from saying something of a gang: it says it when it looks at all PodGroups again."""
+        since = self.books.clock() - _RESYNC_SECONDS
+        return any(
+            each.is_struck and each.plural == "podgroups" and each.name == spec.name and (each.answered or since) >= since
+            for each in self.books.requests
+        )
 
     @staticmethod
     def _says_open(group: Body) -> bool:

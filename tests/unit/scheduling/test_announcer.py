@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from allaboard.cluster.client import ApiServer
+from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.paths import ApiPath
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.constraints import SchedulingSpec
@@ -35,8 +35,11 @@ class Server(ApiServer):
 
     def __init__(self) -> None:
         self.conditions: list[str] = []
+        self.is_deaf = False
 
     async def write(self, path: ApiPath, body: Any, content_type: str = "") -> None:
+        if self.is_deaf:
+            raise ApiError(403, "Forbidden", "denied")
         self.conditions.append(body["metadata"]["uid"])
 
 
@@ -139,3 +142,17 @@ async def test_who_was_refused_twice_before_it_was_told_hears_of_the_second_time
         stage.refuse(gang)
         stage.refuse(gang)
     assert stage.recorder.of("FailedScheduling")[gang.members[-1].uid] == 1
+
+
+async def test_words_that_were_lost_are_said_again_at_the_next_attempt() -> None:
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        stage.refuse(gang)
+        stage.server.is_deaf = True
+        writing = asyncio.create_task(stage.writer.run(never_busy))
+        await stage.writer.drain()
+        writing.cancel()
+        assert not stage.server.conditions
+        stage.server.is_deaf = False
+        stage.refuse(gang)
+    assert Counter(stage.server.conditions) == once_each(gang)
