@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from allaboard.sandbox import Fault
 
-from .gangs import HIGH_PRIORITY, GangSpec, Kind, Role
+from .gangs import HIGH_PRIORITY, STAMP, GangSpec, Kind, Role
 from .simulation import CRDS, POOLS
 from .world import World, demand
 
@@ -234,9 +234,12 @@ class Schedules(RuleBasedStateMachine):
         suspends=st.booleans(),
         nth=st.integers(2, 4),
         is_throttled=st.booleans(),
+        loses_group=st.booleans(),
         pause=st.sampled_from([6.0, 40.0, 40.0]),
     )
-    def a_gang_is_refused_in_part(self, gang: GangSpec, kind: Kind, suspends: bool, nth: int, is_throttled: bool, pause: float) -> None:
+    def a_gang_is_refused_in_part(
+        self, gang: GangSpec, kind: Kind, suspends: bool, nth: int, is_throttled: bool, loses_group: bool, pause: float
+    ) -> None:
         """Some of its members can't be bound, whoever tries, and it isn't told beforehand."""
         faults = [Fault("bind", "pods", nth=nth, times=40, status=403, dry_run=False)]
         if is_throttled:  # one is refused for good, and the others are to wait
@@ -246,7 +249,10 @@ class Schedules(RuleBasedStateMachine):
         size = max(gang.size, nth + is_throttled)
         forgives = gang.forgives and not suspends
         changes = {"kind": kind, "size": size, "minimum": max(gang.minimum, size), "suspends": suspends, "forgives": forgives}
-        self.arrive(replace(gang, **changes), faults, pause)
+        self.arrive(replace(gang, has_group=gang.has_group or loses_group, **changes), faults, 0.5)
+        if loses_group:
+            self.w.delete_group(self.w.gangs[-1])
+        self.after("refused in part", pause)
 
     @precondition(lambda self: self.world is not None and len(self.world.gangs) < GANGS_AT_MOST)
     @rule(
@@ -273,6 +279,27 @@ class Schedules(RuleBasedStateMachine):
         self.w.sicken(self.w.gangs[-1], "bind", 403, None)
         self.arrive(GangSpec("rival", size=rival, minimum=rival, cpu=2), [], 60.0)
         self.after("rival", pause)
+
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) < GANGS_AT_MOST)
+    @rule(nth=st.integers(2, 4), pause=pauses)
+    def half_gangs_need_each_others_seats(self, nth: int, pause: float) -> None:
+        """Three gangs are half bound when others take what is left; then one of them may be finished with the seats of another."""
+        self.w.fill()
+        for node in range(3):
+            self.w.empty(node)
+        for _ in range(3):
+            fault = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=nth, times=20, status=503, dry_run=False)
+            self.arrive(GangSpec("half", size=4, minimum=4, cpu=2), [fault], 0.1)
+        self.after("half gangs", 4.0)
+        self.w.fill()
+        self.after("half gangs", 60.0)
+        self.after("half gangs", pause)
+
+    @precondition(has_gangs)
+    @rule(gang=numbers, promise=st.integers(7, 99), pause=pauses)
+    def a_tenant_forges_what_was_promised(self, gang: int, promise: int, pause: float) -> None:
+        self.w.annotate(self.gang(gang), {STAMP: f"deadbeef/{promise}"})
+        self.after("forged promise", pause)
 
     @rule(node=numbers, cpu=st.integers(1, 6), pause=pauses)
     def another_scheduler_binds(self, node: int, cpu: int, pause: float) -> None:
@@ -445,14 +472,16 @@ class Schedules(RuleBasedStateMachine):
         self.after("room for one", pause)
 
     @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
-    @rule(gang=gangs, rival=gangs, node=numbers, delay=st.sampled_from([20.0, 70.0]), is_sealed=st.booleans(), pause=pauses)
+    @rule(gang=gangs, rival=gangs, node=numbers, delay=st.sampled_from([0.0, 20.0, 70.0]), is_sealed=st.booleans(), pause=pauses)
     def binds_come_late_where_others_want_the_seats(
         self, gang: GangSpec, rival: GangSpec, node: int, delay: float, is_sealed: bool, pause: float
     ) -> None:
-        """Nobody answers the binds of a gang, which come in the end; there is room for one gang, and another comes soon."""
+        """Nobody answers the binds of a gang, which come in the end, or errors do that tell nothing; there is room for one gang, and
+        another comes soon.
+        """
         self.w.fill()
         self.w.empty(node)
-        faults = [Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", times=40, status=0, delay=delay)]
+        faults = [Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", times=40, status=0 if delay else 503, delay=delay, dry_run=False)]
         if not is_sealed:
             faults.append(Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=40, status=503))
         self.arrive(_plain(gang, 2), faults, 6.0)

@@ -394,6 +394,11 @@ class Books:
         same = (other.sent for other in self.requests if other.what == request.what and not other.is_dry_run)
         return min(same, default=request.sent)
 
+    def is_forged(self, gang: GangSpec) -> bool:
+        """Whether a tenant has forged what the scheduler had written down: then it can't be told what the gang has been through."""
+        name = (gang.namespace, gang.name)
+        return any(deed.gang == name and deed.what == "pods are annotated" for deed in self.deeds)
+
     def is_cut_off(self, since: float, who: str) -> bool:
         """Whether anything but silence has kept a process from hearing, from ``since`` on."""
         words = ("break", "come late", "history", "list")

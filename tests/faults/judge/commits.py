@@ -66,7 +66,8 @@ class Commits:
         minima = [minimum for minimum in self.books.minima_since(spec, request.sent - NEWS_SECONDS) if minimum is not None]
         known = self.books.known(request.who, "pods", request.sent - HEEDED_SECONDS).values()
         bound = sum(self.books.gang_of(pod) is spec and bool(node_of(pod)) and is_alive(pod) for pod in known)
-        if spec.is_releasable or self._bursts[spec].base or max(bound, len(self.lives.bound(spec))) >= min(minima, default=1) - 1:
+        bound = max(bound, len(self.lives.bound(spec)) + self.lives.losses_since(spec, request.sent - HEEDED_SECONDS))
+        if spec.is_releasable or self._bursts[spec].base or bound >= min(minima, default=1) - 1:
             return  # nothing that is half bound would be left
         tried = [
             other

@@ -66,7 +66,7 @@ class Releases:
         self._given_back[uid_of(pod)] = spec, self.books.clock()
         if not node_of(pod) or not (self.lives.owed(spec, pod) or self._is_edited(spec, request)):
             self.accuse("release", f"pod {name} was deleted, and nothing was missing of {spec.name}")
-        elif self._is_annotated(spec) or self._is_given_up(spec, request):
+        elif self.books.is_forged(spec) or self._is_given_up(spec, request):
             return
         elif phase_of(pod) == "Running":
             self._judge_running(spec, request, f"pod {name} was deleted while it ran")
@@ -100,7 +100,7 @@ class Releases:
         life, now = self.lives.of(spec), self.books.clock()
         if not self.lives.owed(spec) and not self._is_edited(spec, request):
             self.accuse("release", f"job {name} was suspended, and nothing was missing of {spec.name}")
-        elif self._is_annotated(spec):
+        elif self.books.is_forged(spec):
             return
         elif life.open_since is not None and request.sent - life.open_since < self.timeout - 1:
             self.accuse("release", f"job {name} was suspended, whose time wasn't over")
@@ -200,11 +200,6 @@ class Releases:
 
     def _edit_window(self, spec: GangSpec) -> float:
         return HELD_SECONDS if self.books.struck_since(spec) > self.books.clock() - HELD_SECONDS else EDIT_SECONDS
-
-    def _is_annotated(self, spec: GangSpec) -> bool:
-        """Whether its tenant has forged what the scheduler had written down: then it can't be told what the gang has been through."""
-        name = (spec.namespace, spec.name)
-        return any(deed.gang == name and deed.what == "pods are annotated" for deed in self.books.deeds)
 
 
 def _is_labelled(job: Body) -> bool:

@@ -121,9 +121,12 @@ class Standing:
         life, waiting = self.lives.of(spec), self.lives.candidates(spec)
         free = free_room(self.books.nodes, self.books.taking_seats(spec))
         missing = max(owed, self.lives.missing(spec))
-        if len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing):
+        can_bind = len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing)
+        if can_bind and not self._are_seats_held(spec):
             return ""  # they could be bound, to what was promised them if nobody says any more how many they are
         because = f", since {life.cause}"
+        if self._are_seats_held(spec):
+            return f"others may be given the seats still{because}"
         if not spec.may_be_undone and not (spec.kind == "job" and spec.suspends):
             return f"its members can't be made anew{because}"
         if spec.gives_up:
@@ -220,7 +223,9 @@ class Standing:
     def _judge_status(self, spec: GangSpec) -> None:
         """What a PodGroup says of its gang, counts above all, is so."""
         group = self.books.get("podgroups", spec.namespace, spec.name)
-        if group is None or any(
+        if group is None or self.books.is_forged(spec):
+            return
+        if any(
             each.is_struck and each.plural == "podgroups" and each.name == spec.name and each.verb != "create"
             for each in self.books.requests
         ):
