@@ -215,6 +215,10 @@ class Books:
         late = [stated for at, stated in history if at >= when]
         return [*[stated for at, stated in history if at < when][-1:], *late]
 
+    def last_minimum(self, spec: GangSpec) -> list[int]:
+        """The minimum that was stated last, if one was, whatever has become of it."""
+        return [stated for _, stated in self.minima.get((spec.namespace, spec.name), ()) if stated is not None][-1:]
+
     # What happens.
 
     def note(self, what: str, *, gang: GangSpec | None = None, who: str = "", seconds: float = 0.0) -> Deed:

@@ -116,6 +116,7 @@ class Lives:
             life.seated[uid_of(pod)] = pod
             life.last_bound = now
             stated = [minimum for minimum in self.books.minima_since(spec, decided - NEWS_SECONDS) if minimum is not None]
+            stated = stated or self.books.last_minimum(spec)
             life.promise = max(life.promise, spec.least, min(stated, default=0))
         elif uid_of(pod) in life.seated:
             life.seated[uid_of(pod)] = pod

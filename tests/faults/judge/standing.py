@@ -121,6 +121,8 @@ class Standing:
         life, waiting = self.lives.of(spec), self.lives.candidates(spec)
         free = free_room(self.books.nodes, self.books.taking_seats(spec))
         missing = max(owed, self.lives.missing(spec))
+        if self._is_held(spec) and self.books.is_forged(spec):
+            return f"nobody says how many they are but what its tenant has forged, since {life.cause}"
         can_bind = len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing)
         if can_bind and not self._are_seats_held(spec):
             return ""  # they could be bound, to what was promised them if nobody says any more how many they are
