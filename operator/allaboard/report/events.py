@@ -84,7 +84,8 @@ class EventRecorder:
                 return
             series.posted = self._clock()
             body: dict[str, object] = {"series": {"count": series.count, "lastObservedTime": stamp}}
-            self._writer.put(f"event {series.name} again", partial(self._repeat, key, about.namespace, series.name, body))
+            repeat = partial(self._repeat, key, about.namespace, series.name, body)
+            self._writer.put(f"event {series.name} again", repeat, about.namespace)
             return
         name = f"{about.name[:230].rstrip('.-')}.{uuid4().hex[:16]}"
         self._series[key] = _Series(name, 1, self._clock())
@@ -109,7 +110,7 @@ class EventRecorder:
                 "uid": about.uid,
             },
         }
-        self._writer.put(f"event {name}", partial(self._create, key, about.namespace, event))
+        self._writer.put(f"event {name}", partial(self._create, key, about.namespace, event), about.namespace)
 
     async def _create(self, key: _Key, namespace: str, event: dict[str, object]) -> None:
         try:

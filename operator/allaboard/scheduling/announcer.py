@@ -242,7 +242,7 @@ class Announcer:
         if self._unscheduled.get(pod.uid) == message:
             return
         self._unscheduled[pod.uid] = message
-        self._writer.put(f"condition of pod {pod.key}", partial(self._write_condition, pod, message, reason))
+        self._writer.put(f"condition of pod {pod.key}", partial(self._write_condition, pod, message, reason), pod.namespace)
 
     async def _write_condition(self, pod: Pod, message: str, reason: str) -> None:
         if self._unscheduled.get(pod.uid) != message:

@@ -119,7 +119,7 @@ class PodGroupKeeper:
 
     def _write(self, key: GangKey) -> None:
         self._unwritten.add(key)
-        self._writer.put(f"podgroup {key}", partial(self._bring_up_to_date, key))
+        self._writer.put(f"podgroup {key}", partial(self._bring_up_to_date, key), key.namespace)
 
     async def _bring_up_to_date(self, key: GangKey) -> None:
         self._unwritten.add(key)  # until it is

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from allaboard.cluster.bind import Binder
@@ -99,3 +100,76 @@ async def test_a_newer_job_replaces_one_of_its_key_that_still_waits() -> None:
         may_go.set()
         await writer.drain()
     assert done == [2]
+
+
+async def never_busy(_: float) -> None:
+    pass
+
+
+async def test_a_tenant_whose_words_are_slow_keeps_nobody_elses_waiting() -> None:
+    writer, may_answer, written = Writer(), asyncio.Event(), list[str]()
+
+    async def slow() -> None:
+        await may_answer.wait()
+
+    async def quick() -> None:
+        written.append("quick")
+
+    async with running(writer, never_busy):
+        for number in range(100):
+            writer.put(f"slow {number}", slow, "hostile")
+        await settle()
+        writer.put("quick", quick, "other")
+        await settle()
+        assert written == ["quick"]
+        may_answer.set()
+        async with asyncio.timeout(5):
+            await writer.drain()
+    assert not writer.waiting
+
+
+async def test_tenants_have_their_words_written_in_turn() -> None:
+    writer, written = Writer(), list[str]()
+
+    async def job(tenant: str) -> None:
+        written.append(tenant)
+
+    for tenant in ("many", "few"):
+        for number in range(50 if tenant == "many" else 5):
+            writer.put(f"{tenant} {number}", partial(job, tenant), tenant)
+    async with running(writer, never_busy):
+        async with asyncio.timeout(5):
+            await writer.drain()
+    assert len(written) == 55
+    assert "few" not in written[12:]
+
+
+async def test_one_tenant_fills_its_own_line_only() -> None:
+    writer = Writer()
+    for number in range(module._LIMIT_OF_ONE + 10):
+        writer.put(f"many {number}", partial(never_busy, 0), "many")
+    writer.put("few", partial(never_busy, 0), "few")
+    assert writer.dropped == 10
+    assert writer.waiting == module._LIMIT_OF_ONE + 1
+    async with running(writer, never_busy), asyncio.timeout(20):
+        await writer.drain()
+    assert not writer._lines
+
+
+async def test_a_job_that_is_put_again_while_it_runs_is_done_again() -> None:
+    writer, runs, may_go = Writer(), list[int](), asyncio.Event()
+
+    async def job(number: int) -> None:
+        runs.append(number)
+        await may_go.wait()
+
+    async with running(writer, never_busy):
+        writer.put("status", partial(job, 1), "a")
+        await settle()
+        writer.put("status", partial(job, 2), "a")
+        await settle()
+        assert runs == [1]
+        may_go.set()
+        async with asyncio.timeout(5):
+            await writer.drain()
+    assert runs == [1, 2]
