@@ -67,7 +67,10 @@ def a_node(number: int) -> dict[str, Any]:
 
 
 def a_pod(contender: str, name: str, group: str = "", size: int = 1) -> dict[str, Any]:
-    """A bare pod, of the gang ``group`` if there is one, in the contender's own way of saying so."""
+    """A bare pod, of the gang ``group`` if there is one, in the contender's own way of saying so.
+
+    It says that it is made anew, as a controller's pods are: pods that would be lost are rehearsed one by one.
+    """
     labels = {"pod-group.scheduling.sigs.k8s.io/name": group, "pod-group.scheduling.sigs.k8s.io/min-available": str(size)}
     ours: dict[str, Any] = {"schedulerName": "allaboard"}
     theirs: dict[str, Any] = {"schedulingGroup": {"podGroupName": group}} if group else {}
@@ -75,7 +78,12 @@ def a_pod(contender: str, name: str, group: str = "", size: int = 1) -> dict[str
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": labels if group and contender == "allaboard" else {}},
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": labels if group and contender == "allaboard" else {},
+            "annotations": {"allaboard.dev/recreate": "true"} if contender == "allaboard" else {},
+        },
         "spec": {"containers": [container], **(ours if contender == "allaboard" else theirs)},
     }
 

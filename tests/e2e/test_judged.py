@@ -15,8 +15,19 @@ from tests.cluster import Cluster, Home
 from tests.faults.judge import Judge, ViolationError
 from tests.faults.live import Feed, play_live
 
-SCHEDULES = int(os.environ.get("SCHEDULES", "50"))
 AT_ONCE = 25
+
+
+def number(name: str, default: int) -> int:
+    """What the environment says, checked before anything is started."""
+    text = os.environ.get(name) or str(default)
+    if not text.isdecimal() or not int(text):
+        raise pytest.UsageError(f"{name} must be a number above 0, not {text!r}")
+    return int(text)
+
+
+SCHEDULES = number("SCHEDULES", 50)
+SEED = number("SEED", random.SystemRandom().randrange(1, 10**6))
 
 
 @asynccontextmanager
@@ -32,8 +43,7 @@ async def administrator(control_plane: Any) -> AsyncIterator[tuple[aiohttp.Clien
 async def test_whatever_happens_on_a_real_control_plane_every_gang_is_whole_absent_or_open_for_a_reason(
     alone: None, home: Home, control_plane: Any, tmp_path: Path
 ) -> None:
-    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
-    print(f"{SCHEDULES} schedules; to play them again: SEED={seed}")  # noqa: T201  # for whoever has to mend what is found
+    print(f"{SCHEDULES} schedules; to play them again: SEED={SEED}")  # noqa: T201  # for whoever has to mend what is found
     played = 0
     async with administrator(control_plane) as (session, url):
         for first in range(0, SCHEDULES, AT_ONCE):
@@ -48,9 +58,10 @@ async def test_whatever_happens_on_a_real_control_plane_every_gang_is_whole_abse
 
                 folder = tmp_path / str(first)
                 try:
-                    heard = await play_live(cluster, cluster.wire, feed, kubeconfig, folder, seed=seed + first, schedules=count)
+                    heard = await play_live(cluster, cluster.wire, feed, kubeconfig, folder, seed=SEED + first, schedules=count)
                 except ViolationError as error:
-                    pytest.fail(f"SEED={seed}: {error}")
+                    pytest.fail(f"SEED={SEED}: {error}")
                 played += heard.played
+                print(f"{played} of {SCHEDULES} played")  # noqa: T201  # it takes minutes
             await asyncio.sleep(0)
     assert played == SCHEDULES
