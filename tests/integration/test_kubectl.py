@@ -165,6 +165,12 @@ async def test_an_invalid_pod_group_is_refused_with_the_field(kubectl: Kubectl) 
     assert 'strict decoding error: unknown field "spec.bogus"' in err
 
 
+async def test_a_list_is_applied(kubectl: Kubectl) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": [pod("one"), pod("two"), pod_group()]}
+    said = await kubectl("apply", "-f", "-", manifest=listed)
+    assert said.splitlines() == ["pod/one created", "pod/two created", "podgroup.scheduling.x-k8s.io/gang created"]
+
+
 async def test_applying_creates_then_changes_nothing_then_configures(cluster: Cluster, kubectl: Kubectl) -> None:
     assert await kubectl("apply", "-f", "-", manifest=deployment(2)) == "deployment.apps/web created\n"
     assert await kubectl("apply", "-f", "-", manifest=deployment(2)) == "deployment.apps/web unchanged\n"

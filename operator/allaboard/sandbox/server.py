@@ -105,6 +105,8 @@ class Server:
 
     def _discover(self, request: web.Request) -> web.Response:
         if request.method == "GET":
+            if request.path == "/openapi/v2" and "protobuf" in request.headers.get("Accept", ""):
+                return web.Response(body=discovery.openapi_v2(), content_type=discovery.OPENAPI_V2)
             if "json" not in (accepted := request.headers.get("Accept", "json")) and "*/*" not in accepted:
                 return web.Response(status=406, text="406 not acceptable: only JSON is served")
             document = discovery.document(request.path, self._api.registry, request.host)
