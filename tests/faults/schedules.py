@@ -228,6 +228,18 @@ class Schedules(RuleBasedStateMachine):
         self.after("rejections", pause)
 
     @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @rule(gang=gangs, node=numbers, pause=pauses)
+    def a_kubelet_rejects_whoever_is_beyond_the_quorum(self, gang: GangSpec, node: int, pause: float) -> None:
+        """A gang is whole on the one node that has room; one more is rejected there, and made anew, again and again."""
+        self.w.fill()
+        self.w.empty(node)
+        self.arrive(_plain(gang, 3, minimum=2, cpu=2, least=0, kind="controlled"), [], 2.0)
+        self.w.sour(node)
+        self.w.reject(self.w.gangs[-1], 2)
+        self.after("rejected surplus", 20.0)
+        self.after("rejected surplus", pause)
+
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
     @rule(
         gang=gangs,
         kind=st.sampled_from(["job", "job", "controlled", "bare"]),
