@@ -307,6 +307,30 @@ class Schedules(RuleBasedStateMachine):
         self.after("half gangs", 60.0)
         self.after("half gangs", pause)
 
+    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @rule(gang=gangs, pause=pauses)
+    def the_binds_of_some_are_never_answered(self, gang: GangSpec, pause: float) -> None:
+        """A gang is half bound, and whatever is tried for the others comes to nothing for a minute."""
+        silence = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=3, times=2000, drop=True, dry_run=False)
+        self.arrive(_plain(gang, max(3, gang.size), cpu=1, kind="controlled", least=0), [silence], 40.0)
+        self.after("no answers", pause)
+
+    @precondition(has_gangs)
+    @rule(gang=numbers, pause=st.sampled_from([2.0, 20.0]))
+    def members_take_their_time_to_go(self, gang: int, pause: float) -> None:
+        """All of a gang are evicted, and finalizers keep them; there is room for some of those who follow."""
+        spec = self.gang(gang)
+        self.w.hold(spec)
+        self.w.fill()
+        self.w.lose_all_bound(spec)
+        self.after("held eviction", 3.0)
+        self.w.remove_foreign()
+        for node in range(4):
+            self.w.bind_foreign(node, 2)
+        self.after("held eviction", pause)
+        self.w.let_go(f"{spec.name}-")
+        self.after("let go", pause)
+
     @precondition(has_gangs)
     @rule(gang=numbers, promise=st.integers(7, 99), pause=pauses)
     def a_tenant_forges_what_was_promised(self, gang: int, promise: int, pause: float) -> None:
@@ -573,6 +597,20 @@ class SchedulesWithRestarts(Schedules):
         self.w.crash(down)
         self.after("kill", pause)
 
+    @precondition(Schedules.has_gangs)
+    @rule(gang=numbers, losses=st.integers(1, 2), is_full=st.booleans(), pause=pauses)
+    def members_are_lost_while_nobody_schedules(self, gang: int, losses: int, is_full: bool, pause: float) -> None:
+        spec = self.gang(gang)
+        self.w.fell()
+        for member in range(losses):
+            self.w.delete_member(spec, member, grace=0)
+        if is_full:
+            self.w.fill()
+        self.w.advance(3.0)
+        self.w.rise()
+        self.after("losses unseen", 20.0)
+        self.after("losses unseen", pause)
+
     @rule(
         request=st.sampled_from([("bind", "pods"), ("bind", "pods"), ("delete", "pods"), ("patch", "*"), ("create", "*"), ("get", "*")]),
         nth=st.integers(1, 6),
@@ -593,6 +631,10 @@ class SchedulesWithRestarts(Schedules):
             # What it has left half bound can't be finished now.
             self.w.fill()
         self.after("kill in a commit", pause)
+
+    # What this machine is for is chosen more often than each of the many others.
+    killed_in_another_commit = killed_in_a_third_commit = the_scheduler_is_killed_in_a_commit
+    others_are_lost_while_nobody_schedules = members_are_lost_while_nobody_schedules
 
 
 class SchedulesWithLeaders(SchedulesWithRestarts):
@@ -627,6 +669,8 @@ class SchedulesWithLeaders(SchedulesWithRestarts):
         if is_full:
             self.w.fill()
         self.arrive(rival, [], pause)
+
+    stands_still_in_another_commit = stands_still_in_a_third_commit = the_leader_stands_still_in_a_commit
 
 
 def options(schedules: int, *, shrinks: bool = True, is_fixed: bool = False) -> settings:

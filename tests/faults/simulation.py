@@ -223,6 +223,8 @@ class Simulation:
         yield _connecting.get()
 
     async def _start(self, replica: Replica) -> None:
+        if replica.app is not None:
+            return  # it was started meanwhile
         replica.server = self._new_server()
         settings = load_settings(_SETTINGS | (_ELECTION if len(self.replicas) > 1 else {}))
         server = replica.server

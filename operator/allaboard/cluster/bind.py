@@ -229,7 +229,8 @@ class Binder:
             return BindReply(Result.GONE, f'pods "{bind.pod.name}" not found')
         if current["spec"].get("nodeName"):
             return _bound_reply(current, bind, otherwise.message)
-        return otherwise
+        # It is there: that it isn't was a webhook's word, which says nothing of the tries before.
+        return replace(otherwise, result=Result.UNANSWERED) if otherwise.result is Result.GONE else otherwise
 
     async def _read(self, bind: "_Bind") -> dict[str, Any] | None:
         return await retried(partial(self._current, bind.pod), self._attempts, self._sleep, patience=_BIND_PATIENCE)

@@ -89,6 +89,8 @@ class Commits:
 
     def _is_fresh(self, who: str, spec: GangSpec, sent: float) -> bool:
         """Whether the last answer to a rehearsal of a gang was heard a moment before something was ``sent``: then its binds begin."""
+        if any(deed.who == who and deed.until > sent - _FRESH_SECONDS and deed.at <= sent for deed in self.books.deeds):
+            return True  # it was stopped in between
         return any(
             other.is_dry_run
             and other.verb == "bind"
@@ -151,7 +153,7 @@ class Commits:
             base = {uid_of(each) for each in self.lives.bound(spec)}
             life = self.lives.of(spec)
             burst = self._bursts[spec] = Burst(spec, request.who, request.sent, now, base, self.lives.succeeded(spec), life.began)
-            burst.outranking = self._outranking(spec)
+            burst.outranking = self._outranking(spec, request.sent)
         # It may be another pod's name by now.
         uid = str(request.metadata.get("uid") or uid_of(pod))
         burst.attempted.setdefault(uid, request)
@@ -217,11 +219,13 @@ class Commits:
             and ((deed.gang == name and deed.what != "a member ends") or deed.who == burst.who)
         ]
 
-    def _outranking(self, spec: GangSpec) -> list[tuple[GangSpec, dict[str, Amounts]]]:
-        """Gangs of a higher priority that wait, undisturbed, and would fit on what is free now; with what is free."""
+    def _outranking(self, spec: GangSpec, sent: float) -> list[tuple[GangSpec, dict[str, Amounts]]]:
+        """Gangs of a higher priority that wait, undisturbed, and would fit on what is free when binds arrive that were ``sent``."""
         now = self.books.clock()
         if all(other.priority <= spec.priority for other in self.books.gangs):
             return []
+        if now - sent > _SETTLED_SECONDS:
+            return []  # it was decided long ago
         if now - (self.leads() or now) < self.patience:
             return []  # it may not know yet whom an earlier leader may still bind
         if self.books.widenings(now - _SETTLED_SECONDS) > 1:

@@ -48,15 +48,16 @@ async def at_once(seconds: float) -> None:
 
 
 class Refusing(ApiServer):
-    """Answers no first bind, and the next ones with a conflict, though the pod stays as it was: a webhook may say so of anything."""
+    """Answers no first bind, and denies the next ones, though the pod stays as it was: a webhook may say so of anything."""
 
-    def __init__(self, versions: list[str]) -> None:
+    def __init__(self, versions: list[str], status: int = 409) -> None:
         self.versions = versions
+        self.status = status
         self.binds = 0
 
     async def post(self, path: ApiPath, body: Any, query: Any = None) -> dict[str, Any]:
         self.binds += 1
-        raise ApiError(0, "Unreachable", "no answer") if self.binds == 1 else ApiError(409, "Conflict", "denied by a webhook")
+        raise ApiError(0, "Unreachable", "no answer") if self.binds == 1 else ApiError(self.status, "Denied", "denied by a webhook")
 
     async def get(self, path: ApiPath, query: Any = None) -> dict[str, Any]:
         version = self.versions.pop(0) if len(self.versions) > 1 else self.versions[0]
@@ -68,6 +69,11 @@ async def test_a_conflict_rules_an_unanswered_bind_out_only_if_the_pod_has_a_new
     binder = Binder(Refusing([version]), sleep=at_once)
     reply = await binder.bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, in_doubt)
+
+
+async def test_who_is_there_although_a_webhook_says_not_found_may_still_be_bound_by_the_try_before() -> None:
+    reply = await Binder(Refusing(["1"], 404), sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
+    assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, "1")
 
 
 class Throttling(ApiServer):
