@@ -69,8 +69,9 @@ def a_node(number: int) -> dict[str, Any]:
 def a_pod(contender: str, name: str, group: str = "", size: int = 1) -> dict[str, Any]:
     """A bare pod, of the gang ``group`` if there is one, in the contender's own way of saying so.
 
-    It says that it is made anew, as a controller's pods are: pods that would be lost are rehearsed one by one.
+    Ours says that it is made anew, as a controller's pods are: pods that would be lost are rehearsed one by one.
     """
+    is_ours = contender == "allaboard"
     labels = {"pod-group.scheduling.sigs.k8s.io/name": group, "pod-group.scheduling.sigs.k8s.io/min-available": str(size)}
     ours: dict[str, Any] = {"schedulerName": "allaboard"}
     theirs: dict[str, Any] = {"schedulingGroup": {"podGroupName": group}} if group else {}
@@ -81,10 +82,10 @@ def a_pod(contender: str, name: str, group: str = "", size: int = 1) -> dict[str
         "metadata": {
             "name": name,
             "namespace": "default",
-            "labels": labels if group and contender == "allaboard" else {},
-            "annotations": {"allaboard.dev/recreate": "true"} if contender == "allaboard" else {},
+            "labels": labels if group and is_ours else {},
+            "annotations": {"allaboard.dev/recreate": "true"} if is_ours else {},
         },
-        "spec": {"containers": [container], **(ours if contender == "allaboard" else theirs)},
+        "spec": {"containers": [container], **(ours if is_ours else theirs)},
     }
 
 

@@ -22,8 +22,8 @@ def phase_of(gang: Gang) -> Phase:
     """How far the gang has come."""
     running = sum(1 for pod in gang.members if pod.phase == "Running" and not pod.is_terminating)
     # While anybody lives, those who ended in an earlier run of the job don't count.
-    succeeded = gang.succeeded if gang.alive else sum(1 for pod in gang.members if pod.phase == "Succeeded")
-    failed = gang.failed
+    succeeded = gang.succeeded if gang.alive else gang.in_phase("Succeeded")
+    failed = gang.in_phase("Failed")
     if succeeded >= gang.min_member:
         return Phase.FINISHED
     if failed and not gang.candidates and failed + running + succeeded >= gang.min_member:

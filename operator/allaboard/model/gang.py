@@ -148,10 +148,9 @@ class Gang:
         """Members that have succeeded in the run that is going on."""
         return len(self._successes)
 
-    @property
-    def failed(self) -> int:
-        """Members that have failed, in whatever run."""
-        return sum(pod.phase == "Failed" for pod in self.members)
+    def in_phase(self, phase: str) -> int:
+        """How many members are in ``phase``, in whatever run."""
+        return sum(pod.phase == phase for pod in self.members)
 
     @cached_property
     def _successes(self) -> tuple[Pod, ...]:

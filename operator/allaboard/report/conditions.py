@@ -48,8 +48,8 @@ def pod_group_status(gang: Gang, phase: str, opinion: Opinion, current: Mapping[
         "members": len(living),
         "scheduled": len(gang.bound),
         "running": sum(1 for pod in living if pod.phase == "Running"),
-        "succeeded": sum(1 for pod in gang.members if pod.phase == "Succeeded"),
-        "failed": gang.failed,
+        "succeeded": gang.in_phase("Succeeded"),
+        "failed": gang.in_phase("Failed"),
         "message": opinion.message,
         "conditions": _conditions(opinion, gang, current.get("conditions") or (), now),
     }

@@ -160,8 +160,8 @@ class Announcer:
                 self._end_wait(gang.key)
                 return
         elif gang.members and not gang.alive:
-            succeeded = sum(1 for pod in gang.members if pod.phase == "Succeeded")
-            self._say(gang, Verdict.SCHEDULED, f"ended: {succeeded} members succeeded, {gang.failed} failed")
+            succeeded = gang.in_phase("Succeeded")
+            self._say(gang, Verdict.SCHEDULED, f"ended: {succeeded} members succeeded, {gang.in_phase('Failed')} failed")
             return
         self._keeper.tell(gang)
 

@@ -90,9 +90,9 @@ class Outcomes:
         if gang.missing and _follows_success(gang):
             self.queue.settle(gang.key)
         elif gang.missing:
-            self.queue.placed(gang.key, waiting_since, gang.failed)
+            self.queue.placed(gang.key, waiting_since, gang.in_phase("Failed"))
         elif not has_failed:  # members beyond the quorum that are refused again and again are tried less and less often
-            self.queue.placed(gang.key, None, gang.failed)
+            self.queue.placed(gang.key, None, gang.in_phase("Failed"))
         surplus = words.surplus_refusals(plan)
         if surplus and attempt.was_brief:
             self.announcer.surplus_refused(gang, surplus)

@@ -5,21 +5,13 @@ from allaboard.sandbox.faults import FOR_EVER
 from tests.faults.gangs import STAMP, GangSpec
 from tests.faults.world import demand
 
-from .ground import NEVER, end, quiet_world
+from .ground import NEVER, cut_off, end, quiet_world
 
 
 def three_half_gangs() -> None:
     """Three gangs are cut off half way and run; the seats of one of them are enough to finish another."""
     with quiet_world(nodes=1, cpu=12) as world:
-        halves = [GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third")]
-        holds = [world.sandbox.faults.pause("bind", "pods", name=f"{spec.name}-*", nth=3, times=FOR_EVER, dry_run=False) for spec in halves]
-        for spec in halves:
-            world.add(spec)
-            world.advance(0.1)
-        world.advance(1)
-        world.crash(1)
-        world.sandbox.faults.clear()
-        del holds
+        cut_off(world, *(GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third")))
         world.fill()
         world.advance(50)
         world.judge.check()

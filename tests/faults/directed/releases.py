@@ -5,7 +5,7 @@ from allaboard.sandbox.faults import FOR_EVER
 from tests.faults.gangs import GangSpec
 from tests.faults.world import demand
 
-from .ground import NEVER, end, quiet_world
+from .ground import NEVER, cut_off, end, quiet_world
 
 
 def refused() -> None:
@@ -62,17 +62,7 @@ def job_lost() -> None:
 def half_gangs() -> None:
     """Two gangs are cut off half way and run; one of them makes way for the other."""
     with quiet_world(nodes=1) as world:
-        first, second = GangSpec("first", size=4, minimum=4), GangSpec("second", size=4, minimum=4)
-        holds = [
-            world.sandbox.faults.pause("bind", "pods", name=f"{spec.name}-*", nth=3, times=FOR_EVER, dry_run=False)
-            for spec in (first, second)
-        ]
-        world.add(first)
-        world.add(second)
-        world.advance(1)
-        world.crash(1)
-        world.sandbox.faults.clear()
-        del holds
+        cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", size=4, minimum=4))
         world.bind_foreign(0, 4)
         world.advance(2)
         world.settle()

@@ -1,7 +1,7 @@
 """How every gang stands, looked at again and again: whole, absent, or open with an excuse that cites what caused it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tests.faults.gangs import EPOCH, GangSpec
@@ -121,14 +121,13 @@ class Standing:
         life, waiting = self.lives.of(spec), self.lives.candidates(spec)
         free = free_room(self.books.nodes, self.books.taking_seats(spec))
         missing = max(owed, self.lives.missing(spec))
-        if self._is_held(spec) and self.books.is_forged(spec):
-            return f"nobody says how many they are but what its tenant has forged, since {life.cause}"
-        can_bind = len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing)
-        if can_bind and not self._are_seats_held(spec):
-            return ""  # they could be bound, to what was promised them if nobody says any more how many they are
         because = f", since {life.cause}"
+        if self._is_held(spec) and self.books.is_forged(spec):
+            return f"nobody says how many they are but what its tenant has forged{because}"
         if self._are_seats_held(spec):
             return f"others may be given the seats still{because}"
+        if len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing):
+            return ""  # they could be bound, to what was promised them if nobody says any more how many they are
         if not spec.may_be_undone and not (spec.kind == "job" and spec.suspends):
             return f"its members can't be made anew{because}"
         if spec.gives_up:
@@ -176,12 +175,7 @@ class Standing:
         missing, waiting = self.lives.missing(spec), self.lives.candidates(spec)
         if not missing or not self.lives.has_pods(spec) or self._is_held(spec) or self.lives.bound(spec) or self._are_seats_held(spec):
             return
-        free = free_room(self.books.nodes, list(self.books.pods()))
-        for pod, request in self.books.in_doubt():
-            if uid_of(pod) not in {uid_of(each) for each in waiting}:
-                room = free.get(request.target, {})
-                for resource, amount in demand_of(pod).items():
-                    room[resource] = room.get(resource, 0) - amount
+        free = free_room(self.books.nodes, self.books.taking_seats(spec))
         if self.lives.fits(spec, free):
             self.accuse("idle", f"{spec.kind} gang {spec.name} of {missing} waits, although it fits and all has been quiet")
             return
@@ -227,10 +221,7 @@ class Standing:
         group = self.books.get("podgroups", spec.namespace, spec.name)
         if group is None or self.books.is_forged(spec):
             return
-        if any(
-            each.is_struck and each.plural == "podgroups" and each.name == spec.name and each.verb != "create"
-            for each in self.books.requests
-        ):
+        if any(each.verb != "create" for each in self._unsaid(spec)):
             return
         status, alive = group.get("status") or {}, self.lives.alive(spec)
         if not self.books.members(spec):
@@ -290,6 +281,7 @@ class Standing:
         refusals = [refusal(node, pod) for node in nodes.values()]
         asked = demand_of(pod)
         told = 0
+        cordoned = sum(bool((node.get("spec") or {}).get("unschedulable")) for node in nodes.values())
         for part in filter(None, reasons.split(", ")):
             found = _COUNTED.fullmatch(part)
             if found is None:
@@ -298,7 +290,6 @@ class Standing:
             told += count
             if reason.startswith("Insufficient ") and reason.removeprefix("Insufficient ") not in asked:
                 return f"nobody asks for {reason.removeprefix('Insufficient ')}"
-            cordoned = sum(bool((node.get("spec") or {}).get("unschedulable")) for node in nodes.values())
             if "unschedulable" in reason and not sum(each == "is cordoned" for each in refusals) <= count <= cordoned:
                 return f"{cordoned} nodes are cordoned"
             if reason.startswith("Insufficient ") and count > sum(not each for each in refusals):
@@ -318,10 +309,11 @@ class Standing:
     def _is_said_later(self, spec: GangSpec) -> bool:
         """Whether a fault has kept a scheduler from saying something of a gang: it says it when it looks at all PodGroups again."""
         since = self.books.clock() - _RESYNC_SECONDS
-        return any(
-            each.is_struck and each.plural == "podgroups" and each.name == spec.name and (each.answered or since) >= since
-            for each in self.books.requests
-        )
+        return any((each.answered or since) >= since for each in self._unsaid(spec))
+
+    def _unsaid(self, spec: GangSpec) -> Iterator[Request]:
+        """The requests about a gang's PodGroup that a fault has hit."""
+        return (each for each in self.books.requests if each.is_struck and each.plural == "podgroups" and each.name == spec.name)
 
     @staticmethod
     def _says_open(group: Body) -> bool:

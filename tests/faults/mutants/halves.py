@@ -1,6 +1,7 @@
 """Mutants that break a promise in ways that a judge with a generous excuse would acquit."""
 
 from .mutant import Edit, Mutant
+from .turns import PRIORITY_IGNORED
 
 MUTANTS = (
     Mutant(
@@ -121,11 +122,7 @@ MUTANTS = (
         "priorities",
         "priority",
         (
-            Edit(
-                "scheduling/queue.py",
-                "    return (-gang.priority, not is_first,",
-                "    return (0, not is_first,",
-            ),
+            PRIORITY_IGNORED,
             Edit(
                 "scheduling/transaction.py",
                 '        if self.dry_run == "none" or len(self.seats) == 1:\n',

@@ -2,6 +2,12 @@
 
 from .mutant import Edit, Mutant
 
+PRIORITY_IGNORED = Edit(
+    "scheduling/queue.py",
+    "    return (-gang.priority, not is_first,",
+    "    return (0, not is_first,",
+)
+
 MUTANTS = (
     Mutant(
         "stale view: deletions are not heard",
@@ -19,13 +25,7 @@ MUTANTS = (
         "priority is ignored",
         "priorities",
         "priority",
-        (
-            Edit(
-                "scheduling/queue.py",
-                "    return (-gang.priority, not is_first,",
-                "    return (0, not is_first,",
-            ),
-        ),
+        (PRIORITY_IGNORED,),
     ),
     Mutant(
         "healing goes before every priority",

@@ -71,6 +71,13 @@ class Stage:
     def bind(self, gang: Gang, pods: Sequence[Pod]) -> None:
         self.announcer.bound(gang, Committed(tuple(Seat(pod, "n1") for pod in pods)), FOUND, 1.0)
 
+    async def write_all(self) -> None:
+        writing = asyncio.create_task(self.writer.run(never_busy))
+        async with asyncio.timeout(10):
+            await self.writer.drain()
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+
 
 async def never_busy(patience: float) -> None:
     pass
@@ -81,11 +88,7 @@ async def a_stage() -> AsyncIterator[Stage]:
     """With a writer that begins to write at the end, and has written all of it then."""
     stage = Stage()
     yield stage
-    writing = asyncio.create_task(stage.writer.run(never_busy))
-    async with asyncio.timeout(10):
-        await stage.writer.drain()
-    writing.cancel()
-    await asyncio.gather(writing, return_exceptions=True)
+    await stage.write_all()
 
 
 def once_each(gang: Gang) -> Mapping[str, int]:
@@ -149,9 +152,7 @@ async def test_words_that_were_lost_are_said_again_at_the_next_attempt() -> None
     async with a_stage() as stage:
         stage.refuse(gang)
         stage.server.is_deaf = True
-        writing = asyncio.create_task(stage.writer.run(never_busy))
-        await stage.writer.drain()
-        writing.cancel()
+        await stage.write_all()
         assert not stage.server.conditions
         stage.server.is_deaf = False
         stage.refuse(gang)
