@@ -7,7 +7,8 @@ import hypothesis
 from hypothesis.errors import DidNotReproduce, InvalidArgument
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from .schedules import Schedules, SchedulesWithLeaders, SchedulesWithRestarts, options
+from .schedules import Schedules, options
+from .stops import SchedulesWithLeaders, SchedulesWithRestarts
 
 MACHINES: dict[str, type[RuleBasedStateMachine]] = {
     "plain": Schedules,

@@ -13,15 +13,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from allaboard.sandbox import Fault
 
-from .gangs import HIGH_PRIORITY, STAMP, GangSpec, Kind, Role
-from .simulation import CRDS, POOLS
+from .draws import acts, bind_faults, gangs, numbers, pauses, possible, watched
+from .gangs import HIGH_PRIORITY, STAMP, GangSpec, Kind
+from .simulation import CRDS
 from .world import World, demand
 
 SCHEDULES, SAMPLE = 1000, 240
 """How many are played to measure, and to test."""
 STEPS = 12
 GANGS_AT_MOST = 6
-BIND_ERRORS = (400, 401, 403, 404, 409, 410, 422, 429, 500, 503, 504)
 
 
 @dataclass(slots=True)
@@ -42,71 +42,6 @@ class Tally:
 
 
 TALLY = Tally()
-
-roles = st.builds(Role, name=st.sampled_from(["ps", "chief"]), size=st.integers(1, 2), cpu=st.integers(1, 4), gpus=st.integers(0, 1))
-gangs = st.builds(
-    GangSpec,
-    name=st.just("unnamed"),
-    kind=st.sampled_from(["controlled", "controlled", "controlled", "bare", "recreated", "job"]),
-    size=st.integers(2, 6),
-    minimum=st.integers(1, 8),
-    cpu=st.integers(1, 3),
-    has_group=st.booleans(),
-    gpus=st.sampled_from([0, 0, 0, 1]),
-    others=st.one_of(st.just(()), st.just(()), st.tuples(roles)),
-    priority=st.sampled_from([0, 0, HIGH_PRIORITY]),
-    pool=st.sampled_from(["", "", "", *POOLS]),
-    forgives=st.booleans(),
-    completions=st.sampled_from([0, 0, 12]),
-    suspends=st.sampled_from([False, False, True]),
-    is_single=st.sampled_from([False] * 7 + [True]),
-    least=st.sampled_from([0, 0, 1, 2]),
-    gives_up=st.sampled_from([False] * 5 + [True]),
-)
-
-
-def _possible(fault: Fault) -> Fault:
-    """A server that has carried a request out may lose the reply or fail to give it, but doesn't refuse the request then."""
-    return replace(fault, after=fault.after and (fault.drop or fault.status >= 500))
-
-
-bind_faults = st.builds(
-    Fault,
-    verb=st.just("bind"),
-    resource=st.just("pods"),
-    nth=st.integers(1, 5),
-    times=st.sampled_from([1, 1, 2, 5, 40]),
-    status=st.sampled_from(BIND_ERRORS),
-    retry_after=st.sampled_from([None, None, 1, 300]),
-    delay=st.sampled_from([0.0, 0.0, 0.0, 20.0]),
-    drop=st.booleans(),
-    after=st.booleans(),
-    dry_run=st.sampled_from([False, False, False, True]),
-).map(_possible)
-pauses = st.sampled_from([0.0, 0.005, 0.03, 0.06, 0.1, 0.4, 2.0, 6.0, 20.0, 40.0])
-standstills = st.sampled_from([1.0, 8.0, 15.5, 17.0, 25.0, 40.0])
-numbers = st.integers(0, 7)
-watched = st.sampled_from(["pods", "nodes"])
-acts = st.sampled_from(
-    [
-        "node deleted",
-        "node cordoned",
-        "node tainted",
-        "node not ready",
-        "node shrunk",
-        "node re-created",
-        "nodes filled",
-        "member deleted",
-        "member replaced",
-        "member finished",
-        "minimum edited",
-        "PodGroup deleted",
-        "Job suspended",
-        "watches dropped",
-        "watches silent",
-    ]
-)
-"""What may happen while a request is on its way."""
 
 
 def _plain(gang: GangSpec, size: int, **changes: Any) -> GangSpec:
@@ -157,7 +92,11 @@ class Schedules(RuleBasedStateMachine):
     def has_gangs(self) -> bool:
         return self.world is not None and len(self.world.gangs) > 1
 
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    def has_place(self) -> bool:
+        """Whether another gang may come."""
+        return self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST
+
+    @precondition(has_place)
     @rule(gang=gangs, faults=st.lists(bind_faults, max_size=2), pause=pauses)
     def a_gang_arrives(self, gang: GangSpec, faults: list[Fault], pause: float) -> None:
         self.arrive(gang, faults, pause)
@@ -191,7 +130,7 @@ class Schedules(RuleBasedStateMachine):
         pause=pauses,
     )
     def other_requests_will_fail(self, request: tuple[str, str], status: int, times: int, drop: bool, is_after: bool, pause: float) -> None:
-        self.w.fault(_possible(Fault(*request, times=times, status=status, drop=drop, after=is_after)))
+        self.w.fault(possible(Fault(*request, times=times, status=status, drop=drop, after=is_after)))
         self.after("other error", pause)
 
     @rule(resource=st.sampled_from([None, "pods", "nodes"]), pause=pauses)
@@ -227,7 +166,7 @@ class Schedules(RuleBasedStateMachine):
         self.w.sour(node)
         self.after("rejections", pause)
 
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @precondition(has_place)
     @rule(gang=gangs, node=numbers, pause=pauses)
     def a_kubelet_rejects_whoever_is_beyond_the_quorum(self, gang: GangSpec, node: int, pause: float) -> None:
         """A gang is whole on the one node that has room; one more is rejected there, and made anew, again and again."""
@@ -239,7 +178,7 @@ class Schedules(RuleBasedStateMachine):
         self.after("rejected surplus", 20.0)
         self.after("rejected surplus", pause)
 
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @precondition(has_place)
     @rule(
         gang=gangs,
         kind=st.sampled_from(["job", "job", "controlled", "bare"]),
@@ -307,7 +246,7 @@ class Schedules(RuleBasedStateMachine):
         self.after("half gangs", 60.0)
         self.after("half gangs", pause)
 
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @precondition(has_place)
     @rule(gang=gangs, pause=pauses)
     def the_binds_of_some_are_never_answered(self, gang: GangSpec, pause: float) -> None:
         """A gang is half bound, and whatever is tried for the others comes to nothing for a minute."""
@@ -381,7 +320,7 @@ class Schedules(RuleBasedStateMachine):
         gang=gangs,
         pause=pauses,
     )
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @precondition(has_place)
     def something_happens_while_a_request_is_on_its_way(
         self, request: tuple[str, bool | None], nth: int, is_after: bool, act: str, number: int, member: int, gang: GangSpec, pause: float
     ) -> None:
@@ -497,7 +436,7 @@ class Schedules(RuleBasedStateMachine):
         self.w.make_hostile(number)
         self.after("hostile object", pause)
 
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @precondition(has_place)
     @rule(first=gangs, second=gangs, node=numbers, pause=pauses)
     def two_priorities_want_the_same_room(self, first: GangSpec, second: GangSpec, node: int, pause: float) -> None:
         """The nodes are full; a gang of priority 0 waits, then one that goes before it; then one node has room for either."""
@@ -507,7 +446,7 @@ class Schedules(RuleBasedStateMachine):
         self.w.empty(node)
         self.after("room for one", pause)
 
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @precondition(has_place)
     @rule(gang=gangs, rival=gangs, node=numbers, delay=st.sampled_from([0.0, 20.0, 70.0]), is_sealed=st.booleans(), pause=pauses)
     def binds_come_late_where_others_want_the_seats(
         self, gang: GangSpec, rival: GangSpec, node: int, delay: float, is_sealed: bool, pause: float
@@ -524,7 +463,7 @@ class Schedules(RuleBasedStateMachine):
         self.arrive(_plain(rival, 2), [], delay + 10.0)
         self.after("late binds", pause)
 
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @precondition(has_place)
     @rule(gang=gangs, node=numbers, again=st.booleans(), pause=pauses)
     def a_run_ends_and_the_next_finds_less_room(self, gang: GangSpec, node: int, again: bool, pause: float) -> None:
         """A Job's next wave, or bare pods that are made anew: the nodes are full but for one, which takes some of them."""
@@ -539,7 +478,7 @@ class Schedules(RuleBasedStateMachine):
             self.w.run_again(spec)
         self.after("less room", pause)
 
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @precondition(has_place)
     @rule(gang=gangs, number=numbers, act=acts.filter(lambda act: act.startswith("node ")), is_after=st.booleans(), pause=pauses)
     def a_node_is_lost_in_a_rehearsal(self, gang: GangSpec, number: int, act: str, is_after: bool, pause: float) -> None:
         """Two nodes have room for a gang that needs both; something happens to one of them before the first bind."""
@@ -550,7 +489,7 @@ class Schedules(RuleBasedStateMachine):
         self.arrive(_plain(gang, 4), [], 20.0)
         self.after("node lost", pause)
 
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
+    @precondition(has_place)
     @rule(gang=gangs, kind=st.sampled_from(["bare", "recreated"]), pause=st.sampled_from([2.0, 20.0]))
     def a_gang_waits_behind_a_gate(self, gang: GangSpec, kind: Kind, pause: float) -> None:
         self.arrive(replace(gang, kind=kind, is_gated=True, is_single=False), [], pause)
@@ -582,95 +521,6 @@ class Schedules(RuleBasedStateMachine):
         world.make_room()
         world.settle()
         demand(judge.incomplete(), judge.over_committed(), judge.suspended(), world.leaked())
-
-
-class SchedulesWithRestarts(Schedules):
-    """The same, and the scheduler is stopped or killed at any moment and starts again without memory."""
-
-    @rule(down=st.sampled_from([0.0, 1.0, 10.0]), pause=pauses)
-    def the_scheduler_is_restarted(self, down: float, pause: float) -> None:
-        self.w.restart(down)
-        self.after("restart", pause)
-
-    @rule(down=st.sampled_from([0.0, 1.0, 10.0]), pause=pauses)
-    def the_scheduler_is_killed(self, down: float, pause: float) -> None:
-        self.w.crash(down)
-        self.after("kill", pause)
-
-    @precondition(Schedules.has_gangs)
-    @rule(gang=numbers, losses=st.integers(1, 2), is_full=st.booleans(), pause=pauses)
-    def members_are_lost_while_nobody_schedules(self, gang: int, losses: int, is_full: bool, pause: float) -> None:
-        spec = self.gang(gang)
-        self.w.fell()
-        for member in range(losses):
-            self.w.delete_member(spec, member, grace=0)
-        if is_full:
-            self.w.fill()
-        self.w.advance(3.0)
-        self.w.rise()
-        self.after("losses unseen", 20.0)
-        self.after("losses unseen", pause)
-
-    @rule(
-        request=st.sampled_from([("bind", "pods"), ("bind", "pods"), ("delete", "pods"), ("patch", "*"), ("create", "*"), ("get", "*")]),
-        nth=st.integers(1, 6),
-        is_after=st.booleans(),
-        down=st.sampled_from([0.0, 1.0, 10.0]),
-        pause=pauses,
-    )
-    def the_scheduler_will_be_killed(self, request: tuple[str, str], nth: int, is_after: bool, down: float, pause: float) -> None:
-        self.w.crash_at(*request, nth, after=is_after, down_seconds=down)
-        self.after("kill at a request", pause)
-
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
-    @rule(gang=gangs, nth=st.integers(1, 5), is_after=st.booleans(), is_full=st.booleans(), pause=pauses)
-    def the_scheduler_is_killed_in_a_commit(self, gang: GangSpec, nth: int, is_after: bool, is_full: bool, pause: float) -> None:
-        self.w.crash_at("bind", "pods", nth, after=is_after, down_seconds=5.0)
-        self.arrive(gang, [], 1.0)
-        if is_full:
-            # What it has left half bound can't be finished now.
-            self.w.fill()
-        self.after("kill in a commit", pause)
-
-    # What this machine is for is chosen more often than each of the many others.
-    killed_in_another_commit = killed_in_a_third_commit = the_scheduler_is_killed_in_a_commit
-    others_are_lost_while_nobody_schedules = members_are_lost_while_nobody_schedules
-
-
-class SchedulesWithLeaders(SchedulesWithRestarts):
-    """The same with two replicas, and the one that leads is stopped at any moment and goes on when the other has taken over."""
-
-    replicas = 2
-
-    @rule(seconds=standstills, pause=pauses)
-    def the_leader_stands_still(self, seconds: float, pause: float) -> None:
-        self.w.stall(seconds)
-        self.after("standstill", pause)
-
-    @rule(
-        request=st.sampled_from([("bind", "pods"), ("delete", "pods"), ("evict", "pods"), ("patch", "*"), ("update", "leases")]),
-        nth=st.integers(1, 6),
-        is_after=st.booleans(),
-        seconds=standstills,
-        pause=pauses,
-    )
-    def the_leader_will_stand_still(self, request: tuple[str, str], nth: int, is_after: bool, seconds: float, pause: float) -> None:
-        self.w.stall_at(*request, nth, after=is_after, seconds=seconds)
-        self.after("standstill at a request", pause)
-
-    @precondition(lambda self: self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST)
-    @rule(gang=gangs, nth=st.integers(1, 5), rival=gangs, is_full=st.booleans(), seconds=standstills, pause=pauses)
-    def the_leader_stands_still_in_a_commit(
-        self, gang: GangSpec, nth: int, rival: GangSpec, is_full: bool, seconds: float, pause: float
-    ) -> None:
-        """What it had sent arrives when another leader may have given the seats to the ``rival``."""
-        self.w.stall_at("bind", "pods", nth, after=False, seconds=seconds)
-        self.arrive(gang, [], 1.0)
-        if is_full:
-            self.w.fill()
-        self.arrive(rival, [], pause)
-
-    stands_still_in_another_commit = stands_still_in_a_third_commit = the_leader_stands_still_in_a_commit
 
 
 def options(schedules: int, *, shrinks: bool = True, is_fixed: bool = False) -> settings:

@@ -166,9 +166,11 @@ async def test_a_pod_group_that_goes_half_way_through_a_commit_leaves_its_gang_t
     await cluster.wait_for(lambda s: bound(s) == ["a", "b", "c"])
 
 
+@pytest.mark.parametrize("refusals", [0, 1])
 async def test_of_two_half_gangs_that_need_each_others_seats_the_younger_yields(
-    cluster: Cluster, start_app: StartApp, kubeconfig: Path
+    refusals: int, cluster: Cluster, start_app: StartApp, kubeconfig: Path
 ) -> None:
+    cluster.faults.add(Fault("evict", "pods", times=refusals, status=403))  # it is asked again then, though nothing else happens
     cluster.add_node("node-1", cpu="2")
     for gang in ("older", "younger"):
         for number in range(2):

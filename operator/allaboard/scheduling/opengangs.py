@@ -240,9 +240,12 @@ class OpenGangs:
         """Release all members of the half ``gang``, whose seats ``other`` needs."""
         text = f"not whole within {gang.timeout_seconds} s, and podgroup {other.key} needs the seats of its {len(gang.bound)} bound members"
         # One that is kept open all the same is looked at when it would have been: those who ask for its seats must not hold up its turn.
-        if (await self._release(gang, gang.bound, text, even_running=True)).released:
+        undone = await self._release(gang, gang.bound, text, even_running=True)
+        if undone.released:
             self._made_way[gang.key] = other.key
             self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
+        if undone.is_unfinished:
+            self.queue.retry(other.key, FORWARD_SECONDS)
 
     async def undo(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False, at_least: float = 0.0) -> None:
         """Release the bound ``pods`` that may be released; the gang is placed anew after a pause, of ``at_least`` so many seconds."""

@@ -312,14 +312,14 @@ class GangQueue:
         self._set_timer(key, max(self._not_before.get(key, 0.0), flush if retry_by is None else min(flush, retry_by)))
 
     def retry(self, key: GangKey, seconds: float, *, is_firm: bool = False) -> None:
-        """Look at the gang again in ``seconds``, without counting a failure; ``is_firm`` if not before, whatever happens."""
+        """Look at the gang again in ``seconds`` at most, without counting a failure; ``is_firm`` if not before, whatever happens."""
         when = self._clock() + seconds
         if is_firm:
             self._not_before[key] = when
             self._is_firm.add(key)
             self._is_due.discard(key)
             self._is_pausing.discard(key)
-        self._set_timer(key, when)
+        self._set_timer(key, when if is_firm else min(when, self._timer_of.get(key, when)))
 
     def settle(self, key: GangKey) -> None:
         """The gang has what it wants: its failures are forgotten. If something about it has changed since it was taken out, it is due."""

@@ -142,8 +142,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "        if (await self._release(gang, gang.bound, text, even_running=True)).released:\n",
-                "        if await self._release(gang, gang.bound, text, even_running=True):\n",
+                "        if undone.released:\n            self._made_way",
+                "        if True:\n            self._made_way",
             ),
         ),
     ),

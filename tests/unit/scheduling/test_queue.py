@@ -542,6 +542,15 @@ def test_who_fails_again_and_again_though_there_is_room_lets_lower_priorities_pa
         assert drain(queue) == ([A, B] if times <= 3 else [B])
 
 
+def test_a_gang_is_looked_at_when_it_is_wanted_first() -> None:
+    clock = Clock()
+    queue = a_queue(clock, {A: 10})
+    queue.retry(A, 2)
+    queue.retry(A, 5)
+    clock.now += 2
+    assert drain(queue) == [A]
+
+
 @pytest.mark.parametrize("is_pausing", [False, True])
 def test_a_firm_pause_of_a_gang_that_is_looked_at_again_is_not_ended_by_events(is_pausing: bool) -> None:
     clock = Clock()

@@ -1,0 +1,97 @@
+"""Random schedules in which the scheduler is stopped, killed, or stands still, at any moment."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from .draws import gangs, numbers, pauses, standstills
+from .gangs import GangSpec
+from .schedules import Schedules
+
+
+class SchedulesWithRestarts(Schedules):
+    """The same, and the scheduler is stopped or killed at any moment and starts again without memory."""
+
+    @rule(down=st.sampled_from([0.0, 1.0, 10.0]), pause=pauses)
+    def the_scheduler_is_restarted(self, down: float, pause: float) -> None:
+        self.w.restart(down)
+        self.after("restart", pause)
+
+    @rule(down=st.sampled_from([0.0, 1.0, 10.0]), pause=pauses)
+    def the_scheduler_is_killed(self, down: float, pause: float) -> None:
+        self.w.crash(down)
+        self.after("kill", pause)
+
+    @precondition(Schedules.has_gangs)
+    @rule(gang=numbers, losses=st.integers(1, 2), is_full=st.booleans(), pause=pauses)
+    def members_are_lost_while_nobody_schedules(self, gang: int, losses: int, is_full: bool, pause: float) -> None:
+        spec = self.gang(gang)
+        self.w.fell()
+        for member in range(losses):
+            self.w.delete_member(spec, member, grace=0)
+        if is_full:
+            self.w.fill()
+        self.w.advance(3.0)
+        self.w.rise()
+        self.after("losses unseen", 20.0)
+        self.after("losses unseen", pause)
+
+    @rule(
+        request=st.sampled_from([("bind", "pods"), ("bind", "pods"), ("delete", "pods"), ("patch", "*"), ("create", "*"), ("get", "*")]),
+        nth=st.integers(1, 6),
+        is_after=st.booleans(),
+        down=st.sampled_from([0.0, 1.0, 10.0]),
+        pause=pauses,
+    )
+    def the_scheduler_will_be_killed(self, request: tuple[str, str], nth: int, is_after: bool, down: float, pause: float) -> None:
+        self.w.crash_at(*request, nth, after=is_after, down_seconds=down)
+        self.after("kill at a request", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, nth=st.integers(1, 5), is_after=st.booleans(), is_full=st.booleans(), pause=pauses)
+    def the_scheduler_is_killed_in_a_commit(self, gang: GangSpec, nth: int, is_after: bool, is_full: bool, pause: float) -> None:
+        self.w.crash_at("bind", "pods", nth, after=is_after, down_seconds=5.0)
+        self.arrive(gang, [], 1.0)
+        if is_full:
+            # What it has left half bound can't be finished now.
+            self.w.fill()
+        self.after("kill in a commit", pause)
+
+    # What this machine is for is chosen more often than each of the many others.
+    killed_in_another_commit = killed_in_a_third_commit = the_scheduler_is_killed_in_a_commit
+    others_are_lost_while_nobody_schedules = members_are_lost_while_nobody_schedules
+
+
+class SchedulesWithLeaders(SchedulesWithRestarts):
+    """The same with two replicas, and the one that leads is stopped at any moment and goes on when the other has taken over."""
+
+    replicas = 2
+
+    @rule(seconds=standstills, pause=pauses)
+    def the_leader_stands_still(self, seconds: float, pause: float) -> None:
+        self.w.stall(seconds)
+        self.after("standstill", pause)
+
+    @rule(
+        request=st.sampled_from([("bind", "pods"), ("delete", "pods"), ("evict", "pods"), ("patch", "*"), ("update", "leases")]),
+        nth=st.integers(1, 6),
+        is_after=st.booleans(),
+        seconds=standstills,
+        pause=pauses,
+    )
+    def the_leader_will_stand_still(self, request: tuple[str, str], nth: int, is_after: bool, seconds: float, pause: float) -> None:
+        self.w.stall_at(*request, nth, after=is_after, seconds=seconds)
+        self.after("standstill at a request", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, nth=st.integers(1, 5), rival=gangs, is_full=st.booleans(), seconds=standstills, pause=pauses)
+    def the_leader_stands_still_in_a_commit(
+        self, gang: GangSpec, nth: int, rival: GangSpec, is_full: bool, seconds: float, pause: float
+    ) -> None:
+        """What it had sent arrives when another leader may have given the seats to the ``rival``."""
+        self.w.stall_at("bind", "pods", nth, after=False, seconds=seconds)
+        self.arrive(gang, [], 1.0)
+        if is_full:
+            self.w.fill()
+        self.arrive(rival, [], pause)
+
+    stands_still_in_another_commit = stands_still_in_a_third_commit = the_leader_stands_still_in_a_commit
