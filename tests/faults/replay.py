@@ -7,11 +7,12 @@ import hypothesis
 from hypothesis.errors import DidNotReproduce, InvalidArgument
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from .schedules import Schedules, options
+from .scenes import Scenes
+from .schedules import options
 from .stops import SchedulesWithLeaders, SchedulesWithRestarts
 
 MACHINES: dict[str, type[RuleBasedStateMachine]] = {
-    "plain": Schedules,
+    "plain": Scenes,
     "restarts": SchedulesWithRestarts,
     "leaders": SchedulesWithLeaders,
 }

@@ -5,10 +5,11 @@ from hypothesis.stateful import precondition, rule
 
 from .draws import gangs, numbers, pauses, standstills
 from .gangs import GangSpec
+from .scenes import Scenes, plain
 from .schedules import Schedules
 
 
-class SchedulesWithRestarts(Schedules):
+class SchedulesWithRestarts(Scenes):
     """The same, and the scheduler is stopped or killed at any moment and starts again without memory."""
 
     @rule(down=st.sampled_from([0.0, 1.0, 10.0]), pause=pauses)
@@ -56,6 +57,34 @@ class SchedulesWithRestarts(Schedules):
             self.w.fill()
         self.after("kill in a commit", pause)
 
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, losses=st.integers(1, 2), nth=st.integers(2, 4), pause=pauses)
+    def the_scheduler_is_killed_while_a_gang_heals(self, gang: GangSpec, losses: int, nth: int, pause: float) -> None:
+        """One that was whole isn't whole when the next scheduler comes, and another gang wants the seats it has left."""
+        [node] = self.w.leave_room()
+        self.arrive(plain(gang, 4, cpu=2, kind="controlled"), [], 5.0)
+        self.w.crash_at("bind", "pods", nth, after=False, down_seconds=2.0)
+        for _ in range(losses):
+            self.w.delete_member(self.w.gangs[-1], 0, grace=0)
+        self.after("kill while healing", 1.0)
+        self.w.bind_foreign(node, 2)
+        self.arrive(plain(gang, 3, cpu=2), [], 80.0)
+        self.after("kill while healing", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, pause=pauses)
+    def gangs_are_cut_off_and_need_each_others_seats(self, gang: GangSpec, pause: float) -> None:
+        """The scheduler is killed when three gangs are half bound, and others take what is left: the seats of one would finish another."""
+        self.w.leave_room(2)
+        for _ in range(3):
+            self.w.hold_binds(f"gang-{len(self.w.gangs)}-*", nth=3)
+            self.arrive(plain(gang, 4, cpu=1, kind="controlled", least=0), [], 0.0)
+        self.after("cut off", 1.0)
+        self.w.crash(1.0)
+        self.w.fill()
+        self.after("cut off", 50.0)
+        self.after("cut off", pause)
+
     # What this machine is for is chosen more often than each of the many others.
     killed_in_another_commit = killed_in_a_third_commit = the_scheduler_is_killed_in_a_commit
     others_are_lost_while_nobody_schedules = members_are_lost_while_nobody_schedules
@@ -93,5 +122,17 @@ class SchedulesWithLeaders(SchedulesWithRestarts):
         if is_full:
             self.w.fill()
         self.arrive(rival, [], pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, nth=st.integers(4, 8), rival=gangs, seconds=st.sampled_from([25.0, 40.0, 60.0]), pause=pauses)
+    def binds_of_a_leader_of_the_past_come_where_others_want_the_seats(
+        self, gang: GangSpec, nth: int, rival: GangSpec, seconds: float, pause: float
+    ) -> None:
+        """It stands still when it has sent some of its binds, and there is room for one gang only."""
+        self.w.leave_room()
+        self.w.stall_at("bind", "pods", nth, after=False, seconds=seconds)
+        self.arrive(plain(gang, 4, cpu=2, kind="bare"), [], 20.0)
+        self.arrive(plain(rival, 2), [], seconds)
+        self.after("late binds", pause)
 
     stands_still_in_another_commit = stands_still_in_a_third_commit = the_leader_stands_still_in_a_commit

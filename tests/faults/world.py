@@ -236,6 +236,28 @@ class World(Simulation):
                 self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
 
     @happens
+    def leave_room(self, count: int = 1) -> Sequence[int]:
+        """Only so many nodes have room for pods: those that have the most without what the other scheduler has bound. Returns which."""
+        self.remove_foreign()
+        for number in range(NODES):
+            self._mend(number)
+        roomy = sorted(range(NODES), key=self._free_cpu, reverse=True)[:count]
+        for number in set(range(NODES)) - set(roomy):
+            if (free := self._free_cpu(number)) > 0:
+                self.bind_foreign(number, free)
+        return roomy
+
+    def _mend(self, number: int) -> None:
+        """A node that is there takes pods again."""
+        node = self.sandbox.get("nodes", f"node-{number}") or {"spec": {}, "status": {"conditions": []}}
+        if node["spec"].get("unschedulable"):
+            self.cordon(number, is_cordoned=False)
+        if node["spec"].get("taints"):
+            self.taint(number, is_tainted=False)
+        if any(each["type"] == "Ready" and each["status"] != "True" for each in node["status"]["conditions"]):
+            self.unready(number, is_ready=True)
+
+    @happens
     def make_hostile(self, number: int) -> None:
         """A tenant writes what it likes."""
         self._hostile += 1
@@ -312,6 +334,11 @@ class World(Simulation):
     @happens
     def fault(self, fault: Fault) -> None:
         self.sandbox.faults.add(fault)
+
+    @happens
+    def hold_binds(self, name: str, nth: int) -> None:
+        """The ``nth`` bind of pods of that name, and the next, are on their way until whoever has sent them is no more."""
+        self.sandbox.faults.pause("bind", "pods", name=name, nth=nth, times=2, dry_run=False)
 
     @happens
     def sicken(self, spec: GangSpec, verb: str, status: int, retry_after: int | None) -> None:
@@ -453,9 +480,7 @@ class World(Simulation):
         for fault in self.lasting:
             self.sandbox.faults.add(fault)
         for number in range(NODES):
-            self.cordon(number, is_cordoned=False)
-            self.unready(number, is_ready=True)
-            self.taint(number, is_tainted=False)
+            self._mend(number)
         for _ in range(SETTLING_SECONDS // 10):
             self.advance(10)
 

@@ -1,0 +1,193 @@
+"""Scenes: several things that happen in a row, to gangs that want the same room."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from allaboard.sandbox import Fault
+
+from .draws import acts, gangs, numbers, pauses
+from .gangs import HIGH_PRIORITY, GangSpec, Kind
+from .schedules import Schedules
+
+
+def plain(gang: GangSpec, size: int, **changes: Any) -> GangSpec:
+    """A gang of one role that fits on nodes of either pool, two members on each."""
+    return replace(gang, **{"size": size, "minimum": size, "cpu": 3, "gpus": 0, "others": (), "pool": "", "is_single": False, **changes})
+
+
+class Scenes(Schedules):
+    """All that may happen to a gang, but for the end of its scheduler."""
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, pause=pauses)
+    def a_kubelet_rejects_whoever_is_beyond_the_quorum(self, gang: GangSpec, pause: float) -> None:
+        """A gang is whole on the one node that has room; one more is rejected there, and made anew, again and again."""
+        [node] = self.w.leave_room()
+        self.arrive(plain(gang, 3, minimum=2, cpu=2, least=0, kind="controlled"), [], 2.0)
+        self.w.sour(node)
+        self.w.reject(self.w.gangs[-1], 2)
+        self.after("rejected surplus", 20.0)
+        self.after("rejected surplus", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(
+        gang=gangs,
+        kind=st.sampled_from(["job", "job", "controlled", "bare"]),
+        suspends=st.booleans(),
+        nth=st.integers(2, 4),
+        is_throttled=st.booleans(),
+        loses_group=st.booleans(),
+        pause=st.sampled_from([6.0, 40.0, 40.0]),
+    )
+    def a_gang_is_refused_in_part(
+        self, gang: GangSpec, kind: Kind, suspends: bool, nth: int, is_throttled: bool, loses_group: bool, pause: float
+    ) -> None:
+        """Some of its members can't be bound, whoever tries, and it isn't told beforehand."""
+        faults = [Fault("bind", "pods", nth=nth, times=40, status=403, dry_run=False)]
+        if is_throttled:  # one is refused for good, and the others are to wait
+            name = f"gang-{len(self.w.gangs)}-*"
+            throttled = Fault("bind", "pods", name, nth=nth + 1, times=20, status=429, retry_after=300, dry_run=False)
+            faults = [replace(faults[0], name=name, times=1), throttled]
+        size = max(gang.size, nth + is_throttled)
+        forgives = gang.forgives and not suspends
+        changes = {"kind": kind, "size": size, "minimum": max(gang.minimum, size), "suspends": suspends, "forgives": forgives}
+        self.arrive(replace(gang, has_group=gang.has_group or loses_group, **changes), faults, 0.5)
+        if loses_group:
+            self.w.delete_group(self.w.gangs[-1])
+        self.after("refused in part", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(
+        kind=st.sampled_from(["job", "job", "controlled"]),
+        suspends=st.booleans(),
+        status=st.sampled_from([403, 503]),
+        rival=st.sampled_from([4, 4, 6]),
+        is_filled=st.booleans(),
+        pause=pauses,
+    )
+    def others_ask_for_the_seats_of_a_half_gang(
+        self, kind: Kind, suspends: bool, status: int, rival: int, is_filled: bool, pause: float
+    ) -> None:
+        """A gang lacks a member where there is room for it only. One waits who wants all of that room or more; one fails all the time."""
+        self.w.leave_room()
+        fault = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=3, times=12, status=status, dry_run=False)
+        self.arrive(GangSpec("half", kind, size=3, minimum=3, cpu=2, suspends=suspends), [fault], 8.0)
+        if is_filled:
+            self.w.fill()
+        self.after("half gang", 27.0)
+        self.arrive(GangSpec("sick", size=1, minimum=1), [], 0.0)
+        self.w.sicken(self.w.gangs[-1], "bind", 403, None)
+        self.arrive(GangSpec("rival", size=rival, minimum=rival, cpu=2), [], 60.0)
+        self.after("rival", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, pause=pauses)
+    def the_binds_of_some_are_never_answered(self, gang: GangSpec, pause: float) -> None:
+        """A gang is half bound, and whatever is tried for the others comes to nothing for a minute."""
+        silence = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=3, times=2000, drop=True, dry_run=False)
+        self.arrive(plain(gang, max(3, gang.size), cpu=1, kind="controlled", least=0), [silence], 40.0)
+        self.after("no answers", pause)
+
+    @precondition(Schedules.has_gangs)
+    @rule(gang=numbers, pause=st.sampled_from([2.0, 20.0]))
+    def members_take_their_time_to_go(self, gang: int, pause: float) -> None:
+        """All of a gang are evicted, and finalizers keep them; there is room for some of those who follow."""
+        spec = self.gang(gang)
+        self.w.hold(spec)
+        self.w.fill()
+        self.w.lose_all_bound(spec)
+        self.after("held eviction", 3.0)
+        self.w.remove_foreign()
+        for node in range(4):
+            self.w.bind_foreign(node, 2)
+        self.after("held eviction", pause)
+        self.w.let_go(f"{spec.name}-")
+        self.after("let go", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(first=gangs, second=gangs, pause=pauses)
+    def two_priorities_want_the_same_room(self, first: GangSpec, second: GangSpec, pause: float) -> None:
+        """The nodes are full; a gang of priority 0 waits, then one that goes before it; then one node has room for either."""
+        [node] = self.w.leave_room()
+        self.w.fill()
+        self.arrive(plain(first, 2, priority=0, is_single=first.is_single), [], 2.0)
+        self.arrive(plain(second, 2, priority=HIGH_PRIORITY, is_single=second.is_single), [], 2.0)
+        self.w.empty(node)
+        self.after("room for one", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, rival=gangs, delay=st.sampled_from([0.0, 20.0, 70.0]), is_sealed=st.booleans(), pause=pauses)
+    def binds_come_late_where_others_want_the_seats(
+        self, gang: GangSpec, rival: GangSpec, delay: float, is_sealed: bool, pause: float
+    ) -> None:
+        """Nobody answers the binds of a gang, which come in the end, or errors do that tell nothing; there is room for one gang, and
+        another comes soon.
+        """
+        self.w.leave_room()
+        faults = [Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", times=40, status=0 if delay else 503, delay=delay, dry_run=False)]
+        if not is_sealed:
+            faults.append(Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=40, status=503))
+        self.arrive(plain(gang, 2), faults, 6.0)
+        self.arrive(plain(rival, 2), [], delay + 10.0)
+        self.after("late binds", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, again=st.booleans(), pause=pauses)
+    def a_run_ends_and_the_next_finds_less_room(self, gang: GangSpec, again: bool, pause: float) -> None:
+        """A Job's next wave, or bare pods that are made anew: the nodes are full but for one, which takes some of them."""
+        size = max(3, gang.size)
+        self.arrive(plain(gang, size, kind="bare" if again else "job", completions=12), [], 6.0)
+        spec = self.w.gangs[-1]
+        for number in range(size if again else size - 1):  # the last of a Job's wave goes on
+            self.w.finish(spec, number)
+        self.w.leave_room()
+        if again:
+            self.w.run_again(spec)
+        self.after("less room", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, act=acts.filter(lambda act: act.startswith("node ")), is_after=st.booleans(), pause=pauses)
+    def a_node_is_lost_in_a_rehearsal(self, gang: GangSpec, act: str, is_after: bool, pause: float) -> None:
+        """Two nodes have room for a gang that needs both; something happens to one of them before the first bind."""
+        node, _ = self.w.leave_room(2)
+        self.w.act_at("bind", 1, lambda: self.act_on_node(act.removeprefix("node "), node, 0), after=is_after, is_dry_run=True)
+        self.arrive(plain(gang, 4), [], 20.0)
+        self.after("node lost", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(low=gangs, high=gangs, pause=pauses)
+    def a_gang_heals_where_a_higher_one_waits(self, low: GangSpec, high: GangSpec, pause: float) -> None:
+        """A gang has lost a member, and one of a higher priority wants all of the room that comes free."""
+        [node] = self.w.leave_room()
+        self.arrive(plain(low, 4, cpu=1, priority=0, kind="controlled"), [], 5.0)
+        self.w.fill()
+        self.w.delete_member(self.w.gangs[-1], 0, grace=0)
+        self.w.fill()
+        self.after("healing", 3.0)
+        self.arrive(plain(high, 5, cpu=1, priority=HIGH_PRIORITY), [], 20.0)
+        self.w.empty(node)
+        self.after("room for one", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, sick=st.integers(1, 3), pause=pauses)
+    def a_gang_wants_room_that_sick_ones_take_in_turns(self, gang: GangSpec, sick: int, pause: float) -> None:
+        """Gangs whose binds are refused for good and one that is well wait for the same room."""
+        [node] = self.w.leave_room()
+        self.w.fill()
+        for _ in range(sick):
+            self.arrive(plain(gang, 2), [], 0.0)
+            self.w.sicken(self.w.gangs[-1], "bind", 403, None)
+        self.arrive(plain(gang, 2), [], 2.0)
+        self.w.empty(node)
+        self.after("room for one", 15.0)
+        self.after("room for one", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, kind=st.sampled_from(["bare", "recreated"]), pause=st.sampled_from([2.0, 20.0]))
+    def a_gang_waits_behind_a_gate(self, gang: GangSpec, kind: Kind, pause: float) -> None:
+        self.arrive(replace(gang, kind=kind, is_gated=True, is_single=False), [], pause)
+        self.w.open_gates(self.w.gangs[-1])
+        self.after("gate", pause)
