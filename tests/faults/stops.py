@@ -50,8 +50,9 @@ class SchedulesWithRestarts(Scenes):
     @precondition(Schedules.has_place)
     @rule(gang=gangs, nth=st.integers(1, 5), is_after=st.booleans(), is_full=st.booleans(), pause=pauses)
     def the_scheduler_is_killed_in_a_commit(self, gang: GangSpec, nth: int, is_after: bool, is_full: bool, pause: float) -> None:
+        self.w.leave_room(2)
         self.w.crash_at("bind", "pods", nth, after=is_after, down_seconds=5.0)
-        self.arrive(gang, [], 1.0)
+        self.arrive(plain(gang, max(4, gang.size), cpu=2), [], 1.0)
         if is_full:
             # What it has left half bound can't be finished now.
             self.w.fill()

@@ -187,6 +187,28 @@ async def test_of_two_half_gangs_that_need_each_others_seats_the_younger_yields(
     assert any("needs the seats" in text for text in warnings(cluster, "GangUndone"))
 
 
+async def test_nobody_else_yields_while_seats_that_were_given_up_are_about_to_be_free(
+    cluster: Cluster, start_app: StartApp, kubeconfig: Path
+) -> None:
+    cluster.add_node("node-1", cpu="3")
+    gangs = ("oldest", "younger", "youngest")
+    for gang in gangs:
+        for number in range(2):
+            pod = gang_pod(f"{gang}-{number}", gang, 2, annotations={"allaboard.dev/recreate": "true"})
+            pod["metadata"]["finalizers"] = ["example.com/held"]
+            cluster.create(pod)
+    for gang in gangs:
+        await bind(cluster, f"{gang}-0", "node-1", 2)
+    await start_app(schedule_timeout_seconds=3)
+    leaving = "youngest-0"
+    await cluster.wait_for(lambda s: "deletionTimestamp" in s.get("pods", leaving)["metadata"], timeout=15)  # type: ignore[index]
+    cluster.add_node("node-2", cpu="0")  # something that has the oldest looked at again
+    await cluster.wait_for(lambda s: "0/2 nodes" in message(s, "oldest"))
+    cluster.patch("pods", leaving, {"metadata": {"finalizers": None}})
+    await cluster.wait_for(lambda s: bound(s, "oldest") == ["oldest-0", "oldest-1"], message="the oldest is whole")
+    assert bound(cluster, "younger") == ["younger-0"]
+
+
 async def test_half_gangs_of_bare_pods_are_never_released_for_another(cluster: Cluster, start_app: StartApp, kubeconfig: Path) -> None:
     cluster.add_node("node-1", cpu="2")
     for gang in ("older", "younger"):

@@ -385,7 +385,7 @@ class Scheduler:
         if not gang.missing:
             return
 
-        async def would_fit(without: Sequence[Gang]) -> bool:
+        async def would_fit(without: Sequence[Pod]) -> bool:
             with suppress(SearchError):
                 return bool((await self._planner.plan(gang, without)).feasible)
             return False

@@ -7,8 +7,9 @@ whole and has lost a member since is healed, however long that takes, unless it 
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from allaboard.cluster.bind import Binder
 from allaboard.cluster.client import ApiError
@@ -50,6 +51,7 @@ class OpenGangs:
     _restarts: dict[GangKey, float] = field(default_factory=dict)
     _undone: set[GangKey] = field(default_factory=set)
     _made_way: dict[GangKey, GangKey] = field(default_factory=dict)
+    _released: dict[GangKey, tuple[Sequence[Pod], float]] = field(default_factory=dict)  # who of it was, and until when they may be leaving
     _inherited: set[GangKey] = field(default_factory=set)
     _whole: dict[GangKey, str] = field(default_factory=dict)
 
@@ -117,6 +119,7 @@ class OpenGangs:
         self.close(key)
         self._undone.discard(key)
         self._whole.pop(key, None)
+        self._released.pop(key, None)
 
     def undoing(self, gang: Gang) -> Coroutine[None, None, None] | None:
         """What must be done with the gang before anything else, if its time is over."""
@@ -148,20 +151,23 @@ class OpenGangs:
     def _may_suspend(self, gang: Gang) -> bool:
         return gang.undo is Undo.SUSPEND and self._has_timed_out(gang)
 
-    async def who_yields(self, gang: Gang, would_fit: Callable[[Sequence[Gang]], Awaitable[bool]]) -> Sequence[Gang]:
-        """The half gangs that must yield to ``gang``, as few as it takes; none unless it ``would_fit`` without them.
+    async def who_yields(self, gang: Gang, would_fit: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
+        """The half gangs that must yield to ``gang``, as few as it takes; none unless it ``would_fit`` without their bound pods.
 
-        They have never been whole and their time-out has passed: half a gang that blocks others is the deadlock that gang scheduling is
-        there to prevent. Of two half gangs the later in the queue yields; to one that is absent those of no higher priority do, but not the
-        one that it has made way for.
+        None either if it would fit without those that are leaving already. They have never been whole and their time-out has passed: half
+        a gang that blocks others is the deadlock that gang scheduling is there to prevent. Of two half gangs the later in the queue
+        yields; to one that is absent those of no higher priority do, but not the one that it has made way for.
         """
         blocking = self._in_the_way(gang)
+        leaving = self._leaving()
+        if not blocking or (leaving and await would_fit(leaving)):
+            return ()
         for count in range(1, len(blocking) + 1):
-            if await would_fit(blocking[:count]):
+            if await would_fit([*leaving, *_bound(blocking[:count])]):
                 needed = blocking[:count]
                 for other in blocking[: count - 1]:
                     rest = [each for each in needed if each is not other]
-                    if await would_fit(rest):
+                    if await would_fit([*leaving, *_bound(rest)]):
                         needed = rest
                 # One that has become whole meanwhile is no half gang any more.
                 still = {other.key: other for other in self._in_the_way(gang)}
@@ -183,6 +189,13 @@ class OpenGangs:
             key=order_of,
             reverse=True,
         )
+
+    def _leaving(self) -> Sequence[Pod]:
+        """Who was released and is there still, for no longer than may be waited for."""
+        self._released = {key: (pods, until) for key, (pods, until) in self._released.items() if until > self.clock()}
+        gangs = filter(None, map(self.registry.gang, self._released))
+        here = {pod.uid for gang in gangs for pod in gang.members}
+        return [pod for pods, _ in self._released.values() for pod in pods if pod.uid in here]
 
     def next_look(self, gang: Gang) -> float | None:
         """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for."""
@@ -258,9 +271,12 @@ class OpenGangs:
 
     async def _release(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool) -> Undone:
         """Release ``pods``, and note and tell what has become of them."""
+        may_leave_until = self.clock() + gang.timeout_seconds
+        self._released[gang.key] = pods, may_leave_until
         undone, problem = await undo(pods, self.binder, even_running=even_running), ""
         if not undone.is_unfinished and self._may_suspend(gang):
             undone, problem = await self._suspended(gang, pods, undone, even_running)
+        self._released[gang.key] = undone.released, may_leave_until
         if undone.released:
             self._undone.add(gang.key)
             self.metrics.transactions.labels("undone").inc()
@@ -291,3 +307,7 @@ class OpenGangs:
             logger.warning("gang %s: its jobs could not be suspended: %s; trying again", gang.key, error)
             return Undone(undone.released, is_unfinished=True), str(error)
         return Undone(tuple(pods)), ""
+
+
+def _bound(gangs: Iterable[Gang]) -> Iterable[Pod]:
+    return chain.from_iterable(gang.bound for gang in gangs)

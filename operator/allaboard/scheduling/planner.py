@@ -17,6 +17,7 @@ from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.packing import Packing
+from allaboard.model.pod import Pod
 from allaboard.placement import NodeFilters, Plan, Problem
 from allaboard.placement.contest import contest_of, may_contend
 from allaboard.placement.draft import Draft, Packer
@@ -54,10 +55,10 @@ class Planner:
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _packer: Packer = field(default_factory=Packer)
 
-    async def plan(self, gang: Gang, without: Sequence[Gang] = ()) -> Plan:
+    async def plan(self, gang: Gang, without: Sequence[Pod] = ()) -> Plan:
         """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one. By a short search.
 
-        ``without`` are gangs that are taken to be gone. Raises ``SearchError``.
+        ``without`` are bound pods that are taken to be gone. Raises ``SearchError``.
         """
         problem = self._problem(gang, without)
         with self._timed([gang]) as seconds:
@@ -76,10 +77,10 @@ class Planner:
         self.metrics.searched(plan.search, self.clock() - started)
         return plan
 
-    def _problem(self, gang: Gang, without: Sequence[Gang] = ()) -> Problem | Draft:
+    def _problem(self, gang: Gang, without: Sequence[Pod] = ()) -> Problem | Draft:
         snapshot = self.view.snapshot()
         if without:
-            snapshot = snapshot.without(pod for other in without for pod in other.bound)
+            snapshot = snapshot.without(without)
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS:
             return draft_of(gang, gang.least, snapshot, self._packer, self.packing)
         return problem_of(gang, gang.least, snapshot, self._filters, self.packing)
