@@ -3,6 +3,8 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from allaboard.sandbox import Fault
+
 from .draws import gangs, numbers, pauses, standstills
 from .gangs import GangSpec
 from .scenes import Scenes, plain
@@ -125,15 +127,18 @@ class SchedulesWithLeaders(SchedulesWithRestarts):
         self.arrive(rival, [], pause)
 
     @precondition(Schedules.has_place)
-    @rule(gang=gangs, nth=st.integers(4, 8), rival=gangs, seconds=st.sampled_from([25.0, 40.0, 60.0]), pause=pauses)
+    @rule(
+        gang=gangs, nth=st.integers(5, 7), rival=gangs, is_sealed=st.booleans(), seconds=st.sampled_from([25.0, 40.0, 60.0]), pause=pauses
+    )
     def binds_of_a_leader_of_the_past_come_where_others_want_the_seats(
-        self, gang: GangSpec, nth: int, rival: GangSpec, seconds: float, pause: float
+        self, gang: GangSpec, nth: int, rival: GangSpec, is_sealed: bool, seconds: float, pause: float
     ) -> None:
-        """It stands still when it has sent some of its binds, and there is room for one gang only."""
+        """It stands still when it has rehearsed and sent some of its binds, and there is room for one gang only."""
         self.w.leave_room()
         self.w.stall_at("bind", "pods", nth, after=False, seconds=seconds)
-        self.arrive(plain(gang, 4, cpu=2, kind="bare"), [], 20.0)
-        self.arrive(plain(rival, 2), [], seconds)
+        faults = [] if is_sealed else [Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=400, status=503)]
+        self.arrive(plain(gang, 4, cpu=2, kind="bare", has_group=False), faults, 20.0)
+        self.arrive(plain(rival, 2, cpu=2), [], seconds)
         self.after("late binds", pause)
 
     stands_still_in_another_commit = stands_still_in_a_third_commit = the_leader_stands_still_in_a_commit

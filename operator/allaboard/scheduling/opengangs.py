@@ -7,7 +7,7 @@ whole and has lost a member since is healed, however long that takes, unless it 
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -64,7 +64,7 @@ class OpenGangs:
         for gang in self.registry.gangs():
             self._inherited.add(gang.key)
             if was_cut_off(gang, self.registry.group(gang.key)):
-                self.add(gang.key)
+                self.add(gang)
             self.queue.mark(gang.key)
 
     def take_over(self, gang: Gang) -> None:
@@ -73,7 +73,7 @@ class OpenGangs:
             self._inherited.discard(gang.key)
             if was_cut_off(gang, self.registry.group(gang.key)):
                 logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.owed)
-                self.add(gang.key)
+                self.add(gang)
 
     def was_undone(self, key: GangKey) -> bool:
         """Whether the gang was undone before, so that every member is to be tried beforehand."""
@@ -83,9 +83,10 @@ class OpenGangs:
         """Whether the run that is going on has been whole, so that all later binds are to say so."""
         return bool(gang.run) and (self._whole.get(gang.key) == gang.run or was_whole(gang))
 
-    def add(self, key: GangKey) -> None:
+    def add(self, gang: Gang) -> None:
         """The gang was left half bound just now; its time runs from the first time that is said."""
-        self._deadlines.setdefault(key, self.clock() + FORWARD_SECONDS)
+        self._deadlines.setdefault(gang.key, self.clock() + FORWARD_SECONDS)
+        self._expires.setdefault(gang.key, self.clock() + gang.timeout_seconds)
 
     def renew(self, key: GangKey) -> None:
         """What has become of the gang's binds is known only now: so its time runs from now, if it is half bound.
@@ -154,20 +155,24 @@ class OpenGangs:
     async def who_yields(self, gang: Gang, would_fit: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
         """The half gangs that must yield to ``gang``, as few as it takes; none unless it ``would_fit`` without their bound pods.
 
-        None either if it would fit without those that are leaving already. They have never been whole and their time-out has passed: half
-        a gang that blocks others is the deadlock that gang scheduling is there to prevent. Of two half gangs the later in the queue
-        yields; to one that is absent those of no higher priority do, but not the one that it has made way for.
+        None either if it would fit by now, or when those have gone that are leaving. They have never been whole and their time-out has
+        passed: half a gang that blocks others is the deadlock that gang scheduling is there to prevent. Of two half gangs the later in
+        the queue yields; to one that is absent those of no higher priority do, but not to one that has just made way itself, nor ever the
+        one that it has made way for.
         """
+
+        async def fits_without(others: Sequence[Gang]) -> bool:
+            return await would_fit([*self._leaving(), *chain.from_iterable(other.bound for other in others)])
+
         blocking = self._in_the_way(gang)
-        leaving = self._leaving()
-        if not blocking or (leaving and await would_fit(leaving)):
+        if not blocking or self._makes_way(gang) or await fits_without(()):
             return ()
         for count in range(1, len(blocking) + 1):
-            if await would_fit([*leaving, *_bound(blocking[:count])]):
+            if await fits_without(blocking[:count]):
                 needed = blocking[:count]
                 for other in blocking[: count - 1]:
                     rest = [each for each in needed if each is not other]
-                    if await would_fit([*leaving, *_bound(rest)]):
+                    if await fits_without(rest):
                         needed = rest
                 # One that has become whole meanwhile is no half gang any more.
                 still = {other.key: other for other in self._in_the_way(gang)}
@@ -190,10 +195,17 @@ class OpenGangs:
             reverse=True,
         )
 
+    def _makes_way(self, gang: Gang) -> bool:
+        """Whether the seats that the gang has given up are still to be taken by the other, and not to be added to by a third one's."""
+        return gang.key in self._made_way and gang.key in self._recently_released()
+
+    def _recently_released(self) -> dict[GangKey, tuple[Sequence[Pod], float]]:
+        self._released = {key: (pods, until) for key, (pods, until) in self._released.items() if until > self.clock()}
+        return self._released
+
     def _leaving(self) -> Sequence[Pod]:
         """Who was released and is there still, for no longer than may be waited for."""
-        self._released = {key: (pods, until) for key, (pods, until) in self._released.items() if until > self.clock()}
-        gangs = filter(None, map(self.registry.gang, self._released))
+        gangs = filter(None, map(self.registry.gang, self._recently_released()))
         here = {pod.uid for gang in gangs for pod in gang.members}
         return [pod for pods, _ in self._released.values() for pod in pods if pod.uid in here]
 
@@ -202,7 +214,7 @@ class OpenGangs:
         times = [
             self._deadlines.get(gang.key),
             self._restarts.get(gang.key),
-            *(self._expires.get(key) for key in {gang.key, *self._kept_open}),
+            *(self._expires.get(key) for key in {gang.key, *self._deadlines, *self._kept_open}),
         ]
         return min((when for when in times if when is not None and when > self.clock()), default=None)
 
@@ -225,7 +237,7 @@ class OpenGangs:
         if key in self._kept_open:
             self.queue.fail(key, ANYTHING, seen=changes, retry_by=self.clock(), at_least=outcome.retry_after)
             return
-        self.add(key)
+        self.add(gang)
         if outcome.is_final:
             pods = [*gang.bound, *(seat.pod for seat in outcome.bound)]
             await self.undo(gang, pods, outcome.message, at_least=outcome.retry_after)
@@ -307,7 +319,3 @@ class OpenGangs:
             logger.warning("gang %s: its jobs could not be suspended: %s; trying again", gang.key, error)
             return Undone(undone.released, is_unfinished=True), str(error)
         return Undone(tuple(pods)), ""
-
-
-def _bound(gangs: Iterable[Gang]) -> Iterable[Pod]:
-    return chain.from_iterable(gang.bound for gang in gangs)

@@ -67,7 +67,7 @@ class Outcomes:
         if outcome.missing and not outcome.bound and not gang.bound:
             self.metrics.transactions.labels("refused").inc()
             if outcome.in_doubt:
-                self.open_gangs.add(gang.key)  # the watch may tell that it is half bound after all
+                self.open_gangs.add(gang)  # the watch may tell that it is half bound after all
             self.failed(attempt, outcome.message, outcome.retry_after)
             return
         waiting_since = self.announcer.waiting_since(gang)
@@ -173,7 +173,7 @@ class Outcomes:
         if gang is not None:
             self.announcer.failed(gang, "the scheduler failed on this gang; its log says how", 0.0)
             if was_cut_off(gang, self.registry.group(key)):
-                self.open_gangs.add(key)
+                self.open_gangs.add(gang)
         self.queue.fail(key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
 
     def _close(self, key: GangKey) -> None:

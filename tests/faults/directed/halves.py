@@ -18,6 +18,54 @@ def three_half_gangs() -> None:
         end(world)
 
 
+def leaving_half_gang() -> None:
+    """The same, and who yields takes its time to go."""
+    with quiet_world(nodes=1, cpu=12) as world:
+        gangs = [GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third")]
+        cut_off(world, *gangs)
+        world.fill()
+        for gang in gangs:
+            world.hold(gang)
+        world.advance(50)
+        world.add(GangSpec("late", size=2, minimum=2))
+        world.advance(20)
+        world.judge.check()
+        for gang in gangs:
+            world.let_go(f"{gang.name}-")
+        end(world)
+
+
+def refused_to_yield() -> None:
+    """Two gangs are cut off half way and run; when the second is asked for its seats the API server fails, and nothing else happens."""
+    with quiet_world(nodes=1, cpu=8) as world:
+        cut_off(world, *(GangSpec(name, size=4, minimum=4) for name in ("first", "second")))
+        world.fill()
+        world.fault(Fault("evict", "pods", times=4, status=403))
+        world.advance(200)
+        world.judge.check()
+        end(world)
+
+
+def half_beside_a_small_one() -> None:
+    """A gang that was refused again and again is half bound, for good; one that has waited for long and wants less asks for its seats."""
+    with quiet_world(nodes=1, cpu=4) as world:
+        small = GangSpec("small", size=1, minimum=1)
+        world.add(small)
+        world.sicken(small, "bind", 403, None)
+        world.advance(40)
+        world.fault(Fault("bind", "pods", "half-*", times=12, status=403, dry_run=False))
+        world.fault(Fault("bind", "pods", "half-*", nth=14, times=FOR_EVER, status=403, dry_run=False))
+        half = GangSpec("half", "job", size=3, minimum=3, suspends=True)
+        world.add(half)
+        for _ in range(40):
+            if not world.judge.bound(half):
+                world.advance(0.5)
+        world.fill()
+        world.advance(80)
+        world.judge.check()
+        end(world)
+
+
 def unanswered_for_long() -> None:
     """Nobody answers the binds of one member: the others are released when they have had their time, and that once more."""
     with quiet_world(startup_delay=NEVER) as world:

@@ -94,6 +94,7 @@ class Judge:
     def check(self) -> None:
         """Look at how everybody stands, and raise what was found."""
         self.commits.look()
+        self.releases.look()
         self.standing.look()
         self.terms.look()
         if self.violations:
@@ -114,6 +115,7 @@ class Judge:
             self.commits.arrived(request, pod)
         if self.books.clock() - self._looked >= LOOK_SECONDS:
             self._looked = self.books.clock()
+            self.releases.look()
             self.standing.look()
             self.terms.look()
 

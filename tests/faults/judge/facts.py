@@ -1,6 +1,6 @@
 """What raw objects say, and whether pods fit: read and reckoned here anew, so that neither the scheduler nor its search is believed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from allaboard.sandbox.kubelet import amounts, requests_of
@@ -97,7 +97,7 @@ def _tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]
     return False
 
 
-def free_room(nodes: Mapping[str, Body], pods: Sequence[Body], without: Sequence[str] = ()) -> dict[str, Amounts]:
+def free_room(nodes: Mapping[str, Body], pods: Sequence[Body], without: Collection[str] = ()) -> dict[str, Amounts]:
     """What is free of each node, when the pods with the UIDs ``without`` are taken to be gone."""
     free = {name: capacity_of(node) for name, node in nodes.items()}
     for pod in pods:

@@ -1,6 +1,6 @@
 """What is asked of each deletion and eviction, in the moment it is carried out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.faults.gangs import GangSpec
@@ -25,6 +25,21 @@ _STARTED_SECONDS = 1.0
 """A pod that has run for so long did so when it was decided to suspend its Job."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Whether a half gang was in somebody's way ``at`` a moment: it is answered when all have given their seats back who do so together."""
+
+    at: float
+    spec: GangSpec
+    what: str
+    nodes: Mapping[str, Body]
+    everybody: Sequence[Body]
+    """Who had seats."""
+    seated: Mapping[GangSpec, frozenset[str]]
+    waiting: Mapping[GangSpec, tuple[Sequence[Body], int]]
+    """Whom it had to make way for, their candidates and how many they lacked."""
+
+
 @dataclass(slots=True)
 class Releases:
     """Watches every release. ``timeout`` is how long a gang may be open before it must make way."""
@@ -39,6 +54,15 @@ class Releases:
     _suspensions: dict[str, tuple[Request, set[str]]] = field(default_factory=dict)  # by whom, and the pods that had seats
     _given_back: dict[str, tuple[GangSpec, float]] = field(default_factory=dict)  # whose pod was released, and when, by its UID
     _refused: dict[GangSpec, float] = field(default_factory=dict)  # when a member was last refused for good
+    _questions: list[_Question] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Answer what could not be told at once."""
+        now = self.books.clock()
+        for question in [each for each in self._questions if now - each.at >= _SETTLED_SECONDS]:
+            self._questions.remove(question)
+            if not self._was_needed(question):
+                self.accuse("release", f"{question.what}, of {question.spec.name}, and nobody needed its seats")
 
     def answered(self, request: Request) -> None:
         """A bind that is refused for good ends the hope for its gang."""
@@ -105,6 +129,7 @@ class Releases:
         elif life.open_since is not None and request.sent - life.open_since < self.timeout - 1:
             self.accuse("release", f"job {name} was suspended, whose time wasn't over")
         mine = [pod for pod in self.lives.alive(spec) if _owner_of(pod) == uid_of(job)]
+        self._given_back.update({uid_of(pod): (spec, now) for pod in mine if node_of(pod)})
         if not self._is_given_up(spec, request) and any(now - (self.books.running_since(pod) or now) > _STARTED_SECONDS for pod in mine):
             self._judge_running(spec, request, f"job {name} was suspended while pods of it ran")
 
@@ -134,30 +159,47 @@ class Releases:
             self.accuse("release", f"{what}, of {spec.name}, which was whole before")
         elif life.open_since is None or self.books.clock() - life.open_since < self.timeout - 1:
             self.accuse("release", f"{what}, of {spec.name}, whose time wasn't over")
-        elif not self._is_in_the_way(spec):
-            self.accuse("release", f"{what}, of {spec.name}, and nobody needed its seats")
+        else:
+            self._ask_who_needs(spec, what)
 
-    def _is_in_the_way(self, spec: GangSpec) -> bool:
-        """Whether somebody waits, who goes before, and fits with the seats of a half gang, and not without."""
-        now = self.books.clock()
-        yielded = {other for other, at in self._given_back.values() if now - at < _SETTLED_SECONDS}  # by whoever releases this one too
-        waiting = [
-            other
-            for other in self.books.gangs
-            if other not in {spec, *yielded} and self.lives.missing(other) and self.lives.has_pods(other)
-        ]
-        if self.books.quiet_elsewhere(spec, *yielded) < _SETTLED_SECONDS or self.books.is_told_late():
-            return bool(waiting)  # what it knows may be as old
-        everybody, mine = self.books.taking_seats(spec), list(self.lives.of(spec).seated)
-        yielding = [uid for uid, (other, _) in self._given_back.items() if other is not spec]
-        for other in waiting:
-            goes_before = self.lives.goes_before(other, spec) if self.lives.bound(other) else other.priority >= spec.priority
-            missing, candidates = self.lives.missing(other), self.lives.candidates(other)
+    def _ask_who_needs(self, spec: GangSpec, what: str) -> None:
+        yielded = self._yielded(self.books.clock())  # by whoever releases this one too
+        missing = {other: self.lives.missing(other) for other in self.books.gangs if other not in {spec, *yielded}}
+        waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
+        if waiting and (self.books.quiet_elsewhere(spec, *yielded) < _SETTLED_SECONDS or self.books.is_told_late()):
+            return  # what it knows may be as old
+        self._questions.append(
+            _Question(
+                self.books.clock(),
+                spec,
+                what,
+                dict(self.books.nodes),
+                self.books.taking_seats(spec),
+                {each: frozenset(self.lives.of(each).seated) for each in self.books.gangs},
+                {
+                    other: wanted
+                    for other, wanted in waiting.items()
+                    if (self.lives.goes_before(other, spec) if self.lives.bound(other) else other.priority >= spec.priority)
+                },
+            )
+        )
+
+    def _yielded(self, at: float) -> set[GangSpec]:
+        """Who gave seats back in the moment around ``at``."""
+        return {spec for spec, when in self._given_back.values() if abs(at - when) < _SETTLED_SECONDS}
+
+    def _was_needed(self, question: _Question) -> bool:
+        """Whether somebody waited who fits with the seats of all half gangs that were released together, and not without this one's."""
+        together = self._yielded(question.at) - {question.spec}
+        others = {uid for uid, (spec, _) in self._given_back.items() if spec is not question.spec}.union(
+            *(question.seated[spec] for spec in together)
+        )
+        for other, (candidates, missing) in question.waiting.items():
             fits = [
-                most_placeable(candidates, self.books.nodes, free_room(self.books.nodes, everybody, without), missing) >= missing
-                for without in (mine + yielding, yielding)
+                most_placeable(candidates, question.nodes, free_room(question.nodes, question.everybody, without), missing) >= missing
+                for without in (question.seated[question.spec] | others, others)
             ]
-            if goes_before and fits == [True, False]:
+            if other not in together and fits == [True, False]:
                 return True
         return False
 

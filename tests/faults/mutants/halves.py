@@ -17,6 +17,54 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "others yield although seats are about to be free",
+        "leaving_half_gang",
+        "release",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "would_fit([*self._leaving(), *chain.from_iterable(other.bound for other in others)])",
+                "would_fit([*chain.from_iterable(other.bound for other in others)])",
+            ),
+        ),
+    ),
+    Mutant(
+        "who has just made way has others make way",
+        "three_half_gangs",
+        "release",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "if not blocking or self._makes_way(gang) or",
+                "if not blocking or",
+            ),
+        ),
+    ),
+    Mutant(
+        "who refused to yield isn't asked again",
+        "refused_to_yield",
+        "unresolved",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                ("        if undone.is_unfinished:\n            self.queue.retry(other.key"),
+                ("        if False:\n            self.queue.retry(other.key"),
+            ),
+        ),
+    ),
+    Mutant(
+        "the time of a half gang runs from the next look at it",
+        "half_beside_a_small_one",
+        "unresolved",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "        self._expires.setdefault(gang.key, self.clock() + gang.timeout_seconds)\n\n    def renew",
+                "\n    def renew",
+            ),
+        ),
+    ),
+    Mutant(
         "a half gang's time is renewed by each attempt",
         "unanswered_for_long",
         "forward",

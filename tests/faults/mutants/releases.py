@@ -166,8 +166,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                ("        blocking = self._in_the_way(gang)\n        for count"),
-                ("        blocking: Sequence[Gang] = ()\n        for count"),
+                "        blocking = self._in_the_way(gang)\n",
+                "        blocking: Sequence[Gang] = ()\n",
             ),
         ),
     ),
@@ -301,12 +301,12 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "            if await would_fit(blocking[:count]):\n",
+                "            if await fits_without(blocking[:count]):\n",
                 "            if True:\n",
             ),
             Edit(
                 "scheduling/opengangs.py",
-                ("                    if await would_fit(rest):\n                        needed = rest\n"),
+                ("                    if await fits_without(rest):\n                        needed = rest\n"),
                 "                    pass\n",
             ),
         ),
