@@ -22,7 +22,7 @@ seal            a leader writes to each pod that is older than its term before i
 open            a gang is open by a fault or a foreign act that can be cited, or for a moment
 unresolved      an open gang is finished or undone when all is quiet, but for the rules that are named
 untold          a gang that is kept open says so
-idle            a gang that fits is placed when all is quiet
+idle            a gang that fits is placed when all is quiet, and so is whoever comes to a whole one
 reason, status  who waits is told the truth, and so is who asks a PodGroup
 stranger        nothing of others is touched
 lost, leaked    no Job stays suspended, no seat is counted that nobody sits on
@@ -37,8 +37,9 @@ from allaboard.sandbox.store import DELETED, Change
 from tests.faults.gangs import GangSpec
 
 from .binds import Binds
-from .books import OURS, Books, Deed, Request, current
+from .books import OURS, Books
 from .commits import Commits
+from .entries import Deed, Request, current
 from .facts import ENDED, Body, capacity_of, demand_of, is_leaving, name_of, node_of, phase_of, uid_of
 from .lives import Lives
 from .releases import Releases

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from tests.faults.gangs import STAMP, GangSpec
 
-from .books import HEEDED_SECONDS, IN_FLIGHT_SECONDS, NEWS_SECONDS, OURS, Accuse, Books, Request
+from .books import HEEDED_SECONDS, IN_FLIGHT_SECONDS, NEWS_SECONDS, OURS, Accuse, Books
+from .entries import Request
 from .facts import ENDED, Amounts, Body, capacity_of, demand_of, is_alive, is_gated, name_of, node_of, phase_of, refusal, uid_of
 from .lives import Lives
 

@@ -7,17 +7,14 @@ were delivered. Nothing is taken from the scheduler's memory, its logs or what i
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.gangs import POD_GROUP_LABEL, GangSpec
 from tests.stories import NAME
 
+from .entries import Deed, GangName, Request
 from .facts import Body, capacity_of, is_alive, name_of, node_of, phase_of, role_of, uid_of
-
-GangName = tuple[str, str]
-"""Namespace and name."""
 
 IN_FLIGHT_SECONDS = 90.0
 """How long after it was sent a request may still be carried out."""
@@ -38,84 +35,6 @@ RETRY_SECONDS = 20.0
 _HORIZON_SECONDS = 400.0
 _LATE_SECONDS = 25.0
 """So long after its watches were late or broke a scheduler has caught up."""
-
-
-@dataclass(eq=False, slots=True)
-class Request:
-    """One request of a scheduler, ``who`` being one life of one process. ``status`` is 0 when no answer was given."""
-
-    who: str
-    sent: float
-    verb: str
-    plural: str
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
-    is_dry_run: bool = False
-    body: Mapping[str, Any] = field(default_factory=dict)
-    arrived: float | None = None
-    answered: float | None = None
-    status: int = 0
-    is_struck: bool = False
-    """Whether an injected fault hit it."""
-    is_carried_out: bool = False
-    is_seen_sent: bool = False
-    """Whether ``sent`` is when it was sent, and not when it was first seen."""
-    retry_after: float = 0.0
-    """For how long the answer asks to be left alone."""
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Of the object it sends."""
-        found = self.body.get("metadata")
-        return found if isinstance(found, Mapping) else {}
-
-    @property
-    def target(self) -> str:
-        """The node of a bind."""
-        found = self.body.get("target")
-        return str(found.get("name") or "") if isinstance(found, Mapping) else ""
-
-    @property
-    def what(self) -> tuple[object, ...]:
-        """What is the same of a request that is made again, whatever version it names then."""
-        return (self.who, self.verb, self.target, self.metadata.get("uid"), self.metadata.get("annotations"))
-
-    def is_heard(self, since: float, until: float) -> bool:
-        """Whether it was answered after ``since`` and by ``until``: what comes when it was made again, nobody waits for any more."""
-        return self.answered is not None and self.status > 0 and since < self.answered <= until
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it wasn't answered at once."""
-        return self.answered is None or self.answered - self.sent > 1
-
-    @property
-    def is_bind(self) -> bool:
-        """Whether it binds a pod, and not as a rehearsal."""
-        return self.verb == "bind" and not self.is_dry_run
-
-
-@dataclass(slots=True)
-class Deed:
-    """Something that was done to the cluster or to a scheduler, by anybody but a scheduler. ``gang`` is whom it concerns, None for all.
-
-    ``who`` is the process that it was done to; it goes on until ``until``.
-    """
-
-    what: str
-    at: float
-    until: float
-    gang: GangName | None = None
-    who: str = ""
-
-    def __str__(self) -> str:
-        about = f" of {self.gang[1]}" if self.gang else ""
-        return f"{self.what}{about} at {self.at:.3f} s"
-
-
-current: ContextVar[Request | None] = ContextVar("current", default=None)
-"""The request that is being carried out."""
 
 
 @dataclass(slots=True)

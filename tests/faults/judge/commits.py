@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from tests.faults.gangs import GangSpec
 
-from .books import HEEDED_SECONDS, NEWS_SECONDS, REFUSALS, RETRY_SECONDS, Accuse, Books, Request
+from .books import HEEDED_SECONDS, NEWS_SECONDS, REFUSALS, RETRY_SECONDS, Accuse, Books
+from .entries import Request
 from .facts import Amounts, Body, demand_of, free_room, is_alive, name_of, node_of, phase_of, uid_of
 from .lives import Lives
 

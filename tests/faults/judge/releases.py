@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from tests.faults.gangs import GangSpec
 
-from .books import OURS, REFUSALS, Books, Request
+from .books import OURS, REFUSALS, Books
+from .entries import Request
 from .facts import ENDED, Body, free_room, most_placeable, name_of, node_of, phase_of, uid_of
 from .lives import Lives
 from .standing import FORWARD_SECONDS

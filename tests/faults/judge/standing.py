@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from tests.faults.gangs import EPOCH, GangSpec
 
-from .books import IN_FLIGHT_SECONDS, Books, Request
+from .books import IN_FLIGHT_SECONDS, Books
+from .entries import Request
 from .facts import Body, demand_of, free_room, most_placeable, name_of, phase_of, refusal, uid_of
 from .lives import Lives
 

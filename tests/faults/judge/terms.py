@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .books import Books, Request
+from .books import Books
+from .entries import Request
 from .facts import Body, name_of, uid_of
 
 _CHANGES = ("bind", "evict", "delete")

@@ -8,7 +8,7 @@ from aiohttp import web
 from allaboard.sandbox import requests
 from allaboard.sandbox.faults import Call, Fault, Faults
 
-from .books import Request, current
+from .entries import Request, current
 
 
 class Observer(Protocol):
