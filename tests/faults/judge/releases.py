@@ -55,6 +55,7 @@ class Releases:
     _suspensions: dict[str, tuple[Request, set[str]]] = field(default_factory=dict)  # by whom, and the pods that had seats
     _given_back: dict[str, tuple[GangSpec, float]] = field(default_factory=dict)  # whose pod was released, and when, by its UID
     _refused: dict[GangSpec, float] = field(default_factory=dict)  # when a member was last refused for good
+    _made_way: dict[GangSpec, float] = field(default_factory=dict)  # when a half gang was last released for others
     _questions: list[_Question] = field(default_factory=list)
 
     def look(self) -> None:
@@ -164,14 +165,17 @@ class Releases:
             self._ask_who_needs(spec, what)
 
     def _ask_who_needs(self, spec: GangSpec, what: str) -> None:
-        yielded = self._yielded(self.books.clock())  # by whoever releases this one too
-        missing = {other: self.lives.missing(other) for other in self.books.gangs if other not in {spec, *yielded}}
+        now = self.books.clock()
+        self._made_way[spec] = now
+        yielded = self._yielded(now)  # by whoever releases this one too
+        missing = {other: self.lives.missing(other) for other in self.books.gangs if other not in yielded}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
-        if waiting and (self.books.quiet_elsewhere(spec, *yielded) < _SETTLED_SECONDS or self.books.is_told_late()):
+        released = {each for each, when in self._given_back.values() if now - when < _SETTLED_SECONDS}
+        if waiting and (self.books.quiet_elsewhere(spec, *released) < _SETTLED_SECONDS or self.books.is_told_late()):
             return  # what it knows may be as old
         self._questions.append(
             _Question(
-                self.books.clock(),
+                now,
                 spec,
                 what,
                 dict(self.books.nodes),
@@ -186,8 +190,8 @@ class Releases:
         )
 
     def _yielded(self, at: float) -> set[GangSpec]:
-        """Who gave seats back in the moment around ``at``."""
-        return {spec for spec, when in self._given_back.values() if abs(at - when) < _SETTLED_SECONDS}
+        """Who made way in the moment around ``at``."""
+        return {spec for spec, when in self._made_way.items() if abs(at - when) < _SETTLED_SECONDS}
 
     def _was_needed(self, question: _Question) -> bool:
         """Whether somebody waited who fits with the seats of all half gangs that were released together, and not without this one's."""

@@ -222,7 +222,7 @@ class Standing:
         group = self.books.get("podgroups", spec.namespace, spec.name)
         if group is None or self.books.is_forged(spec):
             return
-        if any(each.verb != "create" for each in self._unsaid(spec)):
+        if any(each.verb != "create" for each in self._unsaid(spec)) or self._is_overwritten(spec):
             return
         status, alive = group.get("status") or {}, self.lives.alive(spec)
         if not self.books.members(spec):
@@ -311,6 +311,12 @@ class Standing:
         """Whether a fault has kept a scheduler from saying something of a gang: it says it when it looks at all PodGroups again."""
         since = self.books.clock() - _RESYNC_SECONDS
         return any((each.answered or since) >= since for each in self._unsaid(spec))
+
+    def _is_overwritten(self, spec: GangSpec) -> bool:
+        """Whether an earlier leader's words came late, and the leader hasn't looked through all PodGroups since."""
+        about = [each for each in self.books.requests if each.plural == "podgroups" and each.name == spec.name and each.status == 200]
+        last = max(about, key=lambda each: each.answered or 0.0, default=None)
+        return last is not None and last.who != self.who_leads() and self.books.clock() - (last.answered or 0.0) < _RESYNC_SECONDS
 
     def _unsaid(self, spec: GangSpec) -> Iterator[Request]:
         """The requests about a gang's PodGroup that a fault has hit."""
