@@ -5,6 +5,7 @@ Commands are imported when they are called, so that ``--help`` and ``plan`` don'
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -92,6 +93,9 @@ def _forget_stdout() -> None:
 
 def main() -> None:
     """Entry point of both commands; kubectl finds a plug-in by its name ``kubectl-allaboard``."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, signal.default_int_handler)  # so that what was started and written is cleared away
     name = "kubectl allaboard" if Path(sys.argv[0]).name.startswith("kubectl-") else "allaboard"
     try:
         cli(prog_name=name)

@@ -13,7 +13,7 @@ from allaboard.cli.manifests import Cluster, Expanded, Manifests
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
-from allaboard.gangs.registry import GangDefaults, GangRegistry
+from allaboard.gangs.registry import OVER_LIMIT, GangDefaults, GangRegistry
 from allaboard.model.constraints import NodeSelectorTerm, Requirement
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey, Hold
@@ -255,5 +255,7 @@ class _Origins:
         """The error to mend, when ``hold`` is for what a manifest says rather than for what is missing around it."""
         if hold.reason in ("PodGroupNotFound", "Unsupported"):
             return None
+        if hold.reason == OVER_LIMIT:  # of which no manifest has a field
+            return self.pods[gang.members[0].key].error("spec", hold.message)
         origin = self.pods[hold.pod.key] if hold.pod else self.groups[gang.key]
         return origin.error(hold.field or "spec", hold.message)

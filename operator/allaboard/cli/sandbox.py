@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import click
+import yaml
 
 from allaboard.cli import bundled
 from allaboard.cli.inputs import BadInputError, Quantity
@@ -23,7 +24,11 @@ from allaboard.sandbox import ApiError, Sandbox
 @click.option("--cpu", type=Quantity(), metavar="QUANTITY", default="16", show_default=True, help="CPUs of each node.")
 @click.option("--memory", type=Quantity(), metavar="QUANTITY", default="64Gi", show_default=True, help="Memory of each node.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="P", help="Port of the API server [any free one].")
-@click.option("--kubeconfig-out", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the kubeconfig [a temporary file].")
+@click.option(
+    "--kubeconfig-out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write the kubeconfig [a temporary file]. A file that isn't a sandbox's kubeconfig is never overwritten.",
+)
 @click.option(
     "--gang-scheduler-name", default="", metavar="NAME", help="Make PodGroups for TFJobs, as training-operator does with this flag."
 )
@@ -48,8 +53,9 @@ def sandbox(nodes: int, gpus: int, cpu: str, memory: str, port: int, kubeconfig_
 async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None) -> None:
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, interrupted.set)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, interrupted.set)
     with contextlib.ExitStack() as stack:
         if kubeconfig_out is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="allaboard-sandbox-"))
@@ -71,6 +77,22 @@ async def _start(cluster: Sandbox, port: int, kubeconfig_out: Path) -> None:
         # asyncio's own words repeat the address.
         raise BadInputError(f"can't listen on port {port}: {os.strerror(error.errno or 0)}") from error
     try:
-        cluster.write_kubeconfig(kubeconfig_out)
+        _write_kubeconfig(cluster, kubeconfig_out)
     except OSError as error:
         raise BadInputError(f"{kubeconfig_out}: can't be written: {error.strerror or error}") from error
+
+
+def _write_kubeconfig(cluster: Sandbox, path: Path) -> None:
+    """Raises ``BadInputError`` for a file of somebody's who would miss it, and ``OSError``."""
+    if path.exists() and not _is_sandboxs(path.read_text(errors="replace")):
+        raise BadInputError(f"{path}: is there already, and isn't a sandbox's kubeconfig; name another file")
+    cluster.write_kubeconfig(path)
+
+
+def _is_sandboxs(text: str) -> bool:
+    """Whether a sandbox has written this kubeconfig, or nobody has written anything."""
+    with contextlib.suppress(yaml.YAMLError):
+        found = yaml.safe_load(text)
+        clusters = found.get("clusters") if isinstance(found, dict) else None
+        return not found or (isinstance(clusters, list) and [each.get("name") for each in clusters] == [Sandbox.NAME])
+    return False

@@ -97,7 +97,7 @@ async def serve(metrics: Metrics, port: int, is_ready: Callable[[], bool]) -> As
         return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def readiness(_: web.Request) -> web.Response:
-        return web.Response(text="ready\n") if is_ready() else web.Response(status=503, text="not ready: /healthz says why\n")
+        return web.Response(text="ready\n") if is_ready() else web.Response(status=503, text="not ready: the log says why\n")
 
     app = web.Application()
     app.add_routes([web.get("/metrics", scrape), web.get("/readyz", readiness)])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import yaml
 from aiohttp import web
@@ -53,6 +53,9 @@ class Sandbox:
     ``history`` is how many changes per resource a watch can go back. ``startup_delay`` is how long a bound pod takes to run.
     ``gang_scheduler_name`` is training-operator's flag of that name: when set, TFJobs get a PodGroup.
     """
+
+    NAME: ClassVar = "sandbox"
+    """What its kubeconfigs call the cluster."""
 
     def __init__(
         self,
@@ -116,7 +119,7 @@ class Sandbox:
         return {
             "apiVersion": "v1",
             "kind": "Config",
-            "current-context": "sandbox",
+            "current-context": self.NAME,
             "clusters": [{"name": "sandbox", "cluster": {"server": self.url}}],
             "users": [{"name": "sandbox", "user": {}}],
             "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": "sandbox", "namespace": "default"}}],

@@ -1,6 +1,7 @@
 """How commands end that are ended from outside: told in a line at most, and by exit codes that mean nothing else."""
 
 import os
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -44,3 +45,16 @@ def test_an_answer_that_finds_no_room_is_told_in_a_line() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(HELP, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "Error: the answer can't be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_is_ended_from_outside_ends_whom_it_has_started(number: signal.Signals) -> None:
+    program = "from allaboard.cli.main import main; main()"
+    arguments = ["simulate", "-f", "examples/simulate/training.yaml", "--seeds", "1-200", "--workers", "2"]
+    with subprocess.Popen([sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.read(1)  # progress: its processes are there
+        process.send_signal(number)
+        _, rest = process.communicate(timeout=60)  # which ends when nobody has standard output open any more
+    assert process.returncode == 130
+    assert rest.endswith(b"interrupted\n")

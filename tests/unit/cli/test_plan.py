@@ -403,6 +403,15 @@ def test_a_bad_label_of_a_workload_is_named_within_its_template(plan: Plan) -> N
     assert f"document 1: spec.tfReplicaSpecs.PS.template.metadata.labels[{PAIR}/min-available]: " in result.stderr
 
 
+def test_a_gang_over_a_limit_is_named(plan: Plan) -> None:
+    plan.cluster(gpu_node("n1")).example("nginx-min-3")
+    text = (plan.folder / "gangs.yaml").read_text().replace("replicas: 6", "replicas: 5001")
+    (plan.folder / "gangs.yaml").write_text(text)
+    result = plan.run()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "document 1: spec.template.spec: podgroup default/nginx: 5001 living members are more than the 5000 that are supported" in result.stderr
+
+
 def test_a_bad_cluster_file_is_named_with_the_field(plan: Plan) -> None:
     result = plan.cluster(node("n1", cpu="8"), node("n2", cpu="eight")).manifest(pod("a")).run()
     assert result.exit_code == 2

@@ -33,6 +33,15 @@ def test_a_kubeconfig_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     assert result.stderr == f"Error: {tmp_path}/none/x: can't be written: No such file or directory\n"
 
 
+@pytest.mark.parametrize("text", ["precious", "clusters: [{name: mine}]", "{", "[1]"])
+def test_a_file_that_is_no_sandboxs_is_not_overwritten(tmp_path: Path, text: str) -> None:
+    config = tmp_path / "config"
+    config.write_text(text)
+    result = sandbox("--kubeconfig-out", str(config))
+    assert (result.exit_code, config.read_text()) == (2, text)
+    assert result.stderr == f"Error: {config}: is there already, and isn't a sandbox's kubeconfig; name another file\n"
+
+
 def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

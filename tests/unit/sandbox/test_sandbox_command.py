@@ -27,7 +27,7 @@ def is_there(path: Path) -> bool:
     return path.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_it_prints_where_its_kubeconfig_is_and_cleans_up_when_interrupted(number: signal.Signals) -> None:
     process = await start("--nodes", "2", "--gpus", "3")
     assert process.stdout is not None
