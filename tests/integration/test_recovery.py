@@ -209,6 +209,23 @@ async def test_nobody_else_yields_while_seats_that_were_given_up_are_about_to_be
     assert bound(cluster, "younger") == ["younger-0"]
 
 
+async def test_a_half_gang_that_can_t_be_released_keeps_nobody_else_from_being_asked(
+    cluster: Cluster, start_app: StartApp, kubeconfig: Path
+) -> None:
+    """The last in the queue, by its name, is of a Job that counts a lost pod as a failure."""
+    cluster.add_node("node-1", cpu="3")
+    for gang in ("a", "b"):
+        for number in range(2):
+            cluster.create(gang_pod(f"{gang}-{number}", gang, 2, annotations={"allaboard.dev/recreate": "true"}))
+        await bind(cluster, f"{gang}-0", "node-1", 2)
+    cluster.create(job(2))
+    await cluster.wait_for(lambda s: len(s.list("pods")) == 6)
+    await bind(cluster, cluster.list("pods")[-1]["metadata"]["name"], "node-1", 2)
+    await start_app(schedule_timeout_seconds=1)
+    await cluster.wait_for(lambda s: not bound(s, "b-"), timeout=20, message="the second has made way for the first")
+    assert bound(cluster, "gang-")
+
+
 async def test_half_gangs_of_bare_pods_are_never_released_for_another(cluster: Cluster, start_app: StartApp, kubeconfig: Path) -> None:
     cluster.add_node("node-1", cpu="2")
     for gang in ("older", "younger"):

@@ -31,6 +31,12 @@ FORWARD_SECONDS = 5.0
 """How long the missing members may take to be bound around the bound ones."""
 
 _RETRY_SECONDS = 0.5
+_LEAVING_SECONDS = 40.0
+"""How long seats that were given up may take to be free before others are asked for theirs."""
+_UNASKED_SECONDS = 10.0
+"""How long a half gang that can't be released isn't asked again: others are."""
+_MOST_ASKED = 32
+"""Of so many half gangs at most it is found out whether their seats would help: each costs a search."""
 
 
 @dataclass(slots=True)
@@ -52,6 +58,7 @@ class OpenGangs:
     _undone: set[GangKey] = field(default_factory=set)
     _made_way: dict[GangKey, GangKey] = field(default_factory=dict)
     _released: dict[GangKey, tuple[Sequence[Pod], float]] = field(default_factory=dict)  # who of it was, and until when they may be leaving
+    _unasked: dict[GangKey, float] = field(default_factory=dict)  # who could not be released, and until when others are asked
     _inherited: set[GangKey] = field(default_factory=set)
     _whole: dict[GangKey, str] = field(default_factory=dict)
 
@@ -121,6 +128,7 @@ class OpenGangs:
         self._undone.discard(key)
         self._whole.pop(key, None)
         self._released.pop(key, None)
+        self._unasked.pop(key, None)
 
     def undoing(self, gang: Gang) -> Coroutine[None, None, None] | None:
         """What must be done with the gang before anything else, if its time is over."""
@@ -167,24 +175,31 @@ class OpenGangs:
         blocking = self._in_the_way(gang)
         if not blocking or self._makes_way(gang) or await fits_without(()):
             return ()
-        for count in range(1, len(blocking) + 1):
-            if await fits_without(blocking[:count]):
-                needed = blocking[:count]
-                for other in blocking[: count - 1]:
-                    rest = [each for each in needed if each is not other]
-                    if await fits_without(rest):
-                        needed = rest
-                # One that has become whole meanwhile is no half gang any more.
-                still = {other.key: other for other in self._in_the_way(gang)}
-                return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()
-        return ()
+        if not await fits_without(blocking):
+            return ()
+        # 1. The last few of the queue that are enough: with more of them it fits as well.
+        too_few, enough = 0, len(blocking)
+        while enough - too_few > 1:
+            count = (too_few + enough) // 2
+            too_few, enough = (too_few, count) if await fits_without(blocking[:count]) else (count, enough)
+        # 2. Without those of them that aren't needed.
+        needed = blocking[:enough]
+        for other in blocking[: enough - 1]:
+            rest = [each for each in needed if each is not other]
+            if await fits_without(rest):
+                needed = rest
+        # One that has become whole meanwhile is no half gang any more.
+        still = {other.key: other for other in self._in_the_way(gang)}
+        return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()
 
     def _in_the_way(self, gang: Gang) -> Sequence[Gang]:
-        """The half gangs that may have to yield to ``gang``, the last in the queue first."""
-        return sorted(
+        """The half gangs that may have to yield to ``gang``, the last in the queue first; no more than may be asked."""
+        now = self.clock()
+        self._unasked = {key: until for key, until in self._unasked.items() if until > now}
+        asked = sorted(
             (
                 other
-                for other in filter(None, map(self.registry.gang, self._kept_open - {gang.key}))
+                for other in filter(None, map(self.registry.gang, self._kept_open - {gang.key} - self._unasked.keys()))
                 if self._has_timed_out(other)
                 and not self.was_whole(other)
                 and self._made_way.get(gang.key) != other.key
@@ -194,6 +209,7 @@ class OpenGangs:
             key=order_of,
             reverse=True,
         )
+        return asked[:_MOST_ASKED]
 
     def _makes_way(self, gang: Gang) -> bool:
         """Whether the seats that the gang has given up are still to be taken by the other, and not to be added to by a third one's."""
@@ -214,6 +230,7 @@ class OpenGangs:
         times = [
             self._deadlines.get(gang.key),
             self._restarts.get(gang.key),
+            *self._unasked.values(),
             *(self._expires.get(key) for key in {gang.key, *self._deadlines, *self._kept_open}),
         ]
         return min((when for when in times if when is not None and when > self.clock()), default=None)
@@ -263,13 +280,17 @@ class OpenGangs:
 
     async def yield_to(self, other: Gang, gang: Gang) -> None:
         """Release all members of the half ``gang``, whose seats ``other`` needs."""
-        text = f"not whole within {gang.timeout_seconds} s, and podgroup {other.key} needs the seats of its {len(gang.bound)} bound members"
+        # Names of other namespaces are nobody's business.
+        who = f"podgroup {other.key}" if other.key.namespace == gang.key.namespace else "a podgroup of another namespace"
+        text = f"not whole within {gang.timeout_seconds} s, and {who} needs the seats of its {len(gang.bound)} bound members"
         # One that is kept open all the same is looked at when it would have been: those who ask for its seats must not hold up its turn.
         undone = await self._release(gang, gang.bound, text, even_running=True)
         if undone.released:
             self._made_way[gang.key] = other.key
             self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
-        if undone.is_unfinished:
+        else:
+            self._unasked[gang.key] = self.clock() + _UNASKED_SECONDS
+        if undone.is_unfinished or not undone.released:
             self.queue.retry(other.key, FORWARD_SECONDS)
 
     async def undo(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False, at_least: float = 0.0) -> None:
@@ -283,7 +304,7 @@ class OpenGangs:
 
     async def _release(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool) -> Undone:
         """Release ``pods``, and note and tell what has become of them."""
-        may_leave_until = self.clock() + gang.timeout_seconds
+        may_leave_until = self.clock() + min(gang.timeout_seconds, _LEAVING_SECONDS)
         self._released[gang.key] = pods, may_leave_until
         undone, problem = await undo(pods, self.binder, even_running=even_running), ""
         if not undone.is_unfinished and self._may_suspend(gang):

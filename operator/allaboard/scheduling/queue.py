@@ -96,9 +96,10 @@ def order_of(gang: Gang | Outline, *, is_first: bool = False, is_protected: bool
     """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
     not be overtaken, then ``debt``, which tells how much search time the namespace has used, then age and name.
 
-    Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp.
+    Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Nor is healing one past
+    those who owe less: a tenant could have many gangs that have lost members and are hard to place.
     """
-    heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE
+    heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not debt
     return (-gang.priority, not is_first, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, debt, gang.created, gang.key)
 
 

@@ -11,8 +11,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "                needed = blocking[:count]\n",
-                "                return blocking\n",
+                "        needed = blocking[:enough]\n",
+                "        return blocking\n",
             ),
         ),
     ),
@@ -47,7 +47,7 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                ("        if undone.is_unfinished:\n            self.queue.retry(other.key"),
+                ("        if undone.is_unfinished or not undone.released:\n            self.queue.retry(other.key"),
                 ("        if False:\n            self.queue.retry(other.key"),
             ),
         ),

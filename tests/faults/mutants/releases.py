@@ -301,13 +301,13 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "            if await fits_without(blocking[:count]):\n",
-                "            if True:\n",
+                "        if not await fits_without(blocking):\n",
+                "        if False:\n",
             ),
             Edit(
                 "scheduling/opengangs.py",
-                ("                    if await fits_without(rest):\n                        needed = rest\n"),
-                "                    pass\n",
+                ("            if await fits_without(rest):\n                needed = rest\n"),
+                "            pass\n",
             ),
         ),
     ),

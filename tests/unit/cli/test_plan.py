@@ -409,7 +409,10 @@ def test_a_gang_over_a_limit_is_named(plan: Plan) -> None:
     (plan.folder / "gangs.yaml").write_text(text)
     result = plan.run()
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "document 1: spec.template.spec: podgroup default/nginx: 5001 living members are more than the 5000 that are supported" in result.stderr
+    assert (
+        "document 1: spec.template.spec: podgroup default/nginx: 5001 living members are more than the 5000 that are supported"
+        in result.stderr
+    )
 
 
 def test_a_bad_cluster_file_is_named_with_the_field(plan: Plan) -> None:
