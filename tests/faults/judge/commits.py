@@ -254,7 +254,7 @@ class Commits:
                 continue
             if (
                 any(now - self.books.born[uid_of(pod)] < self.patience for pod in waiting)
-                or now - self.books.struck_since(other) < _PAUSE_SECONDS
+                or now - max(self.books.struck_since(other), self.lives.undone_at(other)) < _PAUSE_SECONDS
                 or self.lives.losses_since(other, now - 2 * _PAUSE_SECONDS) > 1  # it rests
             ):
                 continue

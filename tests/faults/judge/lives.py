@@ -141,6 +141,11 @@ class Lives:
         elif life.open_since is None:
             life.open_since = self.clock()
 
+    def undone_at(self, spec: GangSpec) -> float:
+        """When the last member was gone of a gang that was released, the last time; 0 if it never was."""
+        life, at = self._ended.get(spec, (Life(), 0.0))
+        return at if life.released else 0.0
+
     def goes_before(self, one: GangSpec, other: GangSpec) -> bool:
         """Whether a gang is served before another: by priority, then by age in seconds, then by name."""
         places = [(-spec.priority, min(int(self.books.born[uid_of(pod)]) for pod in self.alive(spec)), spec.name) for spec in (one, other)]
