@@ -89,3 +89,17 @@ def test_a_stamp_that_names_another_gangs_transaction_means_nothing_to_that_gang
         assert len(world.judge.bound(victim)) == 4
         assert len(world.judge.bound(thief)) == 2
         assert world.judge.released == 0
+
+
+def test_a_forged_promise_releases_nobody_when_the_pod_group_is_gone() -> None:
+    with World() as world:
+        gang = GangSpec("gang", size=3, minimum=2, has_group=True, gives_up=True)
+        world.add(gang)
+        world.advance(5)
+        world.annotate(gang, {STAMP: "deadbeef/16"})
+        world.advance(3)
+        world.delete_group(gang)
+        world.advance(100)
+        world.judge.check()
+        assert world.judge.released == 0
+        assert len(world.judge.bound(gang)) == 3

@@ -240,7 +240,8 @@ class GangRegistry:
         stated = self._memberships[first.uid].min_member if first else None
         if stated is not None and (group is None or group.is_ours):
             return stated
-        return group.min_member if group else max((pod.promise for pod in alive if pod.node_name), default=0) or 1
+        # A forged promise is none to more than there are.
+        return group.min_member if group else min(len(alive), max((pod.promise for pod in alive if pod.node_name), default=0)) or 1
 
     def _hold(self, key: GangKey, group: PodGroup | None, alive: Sequence[Pod], minimum: int) -> Hold | None:
         """The first reason in what the members are why the gang must not be scheduled."""
