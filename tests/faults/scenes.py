@@ -83,6 +83,8 @@ class Scenes(Schedules):
         self.arrive(GangSpec("rival", size=rival, minimum=rival, cpu=2), [], 60.0)
         self.after("rival", pause)
 
+    more_ask_for_the_seats_of_a_half_gang = others_ask_for_the_seats_of_a_half_gang
+
     @precondition(Schedules.has_place)
     @rule(gang=gangs, pause=pauses)
     def the_binds_of_some_are_never_answered(self, gang: GangSpec, pause: float) -> None:

@@ -75,22 +75,38 @@ class SchedulesWithRestarts(Scenes):
         self.after("kill while healing", pause)
 
     @precondition(Schedules.has_place)
-    @rule(gang=gangs, pause=pauses)
-    def gangs_are_cut_off_and_need_each_others_seats(self, gang: GangSpec, pause: float) -> None:
-        """The scheduler is killed when three gangs are half bound, and others take what is left: the seats of one would finish another."""
+    @rule(gang=gangs, is_held=st.booleans(), refusals=st.sampled_from([0, 0, 4]), pause=pauses)
+    def gangs_are_cut_off_and_need_each_others_seats(self, gang: GangSpec, is_held: bool, refusals: int, pause: float) -> None:
+        """The scheduler is killed when three gangs are half bound, and others take what is left: the seats of one would finish another.
+
+        Whoever is asked to go may take its time, or is kept by the API server at first.
+        """
         self.w.leave_room(2)
+        halves = []
         for _ in range(3):
             self.w.hold_binds(f"gang-{len(self.w.gangs)}-*", nth=3)
             self.arrive(plain(gang, 4, cpu=1, kind="controlled", least=0), [], 0.0)
+            halves.append(self.w.gangs[-1])
         self.after("cut off", 1.0)
         self.w.crash(1.0)
         self.w.fill()
+        if refusals:
+            self.w.fault(Fault("evict", "pods", times=refusals, status=403))
+        if is_held:
+            for half in halves:
+                self.w.hold(half)
         self.after("cut off", 50.0)
+        if is_held:
+            self.arrive(plain(gang, 2, cpu=1), [], 20.0)
+            for half in halves:
+                self.w.let_go(f"{half.name}-")
+        self.after("cut off", 40.0 if refusals else 0.0)
         self.after("cut off", pause)
 
     # What this machine is for is chosen more often than each of the many others.
     killed_in_another_commit = killed_in_a_third_commit = the_scheduler_is_killed_in_a_commit
     others_are_lost_while_nobody_schedules = members_are_lost_while_nobody_schedules
+    others_are_cut_off = gangs_are_cut_off_and_need_each_others_seats
 
 
 class SchedulesWithLeaders(SchedulesWithRestarts):

@@ -200,13 +200,26 @@ class Releases:
             *(question.seated[spec] for spec in together)
         )
         for other, (candidates, missing) in question.waiting.items():
+            everybody = self._with_promises(question, other)
             fits = [
-                most_placeable(candidates, question.nodes, free_room(question.nodes, question.everybody, without), missing) >= missing
+                most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
                 for without in (question.seated[question.spec] | others, others)
             ]
             if other not in together and fits == [True, False]:
                 return True
         return False
+
+    def _with_promises(self, question: _Question, other: GangSpec) -> list[Body]:
+        """Who had seats, and to whom ``other`` had lost them: those who were tried or bound a moment later had been promised theirs."""
+        soon = {
+            str(each.metadata.get("uid")): each.target
+            for each in self.books.requests
+            if each.verb == "bind" and abs(each.sent - question.at) < 2 * _SETTLED_SECONDS and not self.books.is_of(each, other)
+        }
+        return [
+            {**pod, "spec": {**pod["spec"], "nodeName": soon[uid_of(pod)]}} if not node_of(pod) and uid_of(pod) in soon else pod
+            for pod in question.everybody
+        ]
 
     def _is_given_up(self, spec: GangSpec, request: Request) -> bool:
         """Whether a gang wants to be released by now, whole as it was."""
