@@ -46,7 +46,10 @@ class ClusterView:
         self._node_listeners: list[NodeListener] = []
 
     def listen(self, on_pod: PodListener | None = None, on_node: NodeListener | None = None) -> None:
-        """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence."""
+        """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence.
+
+        A pod that has ended or gone before it was seen bound, as when a watch broke meanwhile, is told with the seat that it was promised.
+        """
         if on_pod:
             self._pod_listeners.append(on_pod)
         if on_node:
@@ -96,15 +99,14 @@ class ClusterView:
         """Take the newest state of a pod. A new UID under an old name is a new pod, and the old one is gone."""
         old = self._pods.get(pod.key)
         self._discharge(old)
-        if old is not None and old.uid != pod.uid:
-            self._assumed.pop(old.uid, None)
+        told = self._unseated(old) if old is not None and (old.uid != pod.uid or pod.is_terminal) else old
         if pod.node_name or pod.is_terminal:
             self._assumed.pop(pod.uid, None)
         self._pods[pod.key] = pod
         self._charge(pod)
         self._workload.replace(old, pod)
         for listener in self._pod_listeners:
-            listener(old, pod)
+            listener(told, pod)
 
     def remove_pod(self, key: str) -> None:
         """Forget a pod and what it used."""
@@ -112,10 +114,15 @@ class ClusterView:
         if old is None:
             return
         self._discharge(old)
-        self._assumed.pop(old.uid, None)
+        told = self._unseated(old)
         self._workload.replace(old, None)
         for listener in self._pod_listeners:
-            listener(old, None)
+            listener(told, None)
+
+    def _unseated(self, pod: Pod) -> Pod:
+        """``pod``, which doesn't sit anywhere any more, as it was with the seat that it was promised, and was never seen to take."""
+        node_name = self._assumed.pop(pod.uid, "")
+        return replace(pod, node_name=node_name) if node_name else pod
 
     def assume(self, pod: Pod, node_name: str) -> None:
         """Promise ``pod`` a seat on ``node_name``, until it is seen bound, is gone, or ``forget`` is called."""

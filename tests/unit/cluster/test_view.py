@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,6 +117,22 @@ def test_seats_promised_at_once_are_those_promised_one_by_one(seats: list[tuple[
         one_by_one.forget(pods[name])
     assert np.array_equal(at_once.snapshot().used, one_by_one.snapshot().used)
     assert at_once.snapshot().host_ports == one_by_one.snapshot().host_ports
+
+
+@pytest.mark.parametrize("end", ["failed", "gone", "replaced"])
+def test_who_ends_or_goes_before_he_is_seen_bound_is_told_with_the_seat_that_he_gives_back(end: str) -> None:
+    view, told = ClusterView(), []
+    view.listen(lambda old, new: told.append((old, new)))
+    view.upsert_node(a_node("n1"))
+    view.upsert_pod(a_pod("a"))
+    view.assume(a_pod("a"), "n1")
+    if end == "gone":
+        view.remove_pod("default/a")
+    else:
+        view.upsert_pod(a_pod("a", node="n1", phase="Failed") if end == "failed" else a_pod("a", uid="another"))
+    old, new = told[-1]
+    assert set(old.freed(new)) == {"cpu", "pods"}
+    assert used(view, "n1", "cpu") == 0
 
 
 def test_a_bound_pod_is_charged_once_when_its_assumption_is_confirmed() -> None:
