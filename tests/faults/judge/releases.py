@@ -200,13 +200,14 @@ class Releases:
             *(question.seated[spec] for spec in together)
         )
         for other, (candidates, missing) in question.waiting.items():
-            everybody = self._with_promises(question, other)
-            fits = [
-                most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
-                for without in (question.seated[question.spec] | others, others)
-            ]
-            if other not in together and fits == [True, False]:
-                return True
+            # Others were promised theirs before that was decided, or in the same moment.
+            for everybody in () if other in together else (question.everybody, self._with_promises(question, other)):
+                fits = [
+                    most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
+                    for without in (question.seated[question.spec] | others, others)
+                ]
+                if fits == [True, False]:
+                    return True
         return False
 
     def _with_promises(self, question: _Question, other: GangSpec) -> list[Body]:
