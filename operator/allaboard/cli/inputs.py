@@ -1,6 +1,7 @@
-"""What commands take: types of options that click lacks, and the error that ends a command for what it was given."""
+"""What commands take: types of options that click lacks, and what ends a command: an error for what it was given, and signals."""
 
 import math
+import signal
 from typing import Any
 
 import click
@@ -15,6 +16,12 @@ class BadInputError(click.ClickException):
     """The command can't do with what it was given; one line, without the usage."""
 
     exit_code = BAD_INPUT
+
+
+def endings() -> list[signal.Signals]:
+    """The signals that end a command from outside, but for those that it was started to ignore, as by nohup."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 class FiniteRange(click.FloatRange):

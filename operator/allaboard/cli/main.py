@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from allaboard import __version__
-from allaboard.cli.inputs import BadInputError
+from allaboard.cli.inputs import BadInputError, endings
 
 _DEFECT = 70  # EX_SOFTWARE of sysexits.h
 _INTERRUPTED = 130  # 128 and the number of the signal, as shells have it
@@ -93,9 +93,8 @@ def _forget_stdout() -> None:
 
 def main() -> None:
     """Entry point of both commands; kubectl finds a plug-in by its name ``kubectl-allaboard``."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-            signal.signal(number, signal.default_int_handler)  # so that what was started and written is cleared away
+    for number in endings():
+        signal.signal(number, signal.default_int_handler)  # so that what was started and written is cleared away
     name = "kubectl allaboard" if Path(sys.argv[0]).name.startswith("kubectl-") else "allaboard"
     try:
         cli(prog_name=name)

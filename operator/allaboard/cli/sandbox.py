@@ -6,7 +6,6 @@ Standard output carries one line and no more, for scripts and for copying into a
 import asyncio
 import contextlib
 import os
-import signal
 import tempfile
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import click
 import yaml
 
 from allaboard.cli import bundled
-from allaboard.cli.inputs import BadInputError, Quantity
+from allaboard.cli.inputs import BadInputError, Quantity, endings
 from allaboard.sandbox import ApiError, Sandbox
 
 
@@ -53,9 +52,8 @@ def sandbox(nodes: int, gpus: int, cpu: str, memory: str, port: int, kubeconfig_
 async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None) -> None:
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, interrupted.set)
+    for number in endings():
+        loop.add_signal_handler(number, interrupted.set)
     with contextlib.ExitStack() as stack:
         if kubeconfig_out is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="allaboard-sandbox-"))

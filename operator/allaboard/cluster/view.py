@@ -100,7 +100,7 @@ class ClusterView:
         old = self._pods.get(pod.key)
         self._discharge(old)
         told = self._unseated(old) if old is not None and (old.uid != pod.uid or pod.is_terminal) else old
-        if pod.node_name or pod.is_terminal:
+        if pod.node_name:
             self._assumed.pop(pod.uid, None)
         self._pods[pod.key] = pod
         self._charge(pod)

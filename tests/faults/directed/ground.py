@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from allaboard.sandbox.faults import FOR_EVER
 from tests.faults.gangs import GangSpec
 from tests.faults.world import World, demand
 
@@ -22,14 +21,12 @@ def quiet_world(**options: Any) -> Iterator[World]:
 
 
 def cut_off(world: World, *gangs: GangSpec) -> None:
-    """Add gangs of which two members each are bound when the scheduler is killed, and start it anew."""
-    holds = [world.sandbox.faults.pause("bind", "pods", name=f"{spec.name}-*", nth=3, times=FOR_EVER, dry_run=False) for spec in gangs]
+    """Add gangs of four of which two members each are bound when the scheduler is killed, and start it anew."""
     for spec in gangs:
+        world.hold_binds(f"{spec.name}-*", nth=3)
         world.add(spec)
     world.advance(1)
     world.crash(1)
-    world.sandbox.faults.clear()
-    del holds
 
 
 def end(world: World) -> None:

@@ -200,8 +200,10 @@ class Releases:
             *(question.seated[spec] for spec in together)
         )
         for other, (candidates, missing) in question.waiting.items():
+            if other in together:
+                continue
             # Others were promised theirs before that was decided, or in the same moment.
-            for everybody in () if other in together else (question.everybody, self._with_promises(question, other)):
+            for everybody in (question.everybody, self._with_promises(question, other)):
                 fits = [
                     most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
                     for without in (question.seated[question.spec] | others, others)
