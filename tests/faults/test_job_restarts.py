@@ -1,12 +1,14 @@
 """A Job that is suspended so that its gang gives its seats back goes on, whenever its scheduler dies meanwhile."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from allaboard.sandbox import Fault
 from allaboard.sandbox.faults import FOR_EVER
 
+from .directed.ground import cut_off
 from .gangs import Body, GangSpec, manifests
 from .world import World
 
@@ -121,3 +123,21 @@ def test_a_job_that_can_t_be_resumed_for_long_is_resumed_when_it_can() -> None:
         world.settle()
         assert job_of(world)["spec"]["suspend"] is False
         assert world.judge.missing(GANG) == 0
+
+
+def test_a_job_that_is_spared_when_its_time_is_over_is_looked_for_seats_at_once() -> None:
+    with World(nodes=1, cpu=4) as world:
+        world.advance(6)
+        cut_off(world, replace(GANG, size=4, minimum=4))
+        world.fill()
+        hold = world.sandbox.faults.pause("get", "jobs")
+        for _ in range(60):
+            if not hold.has_arrived:
+                world.advance(1)
+        assert hold.has_arrived
+        (gang,) = world.gangs
+        assert len(world.judge.bound(gang)) == 2
+        world.remove_foreign()
+        hold.release()
+        world.advance(3)
+        assert len(world.judge.bound(gang)) == 4

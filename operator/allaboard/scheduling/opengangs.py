@@ -271,12 +271,12 @@ class OpenGangs:
         """Release all members of a gang that has lost some and wants that; who is kept is healed as others are, in between."""
         self._restarts[gang.key] = self.clock() + gang.timeout_seconds
         text = f"{gang.missing} lost members could not be replaced within {gang.timeout_seconds} s"
-        await self.undo(gang, gang.bound, text, even_running=True)
+        await self._undo_in_turn(gang, text, even_running=True)
 
     async def restart_jobs(self, gang: Gang) -> None:
         """Release all members of a half gang that its Jobs have kept open; in between it is looked for seats as others are."""
         self._restarts[gang.key] = self.clock() + gang.timeout_seconds
-        await self.undo(gang, gang.bound, f"{gang.missing} missing members could not be bound within {gang.timeout_seconds} s")
+        await self._undo_in_turn(gang, f"{gang.missing} missing members could not be bound within {gang.timeout_seconds} s")
 
     async def yield_to(self, other: Gang, gang: Gang) -> None:
         """Release all members of the half ``gang``, whose seats ``other`` needs."""
@@ -296,6 +296,17 @@ class OpenGangs:
     async def undo(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False, at_least: float = 0.0) -> None:
         """Release the bound ``pods`` that may be released; the gang is placed anew after a pause, of ``at_least`` so many seconds."""
         undone = await self._release(gang, pods, message, even_running=even_running)
+        self._again(gang, undone, even_running=even_running, at_least=at_least)
+
+    async def _undo_in_turn(self, gang: Gang, message: str, *, even_running: bool = False) -> None:
+        """As ``undo``, of all that are bound. If nobody may be released that was no attempt, and it is looked for seats."""
+        undone = await self._release(gang, gang.bound, message, even_running=even_running)
+        if undone.released or undone.is_unfinished:
+            self._again(gang, undone, even_running=even_running)
+        else:
+            self.queue.retry(gang.key, _RETRY_SECONDS)
+
+    def _again(self, gang: Gang, undone: Undone, *, even_running: bool, at_least: float = 0.0) -> None:
         if undone.is_unfinished and not even_running:
             self._deadlines[gang.key] = self.clock()
             self.queue.retry(gang.key, _RETRY_SECONDS)
