@@ -163,6 +163,8 @@ class DirectServer(ApiServer):
         except TimeoutError:
             raise ApiError(0, "Unreachable", "the API server can't be reached: TimeoutError") from None
         finally:
+            if seen is not None and not delivery.done():
+                seen.abandoned = self._judge.books.clock()
             # A server may finish what a client has given up, once it is there.
             is_there = seen is not None and seen.arrived is not None and not self._is_severed
             if self._flow.is_set() and not delivery.done() and not (is_there and self._chance.random() < _LATE):

@@ -14,6 +14,7 @@ RECREATE = "allaboard.dev/recreate"
 STAMP = "allaboard.dev/transaction"
 EPOCH = "allaboard.dev/epoch"
 ROLE = "allaboard.dev/role"
+SUSPENDED = "allaboard.dev/suspended"
 LIVING = "deletionTimestamp"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .gangs import EPOCH, MINIMUM, NAME, POD_GROUP_API, STAMP, Body
+from .gangs import EPOCH, MINIMUM, NAME, POD_GROUP_API, STAMP, SUSPENDED, Body
 
 NAMESPACE = "evil"
 _CLIMBS = (
@@ -21,8 +21,7 @@ _CLIMBS = (
 
 def objects(number: int, name: str) -> list[Body]:
     """One of a few dozen kinds of malice, by number."""
-    kinds = (_climbing, _forged, _huge, _odd, _gated, _repelling, _mismatched, _zero, _foreign_owner, _group)
-    return kinds[number % len(kinds)](number // len(kinds), name)
+    return _KINDS[number % len(_KINDS)](number // len(_KINDS), name)
 
 
 def _pod(name: str, *, gang: str = "", minimum: str = "2", **spec: Any) -> Body:
@@ -114,3 +113,15 @@ def _group(number: int, name: str) -> list[Body]:
         {"apiVersion": POD_GROUP_API, "kind": "PodGroup", "metadata": metadata, "spec": {"minMember": 2_000_000_000}},
         _pod(name, gang=name),
     ]
+
+
+def _managed_job(number: int, name: str) -> list[Body]:
+    """A Job that another controller has suspended, and that says that we have."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "pause"}]}}
+    metadata: Body = {"name": name, "namespace": NAMESPACE, "labels": {SUSPENDED: "true"}}
+    spec = {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "template": template}
+    return [{"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}]
+
+
+_KINDS = (_climbing, _forged, _huge, _odd, _gated, _repelling, _mismatched, _zero, _foreign_owner, _group, _managed_job)
+MANAGED_JOB = _KINDS.index(_managed_job)

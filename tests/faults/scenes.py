@@ -1,5 +1,6 @@
 """Scenes: several things that happen in a row, to gangs that want the same room."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,9 @@ from .draws import acts, gangs, numbers, pauses
 from .gangs import HIGH_PRIORITY, GangSpec, Kind
 from .schedules import Schedules
 
+_ALONE = 0.5
+"""How often a scene has the stage for itself."""
+
 
 def plain(gang: GangSpec, size: int, **changes: Any) -> GangSpec:
     """A gang of one role that fits on nodes of either pool, two members on each."""
@@ -21,11 +25,22 @@ def plain(gang: GangSpec, size: int, **changes: Any) -> GangSpec:
 class Scenes(Schedules):
     """All that may happen to a gang, but for the end of its scheduler."""
 
+    def clear_stage(self) -> None:
+        """A scene begins: now and then by itself, when all other gangs have been deleted and nothing is broken."""
+        if self.w.chance.random() < _ALONE:
+            self.w.end_gangs()
+            self.after("all deleted", 3.0)
+
+    def stage(self, nodes: int = 1) -> Sequence[int]:
+        """A scene begins, and only so many nodes have room for it; returns which."""
+        self.clear_stage()
+        return self.w.leave_room(nodes)
+
     @precondition(Schedules.has_place)
     @rule(gang=gangs, pause=pauses)
     def a_kubelet_rejects_whoever_is_beyond_the_quorum(self, gang: GangSpec, pause: float) -> None:
         """A gang is whole on the one node that has room; one more is rejected there, and made anew, again and again."""
-        [node] = self.w.leave_room()
+        [node] = self.stage()
         self.arrive(plain(gang, 3, minimum=2, cpu=2, least=0, kind="controlled"), [], 2.0)
         self.w.sour(node)
         self.w.reject(self.w.gangs[-1], 2)
@@ -46,6 +61,7 @@ class Scenes(Schedules):
         self, gang: GangSpec, kind: Kind, suspends: bool, nth: int, is_throttled: bool, loses_group: bool, pause: float
     ) -> None:
         """Some of its members can't be bound, whoever tries, and it isn't told beforehand."""
+        self.clear_stage()
         faults = [Fault("bind", "pods", nth=nth, times=40, status=403, dry_run=False)]
         if is_throttled:  # one is refused for good, and the others are to wait
             name = f"gang-{len(self.w.gangs)}-*"
@@ -66,17 +82,20 @@ class Scenes(Schedules):
         status=st.sampled_from([403, 503]),
         rival=st.sampled_from([4, 4, 6]),
         is_filled=st.booleans(),
+        is_guarded=st.sampled_from([False, False, True]),
         pause=pauses,
     )
     def others_ask_for_the_seats_of_a_half_gang(
-        self, kind: Kind, suspends: bool, status: int, rival: int, is_filled: bool, pause: float
+        self, kind: Kind, suspends: bool, status: int, rival: int, is_filled: bool, is_guarded: bool, pause: float
     ) -> None:
         """A gang lacks a member where there is room for it only. One waits who wants all of that room or more; one fails all the time."""
-        self.w.leave_room()
+        self.stage()
         fault = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=3, times=12, status=status, dry_run=False)
         self.arrive(GangSpec("half", kind, size=3, minimum=3, cpu=2, suspends=suspends), [fault], 8.0)
         if is_filled:
             self.w.fill()
+        if is_guarded:
+            self.w.guard(self.w.gangs[-1])
         self.after("half gang", 27.0)
         self.arrive(GangSpec("sick", size=1, minimum=1), [], 0.0)
         self.w.sicken(self.w.gangs[-1], "bind", 403, None)
@@ -89,6 +108,7 @@ class Scenes(Schedules):
     @rule(gang=gangs, pause=pauses)
     def the_binds_of_some_are_never_answered(self, gang: GangSpec, pause: float) -> None:
         """A gang is half bound, and whatever is tried for the others comes to nothing for a minute."""
+        self.clear_stage()
         silence = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=3, times=2000, drop=True, dry_run=False)
         self.arrive(plain(gang, max(3, gang.size), cpu=1, kind="controlled", least=0), [silence], 40.0)
         self.after("no answers", pause)
@@ -113,7 +133,7 @@ class Scenes(Schedules):
     @rule(first=gangs, second=gangs, pause=pauses)
     def two_priorities_want_the_same_room(self, first: GangSpec, second: GangSpec, pause: float) -> None:
         """The nodes are full; a gang of priority 0 waits, then one that goes before it; then one node has room for either."""
-        [node] = self.w.leave_room()
+        [node] = self.stage()
         self.w.fill()
         self.arrive(plain(first, 2, priority=0, is_single=first.is_single), [], 2.0)
         self.arrive(plain(second, 2, priority=HIGH_PRIORITY, is_single=second.is_single), [], 2.0)
@@ -128,7 +148,7 @@ class Scenes(Schedules):
         """Nobody answers the binds of a gang, which come in the end, or errors do that tell nothing; there is room for one gang, and
         another comes soon.
         """
-        self.w.leave_room()
+        self.stage()
         faults = [Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", times=40, status=0 if delay else 503, delay=delay, dry_run=False)]
         if not is_sealed:
             faults.append(Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=40, status=503))
@@ -140,6 +160,7 @@ class Scenes(Schedules):
     @rule(gang=gangs, again=st.booleans(), pause=pauses)
     def a_run_ends_and_the_next_finds_less_room(self, gang: GangSpec, again: bool, pause: float) -> None:
         """A Job's next wave, or bare pods that are made anew: the nodes are full but for one, which takes some of them."""
+        self.clear_stage()
         size = max(3, gang.size)
         self.arrive(plain(gang, size, kind="bare" if again else "job", completions=12), [], 6.0)
         spec = self.w.gangs[-1]
@@ -154,16 +175,26 @@ class Scenes(Schedules):
     @rule(gang=gangs, act=acts.filter(lambda act: act.startswith("node ")), is_after=st.booleans(), pause=pauses)
     def a_node_is_lost_in_a_rehearsal(self, gang: GangSpec, act: str, is_after: bool, pause: float) -> None:
         """Two nodes have room for a gang that needs both; something happens to one of them before the first bind."""
-        node, _ = self.w.leave_room(2)
+        node, _ = self.stage(2)
         self.w.act_at("bind", 1, lambda: self.act_on_node(act.removeprefix("node "), node, 0), after=is_after, is_dry_run=True)
         self.arrive(plain(gang, 4), [], 20.0)
         self.after("node lost", pause)
 
     @precondition(Schedules.has_place)
+    @rule(gang=gangs, kind=st.sampled_from(["bare", "job"]), member=numbers, pause=pauses)
+    def a_member_is_lost_in_a_rehearsal(self, gang: GangSpec, kind: Kind, member: int, pause: float) -> None:
+        """All have been tried without effect when one of them goes."""
+        self.stage(2)
+        spec = plain(gang, 4, kind=kind)
+        self.w.act_at("bind", spec.size, lambda: self.w.delete_member(self.w.gangs[-1], member, grace=0), after=True, is_dry_run=True)
+        self.arrive(spec, [], 20.0)
+        self.after("member lost", pause)
+
+    @precondition(Schedules.has_place)
     @rule(low=gangs, high=gangs, pause=pauses)
     def a_gang_heals_where_a_higher_one_waits(self, low: GangSpec, high: GangSpec, pause: float) -> None:
         """A gang has lost a member, and one of a higher priority wants all of the room that comes free."""
-        [node] = self.w.leave_room()
+        [node] = self.stage()
         self.arrive(plain(low, 4, cpu=1, priority=0, kind="controlled"), [], 5.0)
         self.w.fill()
         self.w.delete_member(self.w.gangs[-1], 0, grace=0)
@@ -177,7 +208,7 @@ class Scenes(Schedules):
     @rule(gang=gangs, sick=st.integers(1, 3), pause=pauses)
     def a_gang_wants_room_that_sick_ones_take_in_turns(self, gang: GangSpec, sick: int, pause: float) -> None:
         """Gangs whose binds are refused for good and one that is well wait for the same room."""
-        [node] = self.w.leave_room()
+        [node] = self.stage()
         self.w.fill()
         for _ in range(sick):
             self.arrive(plain(gang, 2), [], 0.0)

@@ -76,7 +76,7 @@ class Schedules(RuleBasedStateMachine):
         return self.world
 
     def gang(self, number: int) -> GangSpec:
-        own = self.w.gangs[1:]
+        own = self.w.present[1:]
         return own[number % len(own)]
 
     def after(self, what: str, pause: float) -> None:
@@ -84,11 +84,11 @@ class Schedules(RuleBasedStateMachine):
         self.w.advance(pause)
 
     def has_gangs(self) -> bool:
-        return self.world is not None and len(self.world.gangs) > 1
+        return self.world is not None and len(self.world.present) > 1
 
     def has_place(self) -> bool:
         """Whether another gang may come."""
-        return self.world is not None and len(self.world.gangs) <= GANGS_AT_MOST
+        return self.world is not None and len(self.world.present) <= GANGS_AT_MOST
 
     @precondition(has_place)
     @rule(gang=gangs, faults=st.lists(bind_faults, max_size=2), pause=pauses)
@@ -340,7 +340,7 @@ class Schedules(RuleBasedStateMachine):
         world.settle()
         demand(judge.over_committed(), judge.suspended(), world.leaked())
         TALLY.schedules += 1
-        for spec in world.gangs[1:]:
+        for spec in world.present[1:]:
             TALLY.gangs += 1
             if not judge.bound(spec):
                 TALLY.absent += 1

@@ -133,6 +133,8 @@ class Simulation:
         self.sandbox = Sandbox(startup_delay=startup_delay, clock=self.loop.utc)
         self.sandbox.api._random = self.chance
         self.gangs: list[GangSpec] = []
+        self.ended: set[GangSpec] = set()
+        """Those that whoever made them has deleted."""
         self.judge = Judge(self.gangs, self.loop.time)
         self.judge.standing.shows_conditions = crd == "ours"
         note_strikes(self.sandbox.faults)
@@ -324,8 +326,9 @@ class Simulation:
 
     @happens
     def _remake(self, spec: GangSpec, name: str) -> None:
-        with suppress(ApiError):
-            self.sandbox.create(pod_of(spec, name))
+        if spec not in self.ended:
+            with suppress(ApiError):
+                self.sandbox.create(pod_of(spec, name))
 
 
 @functools.cache

@@ -19,6 +19,16 @@ class SchedulesWithRestarts(Scenes):
         self.w.restart(down)
         self.after("restart", pause)
 
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, delay=st.sampled_from([1.0, 4.0]), pause=pauses)
+    def the_scheduler_is_stopped_in_a_commit(self, gang: GangSpec, delay: float, pause: float) -> None:
+        """Its binds take their time."""
+        self.stage(2)
+        slow = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", times=8, status=0, delay=delay, dry_run=False)
+        self.arrive(plain(gang, 4, cpu=2), [slow], 0.5)
+        self.w.restart(1.0)
+        self.after("stop in a commit", pause)
+
     @rule(down=st.sampled_from([0.0, 1.0, 10.0]), pause=pauses)
     def the_scheduler_is_killed(self, down: float, pause: float) -> None:
         self.w.crash(down)
@@ -52,7 +62,7 @@ class SchedulesWithRestarts(Scenes):
     @precondition(Schedules.has_place)
     @rule(gang=gangs, nth=st.integers(1, 5), is_after=st.booleans(), is_full=st.booleans(), pause=pauses)
     def the_scheduler_is_killed_in_a_commit(self, gang: GangSpec, nth: int, is_after: bool, is_full: bool, pause: float) -> None:
-        self.w.leave_room(2)
+        self.stage(2)
         self.w.crash_at("bind", "pods", nth, after=is_after, down_seconds=5.0)
         self.arrive(plain(gang, max(4, gang.size), cpu=2), [], 1.0)
         if is_full:
@@ -64,7 +74,7 @@ class SchedulesWithRestarts(Scenes):
     @rule(gang=gangs, losses=st.integers(1, 2), nth=st.integers(2, 4), pause=pauses)
     def the_scheduler_is_killed_while_a_gang_heals(self, gang: GangSpec, losses: int, nth: int, pause: float) -> None:
         """One that was whole isn't whole when the next scheduler comes, and another gang wants the seats it has left."""
-        [node] = self.w.leave_room()
+        [node] = self.stage()
         self.arrive(plain(gang, 4, cpu=2, kind="controlled"), [], 5.0)
         self.w.crash_at("bind", "pods", nth, after=False, down_seconds=2.0)
         for _ in range(losses):
@@ -81,7 +91,7 @@ class SchedulesWithRestarts(Scenes):
 
         Whoever is asked to go may take its time, or is kept by the API server at first.
         """
-        self.w.leave_room(2)
+        self.stage(2)
         halves = []
         for _ in range(3):
             self.w.hold_binds(f"gang-{len(self.w.gangs)}-*", nth=3)
@@ -150,7 +160,7 @@ class SchedulesWithLeaders(SchedulesWithRestarts):
         self, gang: GangSpec, nth: int, rival: GangSpec, is_sealed: bool, seconds: float, pause: float
     ) -> None:
         """It stands still when it has rehearsed and sent some of its binds, and there is room for one gang only."""
-        self.w.leave_room()
+        self.stage()
         self.w.stall_at("bind", "pods", nth, after=False, seconds=seconds)
         faults = [] if is_sealed else [Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=400, status=503)]
         self.arrive(plain(gang, 4, cpu=2, kind="bare", has_group=False), faults, 20.0)

@@ -14,7 +14,7 @@ from allaboard.sandbox.api import WriteOptions
 from allaboard.sandbox.faults import FOR_EVER
 
 from . import hostile
-from .gangs import Body, GangSpec, manifests, pod_of
+from .gangs import SUSPENDED, Body, GangSpec, manifests, pod_of, workload_name
 from .judge import ViolationError
 from .judge.facts import demand_of
 from .simulation import NODES, POOLS, Simulation, happens
@@ -39,6 +39,32 @@ class World(Simulation):
         for manifest in manifests(spec):
             with suppress(ApiError):  # a PodGroup where nobody serves any
                 self.sandbox.create(manifest)
+
+    @happens
+    def end_gangs(self) -> None:
+        """Whoever has made gangs deletes them, but for the first, at whatever point they are; and what was broken is mended."""
+        self.sandbox.faults.clear()
+        self.lasting.clear()
+        self._clear_up()
+        for spec in self.gangs[1:]:
+            if spec not in self.ended:
+                self.ended.add(spec)
+                self._note_loss("a gang is deleted", spec)
+                self._delete(spec)
+
+    def _delete(self, spec: GangSpec) -> None:
+        """The controllers first, so that they make nobody anew."""
+        for plural, names in (
+            ("replicasets", [workload_name(spec, role) for role in spec.roles]),
+            ("jobs", [workload_name(spec, role) for role in spec.roles]),
+            ("pods", [pod["metadata"]["name"] for pod in self.judge.books.members(spec)]),
+            ("podgroups", [spec.name] if self.serves_groups else []),
+        ):
+            for name in names:
+                if self.sandbox.get(plural, name, spec.namespace):
+                    with suppress(ApiError):
+                        self.sandbox.delete(plural, name, spec.namespace, grace=0)
+        self.let_go(f"{spec.name}-")
 
     @happens
     def delete_member(self, spec: GangSpec, number: int, *, grace: int | None = None) -> None:
@@ -134,8 +160,19 @@ class World(Simulation):
         for job in self.sandbox.list("jobs", spec.namespace):
             if spec.kind == "job" and self.judge.books.gang_of_job(job) is spec:
                 self._note_loss("a Job is suspended" if is_suspended else "a Job goes on", spec)
-                change = {"metadata": {"labels": {"allaboard.dev/suspended": None}}, "spec": {"suspend": is_suspended}}
+                change = {"metadata": {"labels": {SUSPENDED: None}}, "spec": {"suspend": is_suspended}}
                 self.sandbox.patch("jobs", job["metadata"]["name"], change, spec.namespace)
+
+    @happens
+    def guard(self, spec: GangSpec) -> None:
+        """A disruption budget forbids that any of a gang is disturbed, until things settle."""
+        self._late.append(self.judge.note("a budget is made", gang=spec, seconds=FOR_EVER))
+        for role in spec.roles:
+            metadata = {"name": workload_name(spec, role), "namespace": spec.namespace}
+            budget = {"minAvailable": "100%", "selector": {"matchLabels": {"app": metadata["name"]}}}
+            body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget}
+            with suppress(ApiError):  # it is there
+                self.sandbox.create(body)
 
     @happens
     def annotate(self, spec: GangSpec, annotations: dict[str, str]) -> None:
@@ -410,8 +447,9 @@ class World(Simulation):
                 return  # it is down, and about to be started
             victim, replica.app = replica.app, None
             self._note_end("the scheduler is stopped", replica, down_seconds)
+            began = self.loop.time()
             await victim.stop()
-            self.judge.terms.stopped(replica.server.who)
+            self.judge.stopped(replica.server.who, began)
             await asyncio.sleep(down_seconds)
             await self._start(replica)
 
@@ -489,6 +527,8 @@ class World(Simulation):
         """Watches tell of everything at once again."""
         for plural in self.weather.lags:
             self.judge.note(f"watches of {plural} come late", seconds=self.weather.lags[plural])
+        for budget in self.sandbox.list("poddisruptionbudgets"):
+            self.sandbox.delete("poddisruptionbudgets", budget["metadata"]["name"], budget["metadata"]["namespace"])
         for deed in self._late:
             deed.until = self.loop.time()
         self.weather.lags.clear()
@@ -508,7 +548,7 @@ class World(Simulation):
         self.judge.note("there is room for everybody")
         for pool in POOLS:
             self.sandbox.add_node(f"annex-{pool}", cpu="512", gpus=64, labels={"pool": pool})
-        for spec in self.gangs:
+        for spec in self.present:
             self.suspend(spec, is_suspended=False)
             if spec.has_group and self.serves_groups and not self.sandbox.get("podgroups", spec.name, spec.namespace):
                 self.sandbox.create(next(each for each in manifests(spec) if each["kind"] == "PodGroup"))
@@ -518,7 +558,7 @@ class World(Simulation):
 
     @happens
     def _complete(self) -> None:
-        for spec in self.gangs:
+        for spec in self.present:
             here = self.judge.members(spec)
             minimum = self.judge.minimum(spec) or 0
             if spec.is_bare:
@@ -532,6 +572,11 @@ class World(Simulation):
             elif minimum > spec.whole_size:
                 more = spec.size + minimum - spec.whole_size
                 self.sandbox.patch("replicasets", spec.name, {"spec": {"replicas": more}}, spec.namespace)
+
+    @property
+    def present(self) -> list[GangSpec]:
+        """The gangs that nobody has deleted."""
+        return [spec for spec in self.gangs if spec not in self.ended]
 
     @property
     def serves_groups(self) -> bool:

@@ -93,6 +93,26 @@ def node_lost_in_rehearsal() -> None:
         end(world)
 
 
+def member_lost_in_rehearsal() -> None:
+    """One of a bare gang is deleted while it is tried without effect: nobody is bound, for there are too few."""
+    with quiet_world(startup_delay=NEVER) as world:
+        gang = GangSpec("gang", "bare", size=3, minimum=3)
+        world.act_at("bind", 3, lambda: world.delete_member(gang, 1, grace=0), after=True, is_dry_run=True)
+        world.add(gang)
+        world.advance(20)
+        end(world)
+
+
+def refused_whenever_it_is_bound() -> None:
+    """All binds of a gang are refused, which isn't told beforehand: it is tried less and less often."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", times=FOR_EVER, status=403, dry_run=False))
+        world.add(GangSpec("gang", size=3, minimum=3))
+        world.advance(60)
+        world.judge.check()
+        end(world)
+
+
 def node_lost_meanwhile() -> None:
     """A bind fails for a while, and meanwhile its node is cordoned."""
     with quiet_world(startup_delay=NEVER, nodes=2) as world:
@@ -268,6 +288,14 @@ def roles() -> None:
         world.add(gang)
         world.advance(10)
         demand(["[quorum] a gang has started without the role that it needs"] if world.judge.bound(gang) else [])
+        end(world)
+
+
+def roles_with_room() -> None:
+    """Of one role a number must start, and there is room for all."""
+    with quiet_world(nodes=2) as world:
+        world.add(GangSpec("gang", size=4, minimum=2, others=(Role("ps", 2),), least=1))
+        world.advance(10)
         end(world)
 
 

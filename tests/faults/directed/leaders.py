@@ -35,6 +35,17 @@ def killed_while_it_heals() -> None:
         end(world)
 
 
+def stopped_in_a_commit() -> None:
+    """The scheduler is stopped in peace while its binds are on their way: it waits for them."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", times=FOR_EVER, status=0, delay=1.0, dry_run=False))
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(0.5)
+        world.restart(1)
+        world.advance(30)
+        end(world)
+
+
 def leader_stands_still() -> None:
     """The leader stands still when it has sent its binds; what it has sent comes when another leads and has given the seats away."""
     with quiet_world(startup_delay=NEVER, replicas=2, nodes=1, cpu=4) as world:

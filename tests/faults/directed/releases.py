@@ -2,6 +2,7 @@
 
 from allaboard.sandbox import Fault
 from allaboard.sandbox.faults import FOR_EVER
+from tests.faults import hostile
 from tests.faults.gangs import GangSpec
 from tests.faults.world import demand
 
@@ -140,6 +141,15 @@ def suspended() -> None:
         end(world)
 
 
+def suspended_by_another() -> None:
+    """A Job is suspended by another controller, and says that we have done it: it is left as it is."""
+    with quiet_world() as world:
+        world.make_hostile(hostile.MANAGED_JOB)
+        world.advance(60)
+        world.judge.check()
+        end(world)
+
+
 def would_be_suspended() -> None:
     """A gang that isn't of Jobs says that it may be suspended, and one member is refused for long: it is looked for seats all the same."""
     with quiet_world() as world:
@@ -208,6 +218,23 @@ def job_half_runs() -> None:
         world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=500))
         world.add(GangSpec("gang", "job", size=3, minimum=3, suspends=True))
         world.advance(90)
+        end(world)
+
+
+def guarded() -> None:
+    """Half a Job runs, which a disruption budget forbids to disturb, and one waits for its seats: nobody is lost."""
+    with quiet_world(nodes=1, cpu=6) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=500))
+        gang = GangSpec("gang", "job", size=3, minimum=3, suspends=True)
+        world.add(gang)
+        world.advance(5)
+        world.guard(gang)
+        world.fill()
+        world.remove_foreign()
+        world.add(GangSpec("other", size=6, minimum=6))
+        world.advance(90)
+        world.judge.check()
+        demand([] if world.judge.bound(gang) else ["[release] a guarded gang is gone"])
         end(world)
 
 

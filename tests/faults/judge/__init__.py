@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from allaboard.sandbox.store import DELETED, Change
-from tests.faults.gangs import GangSpec
+from tests.faults.gangs import SUSPENDED, GangSpec
 
 from .binds import Binds
 from .books import OURS, Books
@@ -124,6 +124,7 @@ class Judge:
         """It was answered, or its connection was closed."""
         request.answered = self.books.clock()
         self.releases.answered(request)
+        self.commits.answered(request)
 
     def on_change(self, change: Change) -> None:
         """An object was written, in the sandbox. ``change`` is already done."""
@@ -170,6 +171,11 @@ class Judge:
     def note(self, what: str, *, gang: GangSpec | None = None, who: str = "", seconds: float = 0.0) -> Deed:
         """Write down what is done to the cluster or to a scheduler."""
         return self.books.note(what, gang=gang, who=who, seconds=seconds)
+
+    def stopped(self, who: str, began: float) -> None:
+        """A process has ended in peace, as it was asked to when that ``began``."""
+        self.commits.stopped(who, began)
+        self.terms.stopped(who)
 
     def note_loss(self, spec: GangSpec) -> None:
         """A member is about to go, whoever sees it."""
@@ -238,7 +244,8 @@ class Judge:
             f"[lost] job {name_of(job)} stays suspended"
             for job in self.books.objects.get("jobs", {}).values()
             if job["spec"].get("suspend")
-            and (uid_of(job) in self.releases.suspended or "allaboard.dev/suspended" in (job["metadata"].get("labels") or {}))
+            and not job["spec"].get("managedBy")
+            and (uid_of(job) in self.releases.suspended or SUSPENDED in (job["metadata"].get("labels") or {}))
         ]
 
     def over_committed(self) -> list[str]:

@@ -97,13 +97,15 @@ class Binds:
         told = [known.get((request.namespace, request.name)) for known in (pods, later)]
         if all(pod is not None and (is_gated(pod) or not is_alive(pod)) for pod in told):
             self.accuse("candidate", f"pod {request.name} is bound, which is gated, leaving or ended, as its scheduler had been told")
+        uid, place = str(request.metadata.get("uid")), (request.namespace, request.name)
+        if self.books.is_known_gone(request.who, place, uid, request.sent - HEEDED_SECONDS):
+            self.accuse("candidate", f"pod {request.name} is bound, which is gone, as its scheduler had been told")
 
     def _check_doubt(self, request: Request, pod: Body) -> None:
         """A pod isn't sent elsewhere while an earlier bind of it may still be carried out."""
-        for other in self.books.requests:
+        for other in self.books.late_binds():
             if (
-                other.is_bind
-                and other is not request
+                other is not request
                 and other.who == request.who
                 and (other.namespace, other.name, other.metadata.get("uid"))
                 == (request.namespace, request.name, request.metadata.get("uid"))

@@ -48,6 +48,7 @@ class Books:
     objects: dict[str, dict[tuple[str, str], Body]] = field(default_factory=dict)
     """By plural, then by namespace and name."""
     requests: deque[Request] = field(default_factory=deque)
+    _alike: dict[tuple[object, ...], list[Request]] = field(default_factory=dict)  # the same request, made again and again
     deeds: list[Deed] = field(default_factory=list)
     minima: dict[GangName, list[tuple[float, int | None]]] = field(default_factory=dict)
     """What the PodGroup of a gang asked for, and from when on; None while there is none."""
@@ -62,7 +63,7 @@ class Books:
     roles: dict[str, str] = field(default_factory=dict)
     """What each pod calls its role, by its UID."""
     written: dict[str, float] = field(default_factory=dict)
-    """When each pod was last written to, by its UID."""
+    """When each pod was last written to, by its UID, and each budget first."""
     shrunk: set[str] = field(default_factory=set)
     """Nodes that offer less than they once did."""
     heard: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -76,6 +77,8 @@ class Books:
     """When room last came free."""
     _widened: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=16))
     _moves: dict[GangName | None, float] = field(default_factory=dict)
+    _named: dict[tuple[str, str, str], dict[tuple[str, str], Body]] = field(default_factory=dict)
+    """Pods by namespace, a label that names gangs, and its value; then as in ``objects``."""
     _listed: dict[tuple[str, str], set[tuple[str, str]]] = field(default_factory=dict)
     _history: dict[tuple[str, str, str], list[tuple[float, Body | None]]] = field(default_factory=dict)
     _told: dict[str, dict[tuple[str, str, str], list[tuple[float, Body | None]]]] = field(default_factory=dict)
@@ -113,11 +116,7 @@ class Books:
         if spec.is_single:
             return [pod for pod in self.pods() if self.gang_of(pod) is spec]
         key = POD_GROUP_LABEL if spec.has_group else NAME
-        return [
-            pod
-            for (namespace, _), pod in self.objects.get("pods", {}).items()
-            if namespace == spec.namespace and (pod["metadata"].get("labels") or {}).get(key) == spec.name
-        ]
+        return list(self._named.get((spec.namespace, key, spec.name), {}).values())
 
     def minimum(self, spec: GangSpec) -> int | None:
         """How many members must start together now; None when nobody says so any more."""
@@ -158,6 +157,10 @@ class Books:
                 self.gone[key] = body
         else:
             table[key] = body
+        if plural == "pods":
+            self._note_names(key, table.get(key), before)
+        if plural == "poddisruptionbudgets":
+            self.written.setdefault(uid_of(body), self.clock())
         if plural in ("pods", "nodes"):
             self._history.setdefault((plural, *key), []).append((self.clock(), None if is_deleted else body))
         if plural == "pods":
@@ -169,6 +172,15 @@ class Books:
             self.minima.setdefault(key, []).append((self.clock(), None if is_deleted else int(body["spec"]["minMember"])))
         elif plural in ("pods", "nodes"):
             self._note_move(plural, is_deleted, body, before)
+
+    def _note_names(self, key: tuple[str, str], pod: Body | None, before: Body | None) -> None:
+        """Keep the pods of each gang at hand, in the order in which they came."""
+        for label in (POD_GROUP_LABEL, NAME):
+            names = [((each or {}).get("metadata", {}).get("labels") or {}).get(label) for each in (before, pod)]
+            if names[0] is not None and names[1] != names[0]:
+                self._named[key[0], label, names[0]].pop(key, None)
+            if pod is not None and names[1] is not None:
+                self._named.setdefault((key[0], label, names[1]), {})[key] = pod
 
     def _note_move(self, plural: str, is_deleted: bool, body: Body, before: Body | None) -> None:
         if before is not None and not is_deleted and not _is_move(plural, body, before):
@@ -195,8 +207,12 @@ class Books:
         """A scheduler's request has arrived; what is too old to matter is forgotten."""
         now = request.arrived = self.clock()
         self.requests.append(request)
+        self._alike.setdefault(request.what, []).append(request)
         while (self.requests[0].answered or now) < now - _HORIZON_SECONDS:
-            self.requests.popleft()
+            old = self.requests.popleft()
+            self._alike[old.what].remove(old)
+            if not self._alike[old.what]:
+                del self._alike[old.what]
         if now - self._pruned > _HORIZON_SECONDS:
             self._prune(now)
 
@@ -257,6 +273,15 @@ class Books:
                     found[namespace, name] = body
         return found
 
+    def is_known_gone(self, who: str, pod: tuple[str, str], uid: str, when: float) -> bool:
+        """Whether a scheduler had been told, by ``when``, that the pod of that UID isn't there any more, of which it had heard before."""
+        told = self._told.get(who)
+        if told is None:
+            told, when = self._history, when - self.lag
+        known = [body for at, body in told.get(("pods", *pod), ()) if at <= when]
+        was_there = any(body is not None and uid_of(body) == uid for body in known)
+        return was_there and (known[-1] is None or uid_of(known[-1]) != uid)
+
     def widenings(self, since: float) -> int:
         """On how many nodes room has come free."""
         return len({node for at, node in self._widened if at >= since})
@@ -305,7 +330,7 @@ class Books:
         return self._are_all_tries([other for other in self._same(request) if other.sent <= by])
 
     def _same(self, request: Request) -> list[Request]:
-        return [other for other in self.requests if other.is_bind and other.what == request.what]
+        return [other for other in self._alike.get(request.what, ()) if other.is_bind]
 
     def _are_all_tries(self, tries: Sequence[Request]) -> bool:
         """Whether a bind was made as often as it is, or a multiple of that, and nothing made it pause or ended it sooner."""
@@ -314,8 +339,7 @@ class Books:
 
     def first_sent(self, request: Request) -> float:
         """When a request was first sent that has been made again since, for want of an answer."""
-        same = (other.sent for other in self.requests if other.what == request.what and not other.is_dry_run)
-        return min(same, default=request.sent)
+        return min((other.sent for other in self._alike.get(request.what, ())), default=request.sent)
 
     def is_forged(self, gang: GangSpec) -> bool:
         """Whether a tenant has forged what the scheduler had written down: then it can't be told what the gang has been through."""
@@ -344,15 +368,31 @@ class Books:
         history = self._history.get(("pods", pod["metadata"]["namespace"], name_of(pod)), ())
         return next((at for at, body in history if body is not None and uid_of(body) == uid_of(pod) and phase_of(body) == "Running"), None)
 
+    def is_guarded(self, pod: Body, when: float) -> bool:
+        """Whether a disruption budget has forbidden, since a moment before ``when``, to disturb a pod that runs."""
+        labels = (pod["metadata"].get("labels") or {}).items()
+        return any(
+            namespace == pod["metadata"]["namespace"]
+            and budget["spec"].get("minAvailable") == "100%"
+            and (budget["spec"].get("selector") or {}).get("matchLabels", {}).items() <= labels
+            and self.written.get(uid_of(budget), when) < when - NEWS_SECONDS
+            for (namespace, _), budget in self.objects.get("poddisruptionbudgets", {}).items()
+        )
+
+    def late_binds(self) -> Iterator[Request]:
+        """Binds that may still be carried out, and some that may not any more; the latest first."""
+        since = self.clock() - IN_FLIGHT_SECONDS
+        for request in reversed(self.requests):
+            if (request.arrived or since) < since:
+                return
+            if request.is_bind:
+                yield request
+
     def in_doubt(self) -> Iterator[tuple[Body, Request]]:
         """Pods that wait, and the bind that may still give them a node: it had no definite answer, and the pod hasn't changed since."""
         seen = set()
-        for request in reversed(self.requests):
-            if (
-                not request.is_bind
-                or request.sent < self.clock() - IN_FLIGHT_SECONDS
-                or (request.answered is not None and 0 < request.status < 500)
-            ):
+        for request in self.late_binds():
+            if request.sent < self.clock() - IN_FLIGHT_SECONDS or (request.answered is not None and 0 < request.status < 500):
                 continue
             pod = self.get("pods", request.namespace, request.name)
             if pod is None or node_of(pod) or uid_of(pod) in seen or not is_alive(pod):

@@ -14,11 +14,18 @@ from .lives import Lives
 LULL_SECONDS = 0.3
 """All binds of one commit are sent at once: after so long without one, the next begins another."""
 _AT_ONCE_SECONDS = 0.005
+_TOGETHER_SECONDS = 0.05
 _SETTLED_SECONDS = 0.5
 _DELETION_SECONDS = 70.0
 """By when a scheduler has heard that a PodGroup is gone, by looking for itself if by nobody else."""
 _PAUSE_SECONDS = 15.0
 _FRESH_SECONDS = 2.0
+_STOP_SECONDS = 9.0
+"""Whoever ends in peace waits for so long at least for the answers to its binds."""
+_PATIENCE_SECONDS = 14.0
+"""By then nobody waits for an answer any more."""
+_VAIN_SECONDS, _VAIN = 30.0, 12
+"""So often is an absent gang begun in vain, at most: pauses grow from one second to ten."""
 
 
 @dataclass(slots=True)
@@ -49,6 +56,7 @@ class Commits:
     patience: float = 1.0
     lull: float = LULL_SECONDS
     _bursts: dict[GangSpec, Burst] = field(default_factory=dict)
+    _in_vain: dict[tuple[GangSpec, str], list[float]] = field(default_factory=dict)  # when commits bound nobody
 
     def arrived(self, request: Request, pod: Body) -> None:
         """A bind of ``pod`` has reached the API server, whatever becomes of it there."""
@@ -61,6 +69,22 @@ class Commits:
         """Judge the commits that have come to their end."""
         for burst in [burst for burst in self._bursts.values() if self.books.clock() - burst.last > self.lull]:
             self._close(burst)
+
+    def answered(self, request: Request) -> None:
+        """An absent gang is begun in vain if one of it is refused when it is tried without effect."""
+        if request.verb == "bind" and request.is_dry_run and request.status in REFUSALS:
+            pod = self.books.get("pods", request.namespace, request.name)
+            spec = self.books.gang_of(pod) if pod is not None else None
+            if spec is not None and not self.lives.bound(spec):
+                self._note_in_vain(spec, request.who, request.sent)
+
+    def stopped(self, who: str, began: float) -> None:
+        """A process has ended in peace: it has waited for what it had sent."""
+        if self.books.clock() - began > _STOP_SECONDS:
+            return
+        for request in self.books.requests:
+            if request.is_bind and request.who == who and began <= (request.abandoned or 0.0) < request.sent + _PATIENCE_SECONDS:
+                self.accuse("open", f"a scheduler has ended in peace, and didn't wait for its bind of pod {request.name}")
 
     def _check_rehearsal(self, request: Request, spec: GangSpec) -> None:
         """Where a bind can't be taken back it was tried without effect before, unless the gang needs no more than one."""
@@ -131,6 +155,22 @@ class Commits:
             elif not any(200 <= each.status < 300 for each in found):
                 self.accuse("rehearsal", f"pod {request.name} is bound, and without effect the answer was {found[0].status or 'none'}")
 
+    def _check_pauses(self, burst: Burst) -> None:
+        """Whoever is refused again and again is begun less and less often."""
+        if burst.base or any(request.is_carried_out for request in burst.attempted.values()):
+            return
+        self._note_in_vain(burst.spec, burst.who, burst.sent)
+
+    def _note_in_vain(self, spec: GangSpec, who: str, sent: float) -> None:
+        times = self._in_vain.setdefault((spec, who), [])
+        if times and sent - times[-1] < LULL_SECONDS:
+            return  # others of the same attempt
+        times.append(sent)
+        while times[0] < sent - _VAIN_SECONDS:
+            times.pop(0)
+        if len(times) > _VAIN:
+            self.accuse("storm", f"{spec.name} was begun in vain {len(times)} times within {_VAIN_SECONDS:g} s")
+
     def _check_pace(self, burst: Burst, needed: int) -> None:
         """The binds of a commit are on their way together, not one after the other."""
         sent = sorted(burst.attempted.values(), key=lambda request: request.sent)
@@ -147,7 +187,7 @@ class Commits:
         burst, now = self._bursts.get(spec), self.books.clock()
         if (burst is None or now - burst.last > self.lull) and self.books.is_retry(request):
             return  # of a commit that was judged already
-        if burst is not None and (now - burst.last > self.lull or burst.who != request.who):
+        if burst is not None and (now - burst.last > self.lull or burst.who != request.who or self._is_later(request, burst)):
             self._close(burst)
             burst = None
         if burst is None:
@@ -161,11 +201,16 @@ class Commits:
         burst.demands[uid] = demand_of(pod)
         burst.last = now
 
+    def _is_later(self, request: Request, burst: Burst) -> bool:
+        """Whether a bind was sent so long after the others that it belongs to another commit."""
+        return request.is_seen_sent and request.sent - burst.sent > _TOGETHER_SECONDS and not self.books.is_retry(request)
+
     def _close(self, burst: Burst) -> None:
         """Was the whole quorum attempted, and nobody passed who goes before?"""
         del self._bursts[burst.spec]
         self._check_priority(burst)
         self._check_roles(burst)
+        self._check_pauses(burst)
         spec = burst.spec
         if not burst.base and not any(self.books.minima_since(spec, burst.sent - _DELETION_SECONDS)):
             self.accuse("quorum", f"{spec.name} is begun, whose PodGroup has been gone for {_DELETION_SECONDS:g} s")

@@ -30,25 +30,27 @@ class Request:
     is_carried_out: bool = False
     is_seen_sent: bool = False
     """Whether ``sent`` is when it was sent, and not when it was first seen."""
+    abandoned: float | None = None
+    """When its sender ceased to wait for the answer."""
     retry_after: float = 0.0
     """For how long the answer asks to be left alone."""
 
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Of the object it sends."""
-        found = self.body.get("metadata")
-        return found if isinstance(found, Mapping) else {}
+    # They are asked for again and again.
+    metadata: Mapping[str, Any] = field(init=False)
+    """Of the object it sends."""
+    target: str = field(init=False)
+    """The node of a bind."""
+    is_bind: bool = field(init=False)
+    """Whether it binds a pod, and not as a rehearsal."""
+    what: tuple[object, ...] = field(init=False)
+    """What is the same of a request that is made again, whatever version it names then."""
 
-    @property
-    def target(self) -> str:
-        """The node of a bind."""
-        found = self.body.get("target")
-        return str(found.get("name") or "") if isinstance(found, Mapping) else ""
-
-    @property
-    def what(self) -> tuple[object, ...]:
-        """What is the same of a request that is made again, whatever version it names then."""
-        return (self.who, self.verb, self.target, self.metadata.get("uid"), self.metadata.get("annotations"))
+    def __post_init__(self) -> None:
+        metadata, target = self.body.get("metadata"), self.body.get("target")
+        self.metadata = metadata if isinstance(metadata, Mapping) else {}
+        self.target = str(target.get("name") or "") if isinstance(target, Mapping) else ""
+        self.is_bind = self.verb == "bind" and not self.is_dry_run
+        self.what = (self.who, self.verb, self.is_dry_run, self.target, self.metadata.get("uid"), repr(self.metadata.get("annotations")))
 
     def is_heard(self, since: float, until: float) -> bool:
         """Whether it was answered after ``since`` and by ``until``: what comes when it was made again, nobody waits for any more."""
@@ -58,11 +60,6 @@ class Request:
     def is_slow(self) -> bool:
         """Whether it wasn't answered at once."""
         return self.answered is None or self.answered - self.sent > 1
-
-    @property
-    def is_bind(self) -> bool:
-        """Whether it binds a pod, and not as a rehearsal."""
-        return self.verb == "bind" and not self.is_dry_run
 
 
 @dataclass(slots=True)

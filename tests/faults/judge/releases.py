@@ -1,9 +1,11 @@
 """What is asked of each deletion and eviction, in the moment it is carried out."""
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.faults.gangs import GangSpec
+from tests.faults.gangs import SUSPENDED, GangSpec
 
 from .books import OURS, REFUSALS, Books
 from .entries import Request
@@ -16,6 +18,8 @@ LEAVING_SECONDS = 60.0
 """How long the pods of a suspended Job may take to go."""
 HELD_SECONDS = 40.0
 """How long after somebody's edit a request may arrive that was decided before it, if a fault has kept it: time-outs and retries."""
+_LEAVING_SECONDS = 40.0
+"""For how long seats that were given up may be waited for, at least until the time of a gang is over."""
 _SETTLED_SECONDS = 0.5
 EDITS = ("the minimum is edited", "the PodGroup is deleted")
 _COMMIT_SECONDS = 20.0
@@ -105,7 +109,7 @@ class Releases:
         """A Job was written by a scheduler: to suspend one is to release all its pods, at no cost but that."""
         name, was_suspended, is_suspended = name_of(job), before["spec"].get("suspend"), job["spec"].get("suspend")
         if was_suspended and not is_suspended:
-            if self.suspended.pop(uid_of(job), None) is None and not _is_labelled(before):
+            if self.suspended.pop(uid_of(job), None) is None and (not _is_labelled(before) or before["spec"].get("managedBy")):
                 self.accuse("stranger", f"job {name} was resumed, which somebody else had suspended")
             self._check_resumed(request, job)
         if was_suspended or not is_suspended:
@@ -131,8 +135,11 @@ class Releases:
         elif life.open_since is not None and request.sent - life.open_since < self.timeout - 1:
             self.accuse("release", f"job {name} was suspended, whose time wasn't over")
         mine = [pod for pod in self.lives.alive(spec) if _owner_of(pod) == uid_of(job)]
+        running = [pod for pod in mine if now - (self.books.running_since(pod) or now) > _STARTED_SECONDS]
+        if any(self.books.is_guarded(pod, request.sent) for pod in running):
+            self.accuse("release", f"job {name} was suspended, whose pods run, which a disruption budget forbids")
         self._given_back.update({uid_of(pod): (spec, now) for pod in mine if node_of(pod)})
-        if not self._is_given_up(spec, request) and any(now - (self.books.running_since(pod) or now) > _STARTED_SECONDS for pod in mine):
+        if running and not self._is_given_up(spec, request):
             self._judge_running(spec, request, f"job {name} was suspended while pods of it ran")
 
     def _check_resumed(self, request: Request, job: Body) -> None:
@@ -196,10 +203,13 @@ class Releases:
     def _was_needed(self, question: _Question) -> bool:
         """Whether somebody waited who fits with the seats of all half gangs that were released together, and not without this one's."""
         together = self._yielded(question.at) - {question.spec}
-        others = {uid for uid, (spec, _) in self._given_back.items() if spec is not question.spec}.union(
-            *(question.seated[spec] for spec in together)
-        )
-        for other, (candidates, missing) in question.waiting.items():
+        yielding = frozenset[str]().union(*(question.seated[spec] for spec in together))
+        # Whoever was released long ago and is there still may be waited for, or not any more.
+        leaving = [
+            yielding | {uid for uid, (spec, at) in self._given_back.items() if spec is not question.spec and question.at - at < seconds}
+            for seconds in (math.inf, min(self.timeout, _LEAVING_SECONDS) - 1)
+        ]
+        for (other, (candidates, missing)), others in itertools.product(question.waiting.items(), leaving):
             if other in together:
                 continue
             # Others were promised theirs before that was decided, or in the same moment.
@@ -266,7 +276,7 @@ class Releases:
 
 
 def _is_labelled(job: Body) -> bool:
-    return "allaboard.dev/suspended" in (job["metadata"].get("labels") or {})
+    return SUSPENDED in (job["metadata"].get("labels") or {})
 
 
 def _owner_of(pod: Body) -> str:

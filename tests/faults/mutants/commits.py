@@ -159,6 +159,30 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "members that went in the rehearsal are bound with the others",
+        "member_lost_in_rehearsal",
+        "candidate",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "        gang = self.look()\n",
+                "        gang: Gang | None = self.gang\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "whoever is refused is tried again at once",
+        "refused_whenever_it_is_bound",
+        "storm",
+        (
+            Edit(
+                "scheduling/queue.py",
+                "min(self._backoff[1], max(at_least, self._pause(max(1",
+                "min(1.0, max(at_least, self._pause(max(1",
+            ),
+        ),
+    ),
+    Mutant(
         "no look before a bind is made again",
         "node_lost_meanwhile",
         "node",
@@ -555,6 +579,24 @@ MUTANTS = (
                     "            if half:\n"
                     "                await asyncio.sleep(0.5)\n"
                     "            replies += await self._bind(seats[:half])\n"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
+        "the role with a minimum is bound a moment after the others",
+        "roles_with_room",
+        "quorum",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                "            replies = await self._bind(seats)\n",
+                (
+                    "            needed = dict(self.gang.role_minimums)\n"
+                    "            later = [seat for seat in seats if seat.pod.role in needed]\n"
+                    "            replies = await self._bind([seat for seat in seats if seat not in later])\n"
+                    "            await asyncio.sleep(0.1)\n"
+                    "            replies += await self._bind(later)\n"
                 ),
             ),
         ),

@@ -40,6 +40,18 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "whoever is stopped waits for nobody",
+        "stopped_in_a_commit",
+        "open",
+        (
+            Edit(
+                "scheduling/cycle.py",
+                "                    await self._under_way.settled()\n",
+                "                    pass\n",
+            ),
+        ),
+    ),
+    Mutant(
         "recovery blinded",
         "killed_in_a_commit",
         "unresolved",

@@ -160,6 +160,30 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a Job that another has suspended is resumed",
+        "suspended_by_another",
+        "stranger",
+        (
+            Edit(
+                "cluster/restart.py",
+                "if job.is_suspended and not job.manager else",
+                "if job.is_suspended else",
+            ),
+        ),
+    ),
+    Mutant(
+        "disruption budgets aren't asked",
+        "guarded",
+        "release",
+        (
+            Edit(
+                "cluster/restart.py",
+                "                await self._ask_budgets(owner, pod)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
         "half gangs never yield",
         "half_gangs",
         "unresolved",
@@ -178,8 +202,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                ("        self._restarts[gang.key] = self.clock() + gang.timeout_seconds\n        await self.undo"),
-                "        await self.undo",
+                ("        self._restarts[gang.key] = self.clock() + gang.timeout_seconds\n        await self._undo_in_turn"),
+                "        await self._undo_in_turn",
             ),
         ),
     ),
