@@ -194,7 +194,7 @@ class Scheduler:
 
         To each of ``yielded`` it was yielded already, and nobody else has had a turn since: plans aren't thrown away for it once more.
         """
-        while self.queue.outranks(key) and (first := self.queue.pop()):
+        while self.queue.outranks(key) and (first := self.queue.pop(beside=key)):
             if self._prepared(first) is not None:
                 self.queue.put_back([first])
                 is_again = first in yielded

@@ -368,9 +368,9 @@ class GangQueue:
         first = self._next()
         return first[0][0][1] if first else None
 
-    def pop(self) -> GangKey | None:
-        """Take out what ``peek`` gives."""
-        first = self._next()
+    def pop(self, *, beside: GangKey | None = None) -> GangKey | None:
+        """Take out what ``peek`` gives; ``beside`` one that was taken out, also who sits out a pause that must not be passed by that."""
+        first = self._next(beside)
         if first is None:
             return None
         heap, members = first
@@ -380,11 +380,11 @@ class GangQueue:
         return key
 
     def outranks(self, key: GangKey) -> bool:
-        """Whether somebody is due, or pauses beside somebody who is, who goes before ``key``, and not by age alone.
+        """Whether somebody is due, or sits out a pause, who goes before ``key``, which was taken out, and not by age alone.
 
         By the order as it is kept: ``key`` isn't found first when it is put back.
         """
-        first = self._next()
+        first = self._next(key)
         return first is not None and first[0][0][0][:4] < self._order(key)[:4]
 
     def eased(self, namespaces: Collection[str]) -> None:
@@ -398,15 +398,16 @@ class GangQueue:
             if key not in self._is_due:
                 self._make_due(key)
 
-    def _next(self) -> tuple[list[tuple[Order, GangKey]], set[GangKey]] | None:
-        """The heap at whose top the first gang is, and its members."""
+    def _next(self, beside: GangKey | None = None) -> tuple[list[tuple[Order, GangKey]], set[GangKey]] | None:
+        """The heap at whose top the first gang is, and its members; those in a pause count beside one that is due, or was until now."""
         self._ring_timers()
-        if not self._is_due:
+        served = [self._first(self._due, self._is_due)] if self._is_due else []
+        served += [self._place(beside)] if beside is not None else []
+        if not served:
             return None
-        due = self._first(self._due, self._is_due)
-        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:3] < due[:3]:
+        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:3] < min(served)[:3]:
             return self._pausing, self._is_pausing
-        return self._due, self._is_due
+        return (self._due, self._is_due) if self._is_due else None
 
     async def wait(self) -> None:
         """Return when a gang is due."""

@@ -52,6 +52,21 @@ def drain(queue: GangQueue) -> list[GangKey]:
     return popped
 
 
+def test_whoever_was_taken_out_passes_nobody_of_a_higher_priority_who_sits_out_a_pause() -> None:
+    queue = a_queue(Clock(), {C: 10})
+    for key in (B, C):
+        queue.mark(key)
+    assert queue.pop() == C
+    queue.refuse(C, CPU, seen=queue.changes, is_promised=False)
+    assert queue.pop() == B
+    assert not queue.outranks(B)
+    queue.wake({"cpu"})
+    assert queue.pop() is None
+    assert queue.outranks(B)
+    assert not queue.outranks(C)
+    assert queue.pop(beside=B) == C
+
+
 def test_higher_priority_comes_first_then_name() -> None:
     queue = a_queue(Clock(), {C: 10})
     for key in (B, A, C):
