@@ -82,7 +82,7 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/queue.py",
-                "        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:3] < due[:3]:\n",
+                "        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:3] < min(served)[:3]:\n",
                 "        if False:\n",
             ),
         ),
