@@ -59,4 +59,4 @@ def play_again(seed: str) -> None:
         raise problem from error
     except DidNotReproduce as error:
         if "completed" not in str(error):  # it breaks nothing any more
-            raise ValueError(f"{seed[:80]} was printed of other schedules than these: they have changed since") from error
+            raise ValueError(f"{seed[:80]} breaks nothing any more as far as it goes, or the schedules have changed since") from error

@@ -10,7 +10,7 @@ from hypothesis.stateful import precondition, rule
 from allaboard.sandbox import Fault
 
 from .draws import acts, gangs, numbers, pauses
-from .gangs import HIGH_PRIORITY, GangSpec, Kind
+from .gangs import HIGH_PRIORITY, GangSpec, Kind, Role
 from .schedules import Schedules
 
 _ALONE = 0.5
@@ -179,6 +179,28 @@ class Scenes(Schedules):
         self.w.act_at("bind", 1, lambda: self.act_on_node(act.removeprefix("node "), node, 0), after=is_after, is_dry_run=True)
         self.arrive(plain(gang, 4), [], 20.0)
         self.after("node lost", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, waits=st.sampled_from([20.0, 40.0, 80.0]), pause=pauses)
+    def a_gang_that_has_waited_for_long_finds_room(self, gang: GangSpec, waits: float, pause: float) -> None:
+        """Its time is over by then; one event tells of the room, and nothing else happens."""
+        [node] = self.stage()
+        self.w.fill()
+        self.arrive(plain(gang, 2), [], waits)
+        self.w.empty(node)
+        self.after("room at last", 40.0)
+        self.after("room at last", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, status=st.sampled_from([403, 429, 503]), times=st.sampled_from([1, 4, 40]), pause=pauses)
+    def one_role_is_refused_beforehand(self, gang: GangSpec, status: int, times: int, pause: float) -> None:
+        """All of one role are refused when they are tried without effect."""
+        self.clear_stage()
+        name = f"gang-{len(self.w.gangs)}-ps-*"
+        refusal = Fault("bind", "pods", name, times=times, status=status, dry_run=True)
+        spec = replace(plain(gang, 3, cpu=1, kind="controlled"), others=(Role("ps", 2),), minimum=5, least=min(gang.least, 1))
+        self.arrive(spec, [refusal], 20.0)
+        self.after("role refused", pause)
 
     @precondition(Schedules.has_place)
     @rule(gang=gangs, kind=st.sampled_from(["bare", "job"]), member=numbers, pause=pauses)

@@ -288,6 +288,18 @@ class Schedules(RuleBasedStateMachine):
         self.after("success", pause)
 
     @precondition(has_gangs)
+    @rule(gang=numbers, member=numbers, pause=pauses)
+    def a_member_fails(self, gang: int, member: int, pause: float) -> None:
+        self.w.finish(self.gang(gang), member, phase="Failed")
+        self.after("failure", pause)
+
+    @precondition(has_gangs)
+    @rule(gang=numbers, replicas=st.integers(0, 8), pause=pauses)
+    def a_workload_is_scaled(self, gang: int, replicas: int, pause: float) -> None:
+        self.w.scale(self.gang(gang), replicas)
+        self.after("scaling", pause)
+
+    @precondition(has_gangs)
     @rule(gang=numbers, verb=st.sampled_from(["bind", "patch", "delete", "evict"]), status=st.sampled_from([500, 403, 429]), pause=pauses)
     def something_of_a_gang_is_refused_for_good(self, gang: int, verb: str, status: int, pause: float) -> None:
         """A webhook that is down, or a quota."""

@@ -6,7 +6,7 @@ from hypothesis.stateful import precondition, rule
 from allaboard.sandbox import Fault
 
 from .draws import gangs, numbers, pauses, standstills
-from .gangs import GangSpec
+from .gangs import HIGH_PRIORITY, GangSpec
 from .scenes import Scenes, plain
 from .schedules import Schedules
 
@@ -85,17 +85,27 @@ class SchedulesWithRestarts(Scenes):
         self.after("kill while healing", pause)
 
     @precondition(Schedules.has_place)
-    @rule(gang=gangs, is_held=st.booleans(), refusals=st.sampled_from([0, 0, 4]), pause=pauses)
-    def gangs_are_cut_off_and_need_each_others_seats(self, gang: GangSpec, is_held: bool, refusals: int, pause: float) -> None:
+    @rule(
+        gang=gangs,
+        sizes=st.sampled_from([(4, 4, 4), (4, 4, 4), (4, 4, 4), (3, 4, 5), (5, 4, 3)]),
+        highest=st.sampled_from([None, None, None, 0, 1, 2]),
+        is_held=st.booleans(),
+        refusals=st.sampled_from([0, 0, 4]),
+        pause=pauses,
+    )
+    def gangs_are_cut_off_and_need_each_others_seats(
+        self, gang: GangSpec, sizes: tuple[int, ...], highest: int | None, is_held: bool, refusals: int, pause: float
+    ) -> None:
         """The scheduler is killed when three gangs are half bound, and others take what is left: the seats of one would finish another.
 
         Whoever is asked to go may take its time, or is kept by the API server at first.
         """
         self.stage(2)
         halves = []
-        for _ in range(3):
+        for number, size in enumerate(sizes):
             self.w.hold_binds(f"gang-{len(self.w.gangs)}-*", nth=3)
-            self.arrive(plain(gang, 4, cpu=1, kind="controlled", least=0), [], 0.0)
+            priority = HIGH_PRIORITY if number == highest else 0
+            self.arrive(plain(gang, size, cpu=1, kind="controlled", least=0, priority=priority), [], 0.0)
             halves.append(self.w.gangs[-1])
         self.after("cut off", 1.0)
         self.w.crash(1.0)

@@ -112,8 +112,18 @@ class World(Simulation):
         """Running members end: one, or all."""
         running = [pod for pod in self.judge.bound(spec) if pod["status"].get("phase") == "Running"]
         for pod in running if number is None else running[number % len(running) :][:1] if running else ():
-            self.judge.note("a member ends", gang=spec)
+            if phase == "Failed":
+                self._note_loss("a member fails", spec)
+            else:
+                self.judge.note("a member ends", gang=spec)
             self.sandbox.finish_pod(pod["metadata"]["name"], spec.namespace, phase=phase)
+
+    @happens
+    def scale(self, spec: GangSpec, replicas: int) -> None:
+        """Somebody has the controller of a gang keep fewer members, or more."""
+        if spec.kind == "controlled" and self.sandbox.get("replicasets", spec.name, spec.namespace):
+            self._note_loss("a workload is scaled", spec)
+            self.sandbox.patch("replicasets", spec.name, {"spec": {"replicas": replicas}}, spec.namespace)
 
     @happens
     def run_again(self, spec: GangSpec) -> None:
@@ -569,9 +579,8 @@ class World(Simulation):
                         self._remake(spec, name)
             elif minimum > spec.whole_size and spec.kind == "job":
                 self.set_minimum(spec, spec.whole_size)  # the completions of a Job can't be raised
-            elif minimum > spec.whole_size:
-                more = spec.size + minimum - spec.whole_size
-                self.sandbox.patch("replicasets", spec.name, {"spec": {"replicas": more}}, spec.namespace)
+            elif spec.kind != "job":
+                self.scale(spec, spec.size + max(0, minimum - spec.whole_size))
 
     @property
     def present(self) -> list[GangSpec]:

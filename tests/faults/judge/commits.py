@@ -19,6 +19,7 @@ _SETTLED_SECONDS = 0.5
 _DELETION_SECONDS = 70.0
 """By when a scheduler has heard that a PodGroup is gone, by looking for itself if by nobody else."""
 _PAUSE_SECONDS = 15.0
+_REST_SECONDS = 11.0
 _FRESH_SECONDS = 2.0
 _STOP_SECONDS = 9.0
 """Whoever ends in peace waits for so long at least for the answers to its binds."""
@@ -300,12 +301,16 @@ class Commits:
             if (
                 any(now - self.books.born[uid_of(pod)] < self.patience for pod in waiting)
                 or now - max(self.books.struck_since(other), self.lives.undone_at(other)) < _PAUSE_SECONDS
-                or self.lives.losses_since(other, now - 2 * _PAUSE_SECONDS) > 1  # it rests
+                or self._rests(other)
             ):
                 continue
             if self.lives.fits(other, free):
                 found.append((other, free))
         return found
+
+    def _rests(self, spec: GangSpec) -> bool:
+        """Whether a gang has lost members again, a moment ago: it isn't placed anew at once."""
+        return self.lives.losses_since(spec, 0.0) > 1 and self.lives.losses_since(spec, self.books.clock() - _REST_SECONDS) > 0
 
     def _check_priority(self, burst: Burst) -> None:
         """Nobody of a higher priority could have had the seats that were taken."""
