@@ -193,7 +193,7 @@ class DirectServer(ApiServer):
             return
         if "labelSelector" in message.query or message.query.get("limit") == "1":
             return  # a question about some of them
-        self._judge.books.tell_page(self.who, place.plural, answer, is_first="continue" not in message.query)
+        self._judge.books.news.tell_page(self.who, place.plural, answer, is_first="continue" not in message.query)
 
     async def _survived(self, work: Any) -> Any:
         """The outcome of ``work``, unless the connection is severed: then nobody ever hears of it."""
@@ -238,7 +238,7 @@ class DirectServer(ApiServer):
         try:
             fault = struck(self._sandbox.faults, place, message, {})
             if fault is None:
-                self._judge.books.hear(self.who, place.plural)
+                self._judge.books.news.hear(self.who, place.plural)
                 return
             if seen is not None:
                 self._judge.books.ask(seen)
@@ -292,7 +292,7 @@ class DirectServer(ApiServer):
             await self._survived(self._travel())
             for line in batch.splitlines():
                 if plural in ("pods", "nodes"):
-                    self._judge.books.tell_line(self.who, plural, json.loads(line))
+                    self._judge.books.news.tell_line(self.who, plural, json.loads(line))
                 yield line
         if self._is_severed:
             await asyncio.Future()

@@ -24,7 +24,7 @@ from tests.cluster import Cluster
 from tests.tasks import beside
 
 from .gangs import HIGH, HIGH_PRIORITY, Body, GangSpec, Role, manifests
-from .judge import Judge, Request, ViolationError
+from .judge import Judge, Request, ViolationError, excuses
 from .judge.facts import is_alive
 from .operators import Operator
 
@@ -303,7 +303,7 @@ async def play_live(
 ) -> Heard:
     """Play as many schedules side by side, with one scheduler that is killed now and then. Raises ``ViolationError``."""
     judge = Judge([], time.monotonic, patience=3.0)
-    judge.commits.lull, judge.books.lag = 1.0, 1.5
+    judge.commits.lull, judge.books.news.lag = 1.0, 1.5
     await asyncio.to_thread(
         cluster.create, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": HIGH_PRIORITY}
     )
@@ -361,7 +361,7 @@ async def _quiet(judge: Judge) -> None:
     ends = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < ends:
         judge.check()
-        if time.monotonic() - max(judge.books.moved, judge.books.quiet_since()) > QUIET_SECONDS:
+        if time.monotonic() - max(judge.books.moved, excuses.quiet_since(judge.books)) > QUIET_SECONDS:
             return
         await asyncio.sleep(0.5)  # silence is the lack of an event
 

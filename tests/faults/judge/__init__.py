@@ -1,4 +1,6 @@
-"""Judges a scheduler by what it does to a cluster, from books of its own: ``books`` has what it goes by, the other modules its rules.
+"""Judges a scheduler by what it does to a cluster, from books of its own.
+
+``books`` has what it goes by, ``news`` what schedulers were told, ``excuses`` what may excuse them; the other modules have its rules.
 
 Each rule has a name, which an accusation begins with:
 

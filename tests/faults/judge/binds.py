@@ -71,7 +71,7 @@ class Binds:
             ):
                 self.accuse("haste", f"a bind of pod {request.name} was sent again, {other.retry_after:g} s before it may be")
         for plural in ("pods", "nodes") if request.is_bind and not self.books.is_retry(request) else ():
-            if request.sent - self.books.heard.get((request.who, plural), request.sent) > STALE_SECONDS:
+            if request.sent - self.books.news.heard.get((request.who, plural), request.sent) > STALE_SECONDS:
                 self.accuse("stale", f"pod {request.name} is bound, and its scheduler hasn't heard of {plural} for {STALE_SECONDS:g} s")
 
     def _check_form(self, request: Request, spec: GangSpec) -> None:
@@ -92,13 +92,13 @@ class Binds:
         """The pod may be bound, by what its scheduler had been told."""
         if self.books.is_retry(request):
             return  # it may be an answer that is looked for
-        pods = self.books.known(request.who, "pods", request.sent - HEEDED_SECONDS)
-        later = self.books.known(request.who, "pods", self.books.clock() + self.books.lag)
+        pods = self.books.news.known(request.who, "pods", request.sent - HEEDED_SECONDS)
+        later = self.books.news.known(request.who, "pods", self.books.clock() + self.books.news.lag)
         told = [known.get((request.namespace, request.name)) for known in (pods, later)]
         if all(pod is not None and (is_gated(pod) or not is_alive(pod)) for pod in told):
             self.accuse("candidate", f"pod {request.name} is bound, which is gated, leaving or ended, as its scheduler had been told")
         uid, place = str(request.metadata.get("uid")), (request.namespace, request.name)
-        if self.books.is_known_gone(request.who, place, uid, request.sent - HEEDED_SECONDS):
+        if self.books.news.is_known_gone(request.who, place, uid, request.sent - HEEDED_SECONDS):
             self.accuse("candidate", f"pod {request.name} is bound, which is gone, as its scheduler had been told")
 
     def _check_doubt(self, request: Request, pod: Body) -> None:
@@ -124,14 +124,14 @@ class Binds:
         """The node admits the pod, by what the scheduler had been told of it when it sent the bind."""
         if node_of(pod) or request.metadata.get("uid") not in (None, uid_of(pod)):
             return  # it was bound before, and the answer lost; or it is another pod's name by now
-        nodes = self.books.known(request.who, "nodes", request.sent - HEEDED_SECONDS)
+        nodes = self.books.news.known(request.who, "nodes", request.sent - HEEDED_SECONDS)
         node = nodes.get(("", request.target))
-        later = self.books.known(request.who, "nodes", self.books.clock() + self.books.lag).get(("", request.target))
+        later = self.books.news.known(request.who, "nodes", self.books.clock() + self.books.news.lag).get(("", request.target))
         why = refusal(node, pod)
         if why and refusal(later, pod):
             self.accuse("node", f"pod {name_of(pod)} is sent to node {request.target}, which {why}, as its scheduler had been told")
         elif node is not None and not why:
-            pods = self.books.known(request.who, "pods", request.sent - HEEDED_SECONDS)
+            pods = self.books.news.known(request.who, "pods", request.sent - HEEDED_SECONDS)
             here = {uid_of(each): each for each in pods.values() if node_of(each) == request.target and phase_of(each) not in ENDED}
             still = {uid_of(each) for each in self.books.pods() if node_of(each) == request.target and phase_of(each) not in ENDED}
             others = [each for uid, each in here.items() if uid in still and uid != uid_of(pod)]
@@ -151,7 +151,7 @@ class Binds:
 
     def _check_room(self, request: Request, pod: Body) -> None:
         """No node has more of our own pods than it was known to hold when they were sent there."""
-        node = self.books.known(request.who, "nodes", request.sent - HEEDED_SECONDS).get(("", request.target))
+        node = self.books.news.known(request.who, "nodes", request.sent - HEEDED_SECONDS).get(("", request.target))
         if node is None:
             return
         ours = [

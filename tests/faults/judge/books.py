@@ -6,15 +6,15 @@ were delivered. Nothing is taken from the scheduler's memory, its logs or what i
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tests.faults.gangs import POD_GROUP_LABEL, GangSpec
 from tests.stories import NAME
 
 from .entries import Deed, GangName, Request
 from .facts import Body, capacity_of, is_alive, name_of, node_of, phase_of, role_of, uid_of
+from .news import News
 
 IN_FLIGHT_SECONDS = 90.0
 """How long after it was sent a request may still be carried out."""
@@ -33,8 +33,6 @@ HEEDED_SECONDS = 0.05
 """A scheduler that was told of something so long before it sent a request has had the time to heed it."""
 RETRY_SECONDS = 20.0
 _HORIZON_SECONDS = 400.0
-_LATE_SECONDS = 25.0
-"""So long after its watches were late or broke a scheduler has caught up."""
 
 
 @dataclass(slots=True)
@@ -43,8 +41,6 @@ class Books:
 
     gangs: list[GangSpec]
     clock: Callable[[], float]
-    lag: float = 1.0
-    """How late a scheduler may hear of what was written, where what it is told can't be seen."""
     objects: dict[str, dict[tuple[str, str], Body]] = field(default_factory=dict)
     """By plural, then by namespace and name."""
     requests: deque[Request] = field(default_factory=deque)
@@ -66,8 +62,6 @@ class Books:
     """When each pod was last written to, by its UID, and each budget first."""
     shrunk: set[str] = field(default_factory=set)
     """Nodes that offer less than they once did."""
-    heard: dict[tuple[str, str], float] = field(default_factory=dict)
-    """When each scheduler has last heard anything from its watch of a kind."""
     _pruned: float = 0.0
     moved: float = 0.0
     """When a pod or node last came, went, was bound or changed what it takes or offers."""
@@ -79,9 +73,11 @@ class Books:
     _moves: dict[GangName | None, float] = field(default_factory=dict)
     _named: dict[tuple[str, str, str], dict[tuple[str, str], Body]] = field(default_factory=dict)
     """Pods by namespace, a label that names gangs, and its value; then as in ``objects``."""
-    _listed: dict[tuple[str, str], set[tuple[str, str]]] = field(default_factory=dict)
-    _history: dict[tuple[str, str, str], list[tuple[float, Body | None]]] = field(default_factory=dict)
-    _told: dict[str, dict[tuple[str, str, str], list[tuple[float, Body | None]]]] = field(default_factory=dict)
+    news: News = field(init=False)
+    """What schedulers were told of pods and nodes."""
+
+    def __post_init__(self) -> None:
+        self.news = News(self.clock)
 
     # What is.
 
@@ -162,7 +158,7 @@ class Books:
         if plural == "poddisruptionbudgets":
             self.written.setdefault(uid_of(body), self.clock())
         if plural in ("pods", "nodes"):
-            self._history.setdefault((plural, *key), []).append((self.clock(), None if is_deleted else body))
+            self.news.history.setdefault((plural, *key), []).append((self.clock(), None if is_deleted else body))
         if plural == "pods":
             self.born.setdefault(uid_of(body), self.clock())
             self.roles[uid_of(body)] = role_of(body)
@@ -219,7 +215,7 @@ class Books:
     def _prune(self, now: float) -> None:
         self._pruned, horizon = now, now - _HORIZON_SECONDS
         self.deeds[:] = [deed for deed in self.deeds if deed.until >= horizon]
-        for table in (self._history, *self._told.values()):
+        for table in (self.news.history, *self.news.told.values()):
             for key in [key for key, history in table.items() if history[-1][1] is None and history[-1][0] < horizon]:
                 del table[key]
         living = {uid_of(pod) for pod in self.pods()} | {uid_of(pod) for pod in self.gone.values()}
@@ -229,59 +225,6 @@ class Books:
             self.apps.pop(uid, None)
             self.roles.pop(uid, None)
 
-    def hear(self, who: str, plural: str) -> None:
-        """A scheduler's watch of a kind has begun, or has said anything."""
-        self.heard[who, plural] = self.clock()
-
-    def tell(self, who: str, plural: str, body: Body, *, is_deleted: bool = False) -> None:
-        """A scheduler has been told of an object, by a line of a watch or an item of a list."""
-        metadata = body["metadata"]
-        history = self._told.setdefault(who, {}).setdefault((plural, metadata.get("namespace") or "", metadata["name"]), [])
-        history.append((self.clock(), None if is_deleted else body))
-
-    def tell_line(self, who: str, plural: str, event: Mapping[str, Any]) -> None:
-        """A scheduler has been told something by a line of a watch."""
-        self.hear(who, plural)
-        if event.get("type") in ("ADDED", "MODIFIED", "DELETED"):
-            self.tell(who, plural, event["object"], is_deleted=event["type"] == "DELETED")
-
-    def tell_page(self, who: str, plural: str, page: Mapping[str, Any], *, is_first: bool) -> None:
-        """A scheduler has been told of a page of a list; at the last one it knows that there is nothing else."""
-        self.hear(who, plural)
-        listed = self._listed.setdefault((who, plural), set())
-        if is_first:
-            listed.clear()
-        for body in page.get("items") or ():
-            metadata = body["metadata"]
-            listed.add((metadata.get("namespace") or "", metadata["name"]))
-            self.tell(who, plural, body)
-        if not (page.get("metadata") or {}).get("continue"):
-            for (kind, namespace, name), history in self._told.get(who, {}).items():
-                if kind == plural and (namespace, name) not in listed and history[-1][1] is not None:
-                    history.append((self.clock(), None))
-
-    def known(self, who: str, plural: str, when: float) -> dict[tuple[str, str], Body]:
-        """What a scheduler had been told, by ``when``, of all objects of a kind."""
-        found = {}
-        told = self._told.get(who)
-        if told is None:
-            told, when = self._history, when - self.lag
-        for (kind, namespace, name), history in told.items():
-            if kind == plural:
-                body = next((body for at, body in reversed(history) if at <= when), None)
-                if body is not None:
-                    found[namespace, name] = body
-        return found
-
-    def is_known_gone(self, who: str, pod: tuple[str, str], uid: str, when: float) -> bool:
-        """Whether a scheduler had been told, by ``when``, that the pod of that UID isn't there any more, of which it had heard before."""
-        told = self._told.get(who)
-        if told is None:
-            told, when = self._history, when - self.lag
-        known = [body for at, body in told.get(("pods", *pod), ()) if at <= when]
-        was_there = any(body is not None and uid_of(body) == uid for body in known)
-        return was_there and (known[-1] is None or uid_of(known[-1]) != uid)
-
     def widenings(self, since: float) -> int:
         """On how many nodes room has come free."""
         return len({node for at, node in self._widened if at >= since})
@@ -290,34 +233,6 @@ class Books:
         """For how long nothing has moved but pods of these gangs."""
         names = {(spec.namespace, spec.name) for spec in gangs}
         return self.clock() - max((at for name, at in self._moves.items() if name not in names), default=0.0)
-
-    # What may excuse a scheduler.
-
-    def causes(self, since: float, until: float, gang: GangSpec | None = None, who: str = "") -> Iterator[str]:
-        """What was injected or done from ``since`` to ``until`` that concerns a gang and a process, the latest first."""
-        concerned = None if gang is None else (gang.namespace, gang.name)
-        for deed in reversed(self.deeds):
-            if deed.until >= since and deed.at <= until and deed.gang in (None, concerned) and deed.who in ("", who or deed.who):
-                yield str(deed)
-        for request in reversed(self.requests):
-            is_then = request.sent <= until and (request.answered or self.clock()) >= since
-            if request.is_struck and is_then and self._concerns(request, gang):
-                yield f"a fault that hit {request.verb} of {request.plural} {request.name} ({request.status or 'no answer'})"
-
-    def is_disturbed(self, since: float, gang: GangSpec) -> bool:
-        """Whether anything but refused binds may keep a gang from being undone, from ``since`` on: not what happens to nodes and others."""
-        concerned = (gang.namespace, gang.name)
-        if any(
-            deed.until >= since and deed.gang in (None, concerned)
-            for deed in self.deeds
-            if deed.gang is not None or deed.who or any(word in deed.what for word in ("watches", "history", "list"))
-        ):
-            return True
-        return any(
-            request.is_struck and (request.answered or self.clock()) >= since and not request.is_bind
-            for request in self.requests
-            if self._concerns(request, gang)
-        )
 
     def is_retry(self, request: Request) -> bool:
         """Whether the same bind was sent before, met a fault, and may be made again for that."""
@@ -341,31 +256,15 @@ class Books:
         """When a request was first sent that has been made again since, for want of an answer."""
         return min((other.sent for other in self._alike.get(request.what, ())), default=request.sent)
 
-    def is_forged(self, gang: GangSpec) -> bool:
-        """Whether a tenant has forged what the scheduler had written down: then it can't be told what the gang has been through."""
-        name = (gang.namespace, gang.name)
-        return any(deed.gang == name and deed.what == "pods are annotated" for deed in self.deeds)
-
-    def is_cut_off(self, since: float, who: str) -> bool:
-        """Whether anything but silence has kept a process from hearing, from ``since`` on."""
-        words = ("break", "come late", "history", "list")
-        return any(deed.until >= since and (deed.who == who or any(word in deed.what for word in words)) for deed in self.deeds) or any(
-            request.is_struck and request.verb in ("watch", "list") and (request.answered or since) >= since for request in self.requests
-        )
-
     def is_of(self, request: Request, gang: GangSpec) -> bool:
         """Whether a request is about a pod of a gang."""
         return request.plural == "pods" and request.namespace == gang.namespace and request.name.startswith(f"{gang.name}-")
-
-    def is_told_late(self) -> bool:
-        """Whether a scheduler may have been told a while ago only of how things are."""
-        return any("watches" in deed.what and deed.until > self.clock() - _LATE_SECONDS for deed in self.deeds)
 
     def running_since(self, pod: Body) -> float | None:
         """When a pod that runs was first seen to."""
         if phase_of(pod) != "Running":
             return None
-        history = self._history.get(("pods", pod["metadata"]["namespace"], name_of(pod)), ())
+        history = self.news.history.get(("pods", pod["metadata"]["namespace"], name_of(pod)), ())
         return next((at for at, body in history if body is not None and uid_of(body) == uid_of(pod) and phase_of(body) == "Running"), None)
 
     def is_guarded(self, pod: Body, when: float) -> bool:
@@ -405,37 +304,6 @@ class Books:
         """Everybody, and whoever may still be given a node as if it had one, those ``but`` of one gang."""
         doubtful = {uid_of(pod): {**pod, "spec": {**pod["spec"], "nodeName": request.target}} for pod, request in self.in_doubt()}
         return [pod if self.gang_of(pod) is but else doubtful.get(uid_of(pod), pod) for pod in self.pods()]
-
-    def struck_since(self, gang: GangSpec) -> float:
-        """The last time that a fault has hit a request about a gang."""
-        now = self.clock()
-        return max(
-            (request.answered or now for request in self.requests if request.is_struck and self._concerns(request, gang)), default=0.0
-        )
-
-    def quiet_since(self, gang: GangSpec | None = None, *, but_binds: bool = False) -> float:
-        """The last time that anything was injected or done which concerns a gang; ``but_binds`` if not that binds are refused at once."""
-        concerned = None if gang is None else (gang.namespace, gang.name)
-        now = self.clock()
-        times = [min(deed.until, now) for deed in self.deeds if deed.gang in (None, concerned)]
-        times += [
-            request.answered if request.answered is not None else now
-            for request in self.requests
-            if request.is_struck and self._concerns(request, gang) and not (but_binds and _is_refused_at_once(request))
-        ]
-        return max(times, default=0.0)
-
-    def _concerns(self, request: Request, gang: GangSpec | None) -> bool:
-        """Whether a request is about a gang, or about all of them."""
-        if gang is None or request.plural not in ("pods", "podgroups", "jobs", "events") or not request.name:
-            return request.plural not in ("events",) or gang is None
-        if request.plural == "events":
-            return False
-        return request.namespace in ("", gang.namespace) and (request.name == gang.name or request.name.startswith(f"{gang.name}-"))
-
-
-def _is_refused_at_once(request: Request) -> bool:
-    return request.verb == "bind" and request.status > 0 and not request.is_slow
 
 
 def _is_move(plural: str, body: Body, before: Body) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.faults.gangs import GangSpec
 
+from . import excuses
 from .books import HEEDED_SECONDS, NEWS_SECONDS, REFUSALS, RETRY_SECONDS, Accuse, Books
 from .entries import Request
 from .facts import Amounts, Body, demand_of, free_room, is_alive, name_of, node_of, phase_of, uid_of
@@ -90,7 +91,7 @@ class Commits:
     def _check_rehearsal(self, request: Request, spec: GangSpec) -> None:
         """Where a bind can't be taken back it was tried without effect before, unless the gang needs no more than one."""
         minima = [minimum for minimum in self.books.minima_since(spec, request.sent - NEWS_SECONDS) if minimum is not None]
-        known = self.books.known(request.who, "pods", request.sent - HEEDED_SECONDS).values()
+        known = self.books.news.known(request.who, "pods", request.sent - HEEDED_SECONDS).values()
         bound = sum(self.books.gang_of(pod) is spec and bool(node_of(pod)) and is_alive(pod) for pod in known)
         bound = max(bound, len(self.lives.bound(spec)) + self.lives.losses_since(spec, request.sent - HEEDED_SECONDS))
         if spec.is_releasable or self._bursts[spec].base or bound >= min(minima, default=1) - 1:
@@ -257,7 +258,7 @@ class Commits:
     def _happened(self, burst: Burst) -> list[str]:
         """What may have kept the scheduler from sending the rest: its own end, or that of members."""
         name = (burst.spec.namespace, burst.spec.name)
-        told = _SETTLED_SECONDS if not self.books.is_told_late() else NEWS_SECONDS
+        told = _SETTLED_SECONDS if not excuses.is_told_late(self.books) else NEWS_SECONDS
         return [
             str(deed)
             for deed in self.books.deeds
@@ -300,7 +301,7 @@ class Commits:
                 continue
             if (
                 any(now - self.books.born[uid_of(pod)] < self.patience for pod in waiting)
-                or now - max(self.books.struck_since(other), self.lives.undone_at(other)) < _PAUSE_SECONDS
+                or now - max(excuses.struck_since(self.books, other), self.lives.undone_at(other)) < _PAUSE_SECONDS
                 or self._rests(other)
             ):
                 continue

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.faults.gangs import SUSPENDED, GangSpec
 
+from . import excuses
 from .books import OURS, REFUSALS, Books
 from .entries import Request
 from .facts import ENDED, Body, free_room, most_placeable, name_of, node_of, phase_of, uid_of
@@ -96,7 +97,7 @@ class Releases:
         self._given_back[uid_of(pod)] = spec, self.books.clock()
         if not node_of(pod) or not (self.lives.owed(spec, pod) or self._is_edited(spec, request)):
             self.accuse("release", f"pod {name} was deleted, and nothing was missing of {spec.name}")
-        elif self.books.is_forged(spec) or self._is_given_up(spec, request):
+        elif excuses.is_forged(self.books, spec) or self._is_given_up(spec, request):
             return
         elif phase_of(pod) == "Running":
             self._judge_running(spec, request, f"pod {name} was deleted while it ran")
@@ -130,7 +131,7 @@ class Releases:
         life, now = self.lives.of(spec), self.books.clock()
         if not self.lives.owed(spec) and not self._is_edited(spec, request):
             self.accuse("release", f"job {name} was suspended, and nothing was missing of {spec.name}")
-        elif self.books.is_forged(spec):
+        elif excuses.is_forged(self.books, spec):
             return
         elif life.open_since is not None and request.sent - life.open_since < self.timeout - 1:
             self.accuse("release", f"job {name} was suspended, whose time wasn't over")
@@ -178,7 +179,7 @@ class Releases:
         missing = {other: self.lives.missing(other) for other in self.books.gangs if other not in yielded}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
         released = {each for each, when in self._given_back.values() if now - when < _SETTLED_SECONDS}
-        if waiting and (self.books.quiet_elsewhere(spec, *released) < _SETTLED_SECONDS or self.books.is_told_late()):
+        if waiting and (self.books.quiet_elsewhere(spec, *released) < _SETTLED_SECONDS or excuses.is_told_late(self.books)):
             return  # what it knows may be as old
         self._questions.append(
             _Question(
@@ -272,7 +273,7 @@ class Releases:
         return any(deed.gang == name and deed.what in EDITS and request.sent - deed.at < window for deed in self.books.deeds)
 
     def _edit_window(self, spec: GangSpec) -> float:
-        return HELD_SECONDS if self.books.struck_since(spec) > self.books.clock() - HELD_SECONDS else EDIT_SECONDS
+        return HELD_SECONDS if excuses.struck_since(self.books, spec) > self.books.clock() - HELD_SECONDS else EDIT_SECONDS
 
 
 def _is_labelled(job: Body) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.faults.gangs import EPOCH, GangSpec
 
+from . import excuses
 from .books import IN_FLIGHT_SECONDS, Books
 from .entries import Request
 from .facts import Body, demand_of, free_room, most_placeable, name_of, phase_of, refusal, uid_of
@@ -51,7 +52,7 @@ class Standing:
             life = self.lives.of(spec)
             if life.open_since is not None and now - life.open_since > GRACE_SECONDS:
                 self._judge_open(spec)
-            if leading is not None and now - max(leading, self.books.moved, self.books.quiet_since(spec)) >= RESOLVE_SECONDS:
+            if leading is not None and now - max(leading, self.books.moved, excuses.quiet_since(self.books, spec)) >= RESOLVE_SECONDS:
                 self._judge_idle(spec)
                 self._judge_surplus(spec)
                 self._judge_status(spec)
@@ -62,7 +63,7 @@ class Standing:
         life, now = self.lives.of(spec), self.books.clock()
         assert life.open_since is not None
         if not life.cause:
-            life.cause = next(self.books.causes(life.open_since - _BEFORE_SECONDS, life.open_since + GRACE_SECONDS, spec), "")
+            life.cause = next(excuses.causes(self.books, life.open_since - _BEFORE_SECONDS, life.open_since + GRACE_SECONDS, spec), "")
         bound, owed = self.lives.bound(spec), self.lives.owed(spec)
         state = f"{spec.kind} gang {spec.name} is open with {len(bound)} of {len(bound) + owed}"
         if not life.cause:
@@ -73,7 +74,7 @@ class Standing:
         leading = self.leads()
         # Whoever can be released isn't kept for as long as others of the gang are refused.
         is_undoable = spec.may_be_undone and not life.was_whole and all(phase_of(pod) == "Pending" for pod in bound)
-        quiet = self.books.quiet_since(spec, but_binds=is_undoable)
+        quiet = excuses.quiet_since(self.books, spec, but_binds=is_undoable)
         rested = now - max(quiet, leading or now, life.open_since, self.books.moved)
         if rested < RESOLVE_SECONDS:
             self.excuses[spec] = f"since {life.cause}, a moment ago"
@@ -109,7 +110,7 @@ class Standing:
                 tries.append(request)
                 answers.append(request.answered or self.books.clock())
         since = max(life.open_since, leading, *answers) + 2 * FORWARD_SECONDS  # its time is put off once
-        if self.books.clock() - since < GRACE_SECONDS or self.books.is_disturbed(life.open_since - GRACE_SECONDS, spec):
+        if self.books.clock() - since < GRACE_SECONDS or excuses.is_disturbed(self.books, life.open_since - GRACE_SECONDS, spec):
             return
         if not any(
             request.sent > life.open_since and (request.verb in ("delete", "evict") and self.books.is_of(request, spec))
@@ -123,7 +124,7 @@ class Standing:
         free = free_room(self.books.nodes, self.books.taking_seats(spec))
         missing = max(owed, self.lives.missing(spec))
         because = f", since {life.cause}"
-        if self._is_held(spec) and self.books.is_forged(spec):
+        if self._is_held(spec) and excuses.is_forged(self.books, spec):
             return f"nobody says how many they are but what its tenant has forged{because}"
         if self._are_seats_held(spec):
             return f"others may be given the seats still{because}"
@@ -146,12 +147,12 @@ class Standing:
     def _is_over(self, spec: GangSpec) -> bool:
         """Whether a gang has been half bound for as long as it may, and for as long as it takes then, with nothing done to it."""
         life, now, leading = self.lives.of(spec), self.books.clock(), self.leads()
-        return now - max(life.open_since or now, leading or now, self.books.quiet_since(spec)) >= self.timeout + RESOLVE_SECONDS
+        return now - max(life.open_since or now, leading or now, excuses.quiet_since(self.books, spec)) >= self.timeout + RESOLVE_SECONDS
 
     def _blocked_by(self, spec: GangSpec) -> bool:
         """Whether somebody fits only with the seats of a half gang whose time is over."""
         life, now, leading = self.lives.of(spec), self.books.clock(), self.leads()
-        since = max(life.open_since or now, leading or now, self.books.quiet_since(spec))
+        since = max(life.open_since or now, leading or now, excuses.quiet_since(self.books, spec))
         if not self._is_over(spec):
             return False
         mine = [uid_of(pod) for pod in self.lives.bound(spec)]
@@ -220,7 +221,7 @@ class Standing:
     def _judge_status(self, spec: GangSpec) -> None:
         """What a PodGroup says of its gang, counts above all, is so."""
         group = self.books.get("podgroups", spec.namespace, spec.name)
-        if group is None or self.books.is_forged(spec):
+        if group is None or excuses.is_forged(self.books, spec):
             return
         if any(each.verb != "create" for each in self._unsaid(spec)) or self._is_overwritten(spec):
             return
@@ -248,10 +249,10 @@ class Standing:
     def _judge_deaf(self) -> None:
         """A watch that is dead is noticed within seconds, and another begun."""
         now, leading, who = self.books.clock(), self.leads(), self.who_leads()
-        if leading is None or not who or self.books.is_cut_off(now - 4 * DEAF_SECONDS, who):
+        if leading is None or not who or excuses.is_cut_off(self.books, now - 4 * DEAF_SECONDS, who):
             return
         for plural in ("pods", "nodes"):
-            heard = self.books.heard.get((who, plural), now)
+            heard = self.books.news.heard.get((who, plural), now)
             if now - max(heard, leading) > DEAF_SECONDS:
                 self.accuse("stale", f"the watch of {plural} has said nothing for {now - heard:.0f} s, and no other was begun")
 
@@ -262,7 +263,7 @@ class Standing:
         is_news = before is None or message_of(before) != message
         if spec is None or found is None or not is_news or sent - self.books.resettled < _TOLD_SECONDS:
             return
-        if self.books.is_told_late():
+        if excuses.is_told_late(self.books):
             return
         nodes, waiting, bound = self.books.nodes, self.lives.candidates(spec), self.lives.bound(spec)
         named = re.search(r"; pod (\S+): 0/", message)  # of several roles, the one that is hardest to place

@@ -1,0 +1,90 @@
+"""What may excuse a scheduler: what was injected, and what was done by others, as the books have it."""
+
+from collections.abc import Iterator
+
+from tests.faults.gangs import GangSpec
+
+from .books import Books
+from .entries import Request
+
+_LATE_SECONDS = 25.0
+"""So long after its watches were late or broke a scheduler has caught up."""
+
+
+def causes(books: Books, since: float, until: float, gang: GangSpec | None = None, who: str = "") -> Iterator[str]:
+    """What was injected or done from ``since`` to ``until`` that concerns a gang and a process, the latest first."""
+    concerned = None if gang is None else (gang.namespace, gang.name)
+    for deed in reversed(books.deeds):
+        if deed.until >= since and deed.at <= until and deed.gang in (None, concerned) and deed.who in ("", who or deed.who):
+            yield str(deed)
+    for request in reversed(books.requests):
+        is_then = request.sent <= until and (request.answered or books.clock()) >= since
+        if request.is_struck and is_then and _concerns(request, gang):
+            yield f"a fault that hit {request.verb} of {request.plural} {request.name} ({request.status or 'no answer'})"
+
+
+def is_disturbed(books: Books, since: float, gang: GangSpec) -> bool:
+    """Whether anything but refused binds may keep a gang from being undone, from ``since`` on: not what happens to nodes and others."""
+    concerned = (gang.namespace, gang.name)
+    if any(
+        deed.until >= since and deed.gang in (None, concerned)
+        for deed in books.deeds
+        if deed.gang is not None or deed.who or any(word in deed.what for word in ("watches", "history", "list"))
+    ):
+        return True
+    return any(
+        request.is_struck and (request.answered or books.clock()) >= since and not request.is_bind
+        for request in books.requests
+        if _concerns(request, gang)
+    )
+
+
+def is_forged(books: Books, gang: GangSpec) -> bool:
+    """Whether a tenant has forged what the scheduler had written down: then it can't be told what the gang has been through."""
+    name = (gang.namespace, gang.name)
+    return any(deed.gang == name and deed.what == "pods are annotated" for deed in books.deeds)
+
+
+def is_cut_off(books: Books, since: float, who: str) -> bool:
+    """Whether anything but silence has kept a process from hearing, from ``since`` on."""
+    words = ("break", "come late", "history", "list")
+    return any(deed.until >= since and (deed.who == who or any(word in deed.what for word in words)) for deed in books.deeds) or any(
+        request.is_struck and request.verb in ("watch", "list") and (request.answered or since) >= since for request in books.requests
+    )
+
+
+def is_told_late(books: Books) -> bool:
+    """Whether a scheduler may have been told a while ago only of how things are."""
+    return any("watches" in deed.what and deed.until > books.clock() - _LATE_SECONDS for deed in books.deeds)
+
+
+def struck_since(books: Books, gang: GangSpec) -> float:
+    """The last time that a fault has hit a request about a gang."""
+    now = books.clock()
+    return max((request.answered or now for request in books.requests if request.is_struck and _concerns(request, gang)), default=0.0)
+
+
+def quiet_since(books: Books, gang: GangSpec | None = None, *, but_binds: bool = False) -> float:
+    """The last time that anything was injected or done which concerns a gang; ``but_binds`` if not that binds are refused at once."""
+    concerned = None if gang is None else (gang.namespace, gang.name)
+    now = books.clock()
+    times = [min(deed.until, now) for deed in books.deeds if deed.gang in (None, concerned)]
+    times += [
+        request.answered if request.answered is not None else now
+        for request in books.requests
+        if request.is_struck and _concerns(request, gang) and not (but_binds and _is_refused_at_once(request))
+    ]
+    return max(times, default=0.0)
+
+
+def _concerns(request: Request, gang: GangSpec | None) -> bool:
+    """Whether a request is about a gang, or about all of them."""
+    if gang is None or request.plural not in ("pods", "podgroups", "jobs", "events") or not request.name:
+        return request.plural not in ("events",) or gang is None
+    if request.plural == "events":
+        return False
+    return request.namespace in ("", gang.namespace) and (request.name == gang.name or request.name.startswith(f"{gang.name}-"))
+
+
+def _is_refused_at_once(request: Request) -> bool:
+    return request.verb == "bind" and request.status > 0 and not request.is_slow

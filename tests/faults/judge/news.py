@@ -1,0 +1,75 @@
+"""What each scheduler had been told, and when: by the lines of its watches and the pages of its lists."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .facts import Body, uid_of
+
+History = dict[tuple[str, str, str], list[tuple[float, Body | None]]]
+"""What was written of each object, by plural, namespace and name: when, and what; None when it was deleted."""
+
+
+@dataclass(slots=True)
+class News:
+    """``who`` is one life of one process. Of whom nothing was seen being told, it is taken to know ``history``, ``lag`` seconds late."""
+
+    clock: Callable[[], float]
+    history: History = field(default_factory=dict)
+    lag: float = 1.0
+    heard: dict[tuple[str, str], float] = field(default_factory=dict)
+    """When each scheduler has last heard anything from its watch of a kind."""
+    _listed: dict[tuple[str, str], set[tuple[str, str]]] = field(default_factory=dict)
+    told: dict[str, History] = field(default_factory=dict)
+
+    def hear(self, who: str, plural: str) -> None:
+        """A scheduler's watch of a kind has begun, or has said anything."""
+        self.heard[who, plural] = self.clock()
+
+    def tell(self, who: str, plural: str, body: Body, *, is_deleted: bool = False) -> None:
+        """A scheduler has been told of an object, by a line of a watch or an item of a list."""
+        metadata = body["metadata"]
+        history = self.told.setdefault(who, {}).setdefault((plural, metadata.get("namespace") or "", metadata["name"]), [])
+        history.append((self.clock(), None if is_deleted else body))
+
+    def tell_line(self, who: str, plural: str, event: Mapping[str, Any]) -> None:
+        """A scheduler has been told something by a line of a watch."""
+        self.hear(who, plural)
+        if event.get("type") in ("ADDED", "MODIFIED", "DELETED"):
+            self.tell(who, plural, event["object"], is_deleted=event["type"] == "DELETED")
+
+    def tell_page(self, who: str, plural: str, page: Mapping[str, Any], *, is_first: bool) -> None:
+        """A scheduler has been told of a page of a list; at the last one it knows that there is nothing else."""
+        self.hear(who, plural)
+        listed = self._listed.setdefault((who, plural), set())
+        if is_first:
+            listed.clear()
+        for body in page.get("items") or ():
+            metadata = body["metadata"]
+            listed.add((metadata.get("namespace") or "", metadata["name"]))
+            self.tell(who, plural, body)
+        if not (page.get("metadata") or {}).get("continue"):
+            for (kind, namespace, name), history in self.told.get(who, {}).items():
+                if kind == plural and (namespace, name) not in listed and history[-1][1] is not None:
+                    history.append((self.clock(), None))
+
+    def known(self, who: str, plural: str, when: float) -> dict[tuple[str, str], Body]:
+        """What a scheduler had been told, by ``when``, of all objects of a kind."""
+        found = {}
+        told, when = self._told_by(who, when)
+        for (kind, namespace, name), history in told.items():
+            if kind == plural:
+                body = next((body for at, body in reversed(history) if at <= when), None)
+                if body is not None:
+                    found[namespace, name] = body
+        return found
+
+    def is_known_gone(self, who: str, pod: tuple[str, str], uid: str, when: float) -> bool:
+        """Whether a scheduler had been told, by ``when``, that the pod of that UID isn't there any more, of which it had heard before."""
+        told, when = self._told_by(who, when)
+        known = [body for at, body in told.get(("pods", *pod), ()) if at <= when]
+        was_there = any(body is not None and uid_of(body) == uid for body in known)
+        return was_there and (known[-1] is None or uid_of(known[-1]) != uid)
+
+    def _told_by(self, who: str, when: float) -> tuple[History, float]:
+        return (self.history, when - self.lag) if (told := self.told.get(who)) is None else (told, when)
