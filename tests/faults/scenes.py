@@ -203,6 +203,28 @@ class Scenes(Schedules):
         self.after("role refused", pause)
 
     @precondition(Schedules.has_place)
+    @rule(gang=gangs, kind=st.sampled_from(["controlled", "bare", "job"]), cpu=st.sampled_from([2, 9, 9]), pause=pauses)
+    def a_role_is_needed_that_may_have_no_room(self, gang: GangSpec, kind: Kind, cpu: int, pause: float) -> None:
+        """There are enough members without that role."""
+        self.clear_stage()
+        spec = plain(gang, 4, cpu=1, kind=kind, minimum=2, completions=0, others=(Role("ps", 1, cpu),), least=1)
+        self.arrive(spec, [], 20.0)
+        self.after("no room for a role", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, waits=st.sampled_from([3.0, 80.0]), pause=pauses)
+    def a_pod_group_goes_while_its_gang_waits(self, gang: GangSpec, waits: float, pause: float) -> None:
+        """There is room for it long afterwards, or soon."""
+        [node] = self.stage()
+        self.w.fill()
+        self.arrive(plain(gang, 2, has_group=True), [], 3.0)
+        self.w.delete_group(self.w.gangs[-1])
+        self.after("PodGroup deleted", waits)
+        self.w.empty(node)
+        self.after("room without a PodGroup", 20.0)
+        self.after("room without a PodGroup", pause)
+
+    @precondition(Schedules.has_place)
     @rule(gang=gangs, kind=st.sampled_from(["bare", "job"]), member=numbers, pause=pauses)
     def a_member_is_lost_in_a_rehearsal(self, gang: GangSpec, kind: Kind, member: int, pause: float) -> None:
         """All have been tried without effect when one of them goes."""
