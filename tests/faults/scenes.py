@@ -192,6 +192,19 @@ class Scenes(Schedules):
         self.after("room at last", pause)
 
     @precondition(Schedules.has_place)
+    @rule(gang=gangs, pause=pauses)
+    def room_comes_free_that_no_watch_tells_of(self, gang: GangSpec, pause: float) -> None:
+        """The watches are broken when others' pods go, and what has happened meanwhile is forgotten: only a list can tell."""
+        [node] = self.stage()
+        self.w.fill()
+        self.arrive(plain(gang, 2), [], 3.0)
+        self.w.drop_watches()
+        self.w.empty(node)
+        self.w.compact()
+        self.after("room untold", 40.0)
+        self.after("room untold", pause)
+
+    @precondition(Schedules.has_place)
     @rule(gang=gangs, status=st.sampled_from([403, 429, 503]), times=st.sampled_from([1, 4, 40]), pause=pauses)
     def one_role_is_refused_beforehand(self, gang: GangSpec, status: int, times: int, pause: float) -> None:
         """All of one role are refused when they are tried without effect."""
