@@ -11,7 +11,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +57,7 @@ class Promise:
 
     what: str
     bar: str
-    measure: Callable[[Path, Advance], Awaitable[Outcome]]
+    measure: Callable[[Path, Advance], Coroutine[None, None, Outcome]]
 
 
 async def killed_at_every_call(folder: Path, advance: Advance) -> Outcome:
@@ -156,7 +156,7 @@ def _stood_off() -> Outcome:
     return Outcome(f"{text} of {STANDOFFS} runs", max(waits) <= 2 * standoff.TIMEOUT_SECONDS and not wrong)
 
 
-def soaked(minutes: float) -> Callable[[Path, Advance], Awaitable[Outcome]]:
+def soaked(minutes: float) -> Callable[[Path, Advance], Coroutine[None, None, Outcome]]:
     async def soak(folder: Path, advance: Advance) -> Outcome:
         rounds = iter(range(1, SOAK_ROUNDS + 2))
         soak = Soak(folder, seed=1, on_gauge=lambda _: advance(next(rounds), SOAK_ROUNDS + 1))
@@ -242,7 +242,7 @@ def _measured(promise: Promise, folder: Path, progress: Progress, task: TaskID) 
     folder.mkdir()
     started = time.monotonic()
     try:
-        outcome = asyncio.run(promise.measure(folder, lambda done, total: progress.update(task, completed=done, total=total)))  # type: ignore[arg-type]
+        outcome = asyncio.run(promise.measure(folder, lambda done, total: progress.update(task, completed=done, total=total)))
     except Exception as error:
         outcome = Outcome(f"failed: {type(error).__name__}", False, str(error))
     progress.update(task, total=1, completed=1)

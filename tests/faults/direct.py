@@ -267,10 +267,11 @@ class DirectServer(ApiServer):
         silenced = self._silenced.setdefault(plural, asyncio.Event())
         ends_at = asyncio.get_running_loop().time() + options.timeout_seconds
         while True:
-            heard: asyncio.Future[bytes] = asyncio.ensure_future(anext(events))  # type: ignore[arg-type]  # a coroutine
+            heard = asyncio.ensure_future(anext(events))
             swallowed = asyncio.ensure_future(silenced.wait())
+            awaited: list[asyncio.Future[Any]] = [heard, swallowed]
             try:
-                await asyncio.wait([heard, swallowed], timeout=silence_seconds, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(awaited, timeout=silence_seconds, return_when=asyncio.FIRST_COMPLETED)
                 if silenced.is_set():
                     await asyncio.sleep(silence_seconds)
                 if silenced.is_set() or not heard.done():
@@ -280,8 +281,8 @@ class DirectServer(ApiServer):
                 except StopAsyncIteration:
                     break
             finally:
-                for task in (heard, swallowed):
-                    task.cancel()
+                for each in awaited:
+                    each.cancel()
                 with suppress(asyncio.CancelledError, StopAsyncIteration):
                     await heard
             pause = self._weather.pause(plural, batch)

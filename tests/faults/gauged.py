@@ -47,6 +47,6 @@ def _listen() -> None:
 
 
 if __name__ == "__main__":
-    uvloop.new_event_loop = _remembered
+    uvloop.new_event_loop = _remembered  # type: ignore[assignment]  # it says less of what it gives
     threading.Thread(target=_listen, daemon=True).start()
     main()

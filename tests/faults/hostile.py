@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from .gangs import EPOCH, MINIMUM, NAME, POD_GROUP_API, STAMP, SUSPENDED, Body
+from tests.stories import MINIMUM, NAME
+
+from .gangs import EPOCH, POD_GROUP_API, STAMP, SUSPENDED, Body
 
 NAMESPACE = "evil"
 _CLIMBS = (

@@ -49,7 +49,7 @@ def all_at_random(most: int, seed: int) -> Iterator[tuple[int, str, Exception]]:
         machine = hypothesis.seed(seed * 1000 + number)(type(MACHINES[name].__name__, (MACHINES[name],), {}))
         played = settings(options(min(chunk, left)), phases=[Phase.generate])
         try:
-            run_state_machine_as_test(machine, settings=played)  # type: ignore[no-untyped-call]  # it isn't typed
+            run_state_machine_as_test(machine, settings=played)
         except Exception as error:  # whatever breaks the simulation convicts as well
             yield schedules.TALLY.begun - before, name, error
 

@@ -23,7 +23,7 @@ MEMBERS = 8
 SEATS = 12
 """Room for the gang and for a few more: who doesn't get those has found them leaked."""
 
-COUNTED = {"verb": "[!w]*", "resource": "[!l]*"}
+COUNTED = ("[!w]*", "[!l]*")
 """Every request but watches, and leases: those are renewed by the clock and not by what is decided."""
 
 
@@ -132,8 +132,8 @@ async def count_calls(cluster: Cluster, kind: str = "controlled") -> list[Call]:
 async def kill_at(point: Point, cluster: Cluster, relay: Relay, toll: Toll, name: str) -> None:
     """Kill the operator at one point, let its successor in, and note what becomes of the gang."""
     faults = cluster.faults
-    hold = faults.pause(**COUNTED, nth=point.call, after=point.is_after)
-    rest = faults.pause(**COUNTED, nth=point.call + 1, times=FOR_EVER)
+    hold = faults.pause(*COUNTED, nth=point.call, after=point.is_after)
+    rest = faults.pause(*COUNTED, nth=point.call + 1, times=FOR_EVER)
     async with arrival(cluster, point.kind, name) as spec:
         if not await _comes_before(hold, cluster.wait_for(_is_told(spec), timeout=20)):
             toll.missed.append(point)

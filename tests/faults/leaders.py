@@ -89,7 +89,7 @@ class Replicas:
 async def stop_at(call: int, cluster: Sandbox, replicas: Replicas, terms: Terms, name: str) -> bool:
     """Stop the leader when its ``call``-th request is on its way; returns whether there was such a request."""
     spec = GangSpec(name, size=MEMBERS, minimum=MEMBERS)
-    rest = cluster.faults.pause(**COUNTED, nth=call, times=FOR_EVER)
+    rest = cluster.faults.pause(*COUNTED, nth=call, times=FOR_EVER)
     stamps: list[str] = []
     async with _following(cluster, name, stamps):
         for manifest in manifests(spec):

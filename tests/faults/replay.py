@@ -36,7 +36,7 @@ def play(name: str, schedules: int, *, is_fixed: bool = False) -> None:
     Raises ``ScheduleError`` for one that broke a promise: the shortest, unless they are the same each time, when there is time to look.
     """
     try:
-        run_state_machine_as_test(MACHINES[name], settings=options(schedules, shrinks=not is_fixed, is_fixed=is_fixed))  # type: ignore[no-untyped-call]  # it isn't typed
+        run_state_machine_as_test(MACHINES[name], settings=options(schedules, shrinks=not is_fixed, is_fixed=is_fixed))
     except Exception as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
         found = BLOB.search(notes)
@@ -54,7 +54,7 @@ def play_again(seed: str) -> None:
     again = type(MACHINES[name].__name__, (MACHINES[name],), {})
     try:
         hypothesis.reproduce_failure(hypothesis.__version__, blob.encode())(again)
-        run_state_machine_as_test(again, settings=options(1, shrinks=False))  # type: ignore[no-untyped-call]  # it isn't typed
+        run_state_machine_as_test(again, settings=options(1, shrinks=False))
     except (binascii.Error, InvalidArgument) as error:
         raise problem from error
     except DidNotReproduce as error:

@@ -69,8 +69,8 @@ class Scenes(Schedules):
             faults = [replace(faults[0], name=name, times=1), throttled]
         size = max(gang.size, nth + is_throttled)
         forgives = gang.forgives and not suspends
-        changes = {"kind": kind, "size": size, "minimum": max(gang.minimum, size), "suspends": suspends, "forgives": forgives}
-        self.arrive(replace(gang, has_group=gang.has_group or loses_group, **changes), faults, 0.5)
+        gang = replace(gang, kind=kind, size=size, minimum=max(gang.minimum, size), suspends=suspends, forgives=forgives)
+        self.arrive(replace(gang, has_group=gang.has_group or loses_group), faults, 0.5)
         if loses_group:
             self.w.delete_group(self.w.gangs[-1])
         self.after("refused in part", pause)

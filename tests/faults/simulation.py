@@ -60,7 +60,7 @@ def happens(method: Callable[Concatenate[Simulated, Given], Answer]) -> Callable
     """Have a method run inside the world's loop, where fake kubelets set their timers."""
 
     @functools.wraps(method)
-    def inside(self: Simulated, *args: Given.args, **options: Given.kwargs) -> Answer:
+    def inside(self: Simulated, /, *args: Given.args, **options: Given.kwargs) -> Answer:
         async def do() -> Answer:
             return method(self, *args, **options)
 

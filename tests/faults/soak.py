@@ -19,6 +19,7 @@ from allaboard.sandbox.server import Server
 
 from .gangs import GangSpec, manifests
 from .judge import Judge
+from .judge.facts import phase_of
 from .judge.wire import note_strikes, observed
 from .kills import install_crds
 from .operators import started
@@ -174,7 +175,7 @@ class Soak:
                 cluster.create(manifest)
 
             def runs(_: Sandbox) -> bool:
-                return sum(pod["status"].get("phase") == "Running" for pod in judge.members(spec)) >= size
+                return sum(phase_of(pod) == "Running" for pod in judge.members(spec)) >= size
 
             try:
                 await cluster.wait_for(runs, timeout=WHOLE_SECONDS)

@@ -10,14 +10,12 @@ from allaboard.sandbox.faults import FOR_EVER
 
 from .directed.ground import cut_off
 from .gangs import Body, GangSpec, manifests
+from .kills import COUNTED
 from .world import World
 
 GANG = GangSpec("gang", "job", suspends=True)
 BEFORE_SECONDS, MEANWHILE_SECONDS = 32, 18
 """The gang is half bound at once, kept open after five seconds, and its time-out is thirty."""
-
-ALL = ("[!w]*", "[!l]*")
-"""Every request but watches, and leases."""
 
 REQUESTS = 7
 """Looking at the Job, its pods and what is labelled, suspending it, looking again and resuming it take as many at least."""
@@ -47,7 +45,7 @@ def test_a_job_whose_scheduler_is_killed_at_any_request_while_it_is_suspended_go
     for number in itertools.count(1):
         with World(startup_delay=3600) as world:
             begin(world)
-            world.crash_at(*ALL, nth=number, after=after)
+            world.crash_at(*COUNTED, nth=number, after=after)
             world.advance(MEANWHILE_SECONDS)
             if not world.restarts:
                 assert was_suspended(world)

@@ -7,6 +7,7 @@ import pytest
 
 from allaboard.sandbox import Sandbox
 from allaboard.sandbox.faults import FOR_EVER
+from tests.stories import bound, pods
 
 from . import kills
 from .gangs import GangSpec, manifests
@@ -50,14 +51,14 @@ async def test_what_a_killed_scheduler_left_half_bound_is_undone_when_its_seats_
             for manifest in manifests(spec):
                 cluster.create(manifest)
             await rest.arrived()
-            await cluster.wait_for(lambda s: len(kills.bound(s, "gang")) == 3)
+            await cluster.wait_for(lambda s: len(bound(s, "gang")) == 3)
             await relay.kill()
             await rest.abandoned()
             cluster.faults.clear()
             for number in (1, 2):
                 cluster.patch("nodes", f"node-{number}", {"spec": {"unschedulable": True}})
             await relay.succeed()
-            await cluster.wait_for(lambda s: not kills.bound(s, "gang") and len(kills.pods(s, "gang")) == MEMBERS, timeout=30)
+            await cluster.wait_for(lambda s: not bound(s, "gang") and len(pods(s, "gang")) == MEMBERS, timeout=30)
             for number in (1, 2):
                 cluster.patch("nodes", f"node-{number}", {"spec": {"unschedulable": False}})
-            await cluster.wait_for(lambda s: len(kills.bound(s, "gang")) == MEMBERS, timeout=30)
+            await cluster.wait_for(lambda s: len(bound(s, "gang")) == MEMBERS, timeout=30)

@@ -25,7 +25,7 @@ def test_a_scheduler_that_keeps_its_promises_is_acquitted(schedule: Callable[[],
 def verdicts(request: pytest.FixtureRequest) -> dict[str, Verdict]:
     """What came of the hunts of all mutants that are asked for, two at once."""
     items = (item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec"))
-    wanted = [item.callspec.params["mutant"] for item in items if "mutant" in item.callspec.params]
+    wanted = [mutant for item in items if isinstance(mutant := item.callspec.params.get("mutant"), Mutant)]
     return {verdict.mutant.name: verdict for verdict in asyncio.run(hunt_all(wanted, lambda _: None, is_directed=True))}
 
 

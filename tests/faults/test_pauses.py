@@ -66,9 +66,9 @@ async def test_everything_from_a_chosen_request_on_can_be_held_but_for_watches()
             assert answer.status == 200
         assert not any(request.done() for request in held)
         hold.release()
-        for answer in await asyncio.gather(*held):
-            if isinstance(answer, aiohttp.ClientResponse):
-                answer.release()
+        for outcome in await asyncio.gather(*held):
+            if isinstance(outcome, aiohttp.ClientResponse):
+                outcome.release()
 
 
 async def test_requests_can_be_written_down() -> None:
