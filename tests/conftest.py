@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ from tests.cluster import Home
 # Shared CI machines stall now and then; a deadline per example would fail for that alone.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
+
+# What tests start can be interrupted, also where nohup, or a shell that puts them in the background, has them ignore it.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 HOMES = ("sandbox", "controlplane")
 VERSIONS = pytest.StashKey[str]()
