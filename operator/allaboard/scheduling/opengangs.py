@@ -293,10 +293,9 @@ class OpenGangs:
         if undone.is_unfinished or not undone.released:
             self.queue.retry(other.key, FORWARD_SECONDS)
 
-    async def undo(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False, at_least: float = 0.0) -> None:
+    async def undo(self, gang: Gang, pods: Sequence[Pod], message: str, *, at_least: float = 0.0) -> None:
         """Release the bound ``pods`` that may be released; the gang is placed anew after a pause, of ``at_least`` so many seconds."""
-        undone = await self._release(gang, pods, message, even_running=even_running)
-        self._again(gang, undone, even_running=even_running, at_least=at_least)
+        self._again(gang, await self._release(gang, pods, message), at_least=at_least)
 
     async def _undo_in_turn(self, gang: Gang, message: str, *, even_running: bool = False) -> None:
         """As ``undo``, of all that are bound. If nobody may be released that was no attempt, and it is looked for seats."""
@@ -306,14 +305,14 @@ class OpenGangs:
         else:
             self.queue.retry(gang.key, _RETRY_SECONDS)
 
-    def _again(self, gang: Gang, undone: Undone, *, even_running: bool, at_least: float = 0.0) -> None:
+    def _again(self, gang: Gang, undone: Undone, *, even_running: bool = False, at_least: float = 0.0) -> None:
         if undone.is_unfinished and not even_running:
             self._deadlines[gang.key] = self.clock()
             self.queue.retry(gang.key, _RETRY_SECONDS)
         else:
             self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)
 
-    async def _release(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool) -> Undone:
+    async def _release(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False) -> Undone:
         """Release ``pods``, and note and tell what has become of them."""
         may_leave_until = self.clock() + min(gang.timeout_seconds, _LEAVING_SECONDS)
         self._released[gang.key] = pods, may_leave_until

@@ -402,11 +402,10 @@ class GangQueue:
         """The heap at whose top the first gang is, and its members; those in a pause count beside one that is due, or was until now."""
         self._ring_timers()
         served = [self._first(self._due, self._is_due)] if self._is_due else []
-        served += [self._place(beside)] if beside is not None else []
-        if not served:
-            return None
-        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:3] < min(served)[:3]:
-            return self._pausing, self._is_pausing
+        if self._is_pausing:
+            served += [self._place(beside)] if beside is not None else []
+            if served and self._first(self._pausing, self._is_pausing)[:3] < min(served)[:3]:
+                return self._pausing, self._is_pausing
         return (self._due, self._is_due) if self._is_due else None
 
     async def wait(self) -> None:

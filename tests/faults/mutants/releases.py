@@ -311,8 +311,7 @@ MUTANTS = (
                 "        elif gang.hold and (gang.candidates or gang.is_open):\n",
                 (
                     "        elif self.registry.group(key) is None and gang.bound and not gang.is_single:\n"
-                    '            self._under_way.start(key, self._open.undo(gang, gang.bound, "gone", '
-                    "even_running=True))\n"
+                    "            self._under_way.start(key, self._open.give_up(gang))\n"
                     "        elif gang.hold and (gang.candidates or gang.is_open):\n"
                 ),
             ),

@@ -82,8 +82,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/queue.py",
-                "        if self._is_pausing and self._first(self._pausing, self._is_pausing)[:3] < min(served)[:3]:\n",
-                "        if False:\n",
+                "            if served and self._first(self._pausing, self._is_pausing)[:3] < min(served)[:3]:\n",
+                "            if False:\n",
             ),
         ),
     ),
