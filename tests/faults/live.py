@@ -98,8 +98,7 @@ class Feed:
         """Controllers of the cluster end the pods of a node that has gone, a minute later."""
         node, spec = before["spec"].get("nodeName"), self._judge.books.gang_of(before)
         if spec is not None and node and node not in self._judge.books.nodes and is_alive(before) and (is_deleted or not is_alive(body)):
-            self._judge.note("a member goes with its node", gang=spec)
-            self._judge.note_loss(spec)
+            self._judge.note_loss("a member goes with its node", spec)
 
     def _cause(self, plural: str, is_deleted: bool, body: Body, before: Body | None) -> Request | None:
         """The request of the scheduler by which an object was changed, as far as that can be told."""
@@ -222,8 +221,8 @@ class LiveSchedule:
         spec = self._gang()
         if members := self._judge.members(spec):
             name = self._chance.choice(members)["metadata"]["name"]
-            self._note("a member is deleted", spec)
-            self._judge.note_loss(spec)
+            self._judge.note_loss("a member is deleted", spec)
+            self._tell(f"a member is deleted of {spec.name}")
             await self._do(partial(self._cluster.delete, "pods", name, grace=self._chance.choice([0, None])))
 
     async def _fill(self) -> None:
@@ -254,8 +253,7 @@ class LiveSchedule:
         self._note("a node is deleted", None)
         for spec in self._gangs:
             if any(pod["spec"].get("nodeName") == name for pod in self._judge.bound(spec)):
-                self._judge.note("a node takes a member along", gang=spec)
-                self._judge.note_loss(spec)
+                self._judge.note_loss("a node takes a member along", spec)
         await self._do(partial(self._cluster.delete, "nodes", name, ""))
         if self._chance.random() < 0.7:
             await self._do(partial(self._cluster.add_node, name, cpu=str(self._chance.randint(1, NODE_CPU)), labels={"pool": self._pool}))

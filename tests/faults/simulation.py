@@ -302,10 +302,6 @@ class Simulation:
             if spec is not None and spec.kind == "recreated" and change.record.key[1] in spec.bare_names:
                 self.loop.call_later(0.2, self._remake, spec, change.record.key[1])
 
-    def _note_loss(self, what: str, spec: GangSpec) -> None:
-        self.judge.note(what, gang=spec)
-        self.judge.note_loss(spec)
-
     @happens
     def _reject_newcomer(self, spec: GangSpec, uid: str) -> None:
         """A kubelet that rejects whoever comes has seen who has."""
@@ -314,7 +310,7 @@ class Simulation:
                 self._reject(spec, pod)
 
     def _reject(self, spec: GangSpec, pod: Body) -> None:
-        self._note_loss("a kubelet rejects a member", spec)
+        self.judge.note_loss("a kubelet rejects a member", spec)
         key, kubelet = (pod["metadata"]["namespace"], pod["metadata"]["name"]), self.sandbox._kubelet
         kubelet._cancel(key)
         kubelet._reject(key, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu")

@@ -49,21 +49,17 @@ class World(Simulation):
         for spec in self.gangs[1:]:
             if spec not in self.ended:
                 self.ended.add(spec)
-                self._note_loss("a gang is deleted", spec)
+                self.judge.note_loss("a gang is deleted", spec)
                 self._delete(spec)
 
     def _delete(self, spec: GangSpec) -> None:
         """The controllers first, so that they make nobody anew."""
-        for plural, names in (
-            ("replicasets", [workload_name(spec, role) for role in spec.roles]),
-            ("jobs", [workload_name(spec, role) for role in spec.roles]),
-            ("pods", [pod["metadata"]["name"] for pod in self.judge.books.members(spec)]),
-            ("podgroups", [spec.name] if self.serves_groups else []),
-        ):
-            for name in names:
-                if self.sandbox.get(plural, name, spec.namespace):
-                    with suppress(ApiError):
-                        self.sandbox.delete(plural, name, spec.namespace, grace=0)
+        workloads = [(plural, workload_name(spec, role)) for plural in ("replicasets", "jobs") for role in spec.roles]
+        pods = [("pods", pod["metadata"]["name"]) for pod in self.judge.books.members(spec)]
+        groups = [("podgroups", spec.name)] if self.serves_groups else []
+        for plural, name in (*workloads, *pods, *groups):
+            with suppress(ApiError):  # not every gang has each of them
+                self.sandbox.delete(plural, name, spec.namespace, grace=0)
         self.let_go(f"{spec.name}-")
 
     @happens
@@ -71,7 +67,7 @@ class World(Simulation):
         """Somebody deletes a member."""
         if members := self.judge.members(spec):
             name = members[number % len(members)]["metadata"]["name"]
-            self._note_loss("a member is deleted", spec)
+            self.judge.note_loss("a member is deleted", spec)
             with suppress(ApiError):
                 self.sandbox.delete("pods", name, spec.namespace, grace=grace)
 
@@ -81,7 +77,7 @@ class World(Simulation):
         members = self.judge.members(spec)
         if members and spec.is_bare:
             name = members[number % len(members)]["metadata"]["name"]
-            self._note_loss("a member is replaced", spec)
+            self.judge.note_loss("a member is replaced", spec)
             self.sandbox.delete("pods", name, spec.namespace, grace=0)
             with suppress(ApiError):
                 self.sandbox.create(pod_of(spec, name))
@@ -90,7 +86,7 @@ class World(Simulation):
     def lose_all_bound(self, spec: GangSpec) -> None:
         """A whole gang is evicted by somebody."""
         for pod in self.judge.bound(spec):
-            self._note_loss("a member is evicted", spec)
+            self.judge.note_loss("a member is evicted", spec)
             with suppress(ApiError):
                 self.sandbox.delete("pods", pod["metadata"]["name"], spec.namespace)
 
@@ -113,7 +109,7 @@ class World(Simulation):
         running = [pod for pod in self.judge.bound(spec) if pod["status"].get("phase") == "Running"]
         for pod in running if number is None else running[number % len(running) :][:1] if running else ():
             if phase == "Failed":
-                self._note_loss("a member fails", spec)
+                self.judge.note_loss("a member fails", spec)
             else:
                 self.judge.note("a member ends", gang=spec)
             self.sandbox.finish_pod(pod["metadata"]["name"], spec.namespace, phase=phase)
@@ -122,7 +118,7 @@ class World(Simulation):
     def scale(self, spec: GangSpec, replicas: int) -> None:
         """Somebody has the controller of a gang keep fewer members, or more."""
         if spec.kind == "controlled" and self.sandbox.get("replicasets", spec.name, spec.namespace):
-            self._note_loss("a workload is scaled", spec)
+            self.judge.note_loss("a workload is scaled", spec)
             self.sandbox.patch("replicasets", spec.name, {"spec": {"replicas": replicas}}, spec.namespace)
 
     @happens
@@ -169,7 +165,7 @@ class World(Simulation):
         """Somebody suspends the Job of a gang, or lets it go on."""
         for job in self.sandbox.list("jobs", spec.namespace):
             if spec.kind == "job" and self.judge.books.gang_of_job(job) is spec:
-                self._note_loss("a Job is suspended" if is_suspended else "a Job goes on", spec)
+                self.judge.note_loss("a Job is suspended" if is_suspended else "a Job goes on", spec)
                 change = {"metadata": {"labels": {SUSPENDED: None}}, "spec": {"suspend": is_suspended}}
                 self.sandbox.patch("jobs", job["metadata"]["name"], change, spec.namespace)
 
@@ -239,7 +235,7 @@ class World(Simulation):
         if bound := self.judge.bound(spec):
             victim = bound[number % len(bound)]
             node = victim["spec"]["nodeName"]
-            self._note_loss("a member is preempted", spec)
+            self.judge.note_loss("a member is preempted", spec)
             name = self._create_foreign(1)
             self.sandbox.patch("pods", name, {"status": {"nominatedNodeName": node}}, "elsewhere", "status")
             with suppress(ApiError):
@@ -362,7 +358,7 @@ class World(Simulation):
         for pod in self.sandbox.list("pods"):
             spec = self.judge.books.gang_of(pod) if pod["spec"].get("nodeName") == name else None
             if spec is not None:
-                self._note_loss("a node takes a member along", spec)
+                self.judge.note_loss("a node takes a member along", spec)
 
     @happens
     def recreate_node(self, node: int, cpu: int) -> None:

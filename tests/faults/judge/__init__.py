@@ -179,8 +179,9 @@ class Judge:
         self.commits.stopped(who, began)
         self.terms.stopped(who)
 
-    def note_loss(self, spec: GangSpec) -> None:
-        """A member is about to go, whoever sees it."""
+    def note_loss(self, what: str, spec: GangSpec) -> None:
+        """Write down what makes a member go, before it does, whoever sees it."""
+        self.note(what, gang=spec)
         self.lives.lose(spec)
 
     @property

@@ -92,18 +92,17 @@ class Binds:
         """The pod may be bound, by what its scheduler had been told."""
         if self.books.is_retry(request):
             return  # it may be an answer that is looked for
-        pods = self.books.news.known(request.who, "pods", request.sent - HEEDED_SECONDS)
-        later = self.books.news.known(request.who, "pods", self.books.clock() + self.books.news.lag)
-        told = [known.get((request.namespace, request.name)) for known in (pods, later)]
+        uid, place = str(request.metadata.get("uid")), (request.namespace, request.name)
+        times = (request.sent - HEEDED_SECONDS, self.books.clock() + self.books.news.lag)
+        told = [self.books.news.known_of(request.who, "pods", place, when) for when in times]
         if all(pod is not None and (is_gated(pod) or not is_alive(pod)) for pod in told):
             self.accuse("candidate", f"pod {request.name} is bound, which is gated, leaving or ended, as its scheduler had been told")
-        uid, place = str(request.metadata.get("uid")), (request.namespace, request.name)
         if self.books.news.is_known_gone(request.who, place, uid, request.sent - HEEDED_SECONDS):
             self.accuse("candidate", f"pod {request.name} is bound, which is gone, as its scheduler had been told")
 
     def _check_doubt(self, request: Request, pod: Body) -> None:
         """A pod isn't sent elsewhere while an earlier bind of it may still be carried out."""
-        for other in self.books.late_binds():
+        for other in self.books.binds_since(request.sent - IN_FLIGHT_SECONDS):
             if (
                 other is not request
                 and other.who == request.who
@@ -124,9 +123,9 @@ class Binds:
         """The node admits the pod, by what the scheduler had been told of it when it sent the bind."""
         if node_of(pod) or request.metadata.get("uid") not in (None, uid_of(pod)):
             return  # it was bound before, and the answer lost; or it is another pod's name by now
-        nodes = self.books.news.known(request.who, "nodes", request.sent - HEEDED_SECONDS)
-        node = nodes.get(("", request.target))
-        later = self.books.news.known(request.who, "nodes", self.books.clock() + self.books.news.lag).get(("", request.target))
+        place = ("", request.target)
+        node = self.books.news.known_of(request.who, "nodes", place, request.sent - HEEDED_SECONDS)
+        later = self.books.news.known_of(request.who, "nodes", place, self.books.clock() + self.books.news.lag)
         why = refusal(node, pod)
         if why and refusal(later, pod):
             self.accuse("node", f"pod {name_of(pod)} is sent to node {request.target}, which {why}, as its scheduler had been told")
@@ -151,7 +150,7 @@ class Binds:
 
     def _check_room(self, request: Request, pod: Body) -> None:
         """No node has more of our own pods than it was known to hold when they were sent there."""
-        node = self.books.news.known(request.who, "nodes", request.sent - HEEDED_SECONDS).get(("", request.target))
+        node = self.books.news.known_of(request.who, "nodes", ("", request.target), request.sent - HEEDED_SECONDS)
         if node is None:
             return
         ours = [

@@ -14,7 +14,7 @@ from tests.stories import NAME
 
 from .entries import Deed, GangName, Request
 from .facts import Body, capacity_of, is_alive, name_of, node_of, phase_of, role_of, uid_of
-from .news import News
+from .news import History, News
 
 IN_FLIGHT_SECONDS = 90.0
 """How long after it was sent a request may still be carried out."""
@@ -44,7 +44,7 @@ class Books:
     objects: dict[str, dict[tuple[str, str], Body]] = field(default_factory=dict)
     """By plural, then by namespace and name."""
     requests: deque[Request] = field(default_factory=deque)
-    _alike: dict[tuple[object, ...], list[Request]] = field(default_factory=dict)  # the same request, made again and again
+    _alike: dict[tuple[object, ...], list[Request]] = field(default_factory=dict)  # the same bind, made again and again
     deeds: list[Deed] = field(default_factory=list)
     minima: dict[GangName, list[tuple[float, int | None]]] = field(default_factory=dict)
     """What the PodGroup of a gang asked for, and from when on; None while there is none."""
@@ -53,13 +53,13 @@ class Books:
     gone_nodes: dict[str, Body] = field(default_factory=dict)
     """The last node of each name that was seen."""
     born: dict[str, float] = field(default_factory=dict)
-    """When each pod was made, by its UID."""
+    """When each pod, and each disruption budget, was made, by its UID."""
     apps: dict[str, str] = field(default_factory=dict)
     """The role of each pod: its gang, and what controls it; by its UID."""
     roles: dict[str, str] = field(default_factory=dict)
     """What each pod calls its role, by its UID."""
     written: dict[str, float] = field(default_factory=dict)
-    """When each pod was last written to, by its UID, and each budget first."""
+    """When each pod was last written to, by its UID."""
     shrunk: set[str] = field(default_factory=set)
     """Nodes that offer less than they once did."""
     _pruned: float = 0.0
@@ -73,11 +73,13 @@ class Books:
     _moves: dict[GangName | None, float] = field(default_factory=dict)
     _named: dict[tuple[str, str, str], dict[tuple[str, str], Body]] = field(default_factory=dict)
     """Pods by namespace, a label that names gangs, and its value; then as in ``objects``."""
+    history: History = field(default_factory=dict)
+    """Of pods and nodes."""
     news: News = field(init=False)
-    """What schedulers were told of pods and nodes."""
+    """What schedulers were told of them."""
 
     def __post_init__(self) -> None:
-        self.news = News(self.clock)
+        self.news = News(self.clock, self.history)
 
     # What is.
 
@@ -155,12 +157,11 @@ class Books:
             table[key] = body
         if plural == "pods":
             self._note_names(key, table.get(key), before)
-        if plural == "poddisruptionbudgets":
-            self.written.setdefault(uid_of(body), self.clock())
         if plural in ("pods", "nodes"):
-            self.news.history.setdefault((plural, *key), []).append((self.clock(), None if is_deleted else body))
-        if plural == "pods":
+            self.history.setdefault((plural, *key), []).append((self.clock(), None if is_deleted else body))
+        if plural in ("pods", "poddisruptionbudgets"):
             self.born.setdefault(uid_of(body), self.clock())
+        if plural == "pods":
             self.roles[uid_of(body)] = role_of(body)
             self.apps[uid_of(body)] = f"{metadata.get('namespace')}/{(metadata.get('labels') or {}).get('app', '')}"
             self.written[uid_of(body)] = self.clock()
@@ -203,19 +204,20 @@ class Books:
         """A scheduler's request has arrived; what is too old to matter is forgotten."""
         now = request.arrived = self.clock()
         self.requests.append(request)
-        self._alike.setdefault(request.what, []).append(request)
+        if request.is_bind:
+            self._alike.setdefault(request.what, []).append(request)
         while (self.requests[0].answered or now) < now - _HORIZON_SECONDS:
             old = self.requests.popleft()
-            self._alike[old.what].remove(old)
-            if not self._alike[old.what]:
-                del self._alike[old.what]
+            if old.is_bind:
+                self._alike[old.what].remove(old)
         if now - self._pruned > _HORIZON_SECONDS:
             self._prune(now)
 
     def _prune(self, now: float) -> None:
         self._pruned, horizon = now, now - _HORIZON_SECONDS
         self.deeds[:] = [deed for deed in self.deeds if deed.until >= horizon]
-        for table in (self.news.history, *self.news.told.values()):
+        self._alike = {what: alike for what, alike in self._alike.items() if alike}
+        for table in (self.history, *self.news.told.values()):
             for key in [key for key, history in table.items() if history[-1][1] is None and history[-1][0] < horizon]:
                 del table[key]
         living = {uid_of(pod) for pod in self.pods()} | {uid_of(pod) for pod in self.gone.values()}
@@ -236,16 +238,13 @@ class Books:
 
     def is_retry(self, request: Request) -> bool:
         """Whether the same bind was sent before, met a fault, and may be made again for that."""
-        before = [other for other in self._same(request) if other is not request]
+        before = [other for other in self._alike.get(request.what, ()) if other is not request]
         recent = (other for other in before if request.sent - other.sent < 3 * RETRY_SECONDS)
         return any(other.is_struck or not other.status for other in recent) and not self._are_all_tries(before)
 
     def is_given_up(self, request: Request, by: float) -> bool:
         """Whether a bind had been made as often as it is, in vain, ``by`` some time."""
-        return self._are_all_tries([other for other in self._same(request) if other.sent <= by])
-
-    def _same(self, request: Request) -> list[Request]:
-        return [other for other in self._alike.get(request.what, ()) if other.is_bind]
+        return self._are_all_tries([other for other in self._alike.get(request.what, ()) if other.sent <= by])
 
     def _are_all_tries(self, tries: Sequence[Request]) -> bool:
         """Whether a bind was made as often as it is, or a multiple of that, and nothing made it pause or ended it sooner."""
@@ -253,7 +252,7 @@ class Books:
         return is_brisk and self._moves.get(None, 0.0) < tries[0].sent - 1 and len(tries) % ATTEMPTS == 0
 
     def first_sent(self, request: Request) -> float:
-        """When a request was first sent that has been made again since, for want of an answer."""
+        """When a bind was first sent that has been made again since, for want of an answer; of anything else when it was sent."""
         return min((other.sent for other in self._alike.get(request.what, ())), default=request.sent)
 
     def is_of(self, request: Request, gang: GangSpec) -> bool:
@@ -264,7 +263,7 @@ class Books:
         """When a pod that runs was first seen to."""
         if phase_of(pod) != "Running":
             return None
-        history = self.news.history.get(("pods", pod["metadata"]["namespace"], name_of(pod)), ())
+        history = self.history.get(("pods", pod["metadata"]["namespace"], name_of(pod)), ())
         return next((at for at, body in history if body is not None and uid_of(body) == uid_of(pod) and phase_of(body) == "Running"), None)
 
     def is_guarded(self, pod: Body, when: float) -> bool:
@@ -274,24 +273,23 @@ class Books:
             namespace == pod["metadata"]["namespace"]
             and budget["spec"].get("minAvailable") == "100%"
             and (budget["spec"].get("selector") or {}).get("matchLabels", {}).items() <= labels
-            and self.written.get(uid_of(budget), when) < when - NEWS_SECONDS
+            and self.born[uid_of(budget)] < when - NEWS_SECONDS
             for (namespace, _), budget in self.objects.get("poddisruptionbudgets", {}).items()
         )
 
-    def late_binds(self) -> Iterator[Request]:
-        """Binds that may still be carried out, and some that may not any more; the latest first."""
-        since = self.clock() - IN_FLIGHT_SECONDS
+    def binds_since(self, when: float) -> Iterator[Request]:
+        """All binds that have arrived since ``when``, so all that were sent since then as well; the latest first."""
         for request in reversed(self.requests):
-            if (request.arrived or since) < since:
+            if (request.arrived or when) < when:
                 return
             if request.is_bind:
                 yield request
 
     def in_doubt(self) -> Iterator[tuple[Body, Request]]:
         """Pods that wait, and the bind that may still give them a node: it had no definite answer, and the pod hasn't changed since."""
-        seen = set()
-        for request in self.late_binds():
-            if request.sent < self.clock() - IN_FLIGHT_SECONDS or (request.answered is not None and 0 < request.status < 500):
+        seen, since = set(), self.clock() - IN_FLIGHT_SECONDS
+        for request in self.binds_since(since):
+            if request.sent < since or (request.answered is not None and 0 < request.status < 500):
                 continue
             pod = self.get("pods", request.namespace, request.name)
             if pod is None or node_of(pod) or uid_of(pod) in seen or not is_alive(pod):

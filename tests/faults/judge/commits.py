@@ -16,11 +16,13 @@ LULL_SECONDS = 0.3
 """All binds of one commit are sent at once: after so long without one, the next begins another."""
 _AT_ONCE_SECONDS = 0.005
 _TOGETHER_SECONDS = 0.05
+"""What was first sent longer after the others belongs to another commit, however soon that is."""
 _SETTLED_SECONDS = 0.5
 _DELETION_SECONDS = 70.0
 """By when a scheduler has heard that a PodGroup is gone, by looking for itself if by nobody else."""
 _PAUSE_SECONDS = 15.0
 _REST_SECONDS = 11.0
+"""So long at most a gang rests that has lost members again and again: the longest pause, and a moment."""
 _FRESH_SECONDS = 2.0
 _STOP_SECONDS = 9.0
 """Whoever ends in peace waits for so long at least for the answers to its binds."""

@@ -1,6 +1,6 @@
 """What each scheduler had been told, and when: by the lines of its watches and the pages of its lists."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ class News:
     """``who`` is one life of one process. Of whom nothing was seen being told, it is taken to know ``history``, ``lag`` seconds late."""
 
     clock: Callable[[], float]
-    history: History = field(default_factory=dict)
+    history: History
     lag: float = 1.0
     heard: dict[tuple[str, str], float] = field(default_factory=dict)
     """When each scheduler has last heard anything from its watch of a kind."""
@@ -59,17 +59,26 @@ class News:
         told, when = self._told_by(who, when)
         for (kind, namespace, name), history in told.items():
             if kind == plural:
-                body = next((body for at, body in reversed(history) if at <= when), None)
+                body = _last(history, when)
                 if body is not None:
                     found[namespace, name] = body
         return found
+
+    def known_of(self, who: str, plural: str, place: tuple[str, str], when: float) -> Body | None:
+        """The same of one object, by its namespace and name; None when it is gone, or nothing was said of it."""
+        told, when = self._told_by(who, when)
+        return _last(told.get((plural, *place), ()), when)
 
     def is_known_gone(self, who: str, pod: tuple[str, str], uid: str, when: float) -> bool:
         """Whether a scheduler had been told, by ``when``, that the pod of that UID isn't there any more, of which it had heard before."""
         told, when = self._told_by(who, when)
         known = [body for at, body in told.get(("pods", *pod), ()) if at <= when]
-        was_there = any(body is not None and uid_of(body) == uid for body in known)
-        return was_there and (known[-1] is None or uid_of(known[-1]) != uid)
+        was_there = [body is not None and uid_of(body) == uid for body in known]
+        return any(was_there) and not was_there[-1]
 
     def _told_by(self, who: str, when: float) -> tuple[History, float]:
         return (self.history, when - self.lag) if (told := self.told.get(who)) is None else (told, when)
+
+
+def _last(history: Sequence[tuple[float, Body | None]], when: float) -> Body | None:
+    return next((body for at, body in reversed(history) if at <= when), None)

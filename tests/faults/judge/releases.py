@@ -19,7 +19,7 @@ LEAVING_SECONDS = 60.0
 """How long the pods of a suspended Job may take to go."""
 HELD_SECONDS = 40.0
 """How long after somebody's edit a request may arrive that was decided before it, if a fault has kept it: time-outs and retries."""
-_LEAVING_SECONDS = 40.0
+_AWAITED_SECONDS = 40.0
 """For how long seats that were given up may be waited for, at least until the time of a gang is over."""
 _SETTLED_SECONDS = 0.5
 EDITS = ("the minimum is edited", "the PodGroup is deleted")
@@ -208,7 +208,7 @@ class Releases:
         # Whoever was released long ago and is there still may be waited for, or not any more.
         leaving = [
             yielding | {uid for uid, (spec, at) in self._given_back.items() if spec is not question.spec and question.at - at < seconds}
-            for seconds in (math.inf, min(self.timeout, _LEAVING_SECONDS) - 1)
+            for seconds in (math.inf, min(self.timeout, _AWAITED_SECONDS) - 1)
         ]
         for (other, (candidates, missing)), others in itertools.product(question.waiting.items(), leaving):
             if other in together:
