@@ -62,6 +62,7 @@ async def test_whatever_happens_on_a_real_control_plane_every_gang_is_whole_abse
                 except ViolationError as error:
                     pytest.fail(f"SEED={SEED}: {error}")
                 played += heard.played
-                print(f"{played} of {SCHEDULES} played")  # noqa: T201  # it takes minutes
+                stalled = f"; the machine stalled {heard.stalls} times" if heard.stalls else ""
+                print(f"{played} of {SCHEDULES} played{stalled}")  # noqa: T201  # it takes minutes
             await asyncio.sleep(0)
     assert played == SCHEDULES

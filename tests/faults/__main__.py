@@ -233,7 +233,7 @@ def main(seed: str, minutes: float, only: Sequence[str]) -> None:
     for each in (*details, table):
         console.print(each)
     for text in evidence:
-        console.print(text, markup=False, highlight=False)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)  # seeds are copied
     sys.exit(0 if is_held else 1)
 
 
@@ -250,6 +250,7 @@ def _measured(promise: Promise, folder: Path, progress: Progress, task: TaskID) 
         f"{'held' if outcome.is_held else 'NOT HELD'} in {time.monotonic() - started:.0f} s: {promise.what}: {outcome.measured}",
         markup=False,
         highlight=False,
+        soft_wrap=True,
     )
     return outcome
 
@@ -261,7 +262,7 @@ def _replay(console: Console, seed: str) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     except Exception as error:
-        console.print("\n".join([str(error), *getattr(error, "__notes__", ())]), markup=False, highlight=False)
+        console.print("\n".join([str(error), *getattr(error, "__notes__", ())]), markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     console.print("the schedule breaks no promise any more")
 

@@ -35,6 +35,8 @@ QUIET_SECONDS = 27.0
 _PATIENCE_SECONDS = 90.0
 _WATCHED = ("/api/v1/pods", "/api/v1/nodes", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", "/apis/batch/v1/jobs")
 _ATTRIBUTED_SECONDS = 100.0
+_STALLS = "the machine stalls"
+_TICK_SECONDS, _STALL_SECONDS = 0.1, 0.5
 
 
 class Wire(Protocol):
@@ -49,6 +51,8 @@ class Heard:
     """What a schedule came to."""
 
     played: int = 0
+    stalls: int = 0
+    """How often the machine was too busy for a judgement by the clock."""
     happenings: list[str] = field(default_factory=list)
 
 
@@ -304,13 +308,18 @@ async def play_live(
 ) -> Heard:
     """Play as many schedules side by side, with one scheduler that is killed now and then. Raises ``ViolationError``."""
     judge = Judge([], time.monotonic, patience=3.0)
-    judge.commits.lull, judge.books.news.lag = 1.0, 1.5
+    judge.commits.lull, judge.commits.fresh, judge.books.news.lag = 1.0, 10.0, 1.5  # processes share a machine
     await asyncio.to_thread(
         cluster.create, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": HIGH_PRIORITY}
     )
     chance, heard = random.Random(seed), Heard()
     played = [LiveSchedule(number, seed, cluster, judge) for number in range(schedules)]
-    async with beside(feed(judge).run), _Relay(cluster, wire, judge, kubeconfig, folder) as relay, _told(judge, played):
+    async with (
+        beside(feed(judge).run),
+        _Relay(cluster, wire, judge, kubeconfig, folder) as relay,
+        _told(judge, played),
+        beside(partial(_note_stalls, judge, wire)),
+    ):
         await asyncio.gather(*(each.furnish() for each in played))
         await relay.next()
         playing = asyncio.gather(*(each.play() for each in played))
@@ -334,8 +343,18 @@ async def play_live(
         await _quiet(judge)
         judge.check()
     heard.played = schedules
+    heard.stalls = sum(deed.what.startswith(_STALLS) for deed in judge.books.deeds)
     heard.happenings = [line for each in played for line in each.story]
     return heard
+
+
+async def _note_stalls(judge: Judge, wire: Wire) -> None:
+    """Write down when the machine is so busy that nobody comes to his turn: the scheduler doesn't either."""
+    while True:
+        began = time.monotonic()
+        await asyncio.sleep(_TICK_SECONDS)  # the pace of the machine is what is measured
+        if (late := time.monotonic() - began - _TICK_SECONDS) > _STALL_SECONDS:
+            judge.note(f"{_STALLS} for {late:.1f} s", who=wire.who)
 
 
 @asynccontextmanager

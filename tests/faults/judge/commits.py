@@ -23,7 +23,8 @@ _DELETION_SECONDS = 70.0
 _PAUSE_SECONDS = 15.0
 _REST_SECONDS = 11.0
 """So long at most a gang rests that has lost members again and again: the longest pause, and a moment."""
-_FRESH_SECONDS = 2.0
+FRESH_SECONDS = 2.0
+"""So soon after the last answer to a rehearsal binds begin."""
 _STOP_SECONDS = 9.0
 """Whoever ends in peace waits for so long at least for the answers to its binds."""
 _PATIENCE_SECONDS = 14.0
@@ -59,6 +60,7 @@ class Commits:
     leads: Callable[[], float | None]
     patience: float = 1.0
     lull: float = LULL_SECONDS
+    fresh: float = FRESH_SECONDS
     _bursts: dict[GangSpec, Burst] = field(default_factory=dict)
     _in_vain: dict[tuple[GangSpec, str], list[float]] = field(default_factory=dict)  # when commits bound nobody
 
@@ -118,13 +120,13 @@ class Commits:
 
     def _is_fresh(self, who: str, spec: GangSpec, sent: float) -> bool:
         """Whether the last answer to a rehearsal of a gang was heard a moment before something was ``sent``: then its binds begin."""
-        if any(deed.who == who and deed.until > sent - _FRESH_SECONDS and deed.at <= sent for deed in self.books.deeds):
+        if any(deed.who == who and deed.until > sent - self.fresh and deed.at <= sent for deed in self.books.deeds):
             return True  # it was stopped in between
         return any(
             other.is_dry_run
             and other.verb == "bind"
             and other.who == who
-            and sent - _FRESH_SECONDS < (other.answered or sent) <= sent + _FRESH_SECONDS
+            and sent - self.fresh < (other.answered or sent) <= sent + self.fresh
             for other in self.books.requests
             if self.books.is_of(other, spec)
         )

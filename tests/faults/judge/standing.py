@@ -98,18 +98,10 @@ class Standing:
             return
         if any(phase_of(pod) != "Pending" for pod in bound):
             return
-        series: dict[tuple[str, str], list[Request]] = {}
-        answers = []
-        for request in self.books.requests:
-            place = (str(request.metadata.get("uid")), request.target)
-            if not request.is_bind or not self.books.is_of(request, spec):
-                continue
-            tries = series.setdefault(place, [])
-            is_made_again = 0 < len(tries) < _TRIES and not tries[-1].is_heard(life.open_since, request.sent)
-            if is_made_again or request.sent < life.open_since + FORWARD_SECONDS:
-                tries.append(request)
-                answers.append(request.answered or self.books.clock())
-        since = max(life.open_since, leading, *answers) + 2 * FORWARD_SECONDS  # its time is put off once
+        since = max(life.open_since, leading)
+        for _ in range(2):  # its time is put off once
+            since = self._answered(spec, life.open_since, since + FORWARD_SECONDS) or since
+        since += 2 * FORWARD_SECONDS
         if self.books.clock() - since < GRACE_SECONDS or excuses.is_disturbed(self.books, life.open_since - GRACE_SECONDS, spec):
             return
         if not any(
@@ -117,6 +109,20 @@ class Standing:
             for request in self.books.requests
         ):
             self.accuse("forward", f"{state} for {self.books.clock() - life.open_since:.0f} s, and nobody begins to undo it")
+
+    def _answered(self, spec: GangSpec, since: float, until: float) -> float:
+        """When the last answer came to the binds of a gang that were first sent before ``until``; 0.0 without any."""
+        series: dict[tuple[str, str], list[Request]] = {}
+        answers = [0.0]
+        for request in self.books.requests:
+            if not request.is_bind or not self.books.is_of(request, spec):
+                continue
+            tries = series.setdefault((str(request.metadata.get("uid")), request.target), [])
+            is_made_again = 0 < len(tries) < _TRIES and not tries[-1].is_heard(since, request.sent)
+            if is_made_again or request.sent < until:
+                tries.append(request)
+                answers.append(request.answered or self.books.clock())
+        return max(answers)
 
     def _excuse(self, spec: GangSpec, bound: list[Body], owed: int) -> str:
         """The rule that keeps a half gang open when all has been quiet; empty without one."""
