@@ -98,10 +98,11 @@ class Standing:
             return
         if any(phase_of(pod) != "Pending" for pod in bound):
             return
-        since = max(life.open_since, leading)
-        for _ in range(2):  # its time is put off once
-            since = self._answered(spec, life.open_since, since + FORWARD_SECONDS) or since
-        since += 2 * FORWARD_SECONDS
+        began, until = max(life.open_since, leading), life.open_since + FORWARD_SECONDS
+        answered = max(began, self._answered(spec, life.open_since, until))
+        if answered > until:  # there was no time to try again
+            answered = max(answered, self._answered(spec, life.open_since, answered + FORWARD_SECONDS))
+        since = answered + 2 * FORWARD_SECONDS  # its time is put off once
         if self.books.clock() - since < GRACE_SECONDS or excuses.is_disturbed(self.books, life.open_since - GRACE_SECONDS, spec):
             return
         if not any(
