@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from . import schedules
 from .directed import SCHEDULES
 from .judge import ViolationError
-from .replay import BLOB, MACHINES
+from .replay import BLOB, MACHINES, play_again
 from .schedules import options
 from .simulation import quiet
 
@@ -32,11 +32,20 @@ def directly(name: str) -> ViolationError | None:
     return None
 
 
-def at_random(most: int, seed: int) -> tuple[int, Exception | None]:
-    """How many random schedules were begun, and what was found; all kinds of them in turn."""
-    for played, _, error in all_at_random(most, seed):
-        return played, error
-    return most, None
+def at_random(most: int, seed: int) -> tuple[int, Exception | None, str]:
+    """How many random schedules were begun, what was found, and what plays it again; all kinds of them in turn."""
+    for played, name, error in all_at_random(most, seed):
+        return played, error, _again(name, error)
+    return most, None, ""
+
+
+def again(seed: str) -> Exception | None:
+    """What comes of a schedule that was played before."""
+    try:
+        play_again(seed)
+    except Exception as error:
+        return error
+    return None
 
 
 def all_at_random(most: int, seed: int) -> Iterator[tuple[int, str, Exception]]:
@@ -57,23 +66,31 @@ def all_at_random(most: int, seed: int) -> Iterator[tuple[int, str, Exception]]:
 def survey(most: int, seed: int, say: Callable[[str], object]) -> None:
     """Say all that is found."""
     for played, name, error in all_at_random(most, seed):
-        blob = BLOB.search("\n".join(getattr(error, "__notes__", ())))
-        say(f"{played}: {type(error).__name__} {str(error)[:500]}\n    SEED={name}:{blob[1] if blob else ''}")
+        say(f"{played}: {type(error).__name__} {str(error)[:500]}\n    SEED={_again(name, error)}")
     say(f"{most} schedules were played")
 
 
+def _again(name: str, error: Exception) -> str:
+    blob = BLOB.search("\n".join(getattr(error, "__notes__", ())))
+    return f"{name}:{blob[1]}" if blob else ""
+
+
 def main(say: Callable[[str], object] = print) -> None:
-    """``hunt directed NAME``, ``hunt random MOST SEED`` or ``hunt survey MOST SEED``."""
+    """``hunt directed NAME``, ``hunt random MOST SEED``, ``hunt again SEED`` or ``hunt survey MOST SEED``."""
     quiet()
     how, *rest = sys.argv[1:]
     if how == "survey":
         survey(int(rest[0]), int(rest[1]), say)
         return
     found: Exception | None
-    played, found = (1, directly(rest[0])) if how == "directed" else at_random(int(rest[0]), int(rest[1]))
+    played, seed = 1, ""
+    if how == "random":
+        played, found, seed = at_random(int(rest[0]), int(rest[1]))
+    else:
+        found = directly(rest[0]) if how == "directed" else again(rest[0])
     rules = found.rules if isinstance(found, ViolationError) else []
     rule = (rules[0] if rules else type(found).__name__) if found else ""
-    say(json.dumps({"played": played, "rule": rule, "rules": rules, "found": str(found)[:2000] if found else ""}))
+    say(json.dumps({"played": played, "rule": rule, "rules": rules, "found": str(found)[:2000] if found else "", "seed": seed}))
 
 
 if __name__ == "__main__":

@@ -43,11 +43,15 @@ def play(name: str, schedules: int, *, is_fixed: bool = False) -> None:
         raise ScheduleError(str(error), f"{name}:{found[1]}" if found else "none", BLOB.sub("", notes)) from error
 
 
-def play_again(seed: str) -> None:
-    """Play the schedule that ``seed`` stands for. Raises what it raised then, and ``ValueError`` for what is no seed."""
+def play_again(seed: str) -> bool:
+    """Play the schedule that ``seed`` stands for. Raises what it raised then, and ``ValueError`` for what is no seed.
+
+    False if it ended early: each act is drawn from what there is to choose from, and that depends on what the scheduler does.
+    """
     name, _, blob = seed.partition(":")
     problem = ValueError(
-        f"{seed[:80]} is no seed: take it from what `make faults` prints of a schedule that failed, as plain:AXicY2BhZAEAABQABw=="
+        f"{seed[:80]} is no seed: take the whole line that `make faults` prints of a schedule that failed; it begins with plain:,"
+        " restarts: or leaders:"
     )
     if name not in MACHINES or not blob:
         raise problem
@@ -58,5 +62,5 @@ def play_again(seed: str) -> None:
     except (binascii.Error, InvalidArgument) as error:
         raise problem from error
     except DidNotReproduce as error:
-        if "completed" not in str(error):  # it breaks nothing any more
-            raise ValueError(f"{seed[:80]} breaks nothing any more as far as it goes, or the schedules have changed since") from error
+        return "completed" in str(error)
+    return True

@@ -297,7 +297,6 @@ class Commits:
             for each in self.books.requests
         ):
             return []  # seats are promised to others, or were a moment ago
-        free = free_room(self.books.nodes, list(self.books.pods()))
         found = []
         for other in self.books.gangs:
             missing, waiting = self.lives.missing(other), self.lives.candidates(other)
@@ -309,6 +308,7 @@ class Commits:
                 or self._rests(other)
             ):
                 continue
+            free = free_room(self.books.nodes, self.books.taking_seats(other))
             if self.lives.fits(other, free):
                 found.append((other, free))
         return found

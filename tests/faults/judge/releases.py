@@ -176,7 +176,8 @@ class Releases:
         now = self.books.clock()
         self._made_way[spec] = now
         yielded = self._yielded(now)  # by whoever releases this one too
-        missing = {other: self.lives.missing(other) for other in self.books.gangs if other not in yielded}
+        # Whose PodGroup has gone still waits for what was promised to those of it that are bound.
+        missing = {other: max(self.lives.owed(other), self.lives.missing(other)) for other in self.books.gangs if other not in yielded}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
         released = {each for each, when in self._given_back.values() if now - when < _SETTLED_SECONDS}
         if waiting and (self.books.quiet_elsewhere(spec, *released) < _SETTLED_SECONDS or excuses.is_told_late(self.books)):

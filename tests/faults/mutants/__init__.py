@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import commits, halves, leaders, releases, turns
@@ -25,17 +25,21 @@ MUTANTS = (*commits.MUTANTS, *releases.MUTANTS, *halves.MUTANTS, *leaders.MUTANT
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a hunt: ``rule`` is empty when nothing was found in as many schedules as were ``played``."""
+    """What came of a hunt: ``rule`` is empty when nothing was found in as many schedules as were ``played``.
+
+    ``seed`` plays a random schedule again that has found something.
+    """
 
     mutant: Mutant
     played: int
     rule: str
     found: str
     rules: tuple[str, ...] = ()
+    seed: str = ""
 
 
 async def hunt(mutant: Mutant | None, *how: str) -> Verdict:
-    """Play schedules with a mutant, or with the scheduler as it is: ``directed NAME`` or ``random MOST SEED``."""
+    """Play schedules with a mutant, or with the scheduler as it is: ``directed NAME``, ``random MOST SEED`` or ``again SEED``."""
     with tempfile.TemporaryDirectory(prefix="allaboard-mutant-") as folder:
         subject = mutant or Mutant("as it is", "", "", ())
         plant(subject, Path(folder))
@@ -53,7 +57,15 @@ async def hunt(mutant: Mutant | None, *how: str) -> Verdict:
     if process.returncode:
         return Verdict(subject, 0, "it doesn't start", complaints.decode(errors="replace")[-2000:])
     answer = json.loads(said.splitlines()[-1])
-    return Verdict(subject, answer["played"], answer["rule"], answer["found"], tuple(answer["rules"]))
+    return Verdict(subject, answer["played"], answer["rule"], answer["found"], tuple(answer["rules"]), answer["seed"])
+
+
+async def convict(mutant: Mutant, most: int, seed: int) -> Verdict:
+    """Hunt a mutant by random schedules. What convicts it must acquit the scheduler as it is, or it says nothing."""
+    verdict = await hunt(mutant, "random", str(most), str(seed))
+    if verdict.seed and (sound := await hunt(None, "again", verdict.seed)).rule:
+        return replace(verdict, rule="", found=f"the scheduler as it is is accused as well: {sound.found}")
+    return verdict
 
 
 async def hunt_all(
@@ -75,7 +87,7 @@ async def hunt_all(
 
     async def one(mutant: Mutant) -> Verdict:
         async with turns_left:
-            verdict = await (hunt(mutant, "directed", mutant.directed) if is_directed else hunt(mutant, "random", str(most), str(seed)))
+            verdict = await (hunt(mutant, "directed", mutant.directed) if is_directed else convict(mutant, most, seed))
             on_verdict(verdict)
             return verdict
 
