@@ -29,12 +29,14 @@ class Verdict(StrEnum):
 class Opinion:
     """The scheduler's last word on a gang: what PodGroup conditions are made of.
 
-    ``started`` is RFC 3339, when the quorum was first there; ``has_timed_out`` once it waited longer than it asked for.
+    ``started`` is RFC 3339, when the quorum was first there; ``whole_since`` when the gang was last found whole, which is still to be
+    told when it isn't any more; ``has_timed_out`` once it waited longer than it asked for.
     """
 
     verdict: Verdict
     message: str
     started: str = ""
+    whole_since: str = ""
     has_timed_out: bool = False
 
 
@@ -79,7 +81,7 @@ def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any
     stated = current if isinstance(current, Sequence) else ()
     before = {str(condition.get("type")): condition for condition in stated if isinstance(condition, Mapping)}
     was_scheduled = before.get(_INITIALLY, {}).get("status") == "True"
-    is_scheduled = was_scheduled or opinion.verdict is Verdict.SCHEDULED
+    is_scheduled = was_scheduled or bool(opinion.whole_since)
     wanted: list[tuple[str, bool, str, str]] = [
         (
             _INITIALLY,
@@ -95,7 +97,8 @@ def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any
     if opinion.has_timed_out or "Timeout" in before:
         text = f"not scheduled within {gang.timeout_seconds} s: {opinion.message}" if opinion.has_timed_out else "no longer"
         wanted.append(("Timeout", opinion.has_timed_out, "ScheduleTimeout" if opinion.has_timed_out else "Scheduled", text))
-    return [_condition(*fields, before.get(fields[0], {}), now) for fields in wanted]
+    times = {_INITIALLY: opinion.whole_since or now}
+    return [_condition(*fields, before.get(fields[0], {}), times.get(fields[0], now)) for fields in wanted]
 
 
 def _condition(kind: str, is_true: bool, reason: str, message: str, before: Mapping[str, Any], now: str) -> Condition:

@@ -182,10 +182,12 @@ class Announcer:
 
     def _say(self, gang: Gang, verdict: Verdict, message: str) -> None:
         _, started = self._quorum_since.get(gang.key, (0.0, None))
+        before = self._keeper.opinion(gang.key)
         opinion = Opinion(
             verdict,
             message,
             started=api_time(started) if started is not None else "",
+            whole_since=api_time(self._now()) if verdict is Verdict.SCHEDULED else before.whole_since if before else "",
             has_timed_out=gang.key in self._timed_out and verdict is not Verdict.SCHEDULED,
         )
         self._keeper.tell(gang, opinion)

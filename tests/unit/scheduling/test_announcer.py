@@ -13,6 +13,7 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod
 from allaboard.placement import SearchReport
+from allaboard.report.conditions import Verdict
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
 from allaboard.report.writer import Writer
@@ -61,8 +62,8 @@ class Stage:
 
     def __init__(self) -> None:
         self.server, self.recorder, self.writer = Server(), Recorder(), Writer()
-        keeper = PodGroupKeeper(cast(ApiServer, self.server), GangRegistry(["allaboard"]), self.writer)
-        self.announcer = Announcer(self.server, self.recorder, keeper, self.writer, Metrics())
+        self.keeper = PodGroupKeeper(cast(ApiServer, self.server), GangRegistry(["allaboard"]), self.writer)
+        self.announcer = Announcer(self.server, self.recorder, self.keeper, self.writer, Metrics())
 
     def refuse(self, gang: Gang) -> None:
         messages = {pod.uid: "no room" for pod in gang.members}
@@ -157,3 +158,15 @@ async def test_words_that_were_lost_are_said_again_at_the_next_attempt() -> None
         stage.server.is_deaf = False
         stage.refuse(gang)
     assert Counter(stage.server.conditions) == once_each(gang)
+
+
+async def test_that_a_gang_was_whole_is_not_forgotten_when_something_else_is_said_of_it() -> None:
+    """It may have lost members before its PodGroup was written."""
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        stage.bind(gang, gang.members)
+        stage.refuse(gang)
+        opinion = stage.keeper.opinion(gang.key)
+    assert opinion is not None
+    assert opinion.verdict is Verdict.UNSCHEDULABLE
+    assert opinion.whole_since
