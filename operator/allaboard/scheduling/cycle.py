@@ -8,6 +8,7 @@ for at length, beside the cycle (``longsearch``).
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -45,6 +46,7 @@ from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunErr
 
 logger = logging.getLogger(__name__)
 
+_MAKE_WAY_SECONDS = 0.5  # in which it is found out in turn whose seats a gang needs: that takes a search for each of them
 _STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
 
 
@@ -285,13 +287,15 @@ class Scheduler:
                     self._outcomes.failed(attempt, str(error))
                 return
         # 5. Nowhere: say why, and wait for what was lacking; half gangs whose time is over make way. Not known: search longer, beside.
-        if not plan.feasible or not gang.startable(dict(plan.assignments)):
+        if not _is_enough(plan, gang):
             if plan.feasible is None and key not in self._open:  # one that is half bound has no time for that
                 self._search_longer(attempt, plan)
                 return
-            await self._make_way(gang)
+            is_settled = await self._make_way(gang, _MAKE_WAY_SECONDS)
             if gang.missing and key in self._open:
                 self._under_way.start(key, self._open.undo(gang, gang.bound, words.refusal(gang, plan)))
+            elif not is_settled:
+                self._search_longer(attempt, plan)
             else:
                 self._outcomes.refused(attempt, plan)
             return
@@ -344,7 +348,7 @@ class Scheduler:
         """One gang, searched for beside the cycle on what is free now; its plan is checked on what is free then."""
         gang = attempt.gang
         try:
-            plan = await self._long.search(gang.key, lambda: self._planner.plan_at_length(gang))
+            plan = await self._long.search(gang.key, lambda: self._plan_at_length(gang))
         except SearchAbandonedError:
             return
         except SearchError as error:
@@ -353,12 +357,19 @@ class Scheduler:
         finally:
             self._start_long_search()
         await until_fresh(self.is_fresh)
-        if not plan.feasible or not gang.startable(dict(plan.assignments)):
-            await self._make_way(gang)
+        if not _is_enough(plan, gang):
             self._outcomes.refused(attempt, plan)
         elif transaction := self._promised(attempt, plan):
             self.queue.seated(gang.key)
             await self._commit(attempt, plan, transaction)
+
+    async def _plan_at_length(self, gang: Gang) -> Plan:
+        """Where everybody could go; if nowhere, whoever must make way for them has begun to."""
+        plan = await self._planner.plan_at_length(gang)
+        if not _is_enough(plan, gang):
+            await until_fresh(self.is_fresh)
+            await self._make_way(gang)
+        return plan
 
     async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
         began = self.clock()
@@ -380,19 +391,30 @@ class Scheduler:
         gang = self.registry.gang(key)
         return in_surroundings(gang, self.volumes, self.view) if gang else None
 
-    async def _make_way(self, gang: Gang) -> None:
-        """Release half gangs whose time is over, if their seats are what ``gang`` lacks of its minimum."""
+    async def _make_way(self, gang: Gang, seconds: float = math.inf) -> bool:
+        """Release half gangs whose time is over, if their seats are what ``gang`` lacks of its minimum.
+
+        False if whose these are can't be found out in ``seconds``: then that is to be done beside the cycle.
+        """
         if not gang.missing:
-            return
+            return True
+        ends = self.clock() + seconds
 
         async def would_fit(without: Sequence[Pod]) -> bool:
+            if self.clock() >= ends:
+                raise TimeoutError
             with suppress(SearchError):
                 return bool((await self._planner.plan(gang, without)).feasible)
             return False
 
-        for other in await self._open.who_yields(gang, would_fit):
+        try:
+            yielding = await self._open.who_yields(gang, would_fit)
+        except TimeoutError:
+            return False
+        for other in yielding:
             if other.key not in self._under_way:
                 self._under_way.start(other.key, self._open.yield_to(gang, other))
+        return True
 
     async def _advice(self, key: GangKey) -> str:
         """What would help a gang that can't be placed; empty when nothing is known to, or it isn't refused any more."""
@@ -412,3 +434,8 @@ class Scheduler:
             yield
         except Exception:
             self._outcomes.defect(key)
+
+
+def _is_enough(plan: Plan, gang: Gang) -> bool:
+    """Whether the gang may start on the seats that were found."""
+    return bool(plan.feasible and gang.startable(dict(plan.assignments)))

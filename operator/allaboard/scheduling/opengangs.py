@@ -166,11 +166,13 @@ class OpenGangs:
         None either if it would fit by now, or when those have gone that are leaving. They have never been whole and their time-out has
         passed: half a gang that blocks others is the deadlock that gang scheduling is there to prevent. Of two half gangs the later in
         the queue yields; to one that is absent those of no higher priority do, but not to one that has just made way itself, nor ever the
-        one that it has made way for.
+        one that it has made way for; and nobody for whom another has just made way, who would have done so in vain.
         """
 
         async def fits_without(others: Sequence[Gang]) -> bool:
-            return await would_fit([*self._leaving(), *chain.from_iterable(other.bound for other in others)])
+            # Some of theirs may be leaving already.
+            pods = {pod.uid: pod for pod in chain(self._leaving(), *(other.bound for other in others))}
+            return await would_fit(list(pods.values()))
 
         blocking = self._in_the_way(gang)
         if not blocking or self._makes_way(gang) or await fits_without(()):
@@ -196,10 +198,11 @@ class OpenGangs:
         """The half gangs that may have to yield to ``gang``, the last in the queue first; no more than may be asked."""
         now = self.clock()
         self._unasked = {key: until for key, until in self._unasked.items() if until > now}
+        served = {other for key, other in self._made_way.items() if key in self._recently_released()}
         asked = sorted(
             (
                 other
-                for other in filter(None, map(self.registry.gang, self._kept_open - {gang.key} - self._unasked.keys()))
+                for other in filter(None, map(self.registry.gang, self._kept_open - {gang.key} - served - self._unasked.keys()))
                 if self._has_timed_out(other)
                 and not self.was_whole(other)
                 and self._made_way.get(gang.key) != other.key
@@ -284,11 +287,12 @@ class OpenGangs:
         who = f"podgroup {other.key}" if other.key.namespace == gang.key.namespace else "a podgroup of another namespace"
         text = f"not whole within {gang.timeout_seconds} s, and {who} needs the seats of its {len(gang.bound)} bound members"
         # One that is kept open all the same is looked at when it would have been: those who ask for its seats must not hold up its turn.
+        self._made_way[gang.key] = other.key
         undone = await self._release(gang, gang.bound, text, even_running=True)
         if undone.released:
-            self._made_way[gang.key] = other.key
             self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
         else:
+            self._made_way.pop(gang.key, None)
             self._unasked[gang.key] = self.clock() + _UNASKED_SECONDS
         if undone.is_unfinished or not undone.released:
             self.queue.retry(other.key, FORWARD_SECONDS)
@@ -315,11 +319,13 @@ class OpenGangs:
     async def _release(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False) -> Undone:
         """Release ``pods``, and note and tell what has become of them."""
         may_leave_until = self.clock() + min(gang.timeout_seconds, _LEAVING_SECONDS)
-        self._released[gang.key] = pods, may_leave_until
+        here = {pod.uid for pod in gang.members}
+        before = [pod for pod in self._recently_released().get(gang.key, ((), 0.0))[0] if pod.uid in here]
+        self._released[gang.key] = (*before, *pods), may_leave_until
         undone, problem = await undo(pods, self.binder, even_running=even_running), ""
         if not undone.is_unfinished and self._may_suspend(gang):
             undone, problem = await self._suspended(gang, pods, undone, even_running)
-        self._released[gang.key] = undone.released, may_leave_until
+        self._released[gang.key] = (*before, *undone.released), may_leave_until
         if undone.released:
             self._undone.add(gang.key)
             self.metrics.transactions.labels("undone").inc()

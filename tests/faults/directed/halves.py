@@ -26,11 +26,27 @@ def leaving_half_gang() -> None:
         world.fill()
         for gang in gangs:
             world.hold(gang)
-        world.advance(50)
         world.add(GangSpec("late", size=2, minimum=2))
-        world.advance(20)
+        world.advance(50)
         world.judge.check()
         for gang in gangs:
+            world.let_go(f"{gang.name}-")
+        end(world)
+
+
+def served_half_gang() -> None:
+    """Three gangs are cut off half way and run; one makes way for the first, which can't be released: nobody else makes way with that."""
+    with quiet_world(nodes=1, cpu=12) as world:
+        first, *others = (GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third"))
+        cut_off(world, first, *others)
+        world.fill()
+        world.sicken(first, "evict", 500, None)
+        for gang in others:
+            world.hold(gang)
+        world.add(GangSpec("large", size=6, minimum=6))
+        world.advance(50)
+        world.judge.check()
+        for gang in others:
             world.let_go(f"{gang.name}-")
         end(world)
 

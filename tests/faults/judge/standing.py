@@ -316,8 +316,10 @@ class Standing:
         return self._says_open(group)
 
     def _is_said_later(self, spec: GangSpec) -> bool:
-        """Whether a fault has kept a scheduler from saying something of a gang: it says it when it looks at all PodGroups again."""
-        since = self.books.clock() - _RESYNC_SECONDS
+        """Whether something has kept a scheduler from saying what it has to of a gang: it does when it looks at all PodGroups again."""
+        since, name = self.books.clock() - _RESYNC_SECONDS, (spec.namespace, spec.name)
+        if any(deed.gang == name and deed.what == "the PodGroup is deleted" and deed.until >= since for deed in self.books.deeds):
+            return True  # which it may not have been told
         return any((each.answered or since) >= since for each in self._unsaid(spec))
 
     def _is_overwritten(self, spec: GangSpec) -> bool:

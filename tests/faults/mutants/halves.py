@@ -23,10 +23,16 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "would_fit([*self._leaving(), *chain.from_iterable(other.bound for other in others)])",
-                "would_fit([*chain.from_iterable(other.bound for other in others)])",
+                "chain(self._leaving(), *(other.bound for other in others))",
+                "chain.from_iterable(other.bound for other in others)",
             ),
         ),
+    ),
+    Mutant(
+        "one that others have just made way for makes way itself",
+        "served_half_gang",
+        "release",
+        (Edit("scheduling/opengangs.py", "self._kept_open - {gang.key} - served - ", "self._kept_open - {gang.key} - "),),
     ),
     Mutant(
         "who has just made way has others make way",

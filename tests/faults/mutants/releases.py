@@ -142,8 +142,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "        if undone.released:\n            self._made_way",
-                "        if True:\n            self._made_way",
+                "        if undone.released:\n            self.queue.fail",
+                "        if True:\n            self.queue.fail",
             ),
         ),
     ),

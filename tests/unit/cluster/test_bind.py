@@ -8,6 +8,7 @@ import pytest
 from allaboard.cluster.bind import Binder, Result
 from allaboard.cluster.client import ApiServer
 from allaboard.cluster.errors import ApiError
+from allaboard.cluster.lease import LeaseLostError
 from allaboard.cluster.paths import ApiPath
 from allaboard.model.pod import Pod, pod_from
 
@@ -92,3 +93,41 @@ class Throttling(ApiServer):
 async def test_who_wants_to_be_left_alone_is_also_when_the_pod_can_not_be_looked_up() -> None:
     reply = await Binder(Throttling(), sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.retry_after) == (Result.UNANSWERED, 8.0)
+
+
+class Deposed:
+    """Doesn't lead any more."""
+
+    def seconds_left(self) -> float:
+        return 0.0
+
+
+class Kept(ApiServer):
+    """Has a pod, and notes what is done to it."""
+
+    def __init__(self) -> None:
+        self.changed: list[str] = []
+
+    async def get(self, path: ApiPath, query: Any = None) -> dict[str, Any]:
+        return {
+            "metadata": {"name": "a", "namespace": "team", "uid": "a", "resourceVersion": "1"},
+            "spec": {"nodeName": "n1"},
+            "status": {},
+        }
+
+    async def post(self, path: ApiPath, body: Any, query: Any = None) -> dict[str, Any]:
+        self.changed.append(str(path))
+        return {}
+
+    async def delete(self, path: ApiPath, body: Any = None) -> dict[str, Any]:
+        self.changed.append(str(path))
+        return {}
+
+
+@pytest.mark.parametrize("even_running", [False, True])
+async def test_who_does_not_lead_any_more_releases_nobody(even_running: bool) -> None:
+    """What it has read is as new as any: no precondition would stop it."""
+    server = Kept()
+    with pytest.raises(LeaseLostError):
+        await Binder(server, fence=Deposed(), sleep=at_once).release(a_pod("a", "team"), even_running=even_running)
+    assert server.changed == []

@@ -262,3 +262,15 @@ def test_a_part_of_the_cluster_is_the_nodes_with_its_labels_as_long_as_they_have
     store.upsert("theirs", replace(a_node("theirs"), labels={"pool": "train"}))
     store.upsert("ours", replace(a_node("ours"), labels={"pool": "web"}))
     assert [node.name for node in view.snapshot().nodes] == ["theirs"]
+
+
+def test_a_node_that_comes_is_charged_for_nobody_on_one_that_went_before_its_pods() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    view.upsert_pod(a_pod("a", node="n1"))
+    view.remove_node("n1")
+    view.upsert_node(a_node("n2"))
+    assert used(view, "n2", "cpu") == 0
+    view.remove_pod("default/a")
+    view.upsert_node(a_node("n1"))
+    assert (used(view, "n1", "cpu"), used(view, "n2", "cpu")) == (0, 0)

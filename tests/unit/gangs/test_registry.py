@@ -440,3 +440,12 @@ def test_the_first_member_that_disagrees_is_named_however_many_state_the_same(di
     first, other = ("m0", "m1") if different == 0 else ("m0", "m7")
     assert f"pod {other} says" in gang.hold.message
     assert f"pod {first} says" in gang.hold.message
+
+
+def test_a_deletion_that_is_told_late_does_not_take_a_pod_group_that_was_made_since() -> None:
+    registry = a_registry(a_pod("a"))
+    registry.observe_group(a_group(resourceVersion="7"))
+    registry.forget_group(KEY, 6)
+    assert registry.group(KEY) is not None
+    registry.forget_group(KEY, 7)
+    assert registry.group(KEY) is None

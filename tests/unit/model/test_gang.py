@@ -228,3 +228,10 @@ def test_a_gang_is_exactly_one_of_whole_absent_and_open(minimum: int, pods: list
     assert [found.is_whole, is_absent, found.is_open].count(True) == 1
     assert found.quorum + found.succeeded >= minimum
     assert not set(found.candidates) & set(found.bound)
+
+
+@pytest.mark.parametrize(("minimum", "owed"), [(1, 0), (2, 0), (3, 1), (9, 1)])
+def test_a_minimum_that_was_raised_or_lowered_owes_no_more_than_was_promised_to_those_that_are_bound(minimum: int, owed: int) -> None:
+    """What is owed is what running pods are released for."""
+    bound = [replace(member(name, node="n1"), promise=3) for name in ("a", "b")]
+    assert gang(minimum, *bound, member("c")).owed == owed

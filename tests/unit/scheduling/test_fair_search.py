@@ -13,10 +13,12 @@ from allaboard.app import App
 from allaboard.placement import Plan, Problem, search
 from allaboard.placement.contest import Contest
 from allaboard.placement.joint import Joint
+from allaboard.sandbox import Fault
+from allaboard.sandbox.faults import FOR_EVER
 from allaboard.scheduling.workers import SearchError, SearchOverrunError
 from tests.faults import simulation
 from tests.faults.gangs import GangSpec, manifests
-from tests.faults.simulation import SEARCH, InlineSearcher, Simulation
+from tests.faults.simulation import POOLS, SEARCH, InlineSearcher, Simulation
 
 HARD = 5
 """Members of the gangs for which a short search finds nothing."""
@@ -26,8 +28,9 @@ BAR_SECONDS = 2.0
 
 
 class SlowSearcher(InlineSearcher):
-    """Gangs of five take long, and may be found seats at length only."""
+    """Gangs of five take long, and may be found seats at length only, unless a short search ``answers``."""
 
+    answers = False
     finds = False
     overruns = False
 
@@ -45,6 +48,8 @@ class SlowSearcher(InlineSearcher):
             await asyncio.sleep(SHORT_SECONDS)
         if self.overruns:
             raise SearchOverrunError("too long")
+        if self.answers:
+            return search(problem, SEARCH, seed)
         return replace(search(problem, SEARCH, seed), feasible=None, proof="none")
 
     async def search(self, problem: Problem, seed: int) -> Plan:
@@ -307,3 +312,22 @@ def test_those_who_wait_for_a_long_search_are_told_what_is_known(scene: Scene) -
         ]
 
     assert scene.world.run(story()) == ["Unschedulable"] * HARD  # of the one that isn't being searched for
+
+
+def test_nor_is_one_that_finds_somebody_asking_for_the_seats_of_many_half_gangs(scene: Scene) -> None:
+    """Whose seats they need takes a search for each of the half gangs."""
+    halves = [GangSpec(f"half{number:02}", "recreated", size=4, minimum=4, namespace="elsewhere", pool=POOLS[0]) for number in range(12)]
+    scene.searcher.answers = True
+    scene.world.sandbox.faults.add(Fault("bind", "pods", "half*-[23]", times=FOR_EVER, status=403, dry_run=False))
+    scene.world.sandbox.faults.add(Fault("evict", "pods", "half*", times=FOR_EVER, status=429))
+
+    async def story() -> float:
+        scene.create(*halves)
+        await asyncio.sleep(60.0)  # until their time is over
+        assert sum(map(scene.bound, halves)) >= 20
+        scene.create(replace(hard(0), pool=POOLS[0], cpu=4))
+        await asyncio.sleep(0.5)
+        scene.create(replace(small(), pool=POOLS[1]))
+        return await scene.seconds_until(small())
+
+    assert scene.world.run(story()) <= BAR_SECONDS

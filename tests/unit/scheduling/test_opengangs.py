@@ -1,10 +1,13 @@
-"""The place in the queue of gangs that have lost a member."""
+"""The place in the queue of gangs that have lost a member, and what is remembered of them."""
 
 from dataclasses import replace
+from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
 
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline
-from allaboard.model.pod import Pod
+from allaboard.model.pod import Owner, Pod
+from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.queue import order_of, order_of_gone
 
 KEY = GangKey("default", "gang")
@@ -52,3 +55,27 @@ def test_the_outline_of_a_gang_is_never_further_behind_than_the_gang() -> None:
         outline = Outline(gang.key, gang.priority, gang.created, is_open=bool(gang.bound))
         assert order_of(outline) <= order_of(gang)
     assert order_of(Outline(KEY, waiting.priority, waiting.created)) == order_of(waiting)
+
+
+def test_that_one_run_was_whole_says_nothing_of_the_next() -> None:
+    nobody = cast("Any", None)
+    open_gangs = OpenGangs(nobody, nobody, nobody, nobody, nobody, nobody, clock=lambda: 0.0)
+    whole, half = (a_gang(*(replace(pod, transaction=run if pod.promise else "") for pod in HALF)) for run in ("first", "second"))
+    open_gangs.observe(whole)
+    assert open_gangs.was_whole(whole)
+    open_gangs.add(half)
+    open_gangs.observe(half)
+    assert not open_gangs.was_whole(half)
+
+
+async def test_pods_that_were_released_are_leaving_also_when_the_gang_is_looked_at_before_all_of_that_is_heard() -> None:
+    """Their seats are about to be free: nobody else makes way for who waits for them."""
+    owner = Owner("apps/v1", "ReplicaSet", "r", "u")
+    first, second, waiting = (replace(pod, owner=owner, phase="Running" if pod.promise else "Pending") for pod in HALF)
+    gang = a_gang(first, second, waiting)
+    registry, binder = Mock(), Mock(release=AsyncMock(return_value=True))
+    registry.gang.return_value = gang
+    open_gangs = OpenGangs(registry, Mock(), binder, Mock(), Mock(), Mock(), clock=lambda: 0.0)
+    await open_gangs._release(gang, [first, second], "others need their seats", even_running=True)
+    await open_gangs._release(gang, [second], "and again, who is thought to be bound")
+    assert {pod.name for pod in open_gangs._leaving()} == {"a", "b"}

@@ -150,3 +150,25 @@ async def test_only_seats_that_may_still_be_taken_stay_promised() -> None:
     assert isinstance(outcome, Committed)
     assert [(pod.name, version) for pod, version in outcome.in_doubt] == [("w-1", "1"), ("w-2", "7")]
     assert [view.is_assumed(pod) for pod in members] == [True, True, True, False]
+
+
+async def test_when_one_of_a_template_is_refused_beforehand_nobody_of_it_is_bound() -> None:
+    made = zip(pods("w", 4, {"cpu": 1000}), (1, 1, 2, 2), strict=True)
+    members = [replace(pod, owner=SET, template=template) for pod, template in made]
+
+    class Refusing(Api):
+        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Callable[[], str]) -> BindReply:
+            if dry_run and pod.template == 1:
+                return BindReply(Result.REFUSED, "denied")
+            return await super().bind(pod, node_name, stamp, dry_run=dry_run, look=look)
+
+    api = Refusing()
+    _, transaction = world(members, api, minimum=2)
+    assert isinstance(await transaction.commit(), Committed)
+    assert api.bound == ["w-2", "w-3"]
+
+
+def test_who_joins_a_run_is_stamped_with_it() -> None:
+    first, second = pods("w", 2, {"cpu": 1000})
+    _, transaction = world([replace(first, node_name="a", transaction="run", promise=2), second], Api(), minimum=2)
+    assert transaction.stamp == "run/2"
