@@ -339,3 +339,14 @@ def last_refused() -> None:
         world.advance(45)
         world.judge.check()
         end(world)
+
+
+def raised_minimum() -> None:
+    """The minimum of a gang that runs is raised, for longer than its time-out, and it wants to be released when it loses members."""
+    with quiet_world(nodes=1, cpu=8) as world:
+        gang = GangSpec("gang", size=3, minimum=2, cpu=3, has_group=True, gives_up=True)
+        world.add(gang)
+        world.advance(5)
+        world.set_minimum(gang, 3)
+        world.advance(80)
+        end(world)

@@ -118,3 +118,17 @@ def others_end() -> None:
         world.advance(40)
         world.judge.check()
         end(world)
+
+
+def node_gone_before_its_pods() -> None:
+    """A node is gone, and another comes before it is heard that the pods of the first are gone as well: the new one is empty."""
+    with quiet_world(nodes=1, cpu=4) as world:
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(5)
+        world.lag("pods", 5.0)
+        world.delete_node(0)
+        world.advance(0.5)
+        world.add_node(7, cpu=4)
+        world.advance(0.5)
+        world.judge.note("a node joins")
+        end(world)

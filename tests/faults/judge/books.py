@@ -298,10 +298,10 @@ class Books:
                 seen.add(uid_of(pod))
                 yield pod, request
 
-    def taking_seats(self, but: GangSpec) -> list[Body]:
-        """Everybody, and whoever may still be given a node as if it had one, those ``but`` of one gang."""
+    def taking_seats(self, *but: GangSpec) -> list[Body]:
+        """Everybody, and whoever may still be given a node as if it had one, those ``but`` of some gangs."""
         doubtful = {uid_of(pod): {**pod, "spec": {**pod["spec"], "nodeName": request.target}} for pod, request in self.in_doubt()}
-        return [pod if self.gang_of(pod) is but else doubtful.get(uid_of(pod), pod) for pod in self.pods()]
+        return [pod if self.gang_of(pod) in but else doubtful.get(uid_of(pod), pod) for pod in self.pods()]
 
 
 def _is_move(plural: str, body: Body, before: Body) -> bool:

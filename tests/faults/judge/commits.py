@@ -308,7 +308,7 @@ class Commits:
                 or self._rests(other)
             ):
                 continue
-            free = free_room(self.books.nodes, self.books.taking_seats(other))
+            free = free_room(self.books.nodes, self.books.taking_seats(other, spec))
             if self.lives.fits(other, free):
                 found.append((other, free))
         return found

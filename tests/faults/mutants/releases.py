@@ -421,4 +421,10 @@ MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        "a raised minimum is owed to those that run",
+        "raised_minimum",
+        "release",
+        (Edit("model/gang.py", "max(0, min(promised, self.required) - self.succeeded", "max(0, self.required - self.succeeded"),),
+    ),
 )

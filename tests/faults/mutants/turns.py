@@ -114,4 +114,17 @@ MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        "a node that comes takes over what was counted for one that went",
+        "node_gone_before_its_pods",
+        "idle",
+        (
+            Edit(
+                "cluster/view.py",
+                "        if not self._used[row].any():\n            del self._rows[node_name]\n            self._ports.pop(row, None)\n"
+                "            self._vacant.append(row)",
+                "        del self._rows[node_name]\n        self._ports.pop(row, None)\n        self._vacant.append(row)",
+            ),
+        ),
+    ),
 )
