@@ -12,6 +12,7 @@ from allaboard.sandbox import Fault
 from .draws import acts, gangs, numbers, pauses
 from .gangs import HIGH_PRIORITY, GangSpec, Kind, Role
 from .schedules import Schedules
+from .simulation import NODE_CPU, NODES
 
 _ALONE = 0.5
 """How often a scene has the stage for itself."""
@@ -103,6 +104,30 @@ class Scenes(Schedules):
         self.after("rival", pause)
 
     more_ask_for_the_seats_of_a_half_gang = others_ask_for_the_seats_of_a_half_gang
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, pause=pauses)
+    def a_minimum_is_raised_beyond_the_room(self, gang: GangSpec, pause: float) -> None:
+        """A gang that wants to be released when it loses members is whole; then it is to be larger than there is room for."""
+        self.stage()
+        self.arrive(plain(gang, 3, minimum=2, least=0, kind="controlled", has_group=True, gives_up=True), [], 3.0)
+        self.w.set_minimum(self.w.gangs[-1], 3)
+        self.after("minimum raised", 40.0)
+        self.after("minimum raised", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, pause=pauses)
+    def a_node_goes_before_its_pods_and_another_comes(self, gang: GangSpec, pause: float) -> None:
+        """A node is gone, and another comes before it is heard that the pods of the first are gone as well."""
+        [node] = self.stage()
+        other = (node + 1) % NODES
+        self.w.delete_node(other)
+        self.arrive(plain(gang, 2, least=0, kind="controlled"), [], 6.0)
+        self.w.lag("pods", 5.0)
+        self.w.delete_node(node)
+        self.after("node deleted", 0.3)
+        self.w.recreate_node(other, NODE_CPU)
+        self.after("node is back", pause)
 
     @precondition(Schedules.has_place)
     @rule(gang=gangs, pause=pauses)

@@ -27,8 +27,8 @@ FRESH_SECONDS = 2.0
 """So soon after the last answer to a rehearsal binds begin."""
 _STOP_SECONDS = 9.0
 """Whoever ends in peace waits for so long at least for the answers to its binds."""
-_PATIENCE_SECONDS = 14.0
-"""By then nobody waits for an answer any more."""
+_PATIENCE_SECONDS = 11.0
+"""By then it may be that nobody waits for an answer any more: the lease ends 14 s after it was renewed, which is done every 2 s."""
 _VAIN_SECONDS, _VAIN = 30.0, 12
 """So often is an absent gang begun in vain, at most: pauses grow from one second to ten."""
 
