@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from . import schedules
 from .directed import SCHEDULES
 from .judge import ViolationError
-from .replay import BLOB, MACHINES, play_again
+from .replay import MACHINES, play_again, seed_of
 from .schedules import options
 from .simulation import quiet
 
@@ -35,7 +35,7 @@ def directly(name: str) -> ViolationError | None:
 def at_random(most: int, seed: int) -> tuple[int, Exception | None, str]:
     """How many random schedules were begun, what was found, and what plays it again; all kinds of them in turn."""
     for played, name, error in all_at_random(most, seed):
-        return played, error, _again(name, error)
+        return played, error, seed_of(name, error)
     return most, None, ""
 
 
@@ -66,13 +66,8 @@ def all_at_random(most: int, seed: int) -> Iterator[tuple[int, str, Exception]]:
 def survey(most: int, seed: int, say: Callable[[str], object]) -> None:
     """Say all that is found."""
     for played, name, error in all_at_random(most, seed):
-        say(f"{played}: {type(error).__name__} {str(error)[:500]}\n    SEED={_again(name, error)}")
+        say(f"{played}: {type(error).__name__} {str(error)[:500]}\n    SEED={seed_of(name, error)}")
     say(f"{most} schedules were played")
-
-
-def _again(name: str, error: Exception) -> str:
-    blob = BLOB.search("\n".join(getattr(error, "__notes__", ())))
-    return f"{name}:{blob[1]}" if blob else ""
 
 
 def main(say: Callable[[str], object] = print) -> None:

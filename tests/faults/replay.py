@@ -38,9 +38,17 @@ def play(name: str, schedules: int, *, is_fixed: bool = False) -> None:
     try:
         run_state_machine_as_test(MACHINES[name], settings=options(schedules, shrinks=not is_fixed, is_fixed=is_fixed))
     except Exception as error:
-        notes = "\n".join(getattr(error, "__notes__", ()))
-        found = BLOB.search(notes)
-        raise ScheduleError(str(error), f"{name}:{found[1]}" if found else "none", BLOB.sub("", notes)) from error
+        raise ScheduleError(str(error), seed_of(name, error) or "none", BLOB.sub("", _notes(error))) from error
+
+
+def seed_of(name: str, error: Exception) -> str:
+    """What plays a schedule of that machine again in which ``error`` was found; empty when hypothesis doesn't say."""
+    found = BLOB.search(_notes(error))
+    return f"{name}:{found[1]}" if found else ""
+
+
+def _notes(error: Exception) -> str:
+    return "\n".join(getattr(error, "__notes__", ()))
 
 
 def play_again(seed: str) -> bool:

@@ -348,7 +348,7 @@ class Scheduler:
         """One gang, searched for beside the cycle on what is free now; its plan is checked on what is free then."""
         gang = attempt.gang
         try:
-            plan = await self._long.search(gang.key, lambda: self._plan_at_length(gang))
+            plan = await self._long.search(gang.key, partial(self._planner.plan_at_length, gang), partial(self._make_way_if_refused, gang))
         except SearchAbandonedError:
             return
         except SearchError as error:
@@ -363,13 +363,11 @@ class Scheduler:
             self.queue.seated(gang.key)
             await self._commit(attempt, plan, transaction)
 
-    async def _plan_at_length(self, gang: Gang) -> Plan:
-        """Where everybody could go; if nowhere, whoever must make way for them has begun to."""
-        plan = await self._planner.plan_at_length(gang)
+    async def _make_way_if_refused(self, gang: Gang, plan: Plan) -> None:
+        """In the turn of a long search, since it takes many short ones: nobody else's do in between."""
         if not _is_enough(plan, gang):
             await until_fresh(self.is_fresh)
             await self._make_way(gang)
-        return plan
 
     async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
         began = self.clock()

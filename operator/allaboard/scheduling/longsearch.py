@@ -61,11 +61,22 @@ class LongSearches:
         if key == self._running:
             self._running = None
 
-    async def search(self, key: GangKey, work: Callable[[], Awaitable[Plan]]) -> Plan:
-        """What ``work`` finds for ``key``; its time is counted whatever comes of it.
+    async def search(
+        self, key: GangKey, work: Callable[[], Awaitable[Plan]], afterwards: Callable[[Plan], Awaitable[None]] | None = None
+    ) -> Plan:
+        """What ``work`` finds for ``key``; its time is counted whatever comes of it. What is done ``afterwards`` is of the same turn.
 
-        Raises ``SearchAbandonedError``, and what ``work`` raises.
+        Raises ``SearchAbandonedError``, and what they raise.
         """
+        try:
+            plan = await self._found(key, work)
+            if afterwards is not None:
+                await afterwards(plan)
+            return plan
+        finally:
+            self.done(key)
+
+    async def _found(self, key: GangKey, work: Callable[[], Awaitable[Plan]]) -> Plan:
         started = self.clock()
         self._running, self._search = key, asyncio.ensure_future(work())
         try:
@@ -76,7 +87,6 @@ class LongSearches:
         finally:
             self._search.cancel()
             self._search = None
-            self.done(key)
             self.shares.charge(key.namespace, self.clock() - started)
 
     def is_searching(self, key: GangKey) -> bool:

@@ -198,7 +198,8 @@ class OpenGangs:
         """The half gangs that may have to yield to ``gang``, the last in the queue first; no more than may be asked."""
         now = self.clock()
         self._unasked = {key: until for key, until in self._unasked.items() if until > now}
-        served = {other for key, other in self._made_way.items() if key in self._recently_released()}
+        released = self._recently_released()
+        served = {other for key, other in self._made_way.items() if key in released}
         asked = sorted(
             (
                 other
@@ -225,8 +226,12 @@ class OpenGangs:
     def _leaving(self) -> Sequence[Pod]:
         """Who was released and is there still, for no longer than may be waited for."""
         gangs = filter(None, map(self.registry.gang, self._recently_released()))
-        here = {pod.uid for gang in gangs for pod in gang.members}
-        return [pod for pods, _ in self._released.values() for pod in pods if pod.uid in here]
+        return [pod for gang in gangs for pod in self._leaving_of(gang)]
+
+    def _leaving_of(self, gang: Gang) -> Sequence[Pod]:
+        pods, until = self._released.get(gang.key, ((), 0.0))
+        here = {pod.uid for pod in gang.members}
+        return [pod for pod in pods if pod.uid in here and until > self.clock()]
 
     def next_look(self, gang: Gang) -> float | None:
         """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for."""
@@ -319,8 +324,7 @@ class OpenGangs:
     async def _release(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False) -> Undone:
         """Release ``pods``, and note and tell what has become of them."""
         may_leave_until = self.clock() + min(gang.timeout_seconds, _LEAVING_SECONDS)
-        here = {pod.uid for pod in gang.members}
-        before = [pod for pod in self._recently_released().get(gang.key, ((), 0.0))[0] if pod.uid in here]
+        before = self._leaving_of(gang)
         self._released[gang.key] = (*before, *pods), may_leave_until
         undone, problem = await undo(pods, self.binder, even_running=even_running), ""
         if not undone.is_unfinished and self._may_suspend(gang):

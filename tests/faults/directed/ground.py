@@ -1,6 +1,6 @@
 """The world in which directed schedules begin, and how they end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,3 +38,15 @@ def end(world: World) -> None:
     world.settle()
     world.judge.check()
     demand(world.judge.incomplete(), world.judge.over_committed(), world.judge.suspended(), world.leaked())
+
+
+def ask(world: World, asking: GangSpec, slow: Sequence[GangSpec]) -> None:
+    """One asks for seats, and those who are ``slow`` take their time to go when they make way."""
+    for gang in slow:
+        world.hold(gang)
+    world.add(asking)
+    world.advance(50)
+    world.judge.check()
+    for gang in slow:
+        world.let_go(f"{gang.name}-")
+    end(world)

@@ -5,7 +5,7 @@ from allaboard.sandbox.faults import FOR_EVER
 from tests.faults.gangs import STAMP, GangSpec
 from tests.faults.world import demand
 
-from .ground import NEVER, cut_off, end, quiet_world
+from .ground import NEVER, ask, cut_off, end, quiet_world
 
 
 def three_half_gangs() -> None:
@@ -24,14 +24,7 @@ def leaving_half_gang() -> None:
         gangs = [GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third")]
         cut_off(world, *gangs)
         world.fill()
-        for gang in gangs:
-            world.hold(gang)
-        world.add(GangSpec("late", size=2, minimum=2))
-        world.advance(50)
-        world.judge.check()
-        for gang in gangs:
-            world.let_go(f"{gang.name}-")
-        end(world)
+        ask(world, GangSpec("late", size=2, minimum=2), gangs)
 
 
 def served_half_gang() -> None:
@@ -41,14 +34,7 @@ def served_half_gang() -> None:
         cut_off(world, first, *others)
         world.fill()
         world.sicken(first, "evict", 500, None)
-        for gang in others:
-            world.hold(gang)
-        world.add(GangSpec("large", size=6, minimum=6))
-        world.advance(50)
-        world.judge.check()
-        for gang in others:
-            world.let_go(f"{gang.name}-")
-        end(world)
+        ask(world, GangSpec("large", size=6, minimum=6), others)
 
 
 def refused_to_yield() -> None:

@@ -5,8 +5,9 @@ Everything comes from the API's history and from the wire: objects as they were 
 were delivered. Nothing is taken from the scheduler's memory, its logs or what it says of itself.
 """
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.faults.gangs import POD_GROUP_LABEL, GangSpec
@@ -143,6 +144,11 @@ class Books:
         deed = Deed(what, now, now + seconds, (gang.namespace, gang.name) if gang else None, who)
         self.deeds.append(deed)
         return deed
+
+    def was_done(self, gang: GangSpec, what: Collection[str], since: float = -math.inf) -> bool:
+        """Whether any of that was done to a gang after ``since``."""
+        name = (gang.namespace, gang.name)
+        return any(deed.gang == name and deed.what in what and deed.at > since for deed in self.deeds)
 
     def change(self, plural: str, is_deleted: bool, body: Body, before: Body | None) -> None:
         """An object was written."""

@@ -41,8 +41,7 @@ def is_disturbed(books: Books, since: float, gang: GangSpec) -> bool:
 
 def is_forged(books: Books, gang: GangSpec) -> bool:
     """Whether a tenant has forged what the scheduler had written down: then it can't be told what the gang has been through."""
-    name = (gang.namespace, gang.name)
-    return any(deed.gang == name and deed.what == "pods are annotated" for deed in books.deeds)
+    return books.was_done(gang, ("pods are annotated",))
 
 
 def is_cut_off(books: Books, since: float, who: str) -> bool:

@@ -270,8 +270,7 @@ class Releases:
 
     def _is_edited(self, spec: GangSpec, request: Request) -> bool:
         """Whether somebody has just changed what the gang asks for: the request may rest on what was so before."""
-        name, window = (spec.namespace, spec.name), self._edit_window(spec)
-        return any(deed.gang == name and deed.what in EDITS and request.sent - deed.at < window for deed in self.books.deeds)
+        return self.books.was_done(spec, EDITS, request.sent - self._edit_window(spec))
 
     def _edit_window(self, spec: GangSpec) -> float:
         return HELD_SECONDS if excuses.struck_since(self.books, spec) > self.books.clock() - HELD_SECONDS else EDIT_SECONDS

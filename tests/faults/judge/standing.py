@@ -317,8 +317,8 @@ class Standing:
 
     def _is_said_later(self, spec: GangSpec) -> bool:
         """Whether something has kept a scheduler from saying what it has to of a gang: it does when it looks at all PodGroups again."""
-        since, name = self.books.clock() - _RESYNC_SECONDS, (spec.namespace, spec.name)
-        if any(deed.gang == name and deed.what == "the PodGroup is deleted" and deed.until >= since for deed in self.books.deeds):
+        since = self.books.clock() - _RESYNC_SECONDS
+        if self.books.was_done(spec, ("the PodGroup is deleted",), since):
             return True  # which it may not have been told
         return any((each.answered or since) >= since for each in self._unsaid(spec))
 

@@ -11,6 +11,7 @@ from allaboard.cluster.errors import ApiError
 from allaboard.cluster.lease import LeaseLostError
 from allaboard.cluster.paths import ApiPath
 from allaboard.model.pod import Pod, pod_from
+from tests.unit.cluster.fences import Deposed
 
 
 class Server(ApiServer):
@@ -93,13 +94,6 @@ class Throttling(ApiServer):
 async def test_who_wants_to_be_left_alone_is_also_when_the_pod_can_not_be_looked_up() -> None:
     reply = await Binder(Throttling(), sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.retry_after) == (Result.UNANSWERED, 8.0)
-
-
-class Deposed:
-    """Doesn't lead any more."""
-
-    def seconds_left(self) -> float:
-        return 0.0
 
 
 class Kept(ApiServer):

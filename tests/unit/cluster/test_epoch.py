@@ -9,6 +9,7 @@ import pytest
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.epoch import EPOCH, Epoch
 from allaboard.model.pod import Pod, pod_from
+from tests.unit.cluster.fences import Deposed
 
 
 class Server:
@@ -29,13 +30,6 @@ class Server:
         if self.refuse:
             raise self.refuse
         return {}
-
-
-class Deposed:
-    """The fence of a replica that doesn't lead."""
-
-    def seconds_left(self) -> float:
-        return 0.0
 
 
 def pod(version: str) -> Pod:

@@ -13,6 +13,7 @@ from allaboard.cluster.lease import LeaseLostError
 from allaboard.cluster.restart import JobKeptError, JobRestarter
 from allaboard.cluster.view import ClusterView
 from allaboard.model.pod import Owner, Pod, pod_from
+from tests.unit.cluster.fences import Deposed
 
 JOB = "/apis/batch/v1/namespaces/default/jobs/train"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job", "controller": True}
@@ -58,11 +59,6 @@ class Server:
         self.job = {"metadata": {**self.job["metadata"], **metadata}, "spec": {**self.job["spec"], **body["spec"]}}
         self.written.set()
         return self.job
-
-
-class Deposed:
-    def seconds_left(self) -> float:
-        return 0.0
 
 
 def a_view(pod: Pod) -> ClusterView:

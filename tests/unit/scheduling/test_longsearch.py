@@ -191,3 +191,24 @@ async def test_nobody_has_a_turn_after_the_end() -> None:
     line.stop()
     line.join(key_of("team", "b"), place(key_of("team", "b")))
     assert line.next() is None
+
+
+async def test_what_is_done_after_a_search_is_of_its_turn_and_is_not_abandoned() -> None:
+    """It asks the processes that others wait for, which nobody may end."""
+    line = a_line(Clock())
+    key, other, goes_on = key_of("a", 0), key_of("b", 0), asyncio.Event()
+
+    async def work() -> Plan:
+        return PLAN
+
+    async def afterwards(plan: Plan) -> None:
+        line.join(other, place(other))
+        assert plan is PLAN
+        assert line.next() is None
+        assert not line.is_searching(key)
+        line.abandon(key)
+        goes_on.set()
+
+    assert await line.search(key, work, afterwards) is PLAN
+    assert goes_on.is_set()
+    assert line.next() == other
