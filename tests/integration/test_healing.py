@@ -12,10 +12,12 @@ from allaboard.app import App
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.reflector import Reflector
 from allaboard.model.gang import Gang
+from allaboard.model.pod import Pod
 from allaboard.placement import Plan
 from allaboard.sandbox import Fault
 from allaboard.sandbox.faults import FOR_EVER, Hold
 from allaboard.scheduling.planner import Planner
+from allaboard.scheduling.workers import SearchOverrunError
 from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod
@@ -309,6 +311,33 @@ async def test_nothing_is_decided_while_the_api_server_is_silent_and_work_goes_o
         assert not bound(cluster)
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
     assert app.is_ready
+
+
+async def test_a_plan_found_at_length_binds_nobody_while_the_api_server_is_silent(
+    cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="allaboard")
+    await start_app()
+    cluster.add_node("node-1")
+    plan_at_length = Planner.plan_at_length
+    with monkeypatch.context() as silent:
+
+        async def overrunning(self: Planner, gang: Gang, without: Sequence[Pod] = ()) -> Plan:
+            raise SearchOverrunError("too long for its turn")
+
+        async def falling_silent(self: Planner, gang: Gang) -> Plan:
+            plan = await plan_at_length(self, gang)
+            silent.setattr(Reflector, "silence_seconds", 1000.0)
+            return plan
+
+        silent.setattr(Planner, "plan", overrunning)
+        silent.setattr(Planner, "plan_at_length", falling_silent)
+        cluster.create(replica_set())
+        async with asyncio.timeout(10):
+            while "nothing is decided" not in caplog.text:  # noqa: ASYNC110  # a log tells nobody of itself
+                await asyncio.sleep(0)
+        assert not bound(cluster)
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
 
 
 async def test_a_defect_makes_no_half_gang_of_one_that_was_whole(
