@@ -243,10 +243,10 @@ class Books:
         return self.clock() - max((at for name, at in self._moves.items() if name not in names), default=0.0)
 
     def is_retry(self, request: Request) -> bool:
-        """Whether the same bind was sent before, met a fault, and may be made again for that."""
+        """Whether the same bind was sent before, met a fault or named a version that had changed, and may be made again for that."""
         before = [other for other in self._alike.get(request.what, ()) if other is not request]
         recent = (other for other in before if request.sent - other.sent < 3 * RETRY_SECONDS)
-        return any(other.is_struck or not other.status for other in recent) and not self._are_all_tries(before)
+        return any(other.is_struck or other.status in (0, 409) for other in recent) and not self._are_all_tries(before)
 
     def is_given_up(self, request: Request, by: float) -> bool:
         """Whether a bind had been made as often as it is, in vain, ``by`` some time."""
