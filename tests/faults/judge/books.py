@@ -30,6 +30,8 @@ REFUSALS = (400, 403, 422)
 """What a bind is refused with for good."""
 NEWS_SECONDS = 3.0
 """By when a scheduler has heard of an edit; until then it may go by what was so before."""
+DELETION_SECONDS = 70.0
+"""By when a scheduler has heard that a PodGroup is gone, by looking for itself if by nobody else."""
 HEEDED_SECONDS = 0.05
 """A scheduler that was told of something so long before it sent a request has had the time to heed it."""
 RETRY_SECONDS = 20.0

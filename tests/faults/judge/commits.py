@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.faults.gangs import GangSpec
 
 from . import excuses
-from .books import HEEDED_SECONDS, NEWS_SECONDS, REFUSALS, RETRY_SECONDS, Accuse, Books
+from .books import DELETION_SECONDS, HEEDED_SECONDS, NEWS_SECONDS, REFUSALS, RETRY_SECONDS, Accuse, Books
 from .entries import Request
 from .facts import Amounts, Body, demand_of, free_room, is_alive, name_of, node_of, phase_of, uid_of
 from .lives import Lives
@@ -18,8 +18,6 @@ _AT_ONCE_SECONDS = 0.005
 _TOGETHER_SECONDS = 0.05
 """What was first sent longer after the others belongs to another commit, however soon that is."""
 _SETTLED_SECONDS = 0.5
-_DELETION_SECONDS = 70.0
-"""By when a scheduler has heard that a PodGroup is gone, by looking for itself if by nobody else."""
 _PAUSE_SECONDS = 15.0
 _REST_SECONDS = 11.0
 """So long at most a gang rests that has lost members again and again: the longest pause, and a moment."""
@@ -218,8 +216,8 @@ class Commits:
         self._check_roles(burst)
         self._check_pauses(burst)
         spec = burst.spec
-        if not burst.base and not any(self.books.minima_since(spec, burst.sent - _DELETION_SECONDS)):
-            self.accuse("quorum", f"{spec.name} is begun, whose PodGroup has been gone for {_DELETION_SECONDS:g} s")
+        if not burst.base and not any(self.books.minima_since(spec, burst.sent - DELETION_SECONDS)):
+            self.accuse("quorum", f"{spec.name} is begun, whose PodGroup has been gone for {DELETION_SECONDS:g} s")
         stated = self.books.minima_since(spec, burst.sent - NEWS_SECONDS)
         promise = self.lives.of(spec).promise
         quorum = min([minimum for minimum in stated if minimum is not None] or [promise])

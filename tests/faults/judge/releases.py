@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tests.faults.gangs import SUSPENDED, GangSpec
 
 from . import excuses
-from .books import OURS, REFUSALS, Books
+from .books import DELETION_SECONDS, OURS, REFUSALS, Books
 from .entries import Request
 from .facts import ENDED, Body, free_room, most_placeable, name_of, node_of, phase_of, uid_of
 from .lives import Lives
@@ -176,8 +176,7 @@ class Releases:
         now = self.books.clock()
         self._made_way[spec] = now
         yielded = self._yielded(now)  # by whoever releases this one too
-        # Whose PodGroup has gone still waits for what was promised to those of it that are bound.
-        missing = {other: max(self.lives.owed(other), self.lives.missing(other)) for other in self.books.gangs if other not in yielded}
+        missing = {other: self._lacks(other) for other in self.books.gangs if other not in yielded}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
         released = {each for each, when in self._given_back.values() if now - when < _SETTLED_SECONDS}
         if waiting and (self.books.quiet_elsewhere(spec, *released) < _SETTLED_SECONDS or excuses.is_told_late(self.books)):
@@ -197,6 +196,14 @@ class Releases:
                 },
             )
         )
+
+    def _lacks(self, spec: GangSpec) -> int:
+        """How many members a gang waits for, as far as a scheduler knows."""
+        # Whose PodGroup has gone still waits for what was promised to those of it that are bound.
+        lacks = max(self.lives.owed(spec), self.lives.missing(spec))
+        if self.books.minimum(spec) is None and any(self.books.minima_since(spec, self.books.clock() - DELETION_SECONDS)):
+            lacks = max(lacks, *(last - len(self.lives.bound(spec)) - self.lives.succeeded(spec) for last in self.books.last_minimum(spec)))
+        return lacks
 
     def _yielded(self, at: float) -> set[GangSpec]:
         """Who made way in the moment around ``at``."""
