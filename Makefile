@@ -24,12 +24,13 @@ demo: $(READY) ## Watch real manifests being scheduled whole or not at all (unde
 test: $(READY) ## Run every test
 	$(BIN)/python -m pytest
 
-# E2E_EXISTING=1 takes the cluster that KUBECONFIG names instead. The integration suite stays out then: it wants a cluster for itself.
-e2e: $(READY) ## Run the integration suite and the end-to-end tests on a real control plane (builds it with Go at first: ten minutes)
+# E2E_EXISTING=1 takes the cluster that KUBECONFIG names instead. The integration suite and the judged schedules stay out then: they want a
+# cluster for themselves.
+e2e: $(READY) ## Run the integration suite and the end-to-end tests on a real control plane (builds it with Go at first: ten minutes); half an hour
 	$(BIN)/python -m tests.e2e.controlplane build $(if $(E2E_EXISTING),kwok training-operator.v1)
-	$(BIN)/python -m pytest $(if $(E2E_EXISTING),,tests/integration) tests/e2e --ignore=tests/e2e/test_judged.py --home=controlplane
+	$(BIN)/python -m pytest $(if $(E2E_EXISTING),,tests/integration) tests/e2e $(if $(E2E_EXISTING),--ignore=tests/e2e/test_judged.py) --home=controlplane
 
-judged: $(READY) ## Play random schedules on a real control plane before the judge, ten minutes; SCHEDULES=50, SEED=… plays them again
+judged: $(READY) ## Play only the random schedules of the end-to-end tests before the judge, ten minutes; SCHEDULES=50, SEED=… plays them again
 	$(BIN)/python -m tests.e2e.controlplane build
 	$(BIN)/python -m pytest tests/e2e/test_judged.py --home=controlplane -s
 
