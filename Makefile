@@ -32,7 +32,7 @@ e2e: $(READY) ## Run the integration suite and the end-to-end tests on a real co
 
 judged: $(READY) ## Play only the random schedules of the end-to-end tests before the judge, ten minutes; SCHEDULES=50, SEED=… plays them again
 	$(BIN)/python -m tests.e2e.controlplane build
-	$(BIN)/python -m pytest tests/e2e/test_judged.py --home=controlplane -s
+	$(BIN)/python -m pytest tests/e2e/test_judged.py --home=controlplane
 
 faults: $(READY) ## Measure what holds under faults, an hour or two; SEED=… plays one random schedule again
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.faults $(if $(SEED),--seed='$(SEED)')

@@ -41,9 +41,13 @@ async def administrator(control_plane: Any) -> AsyncIterator[tuple[aiohttp.Clien
 
 @pytest.mark.timeout(900)
 async def test_whatever_happens_on_a_real_control_plane_every_gang_is_whole_absent_or_open_for_a_reason(
-    alone: None, home: Home, control_plane: Any, tmp_path: Path
+    alone: None, home: Home, control_plane: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print(f"{SCHEDULES} schedules; to play them again: SEED={SEED}")  # noqa: T201  # for whoever has to mend what is found
+    def say(text: str) -> None:
+        with capsys.disabled():  # it takes minutes, and somebody may have to mend what is found
+            print(f"\n{text}", flush=True)  # noqa: T201
+
+    say(f"{SCHEDULES} schedules; to play them again: make judged SCHEDULES={SCHEDULES} SEED={SEED}")
     played = 0
     async with administrator(control_plane) as (session, url):
         for first in range(0, SCHEDULES, AT_ONCE):
@@ -63,6 +67,6 @@ async def test_whatever_happens_on_a_real_control_plane_every_gang_is_whole_abse
                     pytest.fail(f"SEED={SEED}: {error}")
                 played += heard.played
                 stalled = f"; the machine stalled {heard.stalls} times" if heard.stalls else ""
-                print(f"{played} of {SCHEDULES} played{stalled}")  # noqa: T201  # it takes minutes
+                say(f"{played} of {SCHEDULES} played{stalled}")
             await asyncio.sleep(0)
     assert played == SCHEDULES
