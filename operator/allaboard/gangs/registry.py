@@ -166,7 +166,7 @@ class GangRegistry:
                 return None
             self._first[key] = first
         group = self._groups.get(key)
-        return Outline(key, first.priority, group.created if group else first.created, is_open=key in self._bound)
+        return Outline(key, first.priority, _created(group, first), is_open=key in self._bound)
 
     def _joins(self, key: GangKey, pod: Pod) -> None:
         if not _is_alive(pod):
@@ -209,7 +209,7 @@ class GangRegistry:
             min_member=minimum,
             members=tuple(members),
             priority=first.priority if first else 0,
-            created=group.created if group else (first.created if first else 0.0),
+            created=_created(group, first),
             objective=objective,
             timeout_seconds=(group.timeout_seconds if group else 0) or self._defaults.timeout_seconds,
             uid=group.uid if group else (first.uid if first and key.kind == "Pod" else ""),
@@ -228,7 +228,7 @@ class GangRegistry:
             min_member=self._min_member(group, alive[0], alive),
             members=tuple(members),
             priority=alive[0].priority,
-            created=group.created if group else alive[0].created,
+            created=_created(group, alive[0]),
             objective=self._defaults.objective,
             timeout_seconds=(group.timeout_seconds if group else 0) or self._defaults.timeout_seconds,
             uid=group.uid if group else "",
@@ -281,6 +281,11 @@ class GangRegistry:
 
 def _is_alive(pod: Pod) -> bool:
     return not (pod.is_terminal or pod.is_terminating)
+
+
+def _created(group: PodGroup | None, first: Pod | None) -> float:
+    """Since when there is a gang. The PodGroup that we make of labels comes after the pods, and must not cost them their place."""
+    return min((each.created for each in (group, first) if each), default=0.0)
 
 
 def _by_age(pod: Pod) -> tuple[float, str]:

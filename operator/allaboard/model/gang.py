@@ -99,8 +99,8 @@ class Gang:
     """One gang as it stands at one moment.
 
     ``members`` are the pods of ours that name it, terminal ones included, oldest first. ``created`` is seconds since the epoch, of
-    the PodGroup or of the oldest member. ``uid`` is the PodGroup's, or the pod's for a gang of one; empty without either.
-    ``topology`` is the node label of whose values few are to be used, empty when that doesn't matter.
+    the PodGroup or of the oldest member, whichever came first. ``uid`` is the PodGroup's, or the pod's for a gang of one; empty
+    without either. ``topology`` is the node label of whose values few are to be used, empty when that doesn't matter.
     """
 
     key: GangKey

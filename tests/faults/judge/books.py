@@ -56,7 +56,7 @@ class Books:
     gone_nodes: dict[str, Body] = field(default_factory=dict)
     """The last node of each name that was seen."""
     born: dict[str, float] = field(default_factory=dict)
-    """When each pod, and each disruption budget, was made, by its UID."""
+    """When each pod, PodGroup and disruption budget was made, by its UID."""
     apps: dict[str, str] = field(default_factory=dict)
     """The role of each pod: its gang, and what controls it; by its UID."""
     roles: dict[str, str] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Books:
             self._note_names(key, table.get(key), before)
         if plural in ("pods", "nodes"):
             self.history.setdefault((plural, *key), []).append((self.clock(), None if is_deleted else body))
-        if plural in ("pods", "poddisruptionbudgets"):
+        if plural in ("pods", "podgroups", "poddisruptionbudgets"):
             self.born.setdefault(uid_of(body), self.clock())
         if plural == "pods":
             self.roles[uid_of(body)] = role_of(body)

@@ -148,8 +148,13 @@ class Lives:
 
     def goes_before(self, one: GangSpec, other: GangSpec) -> bool:
         """Whether a gang is served before another: by priority, then by age in seconds, then by name."""
-        places = [(-spec.priority, min(int(self.books.born[uid_of(pod)]) for pod in self.alive(spec)), spec.name) for spec in (one, other)]
+        places = [(-spec.priority, self._began(spec), spec.name) for spec in (one, other)]
         return places[0] < places[1]
+
+    def _began(self, spec: GangSpec) -> int:
+        """Since when there are pods of a gang, or its PodGroup, in seconds."""
+        group = self.books.get("podgroups", spec.namespace, spec.name)
+        return min(int(self.books.born[uid_of(each)]) for each in (*self.alive(spec), *([group] if group else ())))
 
     def may_look_whole(self, spec: GangSpec, leading: float | None) -> bool:
         """Whether who schedules, ``leading`` since then, can't tell any more that the gang was never whole.

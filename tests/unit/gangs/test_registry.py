@@ -48,6 +48,19 @@ def test_members_are_gathered_and_leave_when_their_pods_go() -> None:
     assert registry.gang(KEY) is None
 
 
+def test_a_gang_keeps_its_age_when_its_pod_group_is_made_after_its_pods() -> None:
+    registry = a_registry(a_pod("a", created=7.0), a_pod("b", created=9.0))
+    registry.observe_group(a_group(creationTimestamp="1970-01-01T00:01:00Z"))
+    gang, outline = registry.gang(KEY), registry.outline(KEY)
+    assert gang is not None
+    assert outline is not None
+    assert gang.created == outline.created == 7.0
+    registry.observe_group(a_group(creationTimestamp="1970-01-01T00:00:05Z"))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert gang.created == 5.0
+
+
 def test_pods_of_other_schedulers_and_namespaces_are_not_ours() -> None:
     registry = GangRegistry(["allaboard"], namespaces=["team"])
     registry.observe_pod(None, a_pod("a", scheduler_name="default-scheduler", namespace="team"))
