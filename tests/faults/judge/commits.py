@@ -198,7 +198,7 @@ class Commits:
             base = {uid_of(each) for each in self.lives.bound(spec)}
             life = self.lives.of(spec)
             burst = self._bursts[spec] = Burst(spec, request.who, request.sent, now, base, self.lives.succeeded(spec), life.began)
-            burst.outranking = self._outranking(spec, request.sent)
+            burst.outranking = self._outranking(spec, request)
         # It may be another pod's name by now.
         uid = str(request.metadata.get("uid") or uid_of(pod))
         burst.attempted.setdefault(uid, request)
@@ -269,9 +269,9 @@ class Commits:
             and ((deed.gang == name and deed.what != "a member ends") or deed.who == burst.who)
         ]
 
-    def _outranking(self, spec: GangSpec, sent: float) -> list[tuple[GangSpec, dict[str, Amounts]]]:
-        """Gangs of a higher priority that wait, undisturbed, and would fit on what is free when binds arrive that were ``sent``."""
-        now = self.books.clock()
+    def _outranking(self, spec: GangSpec, request: Request) -> list[tuple[GangSpec, dict[str, Amounts]]]:
+        """Gangs of a higher priority that wait, undisturbed, and would fit on what is free when a bind arrives, as its sender knows."""
+        now, sent = self.books.clock(), request.sent
         if all(other.priority <= spec.priority for other in self.books.gangs):
             return []
         if now - sent > _SETTLED_SECONDS:
@@ -295,6 +295,8 @@ class Commits:
             for each in self.books.requests
         ):
             return []  # seats are promised to others, or were a moment ago
+        decided = min((each.sent for each in tried if each.who == request.who and each.sent > sent - _SETTLED_SECONDS), default=sent)
+        known = self._known_room(request.who, decided)
         found = []
         for other in self.books.gangs:
             missing, waiting = self.lives.missing(other), self.lives.candidates(other)
@@ -307,9 +309,20 @@ class Commits:
             ):
                 continue
             free = free_room(self.books.nodes, self.books.taking_seats(other, spec))
-            if self.lives.fits(other, free):
+            if self.lives.fits(other, free) and self.lives.fits(other, known):
                 found.append((other, free))
         return found
+
+    def _known_room(self, who: str, when: float) -> dict[str, Amounts]:
+        """What was free as far as a scheduler had been told by then, beside what it had bound itself."""
+        pods, nodes = (self.books.news.known(who, plural, when) for plural in ("pods", "nodes"))
+        mine = {
+            str(request.metadata.get("uid")): request.target
+            for request in self.books.requests
+            if request.is_bind and request.who == who and request.sent < when and request.status not in REFUSALS
+        }
+        seated = [pod if node_of(pod) else {**pod, "spec": {**pod["spec"], "nodeName": mine.get(uid_of(pod))}} for pod in pods.values()]
+        return {name: {} for name in self.books.nodes} | free_room({name_of(node): node for node in nodes.values()}, seated)
 
     def _rests(self, spec: GangSpec) -> bool:
         """Whether a gang has lost members again, a moment ago: it isn't placed anew at once."""
