@@ -93,8 +93,7 @@ class Commits:
     def _check_rehearsal(self, request: Request, spec: GangSpec) -> None:
         """Where a bind can't be taken back it was tried without effect before, unless the gang needs no more than one."""
         minima = [minimum for minimum in self.books.minima_since(spec, request.sent - NEWS_SECONDS) if minimum is not None]
-        known = self.books.news.known(request.who, "pods", request.sent - HEEDED_SECONDS).values()
-        bound = sum(self.books.gang_of(pod) is spec and bool(node_of(pod)) and is_alive(pod) for pod in known)
+        bound = len(self._known_bound(spec, request.who, request.sent))
         bound = max(bound, len(self.lives.bound(spec)) + self.lives.losses_since(spec, request.sent - HEEDED_SECONDS))
         if spec.is_releasable or self._bursts[spec].base or bound >= min(minima, default=1) - 1:
             return  # nothing that is half bound would be left
@@ -233,7 +232,7 @@ class Commits:
             and (request.namespace, request.name) in self._unbound(spec)
             and not self.books.is_given_up(request, burst.last)
         }
-        together = burst.base | burst.attempted.keys() | pending
+        together = burst.base | burst.attempted.keys() | pending | self._known_bound(spec, burst.who, burst.sent)
         wave = burst.succeeded and any(self.books.born.get(uid, 0.0) > burst.began for uid in burst.attempted)
         was_whole = len(burst.base) + burst.succeeded >= quorum
         needed = quorum if was_whole and wave else 0 if was_whole else quorum - burst.succeeded
@@ -247,6 +246,11 @@ class Commits:
                 return
             sent = f"at {burst.sent:.3f} s {len(burst.attempted)} members were sent beside {len(burst.base)} that were bound"
             self.accuse("quorum", f"a commit of {spec.name} was for less than its quorum of {needed}: {sent}")
+
+    def _known_bound(self, spec: GangSpec, who: str, sent: float) -> set[str]:
+        """The members that were bound, as far as a scheduler had been told when it sent something."""
+        known = self.books.news.known(who, "pods", sent - HEEDED_SECONDS).values()
+        return {uid_of(pod) for pod in known if self.books.gang_of(pod) is spec and node_of(pod) and is_alive(pod)}
 
     def _of_role(self, spec: GangSpec, uids: Collection[str]) -> int:
         """How many of ``uids``, and of those that have succeeded in the run, are of the role that has a minimum of its own."""
