@@ -354,3 +354,40 @@ def finished_with_patience() -> None:
         world.advance(40)
         world.sandbox.faults.clear()
         end(world)
+
+
+def denied_beside_bound() -> None:
+    """Two of a Job's gang are lost, and of those who follow one is denied: nobody is bound before that is known."""
+    with quiet_world(startup_delay=NEVER, nodes=2) as world:
+        gang = GangSpec("gang", "job", size=4, minimum=4)
+        world.add(gang)
+        world.advance(3)
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=403, message="denied", dry_run=None))
+        for number in (3, 2):
+            world.delete_member(gang, number, grace=0)
+        world.advance(3)
+        world.judge.check()
+        world.sandbox.faults.clear()
+        end(world)
+
+
+def filled_between_tries() -> None:
+    """Others take what is left of the node while binds pause that a server in trouble has refused."""
+    with quiet_world(startup_delay=NEVER, nodes=1) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, times=2, status=503, delay=0.3, dry_run=False))
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(0.3)
+        world.fill()
+        world.advance(20)
+        world.judge.check()
+        end(world)
+
+
+def group_gone_in_the_rehearsal() -> None:
+    """The PodGroup goes while its gang is tried without effect: nobody is bound."""
+    with quiet_world(startup_delay=NEVER, nodes=2) as world:
+        gang = GangSpec("gang", size=4, minimum=4, has_group=True)
+        world.act_at("bind", 1, lambda: world.delete_group(gang), after=False, is_dry_run=True)
+        world.add(gang)
+        world.advance(20)
+        world.judge.check()

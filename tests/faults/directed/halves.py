@@ -2,7 +2,7 @@
 
 from allaboard.sandbox import Fault
 from allaboard.sandbox.faults import FOR_EVER
-from tests.faults.gangs import STAMP, GangSpec
+from tests.faults.gangs import HIGH_PRIORITY, STAMP, GangSpec
 from tests.faults.world import demand
 
 from .ground import NEVER, ask, cut_off, end, quiet_world
@@ -35,6 +35,18 @@ def served_half_gang() -> None:
         world.fill()
         world.sicken(first, "evict", 500, None)
         ask(world, GangSpec("large", size=6, minimum=6), others)
+
+
+def half_above_another() -> None:
+    """A gang is cut off half way and runs when one of a lower priority comes, which would fit with its seats and not without."""
+    with quiet_world(nodes=1) as world:
+        cut_off(world, GangSpec("first", size=4, minimum=4, priority=HIGH_PRIORITY))
+        world.bind_foreign(0, 5)
+        world.advance(45)
+        world.add(GangSpec("low", size=3, minimum=3))
+        world.advance(60)
+        world.judge.check()
+        end(world)
 
 
 def refused_to_yield() -> None:

@@ -89,6 +89,19 @@ def stopped_with_a_follower() -> None:
         end(world)
 
 
+def stopped_in_a_commit_with_a_follower() -> None:
+    """The leader is stopped in peace while nobody answers its binds yet, and another one waits for the lease."""
+    with quiet_world(startup_delay=NEVER, replicas=2) as world:
+        world.advance(3)
+        world.fault(Fault("bind", "pods", "gang-*", times=8, status=0, delay=3.0, dry_run=False))
+        world.add(GangSpec("gang", "bare", size=4, minimum=4))
+        world.advance(0.5)
+        world.restart(20)
+        world.advance(6)
+        world.judge.check()
+        end(world)
+
+
 def seats_of_the_dead() -> None:
     """Binds of a leader that was killed land later than the next one's: by then their seats are nobody else's."""
     with quiet_world(startup_delay=NEVER, replicas=2, nodes=1, cpu=4) as world:

@@ -350,3 +350,19 @@ def raised_minimum() -> None:
         world.set_minimum(gang, 3)
         world.advance(80)
         end(world)
+
+
+def job_that_was_whole() -> None:
+    """A Job's gang that was whole loses a member, before any has started, and there is no room for another one for long."""
+    with quiet_world(startup_delay=NEVER, nodes=1) as world:
+        gang = GangSpec("gang", "job", size=3, minimum=3, suspends=True)
+        world.add(gang)
+        world.advance(3)
+        world.fill()
+        world.advance(1)
+        world.cordon(0, is_cordoned=True)
+        world.delete_member(gang, 1, grace=0)
+        world.advance(90)
+        world.judge.check()
+        world.cordon(0, is_cordoned=False)
+        end(world)

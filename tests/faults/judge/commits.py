@@ -93,7 +93,7 @@ class Commits:
     def _check_rehearsal(self, request: Request, spec: GangSpec) -> None:
         """Where a bind can't be taken back it was tried without effect before, unless the gang needs no more than one."""
         minima = [minimum for minimum in self.books.minima_since(spec, request.sent - NEWS_SECONDS) if minimum is not None]
-        bound = len(self._known_bound(spec, request.who, request.sent))
+        bound = len(self._known_bound(spec, request.who, request.sent - HEEDED_SECONDS))
         bound = max(bound, len(self.lives.bound(spec)) + self.lives.losses_since(spec, request.sent - HEEDED_SECONDS))
         if spec.is_releasable or self._bursts[spec].base or bound >= min(minima, default=1) - 1:
             return  # nothing that is half bound would be left
@@ -129,10 +129,10 @@ class Commits:
         )
 
     def _check_roles(self, burst: Burst) -> None:
-        """Where binds can be taken back, one of each role at least was tried without effect, and those that were refused aren't sent."""
+        """One of each role at least was tried without effect, and those that were refused aren't sent; everybody where binds stay."""
         first = [request for request in burst.attempted.values() if request.sent - burst.sent < _AT_ONCE_SECONDS]
-        if not burst.spec.is_releasable or len(first) < 2:
-            return  # a single bind is its own rehearsal
+        if len(first) < 2 or not (burst.spec.is_releasable or burst.base):
+            return  # a single bind is its own rehearsal, and those of whole gangs are looked at one by one
         if not self._is_fresh(burst.who, burst.spec, burst.sent):
             self.accuse(
                 "rehearsal", f"{len(first)} members of {burst.spec.name} are bound, and nobody was tried without effect just before"
@@ -148,7 +148,7 @@ class Commits:
             ):
                 uid = str(other.metadata.get("uid"))
                 by_uid[uid] = other
-                if uid in self.books.apps:
+                if uid in self.books.apps and burst.spec.is_releasable:
                     tried[self.books.apps[uid]] = other
         for request in first:
             uid = str(request.metadata.get("uid"))
@@ -247,9 +247,9 @@ class Commits:
             sent = f"at {burst.sent:.3f} s {len(burst.attempted)} members were sent beside {len(burst.base)} that were bound"
             self.accuse("quorum", f"a commit of {spec.name} was for less than its quorum of {needed}: {sent}")
 
-    def _known_bound(self, spec: GangSpec, who: str, sent: float) -> set[str]:
-        """The members that were bound, as far as a scheduler had been told when it sent something."""
-        known = self.books.news.known(who, "pods", sent - HEEDED_SECONDS).values()
+    def _known_bound(self, spec: GangSpec, who: str, when: float) -> set[str]:
+        """The members that were bound, as far as a scheduler had been told by then."""
+        known = self.books.news.known(who, "pods", when).values()
         return {uid_of(pod) for pod in known if self.books.gang_of(pod) is spec and node_of(pod) and is_alive(pod)}
 
     def _of_role(self, spec: GangSpec, uids: Collection[str]) -> int:

@@ -1,5 +1,6 @@
 """What each gang has been through, told from its pods alone."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -145,6 +146,10 @@ class Lives:
         """When the last member was gone of a gang that was released, the last time; 0 if it never was."""
         life, at = self._ended.get(spec, (Life(), 0.0))
         return at if life.released else 0.0
+
+    def empty_since(self, spec: GangSpec) -> float:
+        """Since when nobody of a gang is bound; for ever yet to come if somebody is."""
+        return math.inf if self.bound(spec) else self._ended.get(spec, (Life(), 0.0))[1]
 
     def goes_before(self, one: GangSpec, other: GangSpec) -> bool:
         """Whether a gang is served before another: by priority, then by age in seconds, then by name."""

@@ -142,6 +142,8 @@ class Releases:
         self._given_back.update({uid_of(pod): (spec, now) for pod in mine if node_of(pod)})
         if running and not self._is_given_up(spec, request):
             self._judge_running(spec, request, f"job {name} was suspended while pods of it ran")
+        elif not self._is_given_up(spec, request) and self._was_whole(spec, request):
+            self.accuse("release", f"job {name} was suspended, of {spec.name}, which was whole before")
 
     def _check_resumed(self, request: Request, job: Body) -> None:
         """Whoever suspends a Job waits until its pods have given their seats back, unless it is stopped or they take too long."""
@@ -179,7 +181,11 @@ class Releases:
         missing = {other: self._lacks(other) for other in self.books.gangs if other not in yielded}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
         released = {each for each, when in self._given_back.values() if now - when < _SETTLED_SECONDS}
-        if waiting and (self.books.quiet_elsewhere(spec, *released) < _SETTLED_SECONDS or excuses.is_told_late(self.books)):
+        # Of whoever comes, has no seats, and is below this one, it makes no difference what a scheduler knows.
+        below = [
+            each for each in self.books.gangs if each.priority < spec.priority and self.lives.empty_since(each) < now - _SETTLED_SECONDS
+        ]
+        if waiting and (self.books.quiet_elsewhere(spec, *released, *below) < _SETTLED_SECONDS or excuses.is_told_late(self.books)):
             return  # what it knows may be as old
         self._questions.append(
             _Question(

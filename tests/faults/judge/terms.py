@@ -12,6 +12,8 @@ _WRITES = (*_CHANGES, "create", "update", "patch")
 
 
 _RELEASE_SECONDS = 15.0
+_STOP_SECONDS = 9.0
+"""Whoever ends in peace waits for so long at least for what it has sent."""
 _TAKEOVER_SECONDS = 6.0
 """So long after it has run out somebody else holds the Lease: they look every two seconds."""
 
@@ -40,6 +42,8 @@ class Terms:
         spec = lease.get("spec") or {}
         holder = self._holder = str(spec.get("holderIdentity") or "")
         self._written, self._duration = self.books.clock(), float(spec.get("leaseDurationSeconds") or 0)
+        if not holder:
+            self._given_back(request)
         if holder and holder not in self._identities:
             self._identities[holder] = request.who
         leader = self._identities.get(holder, "")
@@ -51,6 +55,15 @@ class Terms:
         is_holder = self._identities.get(self._holder) == who
         if is_holder and not self._is_hindered(who, self.books.clock() - _RELEASE_SECONDS, but="the scheduler is stopped"):
             self.accuse("leader", "a replica has ended and keeps the lease, for which others wait")
+
+    def _given_back(self, request: Request) -> None:
+        """Somebody ends in peace, and by then what it has sent has ended: others may begin at once."""
+        since = self.books.clock() - _STOP_SECONDS
+        if not any(deed.who == request.who and deed.what == "the scheduler is stopped" and deed.at > since for deed in self.books.deeds):
+            return
+        for other in self.books.binds_since(since):
+            if other.who == request.who and other.answered is None and other.abandoned is None:
+                self.accuse("leader", f"the lease is given back while the bind of pod {other.name} is under way")
 
     def look(self) -> None:
         """See whether a Lease that has run out is taken over."""

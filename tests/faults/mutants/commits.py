@@ -147,6 +147,30 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "whoever comes to bound members is bound without rehearsal",
+        "denied_beside_bound",
+        "rehearsal",
+        (
+            Edit(
+                "scheduling/transaction.py",
+                'if self.dry_run == "none" or len(self.seats) == 1:',
+                'if self.dry_run == "none" or len(self.seats) == 1 or (self._tries_all and self.gang.bound):',
+            ),
+        ),
+    ),
+    Mutant(
+        "a seat isn't looked at again before a bind is made again",
+        "filled_between_tries",
+        "node",
+        (Edit("scheduling/transaction.py", "if not problem and self.view.is_overbooked(node.name, seat.pod.spec):", "if False:"),),
+    ),
+    Mutant(
+        "a gang that is held since the rehearsal is bound",
+        "group_gone_in_the_rehearsal",
+        "journal",
+        (Edit("scheduling/transaction.py", "if gang is None or gang.hold:", "if gang is None:"),),
+    ),
+    Mutant(
         "no look after the rehearsal",
         "node_lost_in_rehearsal",
         "quorum",

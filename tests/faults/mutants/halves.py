@@ -35,6 +35,12 @@ MUTANTS = (
         (Edit("scheduling/opengangs.py", "self._kept_open - {gang.key} - served - ", "self._kept_open - {gang.key} - "),),
     ),
     Mutant(
+        "half gangs yield to whoever is below them",
+        "half_above_another",
+        "release",
+        (Edit("scheduling/opengangs.py", "else other.priority <= gang.priority)", "else True)"),),
+    ),
+    Mutant(
         "who has just made way has others make way",
         "three_half_gangs",
         "release",

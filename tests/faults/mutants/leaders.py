@@ -100,6 +100,21 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "the lease is given back before all that was sent has ended",
+        "stopped_in_a_commit_with_a_follower",
+        "leader",
+        (
+            Edit(
+                "app.py",
+                "        if self._deciding is not None:\n            self._deciding.cancel()",
+                (
+                    "        if self._lease is not None:\n            await self._lease.release()\n"
+                    "        if self._deciding is not None:\n            self._deciding.cancel()"
+                ),
+            ),
+        ),
+    ),
+    Mutant(
         "the lease isn't given back",
         "stopped_with_a_follower",
         "leader",

@@ -52,6 +52,18 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "Jobs are suspended whose gang was whole",
+        "job_that_was_whole",
+        "release",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "return gang.key in self._kept_open and self._may_suspend(gang)",
+                "return self._may_suspend(gang)",
+            ),
+        ),
+    ),
+    Mutant(
         "a half gang is left as it is",
         "refused",
         "forward",
