@@ -234,11 +234,15 @@ class OpenGangs:
         return [pod for pod in pods if pod.uid in here and until > self.clock()]
 
     def next_look(self, gang: Gang) -> float | None:
-        """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for."""
+        """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for.
+
+        Or seats that were given up are waited for no longer: meanwhile fewer are asked for theirs.
+        """
         times = [
             self._deadlines.get(gang.key),
             self._restarts.get(gang.key),
             *self._unasked.values(),
+            *(until for _pods, until in self._released.values()),
             *(self._expires.get(key) for key in {gang.key, *self._deadlines, *self._kept_open}),
         ]
         return min((when for when in times if when is not None and when > self.clock()), default=None)

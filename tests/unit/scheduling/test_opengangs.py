@@ -79,3 +79,18 @@ async def test_pods_that_were_released_are_leaving_also_when_the_gang_is_looked_
     await open_gangs._release(gang, [first, second], "others need their seats", even_running=True)
     await open_gangs._release(gang, [second], "and again, who is thought to be bound")
     assert {pod.name for pod in open_gangs._leaving()} == {"a", "b"}
+
+
+async def test_when_seats_need_no_longer_be_waited_for_whoever_was_refused_looks_again() -> None:
+    """A half gang for which another has made way isn't asked for its own seats until then, and nothing else may ever happen."""
+    gang, refused = a_gang(*HALF), replace(a_gang(a_pod("x"), minimum=1), key=GangKey("default", "refused"))
+    now = 100.0
+    open_gangs = OpenGangs(Mock(), Mock(), Mock(), Mock(), Mock(), Mock(), clock=lambda: now)
+    assert open_gangs.next_look(refused) is None
+    await open_gangs._release(gang, [], "others need their seats", even_running=True)
+    when = open_gangs.next_look(refused)
+    assert when is not None
+    assert when > now
+    now = when
+    assert open_gangs.next_look(refused) is None
+    assert not open_gangs._recently_released()
