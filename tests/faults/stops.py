@@ -71,7 +71,7 @@ class SchedulesWithRestarts(Scenes):
         self.after("kill in a commit", pause)
 
     @precondition(Schedules.has_place)
-    @rule(gang=gangs, losses=st.integers(1, 2), nth=st.integers(2, 4), pause=pauses)
+    @rule(gang=gangs, losses=st.sampled_from([1, 2, 2]), nth=st.sampled_from([2, 3, 3, 4]), pause=pauses)
     def the_scheduler_is_killed_while_a_gang_heals(self, gang: GangSpec, losses: int, nth: int, pause: float) -> None:
         """One that was whole isn't whole when the next scheduler comes, and another gang wants the seats it has left."""
         [node] = self.stage()
@@ -123,10 +123,31 @@ class SchedulesWithRestarts(Scenes):
         self.after("cut off", 40.0 if refusals else 0.0)
         self.after("cut off", pause)
 
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, size=st.sampled_from([2, 6, 6]), pause=pauses)
+    def one_makes_way_for_a_half_gang_that_can_not(self, gang: GangSpec, size: int, pause: float) -> None:
+        """Three are cut off half way, one makes way for the first, and another asks for more, where the first can't be released."""
+        self.stage(2)
+        for _ in range(3):
+            self.w.hold_binds(f"gang-{len(self.w.gangs)}-*", nth=3)
+            self.arrive(plain(gang, 4, cpu=1, kind="controlled", least=0, priority=0), [], 0.0)
+        first, *others = self.w.gangs[-3:]
+        self.after("cut off", 1.0)
+        self.w.crash(1.0)
+        self.w.fill()
+        self.w.sicken(first, "evict", 500, None)
+        for other in others:
+            self.w.hold(other)
+        self.arrive(plain(gang, size, cpu=1), [], 50.0)
+        for other in others:
+            self.w.let_go(f"{other.name}-")
+        self.after("make way", pause)
+
     # What this machine is for is chosen more often than each of the many others.
     killed_in_another_commit = killed_in_a_third_commit = the_scheduler_is_killed_in_a_commit
     others_are_lost_while_nobody_schedules = members_are_lost_while_nobody_schedules
     others_are_cut_off = gangs_are_cut_off_and_need_each_others_seats
+    killed_while_another_heals = killed_while_a_third_heals = the_scheduler_is_killed_while_a_gang_heals
 
 
 class SchedulesWithLeaders(SchedulesWithRestarts):

@@ -228,7 +228,7 @@ class Releases:
             if other in together:
                 continue
             # Others were promised theirs before that was decided, or in the same moment.
-            for everybody in (question.everybody, self._with_promises(question, other)):
+            for everybody in (question.everybody, self._with_promises(question.everybody, question.at, other)):
                 fits = [
                     most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
                     for without in (question.seated[question.spec] | others, others)
@@ -237,16 +237,16 @@ class Releases:
                     return True
         return False
 
-    def _with_promises(self, question: _Question, other: GangSpec) -> list[Body]:
-        """Who had seats, and to whom ``other`` had lost them: those who were tried or bound a moment later had been promised theirs."""
+    def _with_promises(self, everybody: Sequence[Body], at: float, but: GangSpec) -> list[Body]:
+        """``everybody``, and of other gangs those who were tried or bound in the moments around: they had been promised their seats."""
         soon = {
             str(each.metadata.get("uid")): each.target
             for each in self.books.requests
-            if each.verb == "bind" and abs(each.sent - question.at) < 2 * _SETTLED_SECONDS and not self.books.is_of(each, other)
+            if each.verb == "bind" and abs(each.sent - at) < 2 * _SETTLED_SECONDS and not self.books.is_of(each, but)
         }
         return [
             {**pod, "spec": {**pod["spec"], "nodeName": soon[uid_of(pod)]}} if not node_of(pod) and uid_of(pod) in soon else pod
-            for pod in question.everybody
+            for pod in everybody
         ]
 
     def _is_given_up(self, spec: GangSpec, request: Request) -> bool:
@@ -277,7 +277,8 @@ class Releases:
         if self.books.quiet_elsewhere(spec) < _SETTLED_SECONDS:
             return  # what it knows of the room for the others may be as old
         everybody = {uid_of(each): each for each in self.books.taking_seats(spec)} | {uid_of(pod): pod}
-        free, missing = free_room(self.books.nodes, list(everybody.values())), self.lives.owed(spec, pod)
+        taken = self._with_promises(list(everybody.values()), request.sent, spec)
+        free, missing = free_room(self.books.nodes, taken), self.lives.owed(spec, pod)
         if self.lives.fits(spec, free, missing):
             self.accuse("forward", f"pod {name_of(pod)} of {spec.name} was released, whose missing members had room and time")
 

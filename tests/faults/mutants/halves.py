@@ -65,14 +65,14 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "the time of a half gang runs from the next look at it",
+        "the time of a half gang begins anew with each look at it",
         "half_beside_a_small_one",
         "unresolved",
         (
             Edit(
                 "scheduling/opengangs.py",
-                "        self._expires.setdefault(gang.key, self.clock() + gang.timeout_seconds)\n\n    def renew",
-                "\n    def renew",
+                "gang.owed:\n            self._expires.setdefault(gang.key, self.clock() + gang.timeout_seconds)\n",
+                "gang.owed:\n            self._expires[gang.key] = self.clock() + gang.timeout_seconds\n",
             ),
         ),
     ),
