@@ -138,7 +138,7 @@ class SchedulesWithRestarts(Scenes):
         self.w.sicken(first, "evict", 500, None)
         for other in others:
             self.w.hold(other)
-        self.arrive(plain(gang, size, cpu=1), [], 50.0)
+        self.arrive(plain(gang, size, cpu=1, priority=0), [], 50.0)
         for other in others:
             self.w.let_go(f"{other.name}-")
         self.after("make way", pause)
