@@ -11,6 +11,7 @@ from allaboard.cluster.errors import ApiError
 from allaboard.cluster.lease import LeaseLostError
 from allaboard.cluster.paths import ApiPath
 from allaboard.model.pod import Pod, pod_from
+from tests.unit.cluster.elections import now, virtually
 from tests.unit.cluster.fences import Deposed
 
 
@@ -125,3 +126,85 @@ async def test_who_does_not_lead_any_more_releases_nobody(even_running: bool) ->
     with pytest.raises(LeaseLostError):
         await Binder(server, fence=Deposed(), sleep=at_once).release(a_pod("a", "team"), even_running=even_running)
     assert server.changed == []
+
+
+class Silent(ApiServer):
+    """Answers no bind, as a webhook that hangs lets it seem."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def post(self, path: ApiPath, body: Any, query: Any = None) -> dict[str, Any]:
+        return await asyncio.Future()
+
+
+def test_a_rehearsal_waits_five_seconds_for_an_answer() -> None:
+    async def play() -> None:
+        began = now()
+        reply = await Binder(Silent(), attempts=1).bind(a_pod("a", "team"), "n1", "stamp", dry_run=True)
+        assert reply.result is Result.UNANSWERED
+        assert now() - began == pytest.approx(5.0, abs=0.1)
+
+    virtually(play())
+
+
+class Busy(ApiServer):
+    """Too busy for binds in the namespace evil; one elsewhere is bound at the second try, since its token had expired."""
+
+    def __init__(self) -> None:
+        self.binds: list[Any] = []
+
+    async def post(self, path: ApiPath, body: Any, query: Any = None) -> dict[str, Any]:
+        if "/evil/" in str(path):
+            raise ApiError(503, "ServiceUnavailable", "busy")
+        self.binds.append(body)
+        if len(self.binds) == 1:
+            raise ApiError(401, "Unauthorized", "the token has expired")
+        return {}
+
+
+async def test_who_pauses_between_two_tries_keeps_no_turn() -> None:
+    pausing = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        pausing.set()
+        await asyncio.Future()
+
+    binder = Binder(Busy(), concurrency=1, sleep=pause)
+    evil = asyncio.create_task(binder.bind(a_pod("e", "evil"), "n1", "stamp"))
+    await pausing.wait()
+    async with asyncio.timeout(10):
+        team = asyncio.create_task(binder.bind(a_pod("a", "team"), "n1", "stamp"))
+        pausing.clear()
+        await pausing.wait()  # its token has expired, and it pauses in its turn
+    for task in (evil, team):
+        task.cancel()
+    await asyncio.gather(evil, team, return_exceptions=True)
+
+
+async def test_after_an_expired_token_the_same_bind_is_made_again() -> None:
+    server = Busy()
+    assert (await Binder(server, sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")).is_bound
+    assert server.binds[0] == server.binds[1]
+
+
+async def test_no_more_than_four_releases_of_a_namespace_are_under_way() -> None:
+    class Slow(Kept):
+        async def get(self, path: ApiPath, query: Any = None) -> dict[str, Any]:
+            kept = await super().get(path, query)
+            name = str(path).rpartition("/")[2]
+            return {**kept, "metadata": {**kept["metadata"], "name": name, "uid": name}}
+
+        async def delete(self, path: ApiPath, body: Any = None) -> dict[str, Any]:
+            self.changed.append(str(path))
+            return await asyncio.Future()
+
+    server = Slow()
+    binder = Binder(server)
+    releases = [asyncio.create_task(binder.release(a_pod(f"p{number}", "team"))) for number in range(40)]
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert len(server.changed) == 4
+    for task in releases:
+        task.cancel()
+    await asyncio.gather(*releases, return_exceptions=True)

@@ -1,6 +1,7 @@
 """Of several replicas one leads, whatever the API server does."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -44,6 +45,12 @@ def test_a_lease_that_does_not_exist_is_created_as_client_go_creates_it() -> Non
         assert await replica.end() is None
 
     virtually(play())
+
+
+def test_a_lease_runs_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.time, "clock_gettime", {module.time.CLOCK_BOOTTIME: 7.0}.get)
+    assert module.boot_clock() == 7.0
+    assert inspect.signature(Lease).parameters["clock"].default is module.boot_clock
 
 
 def test_a_holder_renews_and_keeps_when_it_has_acquired() -> None:

@@ -159,6 +159,14 @@ async def test_an_object_that_costs_much_does_not_keep_newer_events_from_coming(
     assert [name for name, _ in projected if name != "fat"] == [f"slim-{number}" for number in range(10, 100, 10)]
 
 
+async def test_what_is_known_is_as_old_as_the_longest_silence_or_what_has_waited_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with mirrored(Server(for_ever)) as (reflector, _, _):
+        for silence, lag in ((1.0, 9.0), (8.0, 2.0)):
+            monkeypatch.setattr(Reflector, "silence_seconds", silence)
+            monkeypatch.setattr(Reflector, "lag_seconds", lag)
+            assert reflector.age_seconds == max(silence, lag)
+
+
 async def test_what_waits_to_be_taken_makes_what_is_known_old() -> None:
     server = Server(for_ever)
 

@@ -115,6 +115,28 @@ async def test_a_pod_that_has_started_since_it_was_last_seen_keeps_its_job() -> 
     assert not server.patches
 
 
+async def test_each_pod_that_runs_is_tried_as_an_eviction_before_its_job_is_suspended() -> None:
+    class Guarded(Server):
+        """Two pods run, and a disruption budget forbids to disturb the second."""
+
+        async def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+            found = await super().get(path, query)
+            return {"items": runs} if str(path).endswith("/pods") else found
+
+        async def post(self, path: str, body: dict[str, Any], query: dict[str, str]) -> dict[str, Any]:
+            assert query == {"dryRun": "All"}
+            if "/b/" in str(path):
+                raise ApiError(429, "TooManyRequests", "the budget forbids it")
+            return {}
+
+    first = a_raw_pod("Running")
+    runs = [first, {**first, "metadata": {**first["metadata"], "name": "b", "uid": "uid-b"}}]
+    server = Guarded(a_job())
+    with pytest.raises(JobKeptError, match="while its pod b runs: the budget forbids it"):
+        await a_restarter(server).restart(map(pod_from, runs), even_running=True)
+    assert not server.patches
+
+
 async def test_a_replica_that_does_not_lead_suspends_and_resumes_nothing() -> None:
     server = Server(a_job())
     with pytest.raises(LeaseLostError):
