@@ -22,6 +22,8 @@ HELD_SECONDS = 40.0
 _AWAITED_SECONDS = 40.0
 """For how long seats that were given up may be waited for, at least until the time of a gang is over."""
 _SETTLED_SECONDS = 0.5
+_AT_ONCE_SECONDS = 0.1
+"""Within so long those are asked to go who must make way together."""
 EDITS = ("the minimum is edited", "the PodGroup is deleted")
 _COMMIT_SECONDS = 20.0
 """How long after one member was refused the last of its commit may be bound, whose answers were long in coming."""
@@ -61,6 +63,7 @@ class Releases:
     _given_back: dict[str, tuple[GangSpec, float]] = field(default_factory=dict)  # whose pod was released, and when, by its UID
     _refused: dict[GangSpec, float] = field(default_factory=dict)  # when a member was last refused for good
     _made_way: dict[GangSpec, float] = field(default_factory=dict)  # when a half gang was last released for others
+    _kept: dict[GangSpec, float] = field(default_factory=dict)  # when the API server last failed to release one of a gang
     _questions: list[_Question] = field(default_factory=list)
 
     def look(self) -> None:
@@ -73,11 +76,12 @@ class Releases:
 
     def answered(self, request: Request) -> None:
         """A bind that is refused for good ends the hope for its gang."""
-        if request.is_bind and request.status in REFUSALS:
+        is_kept = request.verb in ("evict", "delete") and request.plural == "pods" and request.is_struck and not request.is_carried_out
+        if is_kept or (request.is_bind and request.status in REFUSALS):
             pod = self.books.get("pods", request.namespace, request.name)
             spec = self.books.gang_of(pod) if pod else None
             if spec is not None:
-                self._refused[spec] = self.books.clock()
+                (self._kept if is_kept else self._refused)[spec] = self.books.clock()
 
     def carried_out(self, request: Request, pod: Body) -> None:
         """``pod``, as it was before, was deleted or evicted by a scheduler."""
@@ -218,6 +222,9 @@ class Releases:
     def _was_needed(self, question: _Question) -> bool:
         """Whether somebody waited who fits with the seats of all half gangs that were released together, and not without this one's."""
         together = self._yielded(question.at) - {question.spec}
+        if not any(_AT_ONCE_SECONDS <= question.at - when < _AWAITED_SECONDS for when in self._made_way.values()):
+            # Of several who must make way together one may turn out not to be releasable; but not one for whom others have just done so.
+            together |= {spec for spec, when in self._kept.items() if abs(question.at - when) < _SETTLED_SECONDS} - {question.spec}
         yielding = frozenset[str]().union(*(question.seated[spec] for spec in together))
         # Whoever was released long ago and is there still may be waited for, or not any more.
         leaving = [
