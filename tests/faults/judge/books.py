@@ -306,9 +306,16 @@ class Books:
                 seen.add(uid_of(pod))
                 yield pod, request
 
-    def taking_seats(self, *but: GangSpec) -> list[Body]:
-        """Everybody, and whoever may still be given a node as if it had one, those ``but`` of some gangs."""
-        doubtful = {uid_of(pod): {**pod, "spec": {**pod["spec"], "nodeName": request.target}} for pod, request in self.in_doubt()}
+    def taking_seats(self, *but: GangSpec, who: str = "") -> list[Body]:
+        """Everybody, and whoever may still be given a node as if it had one, ``but`` those of some gangs.
+
+        By a bind of ``who``, or of anybody.
+        """
+        doubtful = {
+            uid_of(pod): {**pod, "spec": {**pod["spec"], "nodeName": request.target}}
+            for pod, request in self.in_doubt()
+            if who in ("", request.who)
+        }
         return [pod if self.gang_of(pod) in but else doubtful.get(uid_of(pod), pod) for pod in self.pods()]
 
 

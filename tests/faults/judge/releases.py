@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tests.faults.gangs import SUSPENDED, GangSpec
 
 from . import excuses
-from .books import DELETION_SECONDS, OURS, REFUSALS, Books
+from .books import DELETION_SECONDS, IN_FLIGHT_SECONDS, OURS, REFUSALS, Books
 from .entries import Request
 from .facts import ENDED, Body, free_room, most_placeable, name_of, node_of, phase_of, uid_of
 from .lives import Lives
@@ -43,6 +43,8 @@ class _Question:
     nodes: Mapping[str, Body]
     everybody: Sequence[Body]
     """Who had seats."""
+    known: Sequence[Body]
+    """The same for one who started anew, and can't tell what was on its way before."""
     seated: Mapping[GangSpec, frozenset[str]]
     waiting: Mapping[GangSpec, tuple[Sequence[Body], int]]
     """Whom it had to make way for, their candidates and how many they lacked."""
@@ -176,9 +178,9 @@ class Releases:
         elif life.open_since is None or self.books.clock() - life.open_since < self.timeout - 1:
             self.accuse("release", f"{what}, of {spec.name}, whose time wasn't over")
         else:
-            self._ask_who_needs(spec, what)
+            self._ask_who_needs(spec, what, request.who)
 
-    def _ask_who_needs(self, spec: GangSpec, what: str) -> None:
+    def _ask_who_needs(self, spec: GangSpec, what: str, who: str) -> None:
         now = self.books.clock()
         self._made_way[spec] = now
         yielded = self._yielded(now)  # by whoever releases this one too
@@ -198,6 +200,7 @@ class Releases:
                 what,
                 dict(self.books.nodes),
                 self.books.taking_seats(spec),
+                self.books.taking_seats(spec, who=who),
                 {each: frozenset(self.lives.of(each).seated) for each in self.books.gangs},
                 {
                     other: wanted
@@ -235,7 +238,7 @@ class Releases:
             if other in together:
                 continue
             # Others were promised theirs before that was decided, or in the same moment.
-            for everybody in (question.everybody, self._with_promises(question.everybody, question.at, other)):
+            for everybody in (question.everybody, question.known, self._with_promises(question.everybody, question.at, other)):
                 fits = [
                     most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
                     for without in (question.seated[question.spec] | others, others)
@@ -279,6 +282,13 @@ class Releases:
         """A member that hasn't started is released when finishing is refused, has had its time, or has no room."""
         life = self.lives.of(spec)
         since = life.open_since if life.open_since is not None else request.sent
+        # Binds that nobody answered, and that land late, belong to a commit whose time has run all along.
+        late = [
+            each.sent
+            for each in self.books.binds_since(request.sent - IN_FLIGHT_SECONDS)
+            if each.is_struck and each.abandoned and self.books.is_of(each, spec)
+        ]
+        since = min([since, *late])
         if self._refused.get(spec, 0.0) >= since - _COMMIT_SECONDS or request.sent - since >= FORWARD_SECONDS - 0.1:
             return
         if self.books.quiet_elsewhere(spec) < _SETTLED_SECONDS:
