@@ -14,11 +14,13 @@ from .facts import Amounts, Body, is_alive, is_gated, most_placeable, node_of, p
 class Life:
     """One gang since somebody of it was first bound. A *run* ends when nobody of it is bound any more.
 
-    ``promise`` is the minimum at its last commit; ``seated`` are all that were bound in the run, those that are gone too.
+    ``promise`` is the minimum that was promised to those who are bound, each by its commit, in ``promises``; ``seated`` are all that were
+    bound in the run, those that are gone too.
     """
 
     began: float = 0.0
     promise: int = 0
+    promises: dict[str, int] = field(default_factory=dict)
     seated: dict[str, Body] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
     was_whole: bool = False
@@ -118,7 +120,7 @@ class Lives:
             life.last_bound = now
             stated = [minimum for minimum in self.books.minima_since(spec, decided - NEWS_SECONDS) if minimum is not None]
             stated = stated or self.books.last_minimum(spec)
-            life.promise = max(life.promise, spec.least, min(stated, default=0))
+            life.promises[uid_of(pod)] = max(spec.least, min(stated, default=0))
         elif uid_of(pod) in life.seated:
             life.seated[uid_of(pod)] = pod
         self.weigh(spec)
@@ -131,6 +133,7 @@ class Lives:
                 self._ended[spec] = replace(life, open_since=None, cause=""), self.clock()
             self._lives[spec] = Life()
             return
+        life.promise = max((life.promises.get(uid_of(pod), 0) for pod in self.bound(spec)), default=0)
         owed = self.owed(spec)
         # Whom a kubelet rejected in the same moment was bound all the same.
         if (not owed and not self.missing(spec)) or len(life.seated.keys() - life.released) >= life.promise > 0:
