@@ -218,30 +218,39 @@ class Releases:
             lacks = max(lacks, *(last - len(self.lives.bound(spec)) - self.lives.succeeded(spec) for last in self.books.last_minimum(spec)))
         return lacks
 
-    def _yielded(self, at: float) -> set[GangSpec]:
+    def _yielded(self, at: float, within: float = _SETTLED_SECONDS) -> set[GangSpec]:
         """Who made way in the moment around ``at``."""
-        return {spec for spec, when in self._made_way.items() if abs(at - when) < _SETTLED_SECONDS}
+        return {spec for spec, when in self._made_way.items() if abs(at - when) < within}
 
     def _was_needed(self, question: _Question) -> bool:
         """Whether somebody waited who fits with the seats of all half gangs that were released together, and not without this one's."""
-        together = self._yielded(question.at) - {question.spec}
+        # Others may have made way a moment later, for somebody else.
+        return any(self._was_needed_beside(question, self._yielded(question.at, within)) for within in (_SETTLED_SECONDS, _AT_ONCE_SECONDS))
+
+    def _was_needed_beside(self, question: _Question, others: set[GangSpec]) -> bool:
+        together = others - {question.spec}
         if not any(_AT_ONCE_SECONDS <= question.at - when < _AWAITED_SECONDS for when in self._made_way.values()):
             # Of several who must make way together one may turn out not to be releasable; but not one for whom others have just done so.
             together |= {spec for spec, when in self._kept.items() if abs(question.at - when) < _SETTLED_SECONDS} - {question.spec}
         yielding = frozenset[str]().union(*(question.seated[spec] for spec in together))
         # Whoever was released long ago and is there still may be waited for, or not any more.
         leaving = [
-            yielding | {uid for uid, (spec, at) in self._given_back.items() if spec is not question.spec and question.at - at < seconds}
+            yielding
+            | {
+                uid
+                for uid, (spec, at) in self._given_back.items()
+                if spec is not question.spec and -_AT_ONCE_SECONDS < question.at - at < seconds
+            }
             for seconds in (math.inf, min(self.timeout, _AWAITED_SECONDS) - 1)
         ]
-        for (other, (candidates, missing)), others in itertools.product(question.waiting.items(), leaving):
+        for (other, (candidates, missing)), gone in itertools.product(question.waiting.items(), leaving):
             if other in together:
                 continue
             # Others were promised theirs before that was decided, or in the same moment.
             for everybody in (question.everybody, question.known, self._with_promises(question.everybody, question.at, other)):
                 fits = [
                     most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
-                    for without in (question.seated[question.spec] | others, others)
+                    for without in (question.seated[question.spec] | gone, gone)
                 ]
                 if fits == [True, False]:
                     return True

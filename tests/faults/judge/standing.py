@@ -143,6 +143,8 @@ class Standing:
             return "" if self._is_over(spec) else f"its time isn't over{because}"
         if life.was_whole:
             return f"it was whole{because}"
+        if excuses.is_forged(self.books, spec):
+            return f"its tenant has forged what it has been through{because}"
         if self.lives.may_look_whole(spec, self.leads()):
             return f"it can't be told whether it was whole, since members went while nobody scheduled{because}"
         if any(phase_of(pod) == "Running" for pod in bound):
