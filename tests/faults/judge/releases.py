@@ -225,13 +225,13 @@ class Releases:
     def _was_needed(self, question: _Question) -> bool:
         """Whether somebody waited who fits with the seats of all half gangs that were released together, and not without this one's."""
         # Others may have made way a moment later, for somebody else.
-        return any(self._was_needed_beside(question, self._yielded(question.at, within)) for within in (_SETTLED_SECONDS, _AT_ONCE_SECONDS))
-
-    def _was_needed_beside(self, question: _Question, others: set[GangSpec]) -> bool:
-        together = others - {question.spec}
+        beside = [self._yielded(question.at, within) for within in (_SETTLED_SECONDS, _AT_ONCE_SECONDS)]
         if not any(_AT_ONCE_SECONDS <= question.at - when < _AWAITED_SECONDS for when in self._made_way.values()):
             # Of several who must make way together one may turn out not to be releasable; but not one for whom others have just done so.
-            together |= {spec for spec, when in self._kept.items() if abs(question.at - when) < _SETTLED_SECONDS} - {question.spec}
+            beside.append(beside[-1] | {spec for spec, when in self._kept.items() if abs(question.at - when) < _SETTLED_SECONDS})
+        return any(self._was_needed_beside(question, others - {question.spec}) for others in beside)
+
+    def _was_needed_beside(self, question: _Question, together: set[GangSpec]) -> bool:
         yielding = frozenset[str]().union(*(question.seated[spec] for spec in together))
         # Whoever was released long ago and is there still may be waited for, or not any more.
         leaving = [
