@@ -118,8 +118,10 @@ class Lives:
                 life.began = now
             life.seated[uid_of(pod)] = pod
             life.last_bound = now
-            stated = [minimum for minimum in self.books.minima_since(spec, decided - NEWS_SECONDS) if minimum is not None]
-            stated = stated or self.books.last_minimum(spec)
+            minima = self.books.minima_since(spec, decided - NEWS_SECONDS)
+            stated = [minimum for minimum in minima if minimum is not None] or self.books.last_minimum(spec)
+            if None in minima and life.promise:
+                stated.append(life.promise)  # nobody says any more how many they are, but what was promised to those who are there
             life.promises[uid_of(pod)] = max(spec.least, min(stated, default=0))
         elif uid_of(pod) in life.seated:
             life.seated[uid_of(pod)] = pod
