@@ -182,7 +182,9 @@ class Releases:
 
     def _ask_who_needs(self, spec: GangSpec, what: str, who: str) -> None:
         now = self.books.clock()
-        self._made_way[spec] = now
+        before, self._made_way[spec] = self._made_way.get(spec, -math.inf), now
+        if now - before < _SETTLED_SECONDS:
+            return  # of the same gang, and some of its seats may be free by now
         yielded = self._yielded(now)  # by whoever releases this one too
         missing = {other: self._lacks(other) for other in self.books.gangs if other not in yielded}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
