@@ -75,7 +75,7 @@ async def test_a_status_that_somebody_overwrites_is_right_again_soon(
     gpu_nodes(cluster)
     async with operator(kubeconfig):
         cluster.create(manifest("tfjob-smoke-gpu.yaml")[0])
-        await cluster.wait_for(lambda s: running(s) == 5)
+        await cluster.wait_for(lambda s: running(s) == 5 and bool(s.list("podgroups")))
         name = cluster.list("podgroups")[0]["metadata"]["name"]
         await cluster.wait_for(lambda s: (s.get("podgroups", name) or {}).get("status", {}).get("phase") == "Running")
         cluster.patch("podgroups", name, {"status": {"phase": "Pending"}}, subresource="status")
