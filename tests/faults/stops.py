@@ -1,5 +1,7 @@
 """Random schedules in which the scheduler is stopped, killed, or stands still, at any moment."""
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -13,6 +15,19 @@ from .schedules import Schedules
 
 class SchedulesWithRestarts(Scenes):
     """The same, and the scheduler is stopped or killed at any moment and starts again without memory."""
+
+    def cut_off(self, gang: GangSpec, sizes: Sequence[int], highest: int | None = None) -> Sequence[GangSpec]:
+        """The scheduler is killed when two of each of some gangs are bound, and others take what is left; one may have a high priority."""
+        self.stage(2)
+        for number, size in enumerate(sizes):
+            self.w.hold_binds(f"gang-{len(self.w.gangs)}-*", nth=3)
+            priority = HIGH_PRIORITY if number == highest else 0
+            self.arrive(plain(gang, size, cpu=1, kind="controlled", least=0, priority=priority), [], 0.0)
+        halves = self.w.gangs[-len(sizes) :]
+        self.after("cut off", 1.0)
+        self.w.crash(1.0)
+        self.w.fill()
+        return halves
 
     @rule(down=st.sampled_from([0.0, 1.0, 10.0]), pause=pauses)
     def the_scheduler_is_restarted(self, down: float, pause: float) -> None:
@@ -100,16 +115,7 @@ class SchedulesWithRestarts(Scenes):
 
         Whoever is asked to go may take its time, or is kept by the API server at first.
         """
-        self.stage(2)
-        halves = []
-        for number, size in enumerate(sizes):
-            self.w.hold_binds(f"gang-{len(self.w.gangs)}-*", nth=3)
-            priority = HIGH_PRIORITY if number == highest else 0
-            self.arrive(plain(gang, size, cpu=1, kind="controlled", least=0, priority=priority), [], 0.0)
-            halves.append(self.w.gangs[-1])
-        self.after("cut off", 1.0)
-        self.w.crash(1.0)
-        self.w.fill()
+        halves = self.cut_off(gang, sizes, highest)
         if refusals:
             self.w.fault(Fault("evict", "pods", times=refusals, status=403))
         if is_held:
@@ -127,14 +133,7 @@ class SchedulesWithRestarts(Scenes):
     @rule(gang=gangs, size=st.sampled_from([2, 6, 6]), pause=pauses)
     def one_makes_way_for_a_half_gang_that_can_not(self, gang: GangSpec, size: int, pause: float) -> None:
         """Three are cut off half way, one makes way for the first, and another asks for more, where the first can't be released."""
-        self.stage(2)
-        for _ in range(3):
-            self.w.hold_binds(f"gang-{len(self.w.gangs)}-*", nth=3)
-            self.arrive(plain(gang, 4, cpu=1, kind="controlled", least=0, priority=0), [], 0.0)
-        first, *others = self.w.gangs[-3:]
-        self.after("cut off", 1.0)
-        self.w.crash(1.0)
-        self.w.fill()
+        first, *others = self.cut_off(gang, (4, 4, 4))
         self.w.sicken(first, "evict", 500, None)
         for other in others:
             self.w.hold(other)

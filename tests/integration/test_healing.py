@@ -294,6 +294,12 @@ async def test_losing_one_part_of_the_operator_is_noticed(start_app: StartApp, k
     assert not app.is_ready
 
 
+async def nothing_is_decided(caplog: pytest.LogCaptureFixture) -> None:
+    async with asyncio.timeout(10):
+        while "nothing is decided" not in caplog.text:  # noqa: ASYNC110  # a log tells nobody of itself
+            await asyncio.sleep(0)
+
+
 async def test_nothing_is_decided_while_the_api_server_is_silent_and_work_goes_on_when_it_speaks_again(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -304,9 +310,7 @@ async def test_nothing_is_decided_while_the_api_server_is_silent_and_work_goes_o
         silent.setattr(Reflector, "silence_seconds", 1000.0)
         cluster.create(replica_set())
         await cluster.wait_for(lambda s: len(s.list("pods")) == 3)
-        async with asyncio.timeout(10):
-            while "nothing is decided" not in caplog.text:  # noqa: ASYNC110  # a log tells nobody of itself
-                await asyncio.sleep(0)
+        await nothing_is_decided(caplog)
         assert not app.is_ready
         assert not bound(cluster)
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
@@ -333,9 +337,7 @@ async def test_a_plan_found_at_length_binds_nobody_while_the_api_server_is_silen
         silent.setattr(Planner, "plan", overrunning)
         silent.setattr(Planner, "plan_at_length", falling_silent)
         cluster.create(replica_set())
-        async with asyncio.timeout(10):
-            while "nothing is decided" not in caplog.text:  # noqa: ASYNC110  # a log tells nobody of itself
-                await asyncio.sleep(0)
+        await nothing_is_decided(caplog)
         assert not bound(cluster)
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
 

@@ -14,7 +14,7 @@ from tests.faults.gangs import POD_GROUP_LABEL, GangSpec
 from tests.stories import NAME
 
 from .entries import Deed, GangName, Request
-from .facts import Body, capacity_of, is_alive, name_of, node_of, phase_of, role_of, uid_of
+from .facts import Body, capacity_of, is_alive, name_of, node_of, phase_of, role_of, uid_of, with_seats
 from .news import History, News
 
 IN_FLIGHT_SECONDS = 90.0
@@ -35,6 +35,8 @@ DELETION_SECONDS = 70.0
 HEEDED_SECONDS = 0.05
 """A scheduler that was told of something so long before it sent a request has had the time to heed it."""
 RETRY_SECONDS = 20.0
+STOP_SECONDS = 9.0
+"""Whoever ends in peace waits for so long at least for the answers to what it has sent."""
 _HORIZON_SECONDS = 400.0
 
 
@@ -312,11 +314,9 @@ class Books:
         By a bind of ``who``, or of anybody.
         """
         doubtful = {
-            uid_of(pod): {**pod, "spec": {**pod["spec"], "nodeName": request.target}}
-            for pod, request in self.in_doubt()
-            if who in ("", request.who)
+            uid_of(pod): request.target for pod, request in self.in_doubt() if who in ("", request.who) and self.gang_of(pod) not in but
         }
-        return [pod if self.gang_of(pod) in but else doubtful.get(uid_of(pod), pod) for pod in self.pods()]
+        return with_seats(self.pods(), doubtful)
 
 
 def _is_move(plural: str, body: Body, before: Body) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from tests.faults.gangs import GangSpec
 
 from . import excuses
-from .books import DELETION_SECONDS, HEEDED_SECONDS, NEWS_SECONDS, REFUSALS, RETRY_SECONDS, Accuse, Books
+from .books import DELETION_SECONDS, HEEDED_SECONDS, NEWS_SECONDS, REFUSALS, RETRY_SECONDS, STOP_SECONDS, Accuse, Books
 from .entries import Request
-from .facts import Amounts, Body, demand_of, free_room, is_alive, name_of, node_of, phase_of, uid_of
+from .facts import Amounts, Body, demand_of, free_room, is_alive, name_of, node_of, phase_of, uid_of, with_seats
 from .lives import Lives
 
 LULL_SECONDS = 0.3
@@ -23,8 +23,6 @@ _REST_SECONDS = 11.0
 """So long at most a gang rests that has lost members again and again: the longest pause, and a moment."""
 FRESH_SECONDS = 2.0
 """So soon after the last answer to a rehearsal binds begin."""
-_STOP_SECONDS = 9.0
-"""Whoever ends in peace waits for so long at least for the answers to its binds."""
 _PATIENCE_SECONDS = 11.0
 """By then it may be that nobody waits for an answer any more: the lease ends 14 s after it was renewed, which is done every 2 s."""
 _VAIN_SECONDS, _VAIN = 30.0, 12
@@ -84,7 +82,7 @@ class Commits:
 
     def stopped(self, who: str, began: float) -> None:
         """A process has ended in peace: it has waited for what it had sent."""
-        if self.books.clock() - began > _STOP_SECONDS:
+        if self.books.clock() - began > STOP_SECONDS:
             return
         for request in self.books.requests:
             if request.is_bind and request.who == who and began <= (request.abandoned or 0.0) < request.sent + _PATIENCE_SECONDS:
@@ -325,8 +323,8 @@ class Commits:
             for request in self.books.requests
             if request.is_bind and request.who == who and request.sent < when and request.status not in REFUSALS
         }
-        seated = [pod if node_of(pod) else {**pod, "spec": {**pod["spec"], "nodeName": mine.get(uid_of(pod))}} for pod in pods.values()]
-        return {name: {} for name in self.books.nodes} | free_room({name_of(node): node for node in nodes.values()}, seated)
+        there = {name_of(node): node for node in nodes.values()}
+        return {name: {} for name in self.books.nodes} | free_room(there, with_seats(pods.values(), mine))
 
     def _rests(self, spec: GangSpec) -> bool:
         """Whether a gang has lost members again, a moment ago: it isn't placed anew at once."""

@@ -1,6 +1,6 @@
 """What raw objects say, and whether pods fit: read and reckoned here anew, so that neither the scheduler nor its search is believed."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from allaboard.sandbox.kubelet import amounts, requests_of
@@ -95,6 +95,14 @@ def _tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]
         if each.get("key") == taint["key"] and each.get("value", "") == taint.get("value", ""):
             return True
     return False
+
+
+def with_seats(pods: Iterable[Body], targets: Mapping[str, str]) -> list[Body]:
+    """``pods``, and those of them that have no node as if they had the one that ``targets`` gives them, by their UIDs."""
+    return [
+        pod if node_of(pod) or uid_of(pod) not in targets else {**pod, "spec": {**pod["spec"], "nodeName": targets[uid_of(pod)]}}
+        for pod in pods
+    ]
 
 
 def free_room(nodes: Mapping[str, Body], pods: Sequence[Body], without: Collection[str] = ()) -> dict[str, Amounts]:

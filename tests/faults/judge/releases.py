@@ -10,7 +10,7 @@ from tests.faults.gangs import SUSPENDED, GangSpec
 from . import excuses
 from .books import DELETION_SECONDS, IN_FLIGHT_SECONDS, OURS, REFUSALS, Books
 from .entries import Request
-from .facts import ENDED, Body, free_room, most_placeable, name_of, node_of, phase_of, uid_of
+from .facts import ENDED, Body, free_room, most_placeable, name_of, node_of, phase_of, uid_of, with_seats
 from .lives import Lives
 from .standing import FORWARD_SECONDS
 
@@ -77,7 +77,7 @@ class Releases:
                 self.accuse("release", f"{question.what}, of {question.spec.name}, and nobody needed its seats")
 
     def answered(self, request: Request) -> None:
-        """A bind that is refused for good ends the hope for its gang."""
+        """A bind that is refused for good ends the hope for its gang; and a release may fail."""
         is_kept = request.verb in ("evict", "delete") and request.plural == "pods" and request.is_struck and not request.is_carried_out
         if is_kept or (request.is_bind and request.status in REFUSALS):
             pod = self.books.get("pods", request.namespace, request.name)
@@ -265,10 +265,7 @@ class Releases:
             for each in self.books.requests
             if each.verb == "bind" and abs(each.sent - at) < 2 * _SETTLED_SECONDS and not self.books.is_of(each, but)
         }
-        return [
-            {**pod, "spec": {**pod["spec"], "nodeName": soon[uid_of(pod)]}} if not node_of(pod) and uid_of(pod) in soon else pod
-            for pod in everybody
-        ]
+        return with_seats(everybody, soon)
 
     def _is_given_up(self, spec: GangSpec, request: Request) -> bool:
         """Whether a gang wants to be released by now, whole as it was."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .books import Books
+from .books import STOP_SECONDS, Books
 from .entries import Request
 from .facts import Body, name_of, uid_of
 
@@ -12,8 +12,6 @@ _WRITES = (*_CHANGES, "create", "update", "patch")
 
 
 _RELEASE_SECONDS = 15.0
-_STOP_SECONDS = 9.0
-"""Whoever ends in peace waits for so long at least for what it has sent."""
 _TAKEOVER_SECONDS = 6.0
 """So long after it has run out somebody else holds the Lease: they look every two seconds."""
 
@@ -58,7 +56,7 @@ class Terms:
 
     def _given_back(self, request: Request) -> None:
         """Somebody ends in peace, and by then what it has sent has ended: others may begin at once."""
-        since = self.books.clock() - _STOP_SECONDS
+        since = self.books.clock() - STOP_SECONDS
         if not any(deed.who == request.who and deed.what == "the scheduler is stopped" and deed.at > since for deed in self.books.deeds):
             return
         for other in self.books.binds_since(since):
