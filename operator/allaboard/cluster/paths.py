@@ -6,6 +6,7 @@ puts that into a URL asks about another namespace: URL libraries resolve the dot
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 from urllib.parse import quote
 
@@ -32,10 +33,7 @@ class ApiPath(str):
     @classmethod
     def of(cls, resource: "Resource", namespace: str = "", name: str = "", subresource: str = "") -> Self:
         """The path, every segment of it encoded. The names must have been checked."""
-        root = "apis" if "/" in resource.api_version else "api"
-        within = ("namespaces", namespace) if namespace else ()
-        segments = (root, *resource.api_version.split("/"), *within, resource.plural, *filter(None, (name, subresource)))
-        path = cls("".join(f"/{quote(segment, safe='')}" for segment in segments))
+        path = cls(_collection(resource, namespace) + "".join(_segment(part) for part in (name, subresource) if part))
         path.resource, path.namespace, path.name, path.subresource = resource, namespace, name, subresource
         return path
 
@@ -64,6 +62,17 @@ class Resource:
         if not _is_name(name):
             raise InvalidNameError(self.kind, name)
         return ApiPath.of(self, self.within(namespace).namespace, name, subresource)
+
+
+def _segment(part: str) -> str:
+    return f"/{quote(part, safe='')}"
+
+
+@lru_cache(maxsize=1024)  # a gang's binds are all within one
+def _collection(resource: Resource, namespace: str) -> str:
+    root = "apis" if "/" in resource.api_version else "api"
+    within = ("namespaces", namespace) if namespace else ()
+    return "".join(map(_segment, (root, *resource.api_version.split("/"), *within, resource.plural)))
 
 
 NODES = Resource("v1", "Node", "nodes")

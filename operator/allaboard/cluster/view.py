@@ -289,8 +289,8 @@ class _Usage:
 
     def is_overbooked(self, node_name: str, spec: SchedulingSpec) -> bool:
         row = self._rows[node_name]
-        columns = [column for resource, amount in spec.requests if amount and (column := self._columns.get(resource)) is not None]
-        return bool((self._used[row, columns] > self._allocatable[row, columns]).any())
+        columns = (self._columns.get(resource) for resource, amount in spec.requests if amount)
+        return any(self._used[row, column] > self._allocatable[row, column] for column in columns if column is not None)
 
     def add(self, node_name: str, spec: SchedulingSpec, pods: int = 1) -> None:
         row = self._change(node_name, spec, pods)

@@ -173,31 +173,10 @@ class _Parts:
 
 def _requests(raw: RawObject, parts: _Parts) -> Requests:
     """What a pod asks for; of one with more containers or resources than are taken in, what those within the limits ask for."""
-    excess = parts.read(None, _excess, raw)
-    if excess is not None:
-        parts.problems.append(excess)
-        raw = _cut(raw)
-    return parts.read(_NOTHING, pod_requests, raw)
-
-
-def _excess(raw: RawObject) -> OverLimitError | None:
-    """Why the requests of a pod would take long to add up, ``None`` when they don't."""
-    spec, status = mapping(raw, "spec"), mapping(raw, "status")
-    lists = ((spec, "containers"), (spec, "initContainers"), (status, "containerStatuses"), (status, "initContainerStatuses"))
-    quantities = Tally(QUANTITIES)
-    try:
-        for parent, key in lists:
-            for path, container in items(parent, key, "spec." if parent is spec else "status.", CONTAINERS):
-                quantities.take(
-                    mapping(mapping(container, "resources", path), "requests", f"{path}resources."), f"{path}resources.requests"
-                )
-                quantities.take(mapping(container, "allocatedResources", path), f"{path}allocatedResources")
-        quantities.take(mapping(mapping(spec, "resources", "spec."), "requests", "spec.resources."), "spec.resources.requests")
-        quantities.take(mapping(spec, "overhead", "spec."), "spec.overhead")
-        Tally(ENTRIES).take(sequence(status, "conditions", "status."), "status.conditions")
-    except OverLimitError as error:
-        return error.noted()
-    return None
+    found = parts.read(None, pod_requests, raw, Tally(QUANTITIES))
+    if found is None and isinstance(parts.problems[-1], OverLimitError):
+        found = parts.read(None, pod_requests, _cut(raw))
+    return _NOTHING if found is None else found
 
 
 def _cut(raw: RawObject) -> RawObject:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from allaboard.model.pod import Pod
 
@@ -45,8 +46,7 @@ class Objective(StrEnum):
     """As few free GPUs as possible that the cluster's workload can't use, in few topology domains; then as binpack."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GangKey:
+class GangKey(NamedTuple):  # hashed at each look into a map, which a tuple does fast
     """A gang's identity. Gangs never span namespaces. ``kind`` tells a PodGroup from a single pod of the same name."""
 
     namespace: str
@@ -75,8 +75,7 @@ RoleMinimums = tuple[tuple[str, int], ...]
 """How many members of a role must start together, by the role's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(NamedTuple):
     """As much of a gang of which somebody is alive as tells its place among others; fields as in ``Gang``.
 
     ``is_open`` is whether anybody is bound: then it may be open, and go before others. If it isn't, its place is further behind.

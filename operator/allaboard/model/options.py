@@ -25,7 +25,9 @@ def options_in(metadata: Mapping[str, object]) -> tuple[Options, MalformedError 
     """The options by their names without the prefix, in order, and what is wrong with one that had to be left out."""
     annotations = mapping(metadata, "annotations", "metadata.")
     stated = [key for key in annotations if isinstance(key, str) and key.startswith(OPTION_PREFIX)]
-    names = {key.removeprefix(OPTION_PREFIX) for key in stated} if stated else set()
+    if not stated:
+        return (), None
+    names = {key.removeprefix(OPTION_PREFIX) for key in stated}
     found: list[tuple[str, str]] = []
     problem: MalformedError | None = None
     if unknown := min(names - KNOWN - OURS, default=""):

@@ -11,6 +11,7 @@ from itertools import chain
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import items, mapping, text
+from allaboard.model.limits import CONTAINERS, ENTRIES, Tally
 from allaboard.model.quantities import milli_amount, whole_amount
 
 Requests = tuple[tuple[str, int], ...]
@@ -21,20 +22,23 @@ _Amounts = dict[str, int]
 """In thousandths of a unit, so that sums are rounded once, at the end."""
 
 
-def pod_requests(pod: RawObject) -> Requests:
+def pod_requests(pod: RawObject, tally: Tally | None = None) -> Requests:
     """Effective requests of a pod as the API server returns it, ``pods: 1`` included.
 
     Requests are taken as they stand: the API server has copied limits to requests already. ``default_requests`` does it for
     manifests. A pod that is being resized in place counts with the larger of what it wants and what it holds.
-    Raises ``MalformedError`` for a quantity or list that can't be read.
+    Raises ``MalformedError`` for a quantity or list that can't be read, and ``OverLimitError`` for more containers than are taken in, or
+    more quantities than ``tally`` allows.
     """
     spec, status = mapping(pod, "spec"), mapping(pod, "status")
     is_infeasible = _resize_is_infeasible(status)
-    containers = _containers(spec, status, is_infeasible)
+    containers = _containers(spec, status, is_infeasible, tally)
     wanted = _together([(container.starts, container.wanted) for container in containers])
     resources, allocated = _stated_mapping(status, "resources", "status."), _stated_mapping(status, "allocatedResources", "status.")
     actual = _stated_mapping(resources or {}, "requests", "status.resources.")
-    as_a_whole = _larger(_amounts(actual or {}, "status.resources.requests"), _amounts(allocated or {}, "status.allocatedResources"))
+    as_a_whole = _larger(
+        _amounts(actual or {}, "status.resources.requests", tally), _amounts(allocated or {}, "status.allocatedResources", tally)
+    )
     if actual is not None and allocated is not None:
         held = as_a_whole  # the kubelet has summed it up
     elif all(container.is_settled for container in containers):
@@ -42,8 +46,8 @@ def pod_requests(pod: RawObject) -> Requests:
     else:
         held = _larger(*(_together([(each.starts, amounts(each)) for each in containers]) for amounts in (_allocated, _actual)))
     total = held if is_infeasible else _larger(wanted, held)
-    total = total | _pod_level(spec, None if resources is None else as_a_whole, is_infeasible)
-    total = _sum(total, _amounts(mapping(spec, "overhead", "spec."), "spec.overhead"))
+    total = total | _pod_level(spec, None if resources is None else as_a_whole, is_infeasible, tally)
+    total = _sum(total, _amounts(mapping(spec, "overhead", "spec."), "spec.overhead", tally))
     return as_requests(_whole(total) | {"pods": 1})
 
 
@@ -98,7 +102,9 @@ def _has_pod_level(resource: object) -> bool:
     return resource in ("cpu", "memory") or str(resource).startswith("hugepages-")
 
 
-def _amounts(quantities: RawObject, path: str) -> _Amounts:
+def _amounts(quantities: RawObject, path: str, tally: Tally | None = None) -> _Amounts:
+    if tally:
+        tally.take(quantities, path)
     amounts: _Amounts = {}
     for resource, quantity in quantities.items():
         if not isinstance(resource, str):
@@ -145,15 +151,16 @@ def _actual(container: _Container) -> _Amounts:
     return _allocated(container) if container.actual is None else container.actual
 
 
-def _containers(spec: RawObject, status: RawObject, is_infeasible: bool) -> list[_Container]:
+def _containers(spec: RawObject, status: RawObject, is_infeasible: bool, tally: Tally | None) -> list[_Container]:
     statuses: dict[str, tuple[str, RawObject]] = {}
-    for path, each in chain(items(status, "containerStatuses", "status."), items(status, "initContainerStatuses", "status.")):
+    regular, first = (items(status, key, "status.", CONTAINERS) for key in ("containerStatuses", "initContainerStatuses"))
+    for path, each in chain(regular, first):
         statuses.setdefault(text(each, "name", path=path), (path, each))
     found = []
     for key, is_init in (("containers", False), ("initContainers", True)):
-        for path, container in items(spec, key, "spec."):
+        for path, container in items(spec, key, "spec.", CONTAINERS):
             stated = mapping(mapping(container, "resources", path), "requests", f"{path}resources.")
-            wanted = _amounts(stated, f"{path}resources.requests")
+            wanted = _amounts(stated, f"{path}resources.requests", tally)
             where, said = statuses.get(text(container, "name", path=path), ("", {}))
             allocated = _stated_mapping(said, "allocatedResources", where)
             actual = _stated_mapping(mapping(said, "resources", where), "requests", f"{where}resources.")
@@ -167,8 +174,12 @@ def _containers(spec: RawObject, status: RawObject, is_infeasible: bool) -> list
                     if allocated is None
                     else wanted
                     if allocated == stated
-                    else _amounts(allocated, f"{where}allocatedResources"),
-                    actual=None if actual is None else wanted if actual == stated else _amounts(actual, f"{where}resources.requests"),
+                    else _amounts(allocated, f"{where}allocatedResources", tally),
+                    actual=None
+                    if actual is None
+                    else wanted
+                    if actual == stated
+                    else _amounts(actual, f"{where}resources.requests", tally),
                     without={} if is_infeasible else wanted,
                 )
             )
@@ -192,10 +203,10 @@ def _together(containers: Iterable[tuple[_Starts, _Amounts]]) -> _Amounts:
     return _larger(total, peak)
 
 
-def _pod_level(spec: RawObject, held: _Amounts | None, is_infeasible: bool) -> _Amounts:
+def _pod_level(spec: RawObject, held: _Amounts | None, is_infeasible: bool, tally: Tally | None) -> _Amounts:
     """What the pod as a whole asks for, or holds, which stands in the place of what its containers do (``effectivePodLevelResources``)."""
     stated = mapping(mapping(spec, "resources", "spec."), "requests", "spec.resources.")
-    wanted = _amounts(stated, "spec.resources.requests")
+    wanted = _amounts(stated, "spec.resources.requests", tally)
     if not any(map(_has_pod_level, wanted)):
         return {}
     effective = wanted if held is None else held if is_infeasible else _larger(wanted, held)
@@ -203,7 +214,7 @@ def _pod_level(spec: RawObject, held: _Amounts | None, is_infeasible: bool) -> _
 
 
 def _resize_is_infeasible(status: RawObject) -> bool:
-    for _, condition in items(status, "conditions", "status."):
+    for _, condition in items(status, "conditions", "status.", ENTRIES):
         if condition.get("type") == "PodResizePending":
             return condition.get("reason") == "Infeasible"
     return False
