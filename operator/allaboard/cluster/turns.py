@@ -4,8 +4,9 @@ And how many begin at a stretch: thousands would hold the event loop up before t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -15,10 +16,8 @@ Answer = TypeVar("Answer")
 _AT_A_STRETCH = 100  # some milliseconds
 
 
-def in_slices(
-    call: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]
-) -> Iterator[Coroutine[None, None, list[Answer | BaseException]]]:
-    """What ``call`` answers to ``items``, or raises, a hundred by a hundred and in their order; all are to be awaited together.
+async def in_slices(call: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer | BaseException]:
+    """What ``call`` answers to each of ``items``, or raises, in their order; all are under way together.
 
     The first hundred begin at once, each further hundred one turn of the event loop later.
     """
@@ -28,7 +27,9 @@ def in_slices(
             await asyncio.sleep(0)
         return await asyncio.gather(*map(call, items[first : first + _AT_A_STRETCH]), return_exceptions=True)
 
-    return map(begun, range(0, len(items), _AT_A_STRETCH))
+    if len(items) <= _AT_A_STRETCH:
+        return await begun(0)
+    return list(chain.from_iterable(await asyncio.gather(*map(begun, range(0, len(items), _AT_A_STRETCH)))))
 
 
 class Turns:

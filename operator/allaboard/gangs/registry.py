@@ -285,7 +285,9 @@ def _is_alive(pod: Pod) -> bool:
 
 def _created(group: PodGroup | None, first: Pod | None) -> float:
     """Since when there is a gang. The PodGroup that we make of labels comes after the pods, and must not cost them their place."""
-    return min((each.created for each in (group, first) if each), default=0.0)
+    if group is None or first is None:
+        return first.created if first else group.created if group else 0.0
+    return min(group.created, first.created)
 
 
 def _by_age(pod: Pod) -> tuple[float, str]:

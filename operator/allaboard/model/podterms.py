@@ -91,6 +91,8 @@ def repelling_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, ...]
     path, key = "spec.affinity.podAntiAffinity.", "requiredDuringSchedulingIgnoredDuringExecution"
     anti_affinity = mapping(affinity, "podAntiAffinity", "spec.affinity.")
     stated = sequence(anti_affinity, key, path)
+    if not stated:
+        return (), None
     problem: MalformedError | None = None
     if len(stated) > POD_TERMS.most:
         problem = OverLimitError(f"{path}{key}", POD_TERMS, len(stated))

@@ -226,10 +226,14 @@ def _stated_mapping(parent: RawObject, key: str, path: str) -> RawObject | None:
 
 
 def _sum(left: _Amounts, right: _Amounts) -> _Amounts:
+    if not (left and right):
+        return left or right
     return {resource: left.get(resource, 0) + right.get(resource, 0) for resource in _union(left, right)}
 
 
 def _larger(left: _Amounts, right: _Amounts) -> _Amounts:
+    if left is right or not (left and right):
+        return left or right
     return {resource: max(left.get(resource, 0), right.get(resource, 0)) for resource in _union(left, right)}
 
 

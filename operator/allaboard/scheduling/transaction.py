@@ -4,12 +4,10 @@ A Kubernetes bind can't be taken back, only the pod deleted. So the plan is chec
 first, and every bind carries a stamp: whoever looks at the pods sees which transaction bound them and what it promised.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from typing import Literal
 from uuid import uuid4
 
@@ -175,7 +173,7 @@ class Transaction:
             return self.binder.bind(seat.pod, seat.node_name, stamp, dry_run=dry_run, look=partial(self._problem, seat))
 
         # Whatever one bind raises, the others go on and must be counted.
-        replies = chain.from_iterable(await asyncio.gather(*in_slices(bind, seats)))
+        replies = await in_slices(bind, seats)
         return [(seat, _reply(seat, reply, dry_run)) for seat, reply in zip(seats, replies, strict=True)]
 
     def _problem(self, seat: Seat) -> str:
@@ -261,7 +259,7 @@ async def undo(pods: Sequence[Pod], binder: Binder, *, even_running: bool = Fals
         return Undone()
     releasable = [pod for pod in pods if is_releasable(pod)]
     release = partial(binder.release, even_running=even_running)
-    outcomes = list(chain.from_iterable(await asyncio.gather(*in_slices(release, releasable))))
+    outcomes = await in_slices(release, releasable)
     return Undone(
         released=tuple(pod for pod, outcome in zip(releasable, outcomes, strict=True) if outcome is True),
         is_unfinished=any(isinstance(outcome, Exception) for outcome in outcomes),

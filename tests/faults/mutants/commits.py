@@ -579,12 +579,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/transaction.py",
-                "        replies = chain.from_iterable(await asyncio.gather(*in_slices(bind, seats)))\n",
-                (
-                    "        replies = []\n"
-                    "        for each in seats:\n"
-                    "            replies += await asyncio.gather(bind(each), return_exceptions=True)\n"
-                ),
+                "        replies = await in_slices(bind, seats)\n",
+                ("        replies = []\n        for each in seats:\n            replies += await in_slices(bind, [each])\n"),
             ),
         ),
     ),

@@ -1,7 +1,6 @@
 """No namespace takes the others' turns, and no multitude the event loop's."""
 
 import asyncio
-from itertools import chain
 
 import pytest
 
@@ -49,10 +48,7 @@ async def test_of_thousands_of_requests_a_hundred_begin_at_a_stretch_and_the_ans
             raise ValueError(item)
         return item
 
-    async def all_of_them() -> list[int | BaseException]:
-        return list(chain.from_iterable(await asyncio.gather(*in_slices(request, range(number)))))
-
-    together, stretches, before = asyncio.create_task(all_of_them()), [], 0
+    together, stretches, before = asyncio.create_task(in_slices(request, range(number))), [], 0
     while begun < number:
         await asyncio.sleep(0)
         stretches.append(begun - before)
@@ -71,10 +67,7 @@ async def test_requests_that_have_not_begun_never_do_when_nobody_waits_for_them_
         begun.append(item)
         await asyncio.Future()
 
-    async def all_of_them() -> None:
-        await asyncio.gather(*in_slices(request, range(1000)))
-
-    together = asyncio.create_task(all_of_them())
+    together = asyncio.create_task(in_slices(request, range(1000)))
     while not begun:  # noqa: ASYNC110  # nobody tells
         await asyncio.sleep(0)
     together.cancel()
