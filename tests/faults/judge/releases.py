@@ -67,13 +67,15 @@ class Releases:
     _made_way: dict[GangSpec, float] = field(default_factory=dict)  # when a half gang was last released for others
     _kept: dict[GangSpec, float] = field(default_factory=dict)  # when the API server last failed to release one of a gang
     _questions: list[_Question] = field(default_factory=list)
+    _served: dict[GangSpec, set[GangSpec]] = field(default_factory=dict)  # for whom each that made way may last have done so
 
     def look(self) -> None:
         """Answer what could not be told at once."""
         now = self.books.clock()
         for question in [each for each in self._questions if now - each.at >= _SETTLED_SECONDS]:
             self._questions.remove(question)
-            if not self._was_needed(question):
+            self._served[question.spec] = needed_by = self._needed_by(question)
+            if not needed_by:
                 self.accuse("release", f"{question.what}, of {question.spec.name}, and nobody needed its seats")
 
     def answered(self, request: Request) -> None:
@@ -224,16 +226,18 @@ class Releases:
         """Who made way in the moment around ``at``."""
         return {spec for spec, when in self._made_way.items() if abs(at - when) < within}
 
-    def _was_needed(self, question: _Question) -> bool:
-        """Whether somebody waited who fits with the seats of all half gangs that were released together, and not without this one's."""
+    def _needed_by(self, question: _Question) -> set[GangSpec]:
+        """Who waited and fits with the seats of all half gangs that were released together, and not without this one's."""
         # Others may have made way a moment later, for somebody else.
         beside = [self._yielded(question.at, within) for within in (_SETTLED_SECONDS, _AT_ONCE_SECONDS)]
-        if not any(_AT_ONCE_SECONDS <= question.at - when < _AWAITED_SECONDS for when in self._made_way.values()):
-            # Of several who must make way together one may turn out not to be releasable; but not one for whom others have just done so.
-            beside.append(beside[-1] | {spec for spec, when in self._kept.items() if abs(question.at - when) < _SETTLED_SECONDS})
-        return any(self._was_needed_beside(question, others - {question.spec}) for others in beside)
+        # Of several who must make way together one may turn out not to be releasable; but none for whom others have just done so.
+        before = [spec for spec, when in self._made_way.items() if _AT_ONCE_SECONDS <= question.at - when < _AWAITED_SECONDS]
+        kept = {spec for spec, when in self._kept.items() if abs(question.at - when) < _SETTLED_SECONDS}
+        if all(spec not in self._served or self._served[spec] - kept - {question.spec} for spec in before):
+            beside.append(beside[-1] | kept)
+        return set[GangSpec]().union(*(self._needed_beside(question, others - {question.spec}) for others in beside))
 
-    def _was_needed_beside(self, question: _Question, together: set[GangSpec]) -> bool:
+    def _needed_beside(self, question: _Question, together: set[GangSpec]) -> set[GangSpec]:
         yielding = frozenset[str]().union(*(question.seated[spec] for spec in together))
         # Whoever was released long ago and is there still may be waited for, or not any more.
         leaving = [
@@ -245,17 +249,23 @@ class Releases:
             }
             for seconds in (math.inf, min(self.timeout, _AWAITED_SECONDS) - 1)
         ]
-        for (other, (candidates, missing)), gone in itertools.product(question.waiting.items(), leaving):
-            if other in together:
-                continue
-            # Others were promised theirs before that was decided, or in the same moment.
-            for everybody in (question.everybody, question.known, self._with_promises(question.everybody, question.at, other)):
-                fits = [
-                    most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
-                    for without in (question.seated[question.spec] | gone, gone)
-                ]
-                if fits == [True, False]:
-                    return True
+        return {
+            other
+            for (other, wanted), gone in itertools.product(question.waiting.items(), leaving)
+            if other not in together and self._makes_the_difference(question, other, wanted, gone)
+        }
+
+    def _makes_the_difference(self, question: _Question, other: GangSpec, wanted: tuple[Sequence[Body], int], gone: frozenset[str]) -> bool:
+        """Whether ``other`` fits when the gang in question goes with those who are ``gone``, and doesn't when they go without it."""
+        candidates, missing = wanted
+        # Others were promised theirs before that was decided, or in the same moment.
+        for everybody in (question.everybody, question.known, self._with_promises(question.everybody, question.at, other)):
+            fits = [
+                most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
+                for without in (question.seated[question.spec] | gone, gone)
+            ]
+            if fits == [True, False]:
+                return True
         return False
 
     def _with_promises(self, everybody: Sequence[Body], at: float, but: GangSpec) -> list[Body]:

@@ -1,6 +1,6 @@
 """Mutants that break what is promised of a commit."""
 
-from .mutant import Edit, Mutant
+from .mutant import PAUSES, Edit, Mutant
 
 MUTANTS = (
     Mutant(
@@ -25,6 +25,7 @@ MUTANTS = (
         "no_faults",
         "quorum",
         (
+            PAUSES,
             Edit(
                 "scheduling/transaction.py",
                 "            replies = await self._bind(seats)\n",
@@ -589,6 +590,7 @@ MUTANTS = (
         "groups",
         "quorum",
         (
+            PAUSES,
             Edit(
                 "scheduling/transaction.py",
                 "            replies = await self._bind(seats)\n",
@@ -608,6 +610,7 @@ MUTANTS = (
         "roles_with_room",
         "quorum",
         (
+            PAUSES,
             Edit(
                 "scheduling/transaction.py",
                 "            replies = await self._bind(seats)\n",

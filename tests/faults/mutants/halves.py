@@ -1,6 +1,6 @@
 """Mutants that break a promise in ways that a judge with a generous excuse would acquit."""
 
-from .mutant import Edit, Mutant
+from .mutant import PAUSES, Edit, Mutant
 from .turns import PRIORITY_IGNORED
 
 MUTANTS = (
@@ -105,6 +105,7 @@ MUTANTS = (
         "too_many_requests",
         "quorum",
         (
+            PAUSES,
             Edit(
                 "scheduling/transaction.py",
                 "            replies = await self._bind(seats)\n",
@@ -158,6 +159,7 @@ MUTANTS = (
         "evicted_soon",
         "rehearsal",
         (
+            PAUSES,
             Edit(
                 "scheduling/transaction.py",
                 "        return self.seats if self._tries_all else list({_template(seat.pod): seat for seat in self.seats}.values())\n",
@@ -182,6 +184,7 @@ MUTANTS = (
         "priorities",
         "priority",
         (
+            PAUSES,
             PRIORITY_IGNORED,
             Edit(
                 "scheduling/transaction.py",

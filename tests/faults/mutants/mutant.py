@@ -16,6 +16,10 @@ class Edit:
     after: str
 
 
+PAUSES = Edit("scheduling/transaction.py", "import logging\n", "import asyncio\nimport logging\n")
+"""For a transaction that waits where it shouldn't."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """``directed`` names the schedule in ``directed`` that convicts it, and ``rule`` the rule by which, whatever others it breaks."""
