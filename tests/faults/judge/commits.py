@@ -306,6 +306,7 @@ class Commits:
                 continue
             if (
                 any(now - self.books.born[uid_of(pod)] < self.patience for pod in waiting)
+                or not self.books.news.has_told_of(waiting, request.who, decided - _SETTLED_SECONDS)
                 or now - max(excuses.struck_since(self.books, other), self.lives.undone_at(other)) < _PAUSE_SECONDS
                 or self._rests(other)
             ):

@@ -73,12 +73,13 @@ class Lives:
         ended = {uid_of(pod) for pod in self.books.members(spec) if phase_of(pod) == "Succeeded"}
         return len(ended & self.of(spec).seated.keys()) if self.bound(spec) else 0
 
-    def missing(self, spec: GangSpec) -> int:
-        """Members missing of the present minimum, or of the role that has one of its own."""
-        return max(0, (self.books.minimum(spec) or 0) - self.succeeded(spec) - len(self.bound(spec)), self.lacking(spec))
+    def missing(self, spec: GangSpec, back: Body | None = None) -> int:
+        """Members missing of the present minimum, or of the role that has one of its own; ``back`` is taken to be bound still."""
+        bound = {uid_of(pod) for pod in (*self.bound(spec), *([back] if back else ()))}
+        return max(0, (self.books.minimum(spec) or 0) - self.succeeded(spec) - len(bound), self.lacking(spec, back))
 
     def lacking(self, spec: GangSpec, back: Body | None = None) -> int:
-        """Members that the role with a minimum of its own lacks, when the bound pod ``back`` is taken to be there still."""
+        """Members that the role with a minimum of its own lacks; ``back`` as above."""
         if not spec.least:
             return 0
         here = {uid_of(pod): pod for pod in (*self.bound(spec), *([back] if back else ()))}

@@ -1,6 +1,6 @@
 """What each scheduler had been told, and when: by the lines of its watches and the pages of its lists."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +68,11 @@ class News:
         """The same of one object, by its namespace and name; None when it is gone, or nothing was said of it."""
         told, when = self._told_by(who, when)
         return _last(told.get((plural, *place), ()), when)
+
+    def has_told_of(self, pods: Iterable[Body], who: str, when: float) -> bool:
+        """Whether a scheduler had been told, by ``when``, that all ``pods`` are there."""
+        known = self.known(who, "pods", when).values()
+        return {uid_of(pod) for pod in pods} <= {uid_of(pod) for pod in known}
 
     def is_known_gone(self, who: str, pod: tuple[str, str], uid: str, when: float) -> bool:
         """Whether a scheduler had been told, by ``when``, that the pod of that UID isn't there any more, of which it had heard before."""

@@ -103,9 +103,10 @@ class Releases:
         life = self.lives.of(spec)
         life.released.add(uid_of(pod))
         self._given_back[uid_of(pod)] = spec, self.books.clock()
-        if not node_of(pod) or not (self.lives.owed(spec, pod) or self._is_edited(spec, request)):
+        is_forged = excuses.is_forged(self.books, spec)
+        if not node_of(pod) or not (self._owes(spec, pod) or self._is_edited(spec, request)):
             self.accuse("release", f"pod {name} was deleted, and nothing was missing of {spec.name}")
-        elif excuses.is_forged(self.books, spec) or self._is_given_up(spec, request):
+        elif is_forged or self._is_given_up(spec, request):
             return
         elif phase_of(pod) == "Running":
             self._judge_running(spec, request, f"pod {name} was deleted while it ran")
@@ -137,9 +138,10 @@ class Releases:
         if not spec.suspends:
             self.accuse("release", f"job {name} was suspended, and nobody has allowed it")
         life, now = self.lives.of(spec), self.books.clock()
-        if not self.lives.owed(spec) and not self._is_edited(spec, request):
+        is_forged = excuses.is_forged(self.books, spec)
+        if not (self._owes(spec) or self._is_edited(spec, request)):
             self.accuse("release", f"job {name} was suspended, and nothing was missing of {spec.name}")
-        elif excuses.is_forged(self.books, spec):
+        elif is_forged:
             return
         elif life.open_since is not None and request.sent - life.open_since < self.timeout - 1:
             self.accuse("release", f"job {name} was suspended, whose time wasn't over")
@@ -213,6 +215,10 @@ class Releases:
                 },
             )
         )
+
+    def _owes(self, spec: GangSpec, pod: Body | None = None) -> bool:
+        """Whether something is missing that was promised; of a forged promise the scheduler believes as much as is asked for."""
+        return bool(self.lives.owed(spec, pod) or (excuses.is_forged(self.books, spec) and self.lives.missing(spec, pod)))
 
     def _lacks(self, spec: GangSpec) -> int:
         """How many members a gang waits for, as far as a scheduler knows."""
