@@ -149,7 +149,12 @@ class Settings(BaseSettings):
     )
     headroom: _Labels = Field({}, description="What is kept free on each node, by resource (cpu=20%,memory=4Gi); GPUs only if named.")
     packing: PackingOptions = PackingOptions()
-    schedule_timeout_seconds: int = Field(60, ge=1, le=86_400, description="How long a gang may wait before that is reported.")
+    schedule_timeout_seconds: int = Field(
+        60,
+        ge=1,
+        le=86_400,
+        description="How long a gang may wait, or be half bound, before that is reported; docs/reliability.md says what else it ends.",
+    )
     batch_window_seconds: float = Field(0.02, ge=0, le=10, description="How long events are gathered before a cycle starts.")
     backoff_initial_seconds: float = Field(1.0, gt=0, le=600, description="Pause after the first failed attempt; doubles each time.")
     backoff_max_seconds: float = Field(60.0, gt=0, le=3600, description="Longest pause between attempts.")

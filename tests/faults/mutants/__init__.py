@@ -27,7 +27,7 @@ MUTANTS = (*commits.MUTANTS, *releases.MUTANTS, *halves.MUTANTS, *leaders.MUTANT
 class Verdict:
     """What came of a hunt: ``rule`` is empty when nothing was found in as many schedules as were ``played``.
 
-    ``seed`` plays a random schedule again that has found something.
+    ``seed`` plays a random schedule again that has found something; each of ``unsound`` one that accuses the scheduler as it is as well.
     """
 
     mutant: Mutant
@@ -36,6 +36,7 @@ class Verdict:
     found: str
     rules: tuple[str, ...] = ()
     seed: str = ""
+    unsound: tuple[str, ...] = ()
 
 
 async def hunt(mutant: Mutant | None, *how: str) -> Verdict:
@@ -61,11 +62,17 @@ async def hunt(mutant: Mutant | None, *how: str) -> Verdict:
 
 
 async def convict(mutant: Mutant, most: int, seed: int) -> Verdict:
-    """Hunt a mutant by random schedules. What convicts it must acquit the scheduler as it is, or it says nothing."""
-    verdict = await hunt(mutant, "random", str(most), str(seed))
-    if verdict.seed and (sound := await hunt(None, "again", verdict.seed)).rule:
-        return replace(verdict, rule="", found=f"the scheduler as it is is accused as well: {sound.found}")
-    return verdict
+    """Hunt a mutant by random schedules. What convicts it must acquit the scheduler as it is, or it says nothing, and the hunt goes on."""
+    played, unsound = 0, list[str]()
+    while True:
+        verdict = await hunt(mutant, "random", str(most - played), str(seed + len(unsound)))
+        played += verdict.played
+        is_sound = not verdict.seed or not (await hunt(None, "again", verdict.seed)).rule
+        if not is_sound:
+            unsound.append(verdict.seed)
+            verdict = replace(verdict, rule="", found="", rules=(), seed="")
+        if is_sound or played >= most:
+            return replace(verdict, played=played, unsound=tuple(unsound))
 
 
 async def hunt_all(
