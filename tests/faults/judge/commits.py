@@ -90,7 +90,11 @@ class Commits:
 
     def _check_rehearsal(self, request: Request, spec: GangSpec) -> None:
         """Where a bind can't be taken back it was tried without effect before, unless the gang needs no more than one."""
-        minima = [minimum for minimum in self.books.minima_since(spec, request.sent - NEWS_SECONDS) if minimum is not None]
+        minima = [
+            # Whose PodGroup has gone goes on with as many as are there.
+            len(self._known(spec, request.who, request.sent - HEEDED_SECONDS)) if minimum is None else minimum
+            for minimum in self.books.minima_since(spec, request.sent - NEWS_SECONDS)
+        ]
         bound = len(self._known_bound(spec, request.who, request.sent - HEEDED_SECONDS))
         bound = max(bound, len(self.lives.bound(spec)) + self.lives.losses_since(spec, request.sent - HEEDED_SECONDS))
         if spec.is_releasable or self._bursts[spec].base or bound >= min(minima, default=1) - 1:
@@ -247,8 +251,11 @@ class Commits:
 
     def _known_bound(self, spec: GangSpec, who: str, when: float) -> set[str]:
         """The members that were bound, as far as a scheduler had been told by then."""
-        known = self.books.news.known(who, "pods", when).values()
-        return {uid_of(pod) for pod in known if self.books.gang_of(pod) is spec and node_of(pod) and is_alive(pod)}
+        return {uid_of(pod) for pod in self._known(spec, who, when) if node_of(pod)}
+
+    def _known(self, spec: GangSpec, who: str, when: float) -> list[Body]:
+        """The members that live, as far as a scheduler had been told by then."""
+        return [pod for pod in self.books.news.known(who, "pods", when).values() if self.books.gang_of(pod) is spec and is_alive(pod)]
 
     def _of_role(self, spec: GangSpec, uids: Collection[str]) -> int:
         """How many of ``uids``, and of those that have succeeded in the run, are of the role that has a minimum of its own."""

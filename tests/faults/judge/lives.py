@@ -9,6 +9,9 @@ from tests.faults.gangs import GangSpec
 from .books import HEEDED_SECONDS, NEWS_SECONDS, Books
 from .facts import Amounts, Body, is_alive, is_gated, most_placeable, node_of, phase_of, role_of, uid_of
 
+MOMENT_SECONDS = 0.3
+"""A gang that is whole for no longer may never have been seen so: the last bind was on its way, or its kubelet rejected the pod."""
+
 
 @dataclass(slots=True)
 class Life:
@@ -26,6 +29,8 @@ class Life:
     was_whole: bool = False
     whole_since: float = 0.0
     open_since: float | None = None
+    was_open: tuple[float, float] = (0.0, -math.inf)
+    """When it was open before that, from and until."""
     cause: str = ""
     losses: list[float] = field(default_factory=list)
     """When members have gone, taken by others than a scheduler."""
@@ -143,10 +148,12 @@ class Lives:
             if not life.was_whole:
                 life.whole_since = self.clock()
             life.was_whole = True
+        now, (since, until) = self.clock(), life.was_open
         if not owed:
+            life.was_open = life.was_open if life.open_since is None else (life.open_since, now)
             life.open_since, life.cause = None, ""
         elif life.open_since is None:
-            life.open_since = self.clock()
+            life.open_since = since if now - until < MOMENT_SECONDS else now
 
     def undone_at(self, spec: GangSpec) -> float:
         """When the last member was gone of a gang that was released, the last time; 0 if it never was."""

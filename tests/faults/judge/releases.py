@@ -11,7 +11,7 @@ from . import excuses
 from .books import DELETION_SECONDS, IN_FLIGHT_SECONDS, OURS, REFUSALS, Books
 from .entries import Request
 from .facts import ENDED, Body, free_room, most_placeable, name_of, node_of, phase_of, uid_of, with_seats
-from .lives import Lives
+from .lives import MOMENT_SECONDS, Lives
 from .standing import FORWARD_SECONDS
 
 EDIT_SECONDS = 3.0
@@ -27,8 +27,6 @@ _AT_ONCE_SECONDS = 0.1
 EDITS = ("the minimum is edited", "the PodGroup is deleted")
 _COMMIT_SECONDS = 20.0
 """How long after one member was refused the last of its commit may be bound, whose answers were long in coming."""
-_MOMENT_SECONDS = 0.3
-"""A gang that lost members so soon after the last was bound may never have been seen whole: their binds were on their way."""
 _STARTED_SECONDS = 1.0
 """A pod that has run for so long did so when it was decided to suspend its Job."""
 
@@ -291,7 +289,7 @@ class Releases:
     def _was_whole(self, spec: GangSpec, request: Request) -> bool:
         """Whether a gang was whole for longer than a moment, and not by an edit that whoever sent ``request`` can't have known of."""
         life = self.lives.of(spec)
-        if not life.was_whole or (life.open_since or self.books.clock()) - life.whole_since < _MOMENT_SECONDS:
+        if not life.was_whole or (life.open_since or self.books.clock()) - life.whole_since < MOMENT_SECONDS:
             return False
         on_their_way = [
             (each.sent, each.answered or self.books.clock())
