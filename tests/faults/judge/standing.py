@@ -221,10 +221,15 @@ class Standing:
             if request.sent > leading - RESOLVE_SECONDS
         ):
             return True
+        binds = [each for each in self.books.requests if each.verb == "bind" and not self.books.is_of(each, spec) and each.is_struck]
+        if any((each.answered or now) > max(now - RESOLVE_SECONDS, each.sent + GRACE_SECONDS) for each in binds):
+            return True
+        # Or whether others can't be taken out of the reach of binds that were never answered.
+        doubtful = {(each.namespace, each.name) for each in binds if each.is_bind and each.sent > now - IN_FLIGHT_SECONDS - RESOLVE_SECONDS}
         return any(
-            request.is_struck and (request.answered or now) > max(now - RESOLVE_SECONDS, request.sent + GRACE_SECONDS)
-            for request in self.books.requests
-            if request.verb == "bind" and not self.books.is_of(request, spec)
+            each.is_struck and each.verb == "patch" and each.sent > now - RESOLVE_SECONDS and (each.namespace, each.name) in doubtful
+            for each in self.books.requests
+            if EPOCH in (each.metadata.get("annotations") or {})
         )
 
     def _judge_status(self, spec: GangSpec) -> None:
