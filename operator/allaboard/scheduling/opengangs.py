@@ -190,6 +190,9 @@ class OpenGangs:
             rest = [each for each in needed if each is not other]
             if await fits_without(rest):
                 needed = rest
+        # 3. Each of these looks took a while, in which seats that others were promised may have come free.
+        if await fits_without(()):
+            return ()
         # One that has become whole meanwhile is no half gang any more.
         still = {other.key: other for other in self._in_the_way(gang)}
         return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()

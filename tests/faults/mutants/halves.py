@@ -50,6 +50,7 @@ MUTANTS = (
                 "if not blocking or self._makes_way(gang) or",
                 "if not blocking or",
             ),
+            Edit("scheduling/opengangs.py", "        if await fits_without(()):\n            return ()\n", ""),
         ),
     ),
     Mutant(
