@@ -139,7 +139,7 @@ async def hunted(hunt: Sequence[Mutant], folder: Path, advance: Advance) -> Outc
     for verdict in verdicts:
         table.add_row(verdict.mutant.name, str(verdict.played) if verdict.rule else "-", verdict.rule or "[red]not found")
     found = [verdict.played for verdict in verdicts if verdict.rule]
-    missed = [f"{verdict.mutant.name} {verdict.found}".strip() for verdict in verdicts if not verdict.rule]
+    missed = [verdict.mutant.name for verdict in verdicts if not verdict.rule]
     unsound = sorted({seed for verdict in verdicts for seed in verdict.unsound})
     text = f"{len(found)} of {len(verdicts)} found, the last after {max(found, default=0)} schedules"
     evidence = [f"not found: {', '.join(missed)}"] if missed else []

@@ -169,21 +169,17 @@ def _containers(spec: RawObject, status: RawObject, is_infeasible: bool, tally: 
                 _Container(
                     starts=_Starts.LAST if not is_init else _Starts.FIRST_AND_STAYS if stays else _Starts.FIRST,
                     wanted=wanted,
-                    # Nearly always as was stated, which isn't read twice.
-                    allocated=None
-                    if allocated is None
-                    else wanted
-                    if allocated == stated
-                    else _amounts(allocated, f"{where}allocatedResources", tally),
-                    actual=None
-                    if actual is None
-                    else wanted
-                    if actual == stated
-                    else _amounts(actual, f"{where}resources.requests", tally),
+                    allocated=_said(allocated, stated, wanted, f"{where}allocatedResources", tally),
+                    actual=_said(actual, stated, wanted, f"{where}resources.requests", tally),
                     without={} if is_infeasible else wanted,
                 )
             )
     return found
+
+
+def _said(amounts: RawObject | None, stated: RawObject, wanted: _Amounts, path: str, tally: Tally | None) -> _Amounts | None:
+    """What the kubelet says, if it does: nearly always as was ``stated``, which isn't read twice."""
+    return None if amounts is None else wanted if amounts == stated else _amounts(amounts, path, tally)
 
 
 def _together(containers: Iterable[tuple[_Starts, _Amounts]]) -> _Amounts:

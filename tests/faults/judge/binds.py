@@ -84,8 +84,7 @@ class Binds:
         minima = self.books.minima_since(spec, request.sent - NEWS_SECONDS)
         stated = {max(minimum, spec.least) for minimum in minima if minimum is not None}
         if stated and None in minima:  # what was promised goes on, for no more than are there
-            known = self.books.news.known(request.who, "pods", request.sent).values()
-            stated.add(sum(1 for pod in known if self.books.gang_of(pod) is spec and is_alive(pod)))
+            stated.add(len(self.books.known_members(spec, request.who, request.sent)))
         if found is None:
             self.accuse("journal", f"a bind of pod {request.name} carries the stamp {stamp!r}")
         elif stated and int(found[1]) not in stated | {life.promise} and not self.books.is_retry(request):

@@ -128,6 +128,10 @@ class Books:
         group = self.get("podgroups", spec.namespace, spec.name)
         return int(group["spec"]["minMember"]) if group else None
 
+    def known_members(self, spec: GangSpec, who: str, when: float) -> list[Body]:
+        """The members that live, as far as a scheduler had been told by then."""
+        return [pod for pod in self.news.known(who, "pods", when).values() if self.gang_of(pod) is spec and is_alive(pod)]
+
     def minima_since(self, spec: GangSpec, when: float) -> list[int | None]:
         """All minimums that were stated at ``when`` or later."""
         if not spec.has_group:

@@ -9,7 +9,7 @@ from tests.faults.gangs import GangSpec
 from . import excuses
 from .books import DELETION_SECONDS, HEEDED_SECONDS, NEWS_SECONDS, REFUSALS, RETRY_SECONDS, STOP_SECONDS, Accuse, Books
 from .entries import Request
-from .facts import Amounts, Body, demand_of, free_room, is_alive, name_of, node_of, phase_of, uid_of, with_seats
+from .facts import Amounts, Body, demand_of, free_room, name_of, node_of, phase_of, uid_of, with_seats
 from .lives import Lives
 
 LULL_SECONDS = 0.3
@@ -92,7 +92,7 @@ class Commits:
         """Where a bind can't be taken back it was tried without effect before, unless the gang needs no more than one."""
         minima = [
             # Whose PodGroup has gone goes on with as many as are there.
-            len(self._known(spec, request.who, request.sent - HEEDED_SECONDS)) if minimum is None else minimum
+            len(self.books.known_members(spec, request.who, request.sent - HEEDED_SECONDS)) if minimum is None else minimum
             for minimum in self.books.minima_since(spec, request.sent - NEWS_SECONDS)
         ]
         bound = len(self._known_bound(spec, request.who, request.sent - HEEDED_SECONDS))
@@ -251,11 +251,7 @@ class Commits:
 
     def _known_bound(self, spec: GangSpec, who: str, when: float) -> set[str]:
         """The members that were bound, as far as a scheduler had been told by then."""
-        return {uid_of(pod) for pod in self._known(spec, who, when) if node_of(pod)}
-
-    def _known(self, spec: GangSpec, who: str, when: float) -> list[Body]:
-        """The members that live, as far as a scheduler had been told by then."""
-        return [pod for pod in self.books.news.known(who, "pods", when).values() if self.books.gang_of(pod) is spec and is_alive(pod)]
+        return {uid_of(pod) for pod in self.books.known_members(spec, who, when) if node_of(pod)}
 
     def _of_role(self, spec: GangSpec, uids: Collection[str]) -> int:
         """How many of ``uids``, and of those that have succeeded in the run, are of the role that has a minimum of its own."""

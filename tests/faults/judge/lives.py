@@ -78,16 +78,20 @@ class Lives:
         ended = {uid_of(pod) for pod in self.books.members(spec) if phase_of(pod) == "Succeeded"}
         return len(ended & self.of(spec).seated.keys()) if self.bound(spec) else 0
 
+    def _bound_with(self, spec: GangSpec, back: Body | None) -> dict[str, Body]:
+        """The members that are bound, by UID; ``back`` is taken to be bound still."""
+        return {uid_of(pod): pod for pod in (*self.bound(spec), *([back] if back else ()))}
+
     def missing(self, spec: GangSpec, back: Body | None = None) -> int:
         """Members missing of the present minimum, or of the role that has one of its own; ``back`` is taken to be bound still."""
-        bound = {uid_of(pod) for pod in (*self.bound(spec), *([back] if back else ()))}
+        bound = self._bound_with(spec, back)
         return max(0, (self.books.minimum(spec) or 0) - self.succeeded(spec) - len(bound), self.lacking(spec, back))
 
     def lacking(self, spec: GangSpec, back: Body | None = None) -> int:
         """Members that the role with a minimum of its own lacks; ``back`` as above."""
         if not spec.least:
             return 0
-        here = {uid_of(pod): pod for pod in (*self.bound(spec), *([back] if back else ()))}
+        here = self._bound_with(spec, back)
         if here:
             seated = self.of(spec).seated.keys()
             here |= {uid_of(pod): pod for pod in self.books.members(spec) if phase_of(pod) == "Succeeded" and uid_of(pod) in seated}
@@ -106,7 +110,7 @@ class Lives:
 
     def owed(self, spec: GangSpec, back: Body | None = None) -> int:
         """Members missing of what was promised those that are bound, or of the present minimum if that is less; ``back`` as above."""
-        bound = {uid_of(pod) for pod in (*self.bound(spec), *([back] if back else ()))}
+        bound = self._bound_with(spec, back)
         if not bound:
             return 0
         promise, minimum = self.of(spec).promise, self.books.minimum(spec)

@@ -71,8 +71,8 @@ class News:
 
     def has_told_of(self, pods: Iterable[Body], who: str, when: float) -> bool:
         """Whether a scheduler had been told, by ``when``, that all ``pods`` are there."""
-        known = self.known(who, "pods", when).values()
-        return {uid_of(pod) for pod in pods} <= {uid_of(pod) for pod in known}
+        known = ((pod, self.known_of(who, "pods", (pod["metadata"]["namespace"], pod["metadata"]["name"]), when)) for pod in pods)
+        return all(told is not None and uid_of(told) == uid_of(pod) for pod, told in known)
 
     def is_known_gone(self, who: str, pod: tuple[str, str], uid: str, when: float) -> bool:
         """Whether a scheduler had been told, by ``when``, that the pod of that UID isn't there any more, of which it had heard before."""

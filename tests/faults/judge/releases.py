@@ -101,10 +101,9 @@ class Releases:
         life = self.lives.of(spec)
         life.released.add(uid_of(pod))
         self._given_back[uid_of(pod)] = spec, self.books.clock()
-        is_forged = excuses.is_forged(self.books, spec)
         if not node_of(pod) or not (self._owes(spec, pod) or self._is_edited(spec, request)):
             self.accuse("release", f"pod {name} was deleted, and nothing was missing of {spec.name}")
-        elif is_forged or self._is_given_up(spec, request):
+        elif excuses.is_forged(self.books, spec) or self._is_given_up(spec, request):
             return
         elif phase_of(pod) == "Running":
             self._judge_running(spec, request, f"pod {name} was deleted while it ran")
@@ -136,10 +135,9 @@ class Releases:
         if not spec.suspends:
             self.accuse("release", f"job {name} was suspended, and nobody has allowed it")
         life, now = self.lives.of(spec), self.books.clock()
-        is_forged = excuses.is_forged(self.books, spec)
         if not (self._owes(spec) or self._is_edited(spec, request)):
             self.accuse("release", f"job {name} was suspended, and nothing was missing of {spec.name}")
-        elif is_forged:
+        elif excuses.is_forged(self.books, spec):
             return
         elif life.open_since is not None and request.sent - life.open_since < self.timeout - 1:
             self.accuse("release", f"job {name} was suspended, whose time wasn't over")
