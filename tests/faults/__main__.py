@@ -35,7 +35,7 @@ from .soak import Soak
 PARTIAL_SECONDS = 0.25
 TAKEOVER_SECONDS = 1.0
 TAKEOVERS = {leaders.SHORT: 5, leaders.SHIPPED: 2}
-SOAK_ROUNDS = 10
+SOAK_ROUNDS, SOAK_MINUTES = 10, 10.0
 STANDOFFS = 20
 SCHEDULES_AT_ONCE = SCHEDULES // 10
 
@@ -209,9 +209,15 @@ def promises(minutes: float, hunt: Sequence[Mutant] = mutants.MUTANTS) -> Sequen
     ]
 
 
-@click.command()
+def _rows() -> str:
+    """What is measured, for the help; ``\\b`` keeps the lines."""
+    rows = (f"  {promise.what}\n      bar: {promise.bar}" for promise in promises(SOAK_MINUTES))
+    return "\b\nWhat is measured:\n" + "\n".join(rows)
+
+
+@click.command(epilog=_rows())
 @click.option("--seed", default="", help="Play the one random schedule that this seed stands for, and nothing else.")
-@click.option("--minutes", default=10.0, show_default=True, help="How long to soak.")
+@click.option("--minutes", default=SOAK_MINUTES, show_default=True, help="How long to soak.")
 @click.option("--only", multiple=True, metavar="TEXT", help="Measure the rows whose name has this in it (repeatable).")
 @click.option(
     "--mutant", default="", metavar="TEXT", help="Hunt the schedulers that break a promise whose name has this in it, and no others."

@@ -4,6 +4,7 @@ import binascii
 import re
 
 import hypothesis
+from hypothesis import Verbosity, settings
 from hypothesis.errors import DidNotReproduce, InvalidArgument
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
@@ -66,7 +67,7 @@ def play_again(seed: str) -> bool:
     again = type(MACHINES[name].__name__, (MACHINES[name],), {})
     try:
         hypothesis.reproduce_failure(hypothesis.__version__, blob.encode())(again)
-        run_state_machine_as_test(again, settings=options(1, shrinks=False))
+        run_state_machine_as_test(again, settings=settings(options(1, shrinks=False), verbosity=Verbosity.quiet))
     except (binascii.Error, InvalidArgument) as error:
         raise problem from error
     except DidNotReproduce as error:

@@ -7,7 +7,7 @@ Replies and texts: kube-apiserver 1.37, registry/core/pod/storage/storage.go.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -18,13 +18,14 @@ from allaboard.cluster.errors import answered_within
 from allaboard.cluster.jobs import ignores_disruption
 from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.cluster.paths import PODS, ApiPath
-from allaboard.cluster.retry import Answer, Sleep, retried
+from allaboard.cluster.retry import Answer, Patience, Sleep, Turn, retried
 from allaboard.cluster.turns import Turns
 from allaboard.model.pod import STAMP, Pod, pod_from
 
 _STALE_TRIES = 3
-_REHEARSAL_PATIENCE, _BIND_PATIENCE = 0.3, 1.0  # seconds of pauses: others want the seats that are promised meanwhile
-_REHEARSAL_SECONDS = 5.0  # for one answer
+_ANSWER_SECONDS = 5.0
+# Others want the seats that are promised meanwhile. A rehearsal is waited for no longer; a bind is, once: it may be carried out still.
+_REHEARSAL_PATIENCE, _BIND_PATIENCE = Patience(0.3, _ANSWER_SECONDS), Patience(1.0, _ANSWER_SECONDS)
 _RELEASES, _RELEASES_EACH = 32, 4
 
 Look = Callable[[], str]
@@ -116,10 +117,11 @@ class Binder:
 
     async def _bind(self, bind: "_Bind") -> BindReply:
         patience = _REHEARSAL_PATIENCE if bind.dry_run else _BIND_PATIENCE
+        attempts = min(2, self._attempts) if bind.dry_run else self._attempts
+        turn = partial(self._turns.of, bind.pod.namespace)
         for _ in range(_STALE_TRIES):
             try:
-                attempts = min(2, self._attempts) if bind.dry_run else self._attempts
-                await retried(partial(self._post, bind), attempts, self._sleep, patience=patience)
+                await retried(partial(self._post, bind), attempts, self._sleep, patience=patience, turn=turn)
                 return BindReply(Result.BOUND)
             except _SeatSpoiltError as error:
                 return await self._look_up(bind, BindReply(Result.SPOILT, str(error)))
@@ -152,7 +154,8 @@ class Binder:
                 return False
             preconditions = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}
             try:
-                await self._retried(partial(self._give_back, pod, partial(send, pod, preconditions)))
+                send_it = partial(self._change, partial(send, pod, preconditions))
+                await self._retried(send_it, partial(self._release_turns.of, pod.namespace))
                 return True
             except ApiError as error:
                 if error.status == 404:
@@ -169,10 +172,6 @@ class Binder:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": {"preconditions": preconditions}}
         await self._server.post(_path(pod, "eviction"), body)
 
-    async def _give_back(self, pod: Pod, send: Callable[[], Awaitable[object]]) -> None:
-        async with self._release_turns.of(pod.namespace):
-            await self._change(send)
-
     async def _post(self, bind: "_Bind") -> None:
         pod = bind.pod
         body: dict[str, object] = {
@@ -187,16 +186,15 @@ class Binder:
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node_name},
         }
-        async with self._turns.of(pod.namespace):
-            if problem := bind.look():
-                raise _SeatSpoiltError(problem)
-            send = partial(self._server.post, _path(pod, "binding"), body, {"dryRun": "All"} if bind.dry_run else None)
-            with bind.sending():
-                await (self._rehearse(send) if bind.dry_run else self._change(send))
+        if problem := bind.look():
+            raise _SeatSpoiltError(problem)
+        send = partial(self._server.post, _path(pod, "binding"), body, {"dryRun": "All"} if bind.dry_run else None)
+        with bind.sending():
+            await (self._rehearse(send) if bind.dry_run else self._change(send))
 
     async def _rehearse(self, send: Callable[[], Awaitable[object]]) -> None:
         """As ``_change``, for so long as seats may be kept for whoever has a slow webhook."""
-        async with answered_within(_REHEARSAL_SECONDS, f"no answer to the rehearsal within {_REHEARSAL_SECONDS:g} s"):
+        async with answered_within(_ANSWER_SECONDS, f"no answer to the rehearsal within {_ANSWER_SECONDS:g} s"):
             await self._change(send)
 
     async def _change(self, send: Callable[[], Awaitable[object]]) -> None:
@@ -259,8 +257,8 @@ class Binder:
             if not self._under_way:
                 self._idle.set()
 
-    async def _retried(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        return await retried(call, self._attempts, self._sleep)
+    async def _retried(self, call: Callable[[], Awaitable[Answer]], turn: Turn = nullcontext) -> Answer:
+        return await retried(call, self._attempts, self._sleep, turn=turn)
 
 
 class _SeatSpoiltError(Exception):

@@ -18,7 +18,7 @@ from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.errors import answered_within
 from allaboard.cluster.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.cluster.paths import PODS
-from allaboard.cluster.retry import retried
+from allaboard.cluster.retry import Patience, retried
 from allaboard.cluster.turns import Turns
 from allaboard.model.pod import OPTION_PREFIX, Pod
 
@@ -34,6 +34,7 @@ _EACH = 8  # requests at once in one namespace
 _AGAIN_SECONDS = 0.1
 _BEGIN_ATTEMPTS = 100  # whoever loses the lease meanwhile is ended by that
 _ANSWER_SECONDS = 1.0  # for one try: a webhook of one namespace must not keep the others waiting
+_PATIENCE = Patience(pauses=_ANSWER_SECONDS)
 _SECONDS, _SECONDS_EACH, _MOST_SECONDS = 2.0, 0.005, 10.0  # for all pods at the beginning of a term, by how many they are
 
 
@@ -113,13 +114,12 @@ class Epoch:
         path = PODS.named(pod.namespace, pod.name, "status")
 
         async def patch() -> None:
-            async with self._turns.of(pod.namespace):
-                with suppress(LeaseLostError):  # which ends this process
-                    async with answered_within(_ANSWER_SECONDS, f"no answer within {_ANSWER_SECONDS:g} s"), fenced(self._fence):
-                        await self._server.patch(path, {"metadata": metadata})
+            with suppress(LeaseLostError):  # which ends this process
+                async with answered_within(_ANSWER_SECONDS, f"no answer within {_ANSWER_SECONDS:g} s"), fenced(self._fence):
+                    await self._server.patch(path, {"metadata": metadata})
 
         try:
-            await retried(patch, self._attempts, patience=_ANSWER_SECONDS)
+            await retried(patch, self._attempts, patience=_PATIENCE, turn=partial(self._turns.of, pod.namespace))
         except ApiError as error:
             if error.status not in (404, 409):
                 logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, error)

@@ -1,17 +1,20 @@
 """Trying again what may succeed later, at the pace the API server asks for, within reason: whoever answers may be a tenant's webhook."""
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
-from tenacity.stop import stop_base
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from allaboard.cluster.client import ApiError
 
 Answer = TypeVar("Answer")
 Sleep = Callable[[float], Awaitable[None]]
+Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 LONGEST_SECONDS = 10.0
 """The longest pause that is made because an answer asks for one."""
@@ -19,33 +22,54 @@ LONGEST_SECONDS = 10.0
 _BACKOFF = wait_random_exponential(multiplier=0.1, max=5)
 
 
-async def retried(
-    call: Callable[[], Awaitable[Answer]], attempts: int, sleep: Sleep = asyncio.sleep, *, patience: float = float("inf")
-) -> Answer:
-    """``call``, made ``attempts`` times at most while errors are transient; the last one is raised.
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How many seconds all pauses between tries may last together, and for how many answers may have been waited before another try."""
 
-    All pauses together last no longer than ``patience`` seconds: an error that asks for more than is left is raised at once.
+    pauses: float = math.inf
+    answers: float = math.inf
+
+
+_FOR_EVER = Patience()
+
+
+async def retried(
+    call: Callable[[], Awaitable[Answer]],
+    attempts: int,
+    sleep: Sleep = asyncio.sleep,
+    *,
+    patience: Patience = _FOR_EVER,
+    turn: Turn = nullcontext,
+) -> Answer:
+    """``call``, made ``attempts`` times at most while errors are transient; the last one is raised, and so is one that ends ``patience``.
+
+    Each try is made within a ``turn``. To wait for that costs no patience.
     """
+    clock, waited = asyncio.get_running_loop().time, 0.0
+
+    async def tried() -> Answer:
+        nonlocal waited
+        async with turn():
+            sent = clock()
+            try:
+                return await call()
+            finally:
+                waited += clock() - sent
+
     try:
-        return await call()  # the rule; what follows costs as much as half a request
+        return await tried()  # the rule; what follows costs as much as half a request
     except ApiError as error:
         first = _seconds(error, random.uniform(0, 0.1))  # jitter
-        if attempts == 1 or not error.is_transient or first > patience:
+        if attempts == 1 or not error.is_transient or first > patience.pauses or waited >= patience.answers:
             raise
         await sleep(first)
-    stop = stop_after_attempt(attempts - 1) | _stop_before_pauses_of(patience - first)
-    retrying = AsyncRetrying(stop=stop, wait=_pause, retry=retry_if_exception(_is_transient), sleep=sleep, reraise=True)
-    return await retrying(call)
 
+    def is_over(state: RetryCallState) -> bool:
+        pauses = first + state.idle_for + state.upcoming_sleep
+        return 1 + state.attempt_number >= attempts or pauses > patience.pauses or waited >= patience.answers
 
-class _stop_before_pauses_of(stop_base):  # noqa: N801  # as tenacity names its own
-    """Stops before all pauses together are longer than so many seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def __call__(self, retry_state: RetryCallState) -> bool:
-        return retry_state.idle_for + retry_state.upcoming_sleep > self._seconds
+    retrying = AsyncRetrying(stop=is_over, wait=_pause, retry=retry_if_exception(_is_transient), sleep=sleep, reraise=True)
+    return await retrying(tried)
 
 
 def _is_transient(error: BaseException) -> bool:

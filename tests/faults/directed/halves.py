@@ -27,6 +27,24 @@ def leaving_half_gang() -> None:
         ask(world, GangSpec("late", size=2, minimum=2), gangs)
 
 
+def room_while_it_was_looked() -> None:
+    """Two dozen gangs are cut off and run, and wait for pods. One needs all their seats; while that is found out there is room without."""
+    with quiet_world(nodes=1, cpu=96) as world:
+        halves = [GangSpec(f"half-{number:02}", size=4, minimum=4) for number in range(24)]
+        cut_off(world, *halves)
+        world.fill()
+        world.advance(10)
+        for half in halves:
+            world.scale(half, 2)
+        world.advance(35)
+        world.add(GangSpec("late", size=48, minimum=48))
+        world.advance(0.75)
+        world.remove_foreign()
+        world.advance(5)
+        world.judge.check()
+        end(world)
+
+
 def served_half_gang() -> None:
     """Three gangs are cut off half way and run; one makes way for the first, which can't be released: nobody else makes way with that."""
     with quiet_world(nodes=1, cpu=12) as world:

@@ -74,8 +74,8 @@ MUTANTS = (
             ),
             Edit(
                 "cluster/bind.py",
-                "            if problem := bind.look():\n",
-                '            if problem := "":\n',
+                "        if problem := bind.look():\n",
+                '        if problem := "":\n',
             ),
         ),
     ),
@@ -137,8 +137,8 @@ MUTANTS = (
         (
             Edit(
                 "cluster/bind.py",
-                "bind), attempts, self._sleep, patience=patience)",
-                "bind), attempts, self._sleep)",
+                "bind), attempts, self._sleep, patience=patience, turn=turn)",
+                "bind), attempts, self._sleep, turn=turn)",
             ),
             Edit(
                 "cluster/retry.py",
@@ -214,8 +214,8 @@ MUTANTS = (
         (
             Edit(
                 "cluster/bind.py",
-                "            if problem := bind.look():\n",
-                '            if problem := "":\n',
+                "        if problem := bind.look():\n",
+                '        if problem := "":\n',
             ),
         ),
     ),

@@ -29,6 +29,12 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a half gang yields though there has been room since",
+        "room_while_it_was_looked",
+        "release",
+        (Edit("scheduling/opengangs.py", "        if await fits_without(()):\n            return ()\n", ""),),
+    ),
+    Mutant(
         "one that others have just made way for makes way itself",
         "served_half_gang",
         "release",

@@ -22,8 +22,8 @@ MUTANTS = (
         (
             Edit(
                 "cluster/epoch.py",
-                '                        await self._server.patch(path, {"metadata": metadata})\n',
-                "                        pass\n",
+                '                    await self._server.patch(path, {"metadata": metadata})\n',
+                "                    pass\n",
             ),
         ),
     ),

@@ -141,9 +141,30 @@ class Silent(ApiServer):
 def test_a_rehearsal_waits_five_seconds_for_an_answer() -> None:
     async def play() -> None:
         began = now()
-        reply = await Binder(Silent(), attempts=1).bind(a_pod("a", "team"), "n1", "stamp", dry_run=True)
+        reply = await Binder(Silent()).bind(a_pod("a", "team"), "n1", "stamp", dry_run=True)
         assert reply.result is Result.UNANSWERED
         assert now() - began == pytest.approx(5.0, abs=0.1)
+
+    virtually(play())
+
+
+class Hanging(Silent):
+    """Answers no bind for so long that the client gives up."""
+
+    async def get(self, path: ApiPath, query: Any = None) -> dict[str, Any]:
+        return {"metadata": {"name": "a", "namespace": "team", "uid": "a", "resourceVersion": "1"}, "spec": {}, "status": {}}
+
+    async def post(self, path: ApiPath, body: Any, query: Any = None) -> dict[str, Any]:
+        await asyncio.sleep(15)
+        raise ApiError(0, "Timeout", "no answer within 15 s")
+
+
+def test_a_bind_that_was_waited_for_in_vain_is_not_made_again_but_its_gang_is_decided_about() -> None:
+    async def play() -> None:
+        began = now()
+        reply = await Binder(Hanging()).bind(a_pod("a", "team"), "n1", "stamp")
+        assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, a_pod("a", "team").resource_version)
+        assert now() - began == pytest.approx(15.0, abs=0.1)
 
     virtually(play())
 

@@ -1,9 +1,14 @@
 """What may succeed later is tried again, at the pace the API server asks for."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from allaboard.cluster.client import ApiError
-from allaboard.cluster.retry import LONGEST_SECONDS, retried
+from allaboard.cluster.retry import LONGEST_SECONDS, Patience, retried
+from tests.unit.cluster.elections import virtually
 
 BUSY = ApiError(503, "ServiceUnavailable", "busy")
 ASKS = ApiError(429, "TooManyRequests", "slow down", retry_after=7.0)
@@ -67,5 +72,27 @@ async def test_what_the_server_asks_for_is_bounded() -> None:
 async def test_who_has_no_more_patience_is_told_at_once(answers: tuple[ApiError | str, ...], pauses: list[float]) -> None:
     server = Server(*answers)
     with pytest.raises(ApiError):
-        await retried(server.call, 4, server.sleep, patience=1.0)
+        await retried(server.call, 4, server.sleep, patience=Patience(pauses=1.0))
     assert server.pauses == pauses
+
+
+@asynccontextmanager
+async def a_slow_turn() -> AsyncIterator[None]:
+    await asyncio.sleep(60)
+    yield
+
+
+@pytest.mark.parametrize(("answer_seconds", "tries"), [(1.0, 4), (2.0, 3), (5.0, 1), (15.0, 1)])
+def test_who_has_waited_long_for_answers_makes_no_other_try_but_may_wait_for_a_turn(answer_seconds: float, tries: int) -> None:
+    async def play() -> None:
+        server = Server(BUSY, BUSY, BUSY, BUSY)
+
+        async def call() -> str:
+            await asyncio.sleep(answer_seconds)
+            return await server.call()
+
+        with pytest.raises(ApiError):
+            await retried(call, 4, server.sleep, patience=Patience(answers=5.0), turn=a_slow_turn)
+        assert len(server.pauses) == tries - 1
+
+    virtually(play())
