@@ -150,7 +150,7 @@ class Judge:
         if plural != "pods":
             return
         if request is not None and request.verb == "patch":
-            self.standing.told(body, before, request.sent)
+            self.standing.told(body, before, request)
         spec = self.books.gang_of(body)
         is_bound_now = bool(node_of(body)) and not is_deleted and (before is None or not node_of(before))
         is_released = before is not None and not is_leaving(before) and (is_deleted or is_leaving(body))

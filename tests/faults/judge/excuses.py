@@ -57,6 +57,11 @@ def is_told_late(books: Books) -> bool:
     return any("watches" in deed.what and deed.until > books.clock() - _LATE_SECONDS for deed in books.deeds)
 
 
+def stood_still(books: Books, who: str, since: float) -> bool:
+    """Whether a process stood still, or couldn't be reached, at some time from ``since`` on: what it says then it may have known before."""
+    return any(deed.who == who and deed.until >= since for deed in books.deeds)
+
+
 def struck_since(books: Books, gang: GangSpec) -> float:
     """The last time that a fault has hit a request about a gang."""
     now = books.clock()

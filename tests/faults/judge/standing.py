@@ -270,14 +270,14 @@ class Standing:
             if now - max(heard, leading) > DEAF_SECONDS:
                 self.accuse("stale", f"the watch of {plural} has said nothing for {now - heard:.0f} s, and no other was begun")
 
-    def told(self, pod: Body, before: Body | None, sent: float) -> None:
-        """A pod is told something by its scheduler, which must be true of how things had been for a while when it was ``sent``."""
+    def told(self, pod: Body, before: Body | None, request: Request) -> None:
+        """A pod is told something by its scheduler, which must be true of how things had been for a while when it was sent."""
         spec, message = self.books.gang_of(pod), message_of(pod)
         found = _FIT_ERROR.search(message)
         is_news = before is None or message_of(before) != message
-        if spec is None or found is None or not is_news or sent - self.books.resettled < _TOLD_SECONDS:
+        if spec is None or found is None or not is_news or request.sent - self.books.resettled < _TOLD_SECONDS:
             return
-        if excuses.is_told_late(self.books):
+        if excuses.is_told_late(self.books) or excuses.stood_still(self.books, request.who, request.sent - _TOLD_SECONDS):
             return
         nodes, waiting, bound = self.books.nodes, self.lives.candidates(spec), self.lives.bound(spec)
         named = re.search(r"; pod (\S+): 0/", message)  # of several roles, the one that is hardest to place
