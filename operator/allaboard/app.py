@@ -13,7 +13,7 @@ from typing import Any
 from allaboard.cluster.bind import Binder
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.election import Candidate, Elect, in_own_thread
-from allaboard.cluster.epoch import Epoch
+from allaboard.cluster.epoch import CARRIED_OUT_SECONDS, Epoch
 from allaboard.cluster.lease import Lease, LeaseLostError, LeaseTimes, Server, own_namespace
 from allaboard.cluster.paths import CLAIMS, NODES, PODS, VOLUMES
 from allaboard.cluster.reflector import Reflector
@@ -231,6 +231,7 @@ class App:
             async with asyncio.timeout(_RESUME_SECONDS):
                 await scheduler.restarter.resume_left()
         self.registry.listen(self.queue.mark)
+        asyncio.get_running_loop().call_later(CARRIED_OUT_SECONDS, scheduler.announcer.repeat)
         logger.info("scheduling begins")
         self.scheduling.set()
         await scheduler.run()

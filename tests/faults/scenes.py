@@ -106,6 +106,27 @@ class Scenes(Schedules):
     more_ask_for_the_seats_of_a_half_gang = others_ask_for_the_seats_of_a_half_gang
 
     @precondition(Schedules.has_place)
+    @rule(
+        kind=st.sampled_from(["job", "controlled"]),
+        search=st.sampled_from([0.4, 0.6]),
+        later=st.sampled_from([1.3, 1.4, 1.5]),
+        pause=pauses,
+    )
+    def room_comes_while_it_is_found_out_whose_seats_are_needed(self, kind: Kind, search: float, later: float, pause: float) -> None:
+        """A gang is half bound and runs where it lacks room. One asks for its seats; searches take long, and others go meanwhile."""
+        self.stage()
+        fault = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=3, times=80, status=503, dry_run=False)
+        self.arrive(GangSpec("half", kind, size=3, minimum=3, cpu=2, suspends=kind == "job"), [fault], 8.0)
+        self.w.fill()
+        self.after("half gang", 35.0)
+        self.w.slow_down(search)
+        self.arrive(GangSpec("rival", size=1, minimum=1, cpu=3), [], later * search)
+        self.w.remove_foreign()
+        self.after("room", 6.0)
+        self.w.slow_down(0.0)
+        self.after("room", pause)
+
+    @precondition(Schedules.has_place)
     @rule(gang=gangs, pause=pauses)
     def a_minimum_is_raised_beyond_the_room(self, gang: GangSpec, pause: float) -> None:
         """A gang that wants to be released when it loses members is whole; then it is to be larger than there is room for."""

@@ -72,6 +72,9 @@ def happens(method: Callable[Concatenate[Simulated, Given], Answer]) -> Callable
 class InlineSearcher:
     """Searches on the spot; what other processes would take in time is taken from the virtual clock."""
 
+    slowness = 0.0
+    """How many seconds more each search takes."""
+
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
@@ -82,7 +85,7 @@ class InlineSearcher:
         return await self.search(problem, seed)
 
     async def search(self, problem: Problem, seed: int) -> Plan:
-        await asyncio.sleep(self._chance.uniform(0.001, 0.05))
+        await asyncio.sleep(self.slowness + self._chance.uniform(0.001, 0.05))
         return search(problem, SEARCH, seed)
 
     async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
@@ -101,6 +104,7 @@ class Replica:
 
     server: DirectServer
     app: App | None = None
+    searcher: InlineSearcher | None = None
 
 
 _connecting: ContextVar[DirectServer] = ContextVar("connecting")
@@ -230,7 +234,8 @@ class Simulation:
         replica.server = self._new_server()
         settings = load_settings(_SETTINGS | (_ELECTION if len(self.replicas) > 1 else {}))
         server = replica.server
-        searcher: Any = InlineSearcher(self.chance)  # as much of a Searcher as is used
+        replica.searcher = InlineSearcher(self.chance)
+        searcher: Any = replica.searcher  # as much of a Searcher as is used
         app = App(settings, searcher, lambda make: nullcontext(make(server)))
 
         def on_death() -> None:

@@ -390,6 +390,13 @@ class World(Simulation):
         self.sandbox.faults.add(self.lasting[-1])
 
     @happens
+    def slow_down(self, seconds: float) -> None:
+        """Searches take so much longer."""
+        for replica in self.replicas:
+            if replica.searcher is not None:
+                replica.searcher.slowness = seconds
+
+    @happens
     def drop_watches(self, resource: str | None = None) -> None:
         self.judge.note("watches break")
         self.sandbox.drop_watches(resource)

@@ -54,6 +54,10 @@ class Announcer:
         self._quorum_since: dict[GangKey, tuple[float, float]] = {}  # on the clock, and as a time
         self._timed_out: set[GangKey] = set()
 
+    def repeat(self) -> None:
+        """Say again of each pod why it waits, at its gang's next attempt: an earlier leader's words may have come late, over ours."""
+        self._unscheduled.clear()
+
     def waiting_since(self, gang: Gang) -> float:
         """When the gang's present wait for seats began, on the clock; now, if that is news."""
         return self._quorum_since.setdefault(gang.key, (self._clock(), self._now()))[0]

@@ -1,7 +1,7 @@
 """How every gang stands, looked at again and again: whole, absent, or open with an excuse that cites what caused it."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.faults.gangs import EPOCH, GangSpec
@@ -24,6 +24,8 @@ DEAF_SECONDS = 15.0
 """By when a dead watch is noticed. Where watches were refused, it takes four times as long at most: pauses between tries grow."""
 _BEFORE_SECONDS = 0.5
 _RESYNC_SECONDS = 90.0
+_REPEATED_SECONDS = 90.0 + 300.0
+"""By when a pod is told everything again that an earlier leader's late words have covered: at its gang's next attempt after 90 s."""
 _TOLD_SECONDS = 5.0
 """What is told may be as old: words wait while there is something to do."""
 _FIT_ERROR = re.compile(r"(?:(\d+) of (\d+) members placeable.*?)?0/(\d+) nodes are available(?:: (.*?)\.)?(?: |$)", re.DOTALL)
@@ -193,8 +195,13 @@ class Standing:
         if not spec.least and most_placeable(waiting, self.books.nodes, free, missing) >= missing:
             return
         for pod in waiting:
-            is_struck = any(each.is_struck and each.verb == "patch" and each.name == name_of(pod) for each in self.books.requests)
-            if not is_struck and not _FIT_ERROR.search(message_of(pod)) and self.books.nodes:
+            told = [
+                each
+                for each in self.books.requests
+                if each.verb == "patch" and (each.namespace, each.name) == (spec.namespace, name_of(pod))
+            ]
+            is_struck = any(each.is_struck for each in told)
+            if not is_struck and not self._came_late(told) and not _FIT_ERROR.search(message_of(pod)) and self.books.nodes:
                 self.accuse("reason", f"pod {name_of(pod)} waits, since it doesn't fit, and is told {message_of(pod)!r}")
                 return
 
@@ -334,6 +341,11 @@ class Standing:
         about = [each for each in self.books.requests if each.plural == "podgroups" and each.name == spec.name and each.status == 200]
         last = max(about, key=lambda each: each.answered or 0.0, default=None)
         return last is not None and last.who != self.who_leads() and self.books.clock() - (last.answered or 0.0) < _RESYNC_SECONDS
+
+    def _came_late(self, told: Sequence[Request]) -> bool:
+        """Whether the last words were an earlier leader's, and the leader hasn't said everything again since it could be sure of that."""
+        last = max(told, key=lambda each: each.answered or 0.0, default=None)
+        return last is not None and last.who != self.who_leads() and self.books.clock() - (last.answered or 0.0) < _REPEATED_SECONDS
 
     def _unsaid(self, spec: GangSpec) -> Iterator[Request]:
         """The requests about a gang's PodGroup that a fault has hit."""

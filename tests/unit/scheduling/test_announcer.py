@@ -160,6 +160,20 @@ async def test_words_that_were_lost_are_said_again_at_the_next_attempt() -> None
     assert Counter(stage.server.conditions) == once_each(gang)
 
 
+async def test_everything_is_said_once_more_when_an_earlier_leader_can_say_nothing_any_more() -> None:
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        stage.refuse(gang)
+        await stage.write_all()
+        stage.refuse(gang)
+        await stage.write_all()
+        assert Counter(stage.server.conditions) == once_each(gang)
+        stage.announcer.repeat()
+        stage.refuse(gang)
+        stage.refuse(gang)
+    assert Counter(stage.server.conditions) == once_each(gang) + once_each(gang)
+
+
 async def test_that_a_gang_was_whole_is_not_forgotten_when_something_else_is_said_of_it() -> None:
     """It may have lost members before its PodGroup was written."""
     gang = a_gang(2)
