@@ -84,15 +84,16 @@ class Scenes(Schedules):
         rival=st.sampled_from([4, 4, 6]),
         is_filled=st.booleans(),
         is_guarded=st.sampled_from([False, False, True]),
+        priority=st.sampled_from([0, 0, HIGH_PRIORITY]),
         pause=pauses,
     )
     def others_ask_for_the_seats_of_a_half_gang(
-        self, kind: Kind, suspends: bool, status: int, rival: int, is_filled: bool, is_guarded: bool, pause: float
+        self, kind: Kind, suspends: bool, status: int, rival: int, is_filled: bool, is_guarded: bool, priority: int, pause: float
     ) -> None:
         """A gang lacks a member where there is room for it only. One waits who wants all of that room or more; one fails all the time."""
         self.stage()
         fault = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=3, times=12, status=status, dry_run=False)
-        self.arrive(GangSpec("half", kind, size=3, minimum=3, cpu=2, suspends=suspends), [fault], 8.0)
+        self.arrive(GangSpec("half", kind, size=3, minimum=3, cpu=2, suspends=suspends, priority=priority), [fault], 8.0)
         if is_filled:
             self.w.fill()
         if is_guarded:
@@ -135,6 +136,16 @@ class Scenes(Schedules):
         self.w.set_minimum(self.w.gangs[-1], 3)
         self.after("minimum raised", 40.0)
         self.after("minimum raised", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, pause=pauses)
+    def a_gang_is_given_up_in_vain(self, gang: GangSpec, pause: float) -> None:
+        """One that wants to be released when it can't be healed has lost a bare member, so that nobody may be; later there is another."""
+        self.clear_stage()
+        self.arrive(plain(gang, 3, cpu=1, least=0, kind="bare", gives_up=True), [], 3.0)
+        self.w.delete_member(self.w.gangs[-1], 0, grace=0)
+        self.after("member lost", 45.0)
+        self.after("given up in vain", pause)
 
     @precondition(Schedules.has_place)
     @rule(gang=gangs, pause=pauses)
@@ -217,6 +228,8 @@ class Scenes(Schedules):
             self.w.run_again(spec)
         self.after("less room", pause)
 
+    the_next_run_finds_less_room = a_run_ends_and_the_next_finds_less_room
+
     @precondition(Schedules.has_place)
     @rule(gang=gangs, act=acts.filter(lambda act: act.startswith("node ")), is_after=st.booleans(), pause=pauses)
     def a_node_is_lost_in_a_rehearsal(self, gang: GangSpec, act: str, is_after: bool, pause: float) -> None:
@@ -284,12 +297,19 @@ class Scenes(Schedules):
         self.after("room without a PodGroup", pause)
 
     @precondition(Schedules.has_place)
-    @rule(gang=gangs, kind=st.sampled_from(["bare", "job"]), member=numbers, pause=pauses)
-    def a_member_is_lost_in_a_rehearsal(self, gang: GangSpec, kind: Kind, member: int, pause: float) -> None:
-        """All have been tried without effect when one of them goes."""
+    @rule(gang=gangs, kind=st.sampled_from(["bare", "job"]), member=numbers, is_group=st.booleans(), pause=pauses)
+    def a_member_is_lost_in_a_rehearsal(self, gang: GangSpec, kind: Kind, member: int, is_group: bool, pause: float) -> None:
+        """All have been tried without effect when one of them goes, or their PodGroup."""
         self.stage(2)
-        spec = plain(gang, 4, kind=kind)
-        self.w.act_at("bind", spec.size, lambda: self.w.delete_member(self.w.gangs[-1], member, grace=0), after=True, is_dry_run=True)
+        spec = plain(gang, 4, kind=kind, has_group=is_group)
+
+        def lose() -> None:
+            if is_group:
+                self.w.delete_group(self.w.gangs[-1])
+            else:
+                self.w.delete_member(self.w.gangs[-1], member, grace=0)
+
+        self.w.act_at("bind", 1 if is_group else spec.size, lose, after=not is_group, is_dry_run=True)
         self.arrive(spec, [], 20.0)
         self.after("member lost", pause)
 
