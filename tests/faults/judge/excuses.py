@@ -11,6 +11,10 @@ _LATE_SECONDS = 25.0
 """So long after its watches were late or broke a scheduler has caught up."""
 
 
+_STALE_SECONDS = 10.0
+"""For so long after its watch was refused, and it hasn't been listened to again, a scheduler goes by what it knew."""
+
+
 def causes(books: Books, since: float, until: float, gang: GangSpec | None = None, who: str = "") -> Iterator[str]:
     """What was injected or done from ``since`` to ``until`` that concerns a gang and a process, the latest first."""
     concerned = None if gang is None else (gang.namespace, gang.name)
@@ -18,7 +22,8 @@ def causes(books: Books, since: float, until: float, gang: GangSpec | None = Non
         if deed.until >= since and deed.at <= until and deed.gang in (None, concerned) and deed.who in ("", who or deed.who):
             yield str(deed)
     for request in reversed(books.requests):
-        is_then = request.sent <= until and (request.answered or books.clock()) >= since
+        lasts = _STALE_SECONDS if request.verb in ("watch", "list") else 0.0
+        is_then = request.sent <= until and (request.answered or books.clock()) + lasts >= since
         if request.is_struck and is_then and _concerns(request, gang):
             yield f"a fault that hit {request.verb} of {request.plural} {request.name} ({request.status or 'no answer'})"
 
