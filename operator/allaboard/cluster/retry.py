@@ -56,19 +56,21 @@ async def retried(
             finally:
                 waited += clock() - sent
 
+    def is_over(tries: int, pauses: float) -> bool:
+        return tries >= attempts or pauses > patience.pauses or waited >= patience.answers
+
     try:
         return await tried()  # the rule; what follows costs as much as half a request
     except ApiError as error:
         first = _seconds(error, random.uniform(0, 0.1))  # jitter
-        if attempts == 1 or not error.is_transient or first > patience.pauses or waited >= patience.answers:
+        if not error.is_transient or is_over(1, first):
             raise
         await sleep(first)
 
-    def is_over(state: RetryCallState) -> bool:
-        pauses = first + state.idle_for + state.upcoming_sleep
-        return 1 + state.attempt_number >= attempts or pauses > patience.pauses or waited >= patience.answers
+    def stop(state: RetryCallState) -> bool:
+        return is_over(1 + state.attempt_number, first + state.idle_for + state.upcoming_sleep)
 
-    retrying = AsyncRetrying(stop=is_over, wait=_pause, retry=retry_if_exception(_is_transient), sleep=sleep, reraise=True)
+    retrying = AsyncRetrying(stop=stop, wait=_pause, retry=retry_if_exception(_is_transient), sleep=sleep, reraise=True)
     return await retrying(tried)
 
 

@@ -52,7 +52,9 @@ def is_forged(books: Books, gang: GangSpec) -> bool:
 def is_cut_off(books: Books, since: float, who: str) -> bool:
     """Whether anything but silence has kept a process from hearing, from ``since`` on."""
     words = ("break", "come late", "history", "list")
-    return any(deed.until >= since and (deed.who == who or any(word in deed.what for word in words)) for deed in books.deeds) or any(
+    if stood_still(books, who, since) or any(deed.until >= since and any(word in deed.what for word in words) for deed in books.deeds):
+        return True
+    return any(
         request.is_struck and request.verb in ("watch", "list") and (request.answered or since) >= since for request in books.requests
     )
 

@@ -201,7 +201,12 @@ class Standing:
                 if each.verb == "patch" and (each.namespace, each.name) == (spec.namespace, name_of(pod))
             ]
             is_struck = any(each.is_struck for each in told)
-            if not is_struck and not self._came_late(told) and not _FIT_ERROR.search(message_of(pod)) and self.books.nodes:
+            if (
+                not is_struck
+                and not self._came_late(told, _REPEATED_SECONDS)
+                and not _FIT_ERROR.search(message_of(pod))
+                and self.books.nodes
+            ):
                 self.accuse("reason", f"pod {name_of(pod)} waits, since it doesn't fit, and is told {message_of(pod)!r}")
                 return
 
@@ -339,13 +344,12 @@ class Standing:
     def _is_overwritten(self, spec: GangSpec) -> bool:
         """Whether an earlier leader's words came late, and the leader hasn't looked through all PodGroups since."""
         about = [each for each in self.books.requests if each.plural == "podgroups" and each.name == spec.name and each.status == 200]
-        last = max(about, key=lambda each: each.answered or 0.0, default=None)
-        return last is not None and last.who != self.who_leads() and self.books.clock() - (last.answered or 0.0) < _RESYNC_SECONDS
+        return self._came_late(about, _RESYNC_SECONDS)
 
-    def _came_late(self, told: Sequence[Request]) -> bool:
-        """Whether the last words were an earlier leader's, and the leader hasn't said everything again since it could be sure of that."""
+    def _came_late(self, told: Sequence[Request], seconds: float) -> bool:
+        """Whether the last words were an earlier leader's, less than so many seconds ago: in which the leader says everything again."""
         last = max(told, key=lambda each: each.answered or 0.0, default=None)
-        return last is not None and last.who != self.who_leads() and self.books.clock() - (last.answered or 0.0) < _REPEATED_SECONDS
+        return last is not None and last.who != self.who_leads() and self.books.clock() - (last.answered or 0.0) < seconds
 
     def _unsaid(self, spec: GangSpec) -> Iterator[Request]:
         """The requests about a gang's PodGroup that a fault has hit."""
