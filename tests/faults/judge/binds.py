@@ -58,7 +58,7 @@ class Binds:
 
     def sent(self, request: Request) -> None:
         """Who is asked to leave the API server alone for a while does, and nobody decides by what was so long ago."""
-        for other in self.books.requests:
+        for other in self.books.requests_since(request.sent - _HEARD_SECONDS - LEFT_ALONE_SECONDS):
             if (
                 other.retry_after
                 and (other.status == 429 or other.status >= 500)

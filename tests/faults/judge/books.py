@@ -5,6 +5,7 @@ Everything comes from the API's history and from the wire: objects as they were 
 were delivered. Nothing is taken from the scheduler's memory, its logs or what it says of itself.
 """
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -50,6 +51,7 @@ class Books:
     """By plural, then by namespace and name."""
     requests: deque[Request] = field(default_factory=deque)
     _alike: dict[tuple[object, ...], list[Request]] = field(default_factory=dict)  # the same bind, made again and again
+    _rehearsals: dict[tuple[str, str], list[Request]] = field(default_factory=dict)  # by who tried, and the pod's UID
     deeds: list[Deed] = field(default_factory=list)
     minima: dict[GangName, list[tuple[float, int | None]]] = field(default_factory=dict)
     """What the PodGroup of a gang asked for, and from when on; None while there is none."""
@@ -220,10 +222,14 @@ class Books:
         self.requests.append(request)
         if request.is_bind:
             self._alike.setdefault(request.what, []).append(request)
+        elif request.verb == "bind":
+            self._rehearsals.setdefault((request.who, str(request.metadata.get("uid"))), []).append(request)
         while (self.requests[0].answered or now) < now - _HORIZON_SECONDS:
             old = self.requests.popleft()
             if old.is_bind:
                 self._alike[old.what].remove(old)
+            elif old.verb == "bind":
+                self._rehearsals[old.who, str(old.metadata.get("uid"))].remove(old)
         if now - self._pruned > _HORIZON_SECONDS:
             self._prune(now)
 
@@ -231,6 +237,7 @@ class Books:
         self._pruned, horizon = now, now - _HORIZON_SECONDS
         self.deeds[:] = [deed for deed in self.deeds if deed.until >= horizon]
         self._alike = {what: alike for what, alike in self._alike.items() if alike}
+        self._rehearsals = {whose: tried for whose, tried in self._rehearsals.items() if tried}
         for table in (self.history, *self.news.told.values()):
             for key in [key for key, history in table.items() if history[-1][1] is None and history[-1][0] < horizon]:
                 del table[key]
@@ -291,13 +298,17 @@ class Books:
             for (namespace, _), budget in self.objects.get("poddisruptionbudgets", {}).items()
         )
 
+    def requests_since(self, when: float) -> Iterator[Request]:
+        """All that have arrived since ``when``, so all that were sent since then as well; the latest first."""
+        return itertools.takewhile(lambda request: (request.arrived or when) >= when, reversed(self.requests))
+
     def binds_since(self, when: float) -> Iterator[Request]:
-        """All binds that have arrived since ``when``, so all that were sent since then as well; the latest first."""
-        for request in reversed(self.requests):
-            if (request.arrived or when) < when:
-                return
-            if request.is_bind:
-                yield request
+        """The same of binds."""
+        return (request for request in self.requests_since(when) if request.is_bind)
+
+    def rehearsals_of(self, who: str, uid: str) -> Sequence[Request]:
+        """What a scheduler has tried without effect for a pod, the latest last."""
+        return self._rehearsals.get((who, uid), ())
 
     def in_doubt(self) -> Iterator[tuple[Body, Request]]:
         """Pods that wait, and the bind that may still give them a node: it had no definite answer, and the pod hasn't changed since."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.faults.gangs import GangSpec
 
 from . import excuses
-from .books import DELETION_SECONDS, HEEDED_SECONDS, NEWS_SECONDS, REFUSALS, RETRY_SECONDS, STOP_SECONDS, Accuse, Books
+from .books import DELETION_SECONDS, HEEDED_SECONDS, IN_FLIGHT_SECONDS, NEWS_SECONDS, REFUSALS, RETRY_SECONDS, STOP_SECONDS, Accuse, Books
 from .entries import Request
 from .facts import Amounts, Body, demand_of, free_room, name_of, node_of, phase_of, uid_of, with_seats
 from .lives import Lives
@@ -99,14 +99,7 @@ class Commits:
         bound = max(bound, len(self.lives.bound(spec)) + self.lives.losses_since(spec, request.sent - HEEDED_SECONDS))
         if spec.is_releasable or self._bursts[spec].base or bound >= min(minima, default=1) - 1:
             return  # nothing that is half bound would be left
-        tried = [
-            other
-            for other in self.books.requests
-            if other.verb == "bind"
-            and other.is_dry_run
-            and other.who == request.who
-            and other.metadata.get("uid") == request.metadata.get("uid")
-        ]
+        tried = self.books.rehearsals_of(request.who, str(request.metadata.get("uid")))
         if not tried:
             self.accuse("rehearsal", f"pod {request.name} of a {spec.kind} gang is bound, and it was never tried without effect")
         elif not self._is_fresh(request.who, spec, request.sent):
@@ -126,8 +119,8 @@ class Commits:
             and other.verb == "bind"
             and other.who == who
             and sent - self.fresh < (other.answered or sent) <= sent + self.fresh
-            for other in self.books.requests
-            if self.books.is_of(other, spec)
+            and self.books.is_of(other, spec)
+            for other in self.books.requests_since(sent - self.fresh - IN_FLIGHT_SECONDS)
         )
 
     def _check_roles(self, burst: Burst) -> None:
@@ -141,7 +134,7 @@ class Commits:
             )
         tried: dict[str, Request] = {}
         by_uid: dict[str, Request] = {}
-        for other in self.books.requests:
+        for other in reversed(list(self.books.requests_since(burst.sent - 3 * RETRY_SECONDS))):
             if (
                 other.verb == "bind"
                 and other.is_dry_run
@@ -226,9 +219,8 @@ class Commits:
             quorum = min(quorum, promise) if promise else quorum
         pending = {
             str(request.metadata.get("uid"))
-            for request in self.books.requests
-            if request.is_bind
-            and request.who == burst.who
+            for request in self.books.binds_since(burst.sent - RETRY_SECONDS)
+            if request.who == burst.who
             and (request.status not in REFUSALS or request.sent > burst.sent - _AT_ONCE_SECONDS)
             and burst.sent - RETRY_SECONDS < request.sent <= burst.last
             and (request.namespace, request.name) in self._unbound(spec)
