@@ -214,7 +214,13 @@ class Releases:
 
     def _owes(self, spec: GangSpec, pod: Body | None = None) -> bool:
         """Whether something is missing that was promised; of a forged promise the scheduler believes as much as is asked for."""
-        return bool(self.lives.owed(spec, pod) or (excuses.is_forged(self.books, spec) and self.lives.missing(spec, pod)))
+        if self.lives.owed(spec, pod):
+            return True
+        if not excuses.is_forged(self.books, spec):
+            return False
+        # Where nobody says any more how many they are, what is forged is a promise to as many as are there.
+        is_promised_to_all = self.books.minimum(spec) is None and bool(self.lives.candidates(spec))
+        return is_promised_to_all or bool(self.lives.missing(spec, pod))
 
     def _lacks(self, spec: GangSpec) -> int:
         """How many members a gang waits for, as far as a scheduler knows."""
