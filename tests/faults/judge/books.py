@@ -50,8 +50,8 @@ class Books:
     objects: dict[str, dict[tuple[str, str], Body]] = field(default_factory=dict)
     """By plural, then by namespace and name."""
     requests: deque[Request] = field(default_factory=deque)
-    _alike: dict[tuple[object, ...], list[Request]] = field(default_factory=dict)  # the same bind, made again and again
-    _rehearsals: dict[tuple[str, str], list[Request]] = field(default_factory=dict)  # by who tried, and the pod's UID
+    _tries: dict[tuple[str, str], list[Request]] = field(default_factory=dict)
+    """Binds and rehearsals, by who sent them, and the pod's UID."""
     deeds: list[Deed] = field(default_factory=list)
     minima: dict[GangName, list[tuple[float, int | None]]] = field(default_factory=dict)
     """What the PodGroup of a gang asked for, and from when on; None while there is none."""
@@ -220,24 +220,19 @@ class Books:
         """A scheduler's request has arrived; what is too old to matter is forgotten."""
         now = request.arrived = self.clock()
         self.requests.append(request)
-        if request.is_bind:
-            self._alike.setdefault(request.what, []).append(request)
-        elif request.verb == "bind":
-            self._rehearsals.setdefault((request.who, str(request.metadata.get("uid"))), []).append(request)
+        if request.verb == "bind":
+            self._tries.setdefault(_whose(request), []).append(request)
         while (self.requests[0].answered or now) < now - _HORIZON_SECONDS:
             old = self.requests.popleft()
-            if old.is_bind:
-                self._alike[old.what].remove(old)
-            elif old.verb == "bind":
-                self._rehearsals[old.who, str(old.metadata.get("uid"))].remove(old)
+            if old.verb == "bind":
+                self._tries[_whose(old)].remove(old)
         if now - self._pruned > _HORIZON_SECONDS:
             self._prune(now)
 
     def _prune(self, now: float) -> None:
         self._pruned, horizon = now, now - _HORIZON_SECONDS
         self.deeds[:] = [deed for deed in self.deeds if deed.until >= horizon]
-        self._alike = {what: alike for what, alike in self._alike.items() if alike}
-        self._rehearsals = {whose: tried for whose, tried in self._rehearsals.items() if tried}
+        self._tries = {whose: tries for whose, tries in self._tries.items() if tries}
         for table in (self.history, *self.news.told.values()):
             for key in [key for key, history in table.items() if history[-1][1] is None and history[-1][0] < horizon]:
                 del table[key]
@@ -259,13 +254,13 @@ class Books:
 
     def is_retry(self, request: Request) -> bool:
         """Whether the same bind was sent before, met a fault or named a version that had changed, and may be made again for that."""
-        before = [other for other in self._alike.get(request.what, ()) if other is not request]
+        before = [other for other in self._alike(request) if other is not request]
         recent = (other for other in before if request.sent - other.sent < 3 * RETRY_SECONDS)
         return any(other.is_struck or other.status in (0, 409) for other in recent) and not self._are_all_tries(before)
 
     def is_given_up(self, request: Request, by: float) -> bool:
         """Whether a bind had been made as often as it is, in vain, ``by`` some time."""
-        return self._are_all_tries([other for other in self._alike.get(request.what, ()) if other.sent <= by])
+        return self._are_all_tries([other for other in self._alike(request) if other.sent <= by])
 
     def _are_all_tries(self, tries: Sequence[Request]) -> bool:
         """Whether a bind was made as often as it is, or a multiple of that, and nothing made it pause or ended it sooner."""
@@ -274,7 +269,7 @@ class Books:
 
     def first_sent(self, request: Request) -> float:
         """When a bind was first sent that has been made again since, for want of an answer; of anything else when it was sent."""
-        return min((other.sent for other in self._alike.get(request.what, ())), default=request.sent)
+        return min((other.sent for other in self._alike(request)), default=request.sent)
 
     def is_of(self, request: Request, gang: GangSpec) -> bool:
         """Whether a request is about a pod of a gang."""
@@ -306,9 +301,13 @@ class Books:
         """The same of binds."""
         return (request for request in self.requests_since(when) if request.is_bind)
 
-    def rehearsals_of(self, who: str, uid: str) -> Sequence[Request]:
-        """What a scheduler has tried without effect for a pod, the latest last."""
-        return self._rehearsals.get((who, uid), ())
+    def rehearsals_of(self, request: Request) -> Sequence[Request]:
+        """What the sender of a bind has tried without effect for the same pod, the latest last."""
+        return [other for other in self._tries.get(_whose(request), ()) if other.is_dry_run]
+
+    def _alike(self, request: Request) -> Sequence[Request]:
+        """The same bind, made again and again; itself too."""
+        return [other for other in self._tries.get(_whose(request), ()) if other.is_bind and other.what == request.what]
 
     def in_doubt(self) -> Iterator[tuple[Body, Request]]:
         """Pods that wait, and the bind that may still give them a node: it had no definite answer, and the pod hasn't changed since."""
@@ -332,6 +331,10 @@ class Books:
             uid_of(pod): request.target for pod, request in self.in_doubt() if who in ("", request.who) and self.gang_of(pod) not in but
         }
         return with_seats(self.pods(), doubtful)
+
+
+def _whose(request: Request) -> tuple[str, str]:
+    return request.who, str(request.metadata.get("uid"))
 
 
 def _is_move(plural: str, body: Body, before: Body) -> bool:

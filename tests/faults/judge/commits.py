@@ -99,7 +99,7 @@ class Commits:
         bound = max(bound, len(self.lives.bound(spec)) + self.lives.losses_since(spec, request.sent - HEEDED_SECONDS))
         if spec.is_releasable or self._bursts[spec].base or bound >= min(minima, default=1) - 1:
             return  # nothing that is half bound would be left
-        tried = self.books.rehearsals_of(request.who, str(request.metadata.get("uid")))
+        tried = self.books.rehearsals_of(request)
         if not tried:
             self.accuse("rehearsal", f"pod {request.name} of a {spec.kind} gang is bound, and it was never tried without effect")
         elif not self._is_fresh(request.who, spec, request.sent):
@@ -134,7 +134,7 @@ class Commits:
             )
         tried: dict[str, Request] = {}
         by_uid: dict[str, Request] = {}
-        for other in reversed(list(self.books.requests_since(burst.sent - 3 * RETRY_SECONDS))):
+        for other in self.books.requests_since(burst.sent - 3 * RETRY_SECONDS):  # the last of each counts
             if (
                 other.verb == "bind"
                 and other.is_dry_run
@@ -142,9 +142,9 @@ class Commits:
                 and burst.sent - 3 * RETRY_SECONDS < other.sent < burst.sent
             ):
                 uid = str(other.metadata.get("uid"))
-                by_uid[uid] = other
+                by_uid.setdefault(uid, other)
                 if uid in self.books.apps and burst.spec.is_releasable:
-                    tried[self.books.apps[uid]] = other
+                    tried.setdefault(self.books.apps[uid], other)
         for request in first:
             uid = str(request.metadata.get("uid"))
             found = [each for each in (by_uid.get(uid), tried.get(self.books.apps.get(uid, ""))) if each is not None]
