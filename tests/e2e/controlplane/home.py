@@ -26,6 +26,7 @@ CONFIG = Path(__file__).parents[3] / "config"
 GONE_SECONDS = 60.0
 _POLL_SECONDS = 0.03
 _NOT_READY = "node.kubernetes.io/not-ready"
+_ADMITTED_SECONDS = 10.0
 SYSTEM_NAMESPACES = frozenset(("default", "kube-system", "kube-public", "kube-node-lease", "kubeflow", "allaboard-system"))
 # In this order: owners first, so that no controller makes anew what has been removed.
 _WORKLOADS = (
@@ -99,7 +100,24 @@ class RealCluster:
 
     def create(self, obj: Body) -> Body:
         resource = self._api.resource(str(obj["kind"]), str(obj["apiVersion"]))
-        return self._api.request("POST", resource.path(namespace_of(obj)), obj)
+        created = self._api.request("POST", resource.path(namespace_of(obj)), obj)
+        if obj["kind"] == "PriorityClass":
+            self._until_admitted(created["metadata"]["name"])
+        return created
+
+    def _until_admitted(self, priority_class: str) -> None:
+        """Wait until the API server admits pods of a priority class: admission hears of a new one a moment later."""
+        spec = {"priorityClassName": priority_class, "containers": [{"name": "main", "image": "pause"}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "default"}, "spec": spec}
+        ends = time.monotonic() + _ADMITTED_SECONDS
+        while True:
+            try:
+                self._api.request("POST", self._resource("pods").path("default"), pod, query={"dryRun": "All"})
+                return
+            except ApiError as error:
+                if error.status != 403 or time.monotonic() > ends:
+                    raise
+            time.sleep(0.005)
 
     def apply(self, obj: Body) -> Body:
         return self._api.apply(obj)
