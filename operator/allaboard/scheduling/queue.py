@@ -269,7 +269,7 @@ class GangQueue:
         """
         self._count_failure(key)
         self.pause(key, lacks, seen=seen, retry_by=retry_by, at_least=at_least)
-        if at_least or self._attempts[key] > _BLIPS:
+        if at_least or self.attempts(key) > _BLIPS:  # none are known any more of a gang that has gone meanwhile
             self._is_firm.add(key)
             self._is_pausing.discard(key)
             self._mark_anew(key)

@@ -95,6 +95,14 @@ def test_each_failure_doubles_the_pause_up_to_a_bound() -> None:
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
+def test_a_gang_that_has_gone_while_it_was_attempted_is_due_to_be_forgotten() -> None:
+    queue = GangQueue(lambda key: (0, True, 2, 0, 0.0, key), exists=lambda key: False)
+    seen = queue.changes
+    queue.wake()
+    queue.fail(A, ANYTHING, seen=seen)
+    assert drain(queue) == [A]
+
+
 def test_a_refused_gang_waits_for_the_resource_it_lacked() -> None:
     clock = Clock()
     queue = a_queue(clock)
