@@ -141,10 +141,9 @@ class Binder:
         that a pod which has just started is spared, and so that a leader of the past comes too late.
         Raises ``ApiError``, where a budget that forbids it is a 429, and ``LeaseLostError`` without leadership.
         """
-        of_job = pod.owner is not None and pod.owner.is_batch_job
-        if of_job and not await self._retried(partial(ignores_disruption, self._server, pod)):
+        if not await self.may_go(pod):
             return False
-        send = self._evict if of_job or even_running else self._delete
+        send = self._evict if pod.is_of_job or even_running else self._delete
         tries = 0
         while True:
             current = await self._retried(partial(self._current, pod))
@@ -163,6 +162,10 @@ class Binder:
                 tries += 1
                 if error.status != 409 or tries == _STALE_TRIES:  # one that changes faster than it can be released is no one to spare
                     raise
+
+    async def may_go(self, pod: Pod) -> bool:
+        """Whether whoever has made ``pod`` lets it go: a batch Job must not count it as failed. Raises ``ApiError``."""
+        return not pod.is_of_job or await self._retried(partial(ignores_disruption, self._server, pod))
 
     async def _delete(self, pod: Pod, preconditions: dict[str, str]) -> None:
         await self._server.delete(_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})

@@ -53,7 +53,7 @@ async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
 
     Not known of a Job whose name no Job can have, nor of one that isn't the pod's: nothing is done to such a pod.
     """
-    if pod.owner is None or not pod.owner.is_batch_job:
+    if pod.owner is None or not pod.is_of_job:
         return False
     try:
         job = await server.get(JOBS.named(pod.namespace, pod.owner.name))

@@ -78,7 +78,7 @@ class JobRestarter:
         Raises ``JobKeptError`` when one must be left alone, before any is suspended unless it has changed in that moment; ``ApiError``;
         and ``LeaseLostError`` without leadership.
         """
-        ours = [(pod, pod.owner) for pod in pods if pod.owner is not None and pod.owner.is_batch_job]
+        ours = [(pod, pod.owner) for pod in pods if pod.owner is not None and pod.is_of_job]
         losable = {pod.uid for pod, _ in ours} if even_running else set()
         if not ours:
             return

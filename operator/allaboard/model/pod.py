@@ -125,6 +125,11 @@ class Pod:
         """What the pod is in its gang, such as ps or worker; empty when nothing says so."""
         return self.option("role") or next((value for name in ROLE_LABELS if (value := self.label(name))), "")
 
+    @property
+    def is_of_job(self) -> bool:
+        """Whether a Job of Kubernetes' own has made it."""
+        return self.owner is not None and self.owner.is_batch_job
+
     def option(self, key: str) -> str | None:
         """The value of the annotation ``allaboard.dev/<key>``, ``None`` without it."""
         return next((value for name, value in self.options if name == key), None) if self.options else None

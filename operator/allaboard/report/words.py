@@ -97,7 +97,7 @@ def kept_open(gang: Gang, bound: Sequence[Pod], message: str, problem: str = "")
     """
     running = [pod.name for pod in bound if pod.phase == "Running"]
     bare = [pod.name for pod in bound if pod.owner is None and pod.option("recreate") != "true"]
-    jobs = {pod.owner.name for pod in bound if pod.owner is not None and pod.owner.is_batch_job}
+    jobs = {pod.owner.name for pod in bound if pod.owner is not None and pod.is_of_job}
     reasons = []
     if running:
         reasons.append(f"{_some(running)} already running")

@@ -33,6 +33,8 @@ FORWARD_SECONDS = 5.0
 _RETRY_SECONDS = 0.5
 _LEAVING_SECONDS = 40.0
 """How long seats that were given up may take to be free before others are asked for theirs."""
+_ASKED_SECONDS = 10.0
+"""How long it is waited for whether a half gang can be released, before others are asked."""
 _UNASKED_SECONDS = 10.0
 """How long a half gang that can't be released isn't asked again: others are."""
 _MOST_ASKED = 32
@@ -58,6 +60,7 @@ class OpenGangs:
     _undone: set[GangKey] = field(default_factory=set)
     _made_way: dict[GangKey, GangKey] = field(default_factory=dict)
     _released: dict[GangKey, tuple[Sequence[Pod], float]] = field(default_factory=dict)  # who of it was, and until when they may be leaving
+    _asked: dict[GangKey, float] = field(default_factory=dict)  # who is being released, and until when it is waited for what comes of that
     _unasked: dict[GangKey, float] = field(default_factory=dict)  # who could not be released, and until when others are asked
     _inherited: set[GangKey] = field(default_factory=set)
     _whole: dict[GangKey, str] = field(default_factory=dict)
@@ -166,8 +169,22 @@ class OpenGangs:
         None either if it would fit by now, or when those have gone that are leaving. They have never been whole and their time-out has
         passed: half a gang that blocks others is the deadlock that gang scheduling is there to prevent. Of two half gangs the later in
         the queue yields; to one that is absent those of no higher priority do, but not to one that has just made way itself, nor ever the
-        one that it has made way for; and nobody for whom another has just made way, who would have done so in vain.
+        one that it has made way for; and nobody for whom another has just made way, who would have done so in vain. Nobody makes way
+        beside one of a Job that doesn't let it go.
         """
+        for _ in range(_MOST_ASKED):
+            going = self._going()
+            needed = await self._needed_by(gang, would_fit)
+            staying = [other.key for other in needed if not await self._may_go(other)]
+            self._unasked |= dict.fromkeys(staying, self.clock() + _UNASKED_SECONDS)
+            if not staying and going == self._going():
+                # One that has become whole meanwhile is no half gang any more.
+                still = {other.key: other for other in self._in_the_way(gang)}
+                return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()
+        return ()
+
+    async def _needed_by(self, gang: Gang, would_fit: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
+        """The half gangs without which ``gang`` would fit, as few of the last in the queue as it takes."""
 
         async def fits_without(others: Sequence[Gang]) -> bool:
             # Some of theirs may be leaving already.
@@ -193,20 +210,32 @@ class OpenGangs:
         # 3. Each of these looks took a while, in which seats that others were promised may have come free.
         if await fits_without(()):
             return ()
-        # One that has become whole meanwhile is no half gang any more.
-        still = {other.key: other for other in self._in_the_way(gang)}
-        return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()
+        # 4. Who is being asked just now may go, and then fewer are enough.
+        asked = list(filter(None, map(self.registry.gang, self._asked_now())))
+        for other in needed if asked else ():
+            if await fits_without([*asked, *(each for each in needed if each is not other)]):
+                return ()
+        return needed
+
+    async def _may_go(self, gang: Gang) -> bool:
+        """Whether the bound members of a half gang can be released, as far as their Jobs are concerned."""
+        if self._may_suspend(gang):
+            return True
+        try:
+            return all([await self.binder.may_go(pod) for pod in {pod.owner: pod for pod in gang.bound}.values()])
+        except ApiError:
+            return False
 
     def _in_the_way(self, gang: Gang) -> Sequence[Gang]:
         """The half gangs that may have to yield to ``gang``, the last in the queue first; no more than may be asked."""
         now = self.clock()
         self._unasked = {key: until for key, until in self._unasked.items() if until > now}
-        released = self._recently_released()
-        served = {other for key, other in self._made_way.items() if key in released}
+        served = {other for key, other in self._made_way.items() if key in self._going()}
+        candidates = self._kept_open - {gang.key} - served - self._asked_now() - self._unasked.keys()
         asked = sorted(
             (
                 other
-                for other in filter(None, map(self.registry.gang, self._kept_open - {gang.key} - served - self._unasked.keys()))
+                for other in filter(None, map(self.registry.gang, candidates))
                 if self._has_timed_out(other)
                 and not self.was_whole(other)
                 and self._made_way.get(gang.key) != other.key
@@ -220,7 +249,15 @@ class OpenGangs:
 
     def _makes_way(self, gang: Gang) -> bool:
         """Whether the seats that the gang has given up are still to be taken by the other, and not to be added to by a third one's."""
-        return gang.key in self._made_way and gang.key in self._recently_released()
+        return gang.key in self._made_way and gang.key in self._going()
+
+    def _going(self) -> dict[GangKey, float]:
+        """Who is being released or was, and until when that counts."""
+        released = {key: until for key, (_pods, until) in self._recently_released().items()}
+        return released | {key: self._asked[key] for key in self._asked_now()}
+
+    def _asked_now(self) -> set[GangKey]:
+        return {key for key, until in self._asked.items() if until > self.clock()}
 
     def _recently_released(self) -> dict[GangKey, tuple[Sequence[Pod], float]]:
         self._released = {key: (pods, until) for key, (pods, until) in self._released.items() if until > self.clock()}
@@ -245,6 +282,7 @@ class OpenGangs:
             self._deadlines.get(gang.key),
             self._restarts.get(gang.key),
             *self._unasked.values(),
+            *self._asked.values(),
             *(until for _pods, until in self._released.values()),
             *(self._expires.get(key) for key in {gang.key, *self._deadlines, *self._kept_open}),
         ]
@@ -332,10 +370,13 @@ class OpenGangs:
         """Release ``pods``, and note and tell what has become of them."""
         may_leave_until = self.clock() + min(gang.timeout_seconds, _LEAVING_SECONDS)
         before = self._leaving_of(gang)
-        self._released[gang.key] = (*before, *pods), may_leave_until
-        undone, problem = await undo(pods, self.binder, even_running=even_running), ""
-        if not undone.is_unfinished and self._may_suspend(gang):
-            undone, problem = await self._suspended(gang, pods, undone, even_running)
+        self._asked[gang.key] = self.clock() + _ASKED_SECONDS
+        try:
+            undone, problem = await undo(pods, self.binder, even_running=even_running), ""
+            if not undone.is_unfinished and self._may_suspend(gang):
+                undone, problem = await self._suspended(gang, pods, undone, even_running)
+        finally:
+            self._asked.pop(gang.key, None)
         self._released[gang.key] = (*before, *undone.released), may_leave_until
         if undone.released:
             self._undone.add(gang.key)
@@ -356,7 +397,7 @@ class OpenGangs:
     async def _suspended(self, gang: Gang, pods: Sequence[Pod], undone: Undone, even_running: bool) -> tuple[Undone, str]:
         """What is undone once the Jobs of the other ``pods`` were suspended and resumed, if those are all Jobs' pods; else why not."""
         kept = [pod for pod in pods if pod not in undone.released]
-        if not kept or not all(pod.owner is not None and pod.owner.is_batch_job for pod in kept):
+        if not kept or not all(pod.is_of_job for pod in kept):
             return undone, ""
         self._restarts[gang.key] = self.clock() + gang.timeout_seconds
         try:

@@ -239,7 +239,7 @@ def is_releasable(pod: Pod, *, at_no_cost: bool = False) -> bool:
     """
     if pod.owner is None:
         return pod.option("recreate") == "true"
-    return not (at_no_cost and pod.owner.is_batch_job)
+    return not (at_no_cost and pod.is_of_job)
 
 
 @dataclass(frozen=True, slots=True)

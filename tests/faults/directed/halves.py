@@ -67,6 +67,18 @@ def half_above_another() -> None:
         end(world)
 
 
+def half_gang_beside_a_job() -> None:
+    """Two gangs are cut off half way and run, one of a Job that counts lost pods: neither makes way for one that needs both."""
+    with quiet_world(nodes=1, cpu=8) as world:
+        cut_off(world, GangSpec("first", "job", size=4, minimum=4), GangSpec("second", size=4, minimum=4))
+        world.fill()
+        world.advance(40)
+        world.add(GangSpec("large", size=4, minimum=4))
+        world.advance(40)
+        world.judge.check()
+        end(world)
+
+
 def refused_to_yield() -> None:
     """Two gangs are cut off half way and run; when the second is asked for its seats the API server fails, and nothing else happens."""
     with quiet_world(nodes=1, cpu=8) as world:

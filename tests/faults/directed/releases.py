@@ -278,19 +278,20 @@ def leaving_a_suspended_job() -> None:
 
 
 def asked_for_its_seats_in_vain() -> None:
-    """A Job that can't be undone finds its last seat in time, however often others ask for those that it has."""
-    sick = Fault("bind", "pods", "sick-*", times=FOR_EVER, status=403)
-    with quiet_world(nodes=1, startup_delay=NEVER) as world:
-        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=403))
-        world.add(GangSpec("gang", "job", size=3, minimum=3, cpu=2))
+    """A half gang that can't be evicted is first to be given room, however often others have asked for its seats."""
+    with quiet_world(nodes=1, cpu=8) as world:
+        gang = GangSpec("gang", size=4, minimum=4, cpu=2)
+        cut_off(world, gang)
+        world.fill()
+        world.fault(Fault("evict", "pods", "gang-*", times=FOR_EVER, status=403))
         world.advance(35)
-        world.fault(sick)
-        world.add(GangSpec("sick", size=1, minimum=1))
-        world.add(GangSpec("other", size=4, minimum=4, cpu=2))
+        world.add(GangSpec("other", size=2, minimum=2, cpu=2))
         world.advance(45)
-        world.sandbox.faults.clear()
-        world.fault(sick)
+        world.remove_foreign()
         world.advance(60)
+        demand([] if len(world.judge.bound(gang)) == 4 else ["[unresolved] a half gang was overtaken by one that has asked for its seats"])
+        world.judge.check()
+        world.sandbox.faults.clear()
         end(world)
 
 

@@ -60,6 +60,12 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "half gangs make way beside a Job that keeps its pods",
+        "half_gang_beside_a_job",
+        "release",
+        (Edit("scheduling/opengangs.py", "for other in needed if not await self._may_go(other)]", "for other in needed if False]"),),
+    ),
+    Mutant(
         "who refused to yield isn't asked again",
         "refused_to_yield",
         "unresolved",

@@ -94,8 +94,13 @@ MUTANTS = (
         (
             Edit(
                 "cluster/bind.py",
-                "        of_job = pod.owner is not None and pod.owner.is_batch_job\n",
-                "        of_job = False\n",
+                "        return not pod.is_of_job or",
+                "        return True or",
+            ),
+            Edit(
+                "cluster/bind.py",
+                "send = self._evict if pod.is_of_job or even_running",
+                "send = self._evict if even_running",
             ),
         ),
     ),
@@ -279,8 +284,8 @@ MUTANTS = (
         (
             Edit(
                 "cluster/bind.py",
-                "        if of_job and not await self._retried(partial(ignores_disruption, self._server, pod)):\n",
-                "        if of_job:\n",
+                "        return not pod.is_of_job or await self._retried(partial(ignores_disruption, self._server, pod))\n",
+                "        return not pod.is_of_job\n",
             ),
             Edit(
                 "scheduling/opengangs.py",
@@ -296,7 +301,7 @@ MUTANTS = (
         (
             Edit(
                 "cluster/bind.py",
-                "send = self._evict if of_job or even_running else self._delete",
+                "send = self._evict if pod.is_of_job or even_running else self._delete",
                 "send = self._delete",
             ),
         ),

@@ -1,5 +1,6 @@
 """The place in the queue of gangs that have lost a member, and what is remembered of them."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
@@ -94,3 +95,49 @@ async def test_when_seats_need_no_longer_be_waited_for_whoever_was_refused_looks
     now = when
     assert open_gangs.next_look(refused) is None
     assert not open_gangs._recently_released()
+
+
+async def test_nobody_makes_way_beside_a_job_that_keeps_its_pods() -> None:
+    """Two half gangs would have to go: the one would be evicted for nothing."""
+    job, controller = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r", "u")
+    of_job, other = (
+        replace(a_gang(*(replace(pod, owner=owner, phase="Running") for pod in HALF[:2]), minimum=3), key=GangKey("default", owner.kind))
+        for owner in (job, controller)
+    )
+    gangs = {gang.key: gang for gang in (of_job, other)}
+    keeps = AsyncMock(side_effect=lambda pod: not pod.is_of_job)
+    open_gangs = OpenGangs(Mock(gang=gangs.get), Mock(), Mock(may_go=keeps), Mock(), Mock(), Mock(), clock=lambda: 0.0)
+    open_gangs._kept_open.update(gangs)
+    open_gangs._expires.update(dict.fromkeys(gangs, 0.0))
+    needs_both, needs_one = (replace(a_gang(a_pod(name), minimum=1), key=GangKey("default", name)) for name in ("large", "small"))
+    assert await open_gangs.who_yields(needs_both, AsyncMock(side_effect=lambda without: len(without) == 4)) == []
+    assert await open_gangs.who_yields(needs_one, AsyncMock(side_effect=lambda without: len(without) >= 2)) == [other]
+
+
+async def test_who_is_asked_for_seats_counts_as_leaving_only_when_it_goes() -> None:
+    """Else another would be evicted beside one that stays, or beside one whose seats are enough."""
+    owner, answer = Owner("apps/v1", "ReplicaSet", "r", "u"), asyncio.Event()
+
+    async def release(pod: Pod, *, even_running: bool) -> bool:
+        await answer.wait()
+        return not even_running
+
+    asked, other = (
+        replace(a_gang(*(replace(pod, uid=f"{name}-{pod.name}", owner=owner) for pod in HALF[:2])), key=GangKey("default", name))
+        for name in ("asked", "other")
+    )
+    gangs = {gang.key: gang for gang in (asked, other)}
+    binder = Mock(release=release, may_go=AsyncMock(return_value=True))
+    open_gangs = OpenGangs(Mock(gang=gangs.get), Mock(), binder, Mock(), Mock(), Mock(), clock=lambda: 0.0)
+    open_gangs._kept_open.update(gangs)
+    open_gangs._expires.update(dict.fromkeys(gangs, 0.0))
+    late = replace(a_gang(a_pod("x"), minimum=1), key=GangKey("default", "late"))
+    needs_one, needs_both = (AsyncMock(side_effect=lambda pods, least=least: len(pods) >= least) for least in (2, 4))
+    release_it = asyncio.ensure_future(open_gangs._release(asked, asked.bound, "its time is over", even_running=True))
+    await asyncio.sleep(0)
+    assert not await open_gangs.who_yields(late, needs_both)
+    assert not await open_gangs.who_yields(late, needs_one)
+    answer.set()
+    await release_it
+    assert len(await open_gangs.who_yields(late, needs_both)) == 2
+    assert len(await open_gangs.who_yields(late, needs_one)) == 1
