@@ -70,11 +70,28 @@ def half_above_another() -> None:
 def half_gang_beside_a_job() -> None:
     """Two gangs are cut off half way and run, one of a Job that counts lost pods: neither makes way for one that needs both."""
     with quiet_world(nodes=1, cpu=8) as world:
-        cut_off(world, GangSpec("first", "job", size=4, minimum=4), GangSpec("second", size=4, minimum=4))
+        cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", "job", size=4, minimum=4))
         world.fill()
         world.advance(40)
         world.add(GangSpec("large", size=4, minimum=4))
         world.advance(40)
+        world.judge.check()
+        end(world)
+
+
+def asked_at_the_same_time() -> None:
+    """Two gangs are cut off half way and run. One is a Job that is being asked to go, and won't, when somebody comes who needs both."""
+    with quiet_world(nodes=1, cpu=12) as world:
+        job = GangSpec("job", "job", size=4, minimum=4, cpu=2, priority=HIGH_PRIORITY, suspends=True)
+        cut_off(world, GangSpec("other", size=4, minimum=4), job)
+        world.fill()
+        world.advance(20)
+        hold = world.sandbox.faults.pause("get", "jobs")
+        world.advance(8)
+        world.add(GangSpec("large", size=6, minimum=6))
+        world.advance(8)
+        hold.release()
+        world.advance(30)
         world.judge.check()
         end(world)
 

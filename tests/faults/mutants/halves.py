@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         "who has just made way has others make way",
-        "three_half_gangs",
+        "leaving_half_gang",
         "release",
         (
             Edit(
@@ -64,6 +64,18 @@ MUTANTS = (
         "half_gang_beside_a_job",
         "release",
         (Edit("scheduling/opengangs.py", "for other in needed if not await self._may_go(other)]", "for other in needed if False]"),),
+    ),
+    Mutant(
+        "whoever has only been asked to go counts as leaving",
+        "asked_at_the_same_time",
+        "release",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "chain(self._leaving(), *(other.bound for other in others))",
+                "chain(self._leaving(), *(other.bound for other in [*others, *filter(None, map(self.registry.gang, self._asked_now()))]))",
+            ),
+        ),
     ),
     Mutant(
         "who refused to yield isn't asked again",
