@@ -32,9 +32,10 @@ from allaboard.report.metrics import Metrics, serve
 from allaboard.report.writer import Writer
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.cycle import Scheduler
+from allaboard.scheduling.order import Order, order_of_gone
 from allaboard.scheduling.podgroups import PodGroupKeeper
 from allaboard.scheduling.quarantine import Quarantine
-from allaboard.scheduling.queue import GangQueue, Order, order_of_gone
+from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import Settings
 

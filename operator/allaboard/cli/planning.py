@@ -24,8 +24,8 @@ from allaboard.placement import NodeFilters, Plan, Problem, SearchSettings, sear
 from allaboard.placement.relax import relieve
 from allaboard.report import words
 from allaboard.scheduling.advice import leavers, sentence, surroundings
+from allaboard.scheduling.order import order_of
 from allaboard.scheduling.problems import problem_of
-from allaboard.scheduling.queue import order_of
 from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.settings import Settings
 

@@ -33,10 +33,11 @@ from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.longsearch import LongSearches, SearchAbandonedError
 from allaboard.scheduling.opengangs import OpenGangs
+from allaboard.scheduling.order import ANYTHING, Lacks, Order, order_of, order_of_gone
 from allaboard.scheduling.outcomes import Attempt, Outcomes
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner
 from allaboard.scheduling.quarantine import Quarantine
-from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of, order_of_gone
+from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.sealing import LateBinds, Sealing
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.surroundings import in_surroundings
@@ -187,9 +188,9 @@ class Scheduler:
     def _turns(self, plans: Collection[GangKey], attempts: Mapping[GangKey, Attempt]) -> Iterator[GangKey]:
         """The keys of ``plans``, then what is left of ``attempts``; namespaces that have run into debt meanwhile go behind the others."""
         yield from list(plans)
-        ranks = {key: self.order(key)[2] for key in attempts}
+        standings = {key: self.order(key).standing for key in attempts}
         while attempts:
-            yield min(attempts, key=lambda key: (ranks[key], self._shares.level(key.namespace)))
+            yield min(attempts, key=lambda key: (standings[key], self._shares.level(key.namespace)))
 
     def _must_yield(self, key: GangKey, yielded: set[GangKey]) -> bool:
         """Whether somebody has come who goes before ``key`` and is to be searched for; those that need no search are seen to meanwhile.
@@ -231,8 +232,8 @@ class Scheduler:
 
     def _are_equal(self, one: GangKey, other: GangKey) -> bool:
         """Whether two gangs are of the same priority, and their namespaces have used about as much search time."""
-        orders = self.order(one), self.order(other)
-        return orders[0][:2] == orders[1][:2] and orders[0][3] == orders[1][3]
+        first, second = self.order(one), self.order(other)
+        return (first.level, first.debt) == (second.level, second.debt)
 
     def _prepared(self, key: GangKey) -> Attempt | None:
         self._long.leave(key)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from allaboard.model.gang import GangKey
 from allaboard.placement import Plan
-from allaboard.scheduling.queue import Order
+from allaboard.scheduling.order import Order
 from allaboard.scheduling.shares import Shares
 
 

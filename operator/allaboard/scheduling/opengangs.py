@@ -21,8 +21,9 @@ from allaboard.model.pod import Pod
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.order import ANYTHING, order_of
 from allaboard.scheduling.past import was_cut_off, was_whole
-from allaboard.scheduling.queue import ANYTHING, GangQueue, order_of
+from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.transaction import Committed, Undone, is_releasable, undo
 
 logger = logging.getLogger(__name__)

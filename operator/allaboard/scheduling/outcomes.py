@@ -12,8 +12,9 @@ from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.opengangs import OpenGangs
+from allaboard.scheduling.order import ANYTHING, NOTHING, Lacks
 from allaboard.scheduling.past import was_cut_off
-from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks
+from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.transaction import Committed, Refused
 
 logger = logging.getLogger(__name__)
@@ -136,7 +137,7 @@ class Outcomes:
         if hold.reason == OVER_LIMIT:
             self.metrics.over_limit.labels(hold.field).inc()
         self.announcer.held(attempt.gang, hold.reason, hold.message, hold.pod)
-        self.queue.park(key, Lacks(), seen=attempt.changes)
+        self.queue.park(key, NOTHING, seen=attempt.changes)
         self._look_again_in_time(attempt.gang)
 
     def _look_again_in_time(self, gang: Gang) -> None:

@@ -26,61 +26,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from allaboard.model.gang import Gang, GangKey, OnMemberLost, Outline
-from allaboard.model.pod import Pod
-from allaboard.placement import Explanation
-from allaboard.placement.filters import TOPOLOGY
+from allaboard.model.gang import GangKey
+from allaboard.scheduling.order import Lacks, Order, order_of_gone
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _STAYED_SECONDS = 60.0  # whoever was whole for so long has not lost its members soon
 _MOST_LEFT = 64  # entries of a heap that are none any more
 _BLIPS = 3  # failures in a row that may be the API server's bad moments
 _SLICE = 1000  # gangs that are woken at a stretch: some milliseconds
-
-_HEALS, _OVERTAKEN, _PLAIN = range(3)
-_FIRST = -(2**31)  # before any priority, which is an int32
-
-Order = tuple[int, bool, int, int, float, GangKey]
-
-
-@dataclass(frozen=True, slots=True)
-class Lacks:
-    """What a refusal was for: resources that were short. ``anything`` when a change of any kind could help."""
-
-    resources: frozenset[str] = frozenset()
-    anything: bool = False
-
-    @classmethod
-    def of(cls, explanation: Explanation, candidates: Iterable[Pod]) -> "Lacks":
-        """What the unplaced roles lacked.
-
-        With several roles, room for one may let another move: then any resource that a candidate asks for may help.
-        """
-        resources: set[str] = set()
-        # One who must share a domain may lack something else in each of them.
-        anything = any(reason == TOPOLOGY for role in explanation.roles for reason, _ in role.reasons)
-        if len(explanation.roles) > 1:
-            specs = {pod.spec for pod in candidates}
-            resources.update(resource for spec in specs for resource, _ in spec.requests if resource != "pods")
-        if explanation.shortage:
-            resources.add(explanation.shortage.resource)
-        for role in explanation.roles:
-            for reason, _ in role.reasons:
-                if reason.startswith("Insufficient "):
-                    resources.add(reason.removeprefix("Insufficient "))
-                elif reason == "Too many pods":
-                    resources.add("pods")
-                elif "free ports" in reason or "anti-affinity" in reason:
-                    anything = True
-        return cls(frozenset(resources), anything or not resources)
-
-    @property
-    def awaited(self) -> Iterable[str | None]:
-        """What may help when it comes free: each of the resources; ``None`` where a change of any kind could."""
-        return (None,) if self.anything else self.resources
-
-
-ANYTHING = Lacks(anything=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +43,6 @@ class _Placed:
     at: float = -math.inf
     losses: int = 0
     failed: int = 0
-
-
-def order_of(gang: Gang | Outline, *, is_first: bool = False, is_protected: bool = False, debt: int = 0) -> Order:
-    """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
-    not be overtaken, then ``debt``, which tells how much search time the namespace has used, then age and name.
-
-    Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Nor is healing one past
-    those who owe less: a tenant could have many gangs that have lost members and are hard to place.
-    """
-    heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not debt
-    return (-gang.priority, not is_first, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, debt, gang.created, gang.key)
-
-
-def order_of_gone(key: GangKey) -> Order:
-    """The place of a gang that is no more: due at once, only to be forgotten."""
-    return (_FIRST, False, _HEALS, 0, 0.0, key)
-
-
-def _but_for_debt(order: Order) -> tuple[object, ...]:
-    return (*order[:3], *order[4:])
 
 
 class GangQueue:
@@ -171,10 +104,11 @@ class GangQueue:
         """
         mine = self._order(key)
         waiting = [order for order, other in self._pausing if other in self._is_pausing]
-        waiting += [order for order, other in self._due if other in self._is_due and order[3] > mine[3]]
-        before = [order for order in waiting if order[:2] == mine[:2] and _but_for_debt(order) < _but_for_debt(mine)]
-        if older := min((order for order in before if not self.must_not_be_overtaken(order[-1])), key=_but_for_debt, default=None):
-            passed = older[-1]
+        waiting += [order for order, other in self._due if other in self._is_due and order.debt > mine.debt]
+        before = [order for order in waiting if order.level == mine.level and order.but_for_debt < mine.but_for_debt]
+        passable = [order for order in before if not self.must_not_be_overtaken(order.key)]
+        if older := min(passable, key=lambda order: order.but_for_debt, default=None):
+            passed = older.key
             self._passed[passed] = self._passed.get(passed, 0) + 1
             # It may go further to the front now.
             if passed in self._is_pausing:
@@ -385,7 +319,7 @@ class GangQueue:
         By the order as it is kept: ``key`` isn't found first when it is put back.
         """
         first = self._next(key)
-        return first is not None and first[0][0][0][:4] < self._order(key)[:4]
+        return first is not None and first[0][0][0].rank < self._order(key).rank
 
     def eased(self, namespaces: Collection[str]) -> None:
         """The debt of these is less than it was: their gangs may go further to the front now."""
@@ -404,7 +338,7 @@ class GangQueue:
         served = [self._first(self._due, self._is_due)] if self._is_due else []
         if self._is_pausing:
             served += [self._place(beside)] if beside is not None else []
-            if served and self._first(self._pausing, self._is_pausing)[:3] < min(served)[:3]:
+            if served and self._first(self._pausing, self._is_pausing).claim < min(served).claim:
                 return self._pausing, self._is_pausing
         return (self._due, self._is_due) if self._is_due else None
 

@@ -3,9 +3,9 @@
 from .mutant import Edit, Mutant
 
 PRIORITY_IGNORED = Edit(
-    "scheduling/queue.py",
-    "    return (-gang.priority, not is_first,",
-    "    return (0, not is_first,",
+    "scheduling/order.py",
+    "    return Order(-gang.priority, not is_first,",
+    "    return Order(0, not is_first,",
 )
 
 MUTANTS = (
@@ -33,9 +33,9 @@ MUTANTS = (
         "priority",
         (
             Edit(
-                "scheduling/queue.py",
-                "    return (-gang.priority, not is_first,",
-                "    return (-(2**31) + 1 if heals else -gang.priority, not is_first,",
+                "scheduling/order.py",
+                "    return Order(-gang.priority, not is_first,",
+                "    return Order(-(2**31) + 1 if heals else -gang.priority, not is_first,",
             ),
         ),
     ),
@@ -82,7 +82,7 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/queue.py",
-                "            if served and self._first(self._pausing, self._is_pausing)[:3] < min(served)[:3]:\n",
+                "            if served and self._first(self._pausing, self._is_pausing).claim < min(served).claim:\n",
                 "            if False:\n",
             ),
         ),

@@ -7,7 +7,7 @@ import pytest
 from allaboard.model.gang import GangKey
 from allaboard.placement import Explanation, Plan, SearchReport
 from allaboard.scheduling.longsearch import LongSearches, SearchAbandonedError
-from allaboard.scheduling.queue import Order
+from allaboard.scheduling.order import Order
 from allaboard.scheduling.shares import Shares
 
 PLAN = Plan(None, "none", (), (), Explanation(0, 0, 0, (), None), SearchReport(0.0, 0.0, 0, "", (), ""))
@@ -26,7 +26,7 @@ def a_line(clock: Clock) -> LongSearches:
 
 
 def place(key: GangKey, created: float = 0.0) -> Order:
-    return (True, 0, 2, 0, created, key)
+    return Order(0, True, 2, 0, created, key)
 
 
 def key_of(namespace: str, name: object) -> GangKey:

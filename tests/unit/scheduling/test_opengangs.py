@@ -9,7 +9,7 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline
 from allaboard.model.pod import Owner, Pod
 from allaboard.scheduling.opengangs import OpenGangs
-from allaboard.scheduling.queue import order_of, order_of_gone
+from allaboard.scheduling.order import order_of, order_of_gone
 
 KEY = GangKey("default", "gang")
 

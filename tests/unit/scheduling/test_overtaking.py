@@ -10,7 +10,8 @@ from allaboard.model.gang import GangKey, Objective
 from allaboard.placement import SearchSettings
 from allaboard.placement.contest import Waiting, contest_of
 from allaboard.placement.joint import place_together
-from allaboard.scheduling.queue import ANYTHING, GangQueue, Order
+from allaboard.scheduling.order import ANYTHING, Order
+from allaboard.scheduling.queue import GangQueue
 from tests.unit.placement.clusters import GPU, node, pods, snapshot
 
 QUICK = SearchSettings(generations=6, min_generations=2, patience=3, population_size=8)
@@ -31,7 +32,7 @@ def key_of(number: int) -> GangKey:
 
 def a_queue(clock: Clock, *, times: int = 3, seconds: float = 300.0) -> GangQueue:
     def order(key: GangKey) -> Order:
-        return (0, True, 1 if queue.must_not_be_overtaken(key) else 2, 0, 0.0, key)
+        return Order(0, True, 1 if queue.must_not_be_overtaken(key) else 2, 0, 0.0, key)
 
     queue = GangQueue(order, overtaking_times=times, overtaking_seconds=seconds, clock=clock)
     return queue
@@ -80,7 +81,7 @@ def test_a_gang_that_must_not_be_overtaken_comes_before_older_ones_and_in_spite_
 @pytest.mark.parametrize("is_pausing", [False, True])
 def test_who_goes_before_is_yielded_to_pause_or_not(is_pausing: bool) -> None:
     clock = Clock()
-    queue = GangQueue(lambda key: (-int(key.name[-1]), True, 2, 0, 0.0, key), clock=clock)
+    queue = GangQueue(lambda key: Order(-int(key.name[-1]), True, 2, 0, 0.0, key), clock=clock)
     queue.mark(key_of(9))
     if is_pausing:
         queue.fail(queue.pop() or key_of(0), ANYTHING, seen=queue.changes)
@@ -100,7 +101,7 @@ def test_who_yields_is_not_found_first_again(at_first: list[Rank], later: list[R
     now = at_first
 
     def order(key: GangKey) -> Order:
-        return (*now[int(key.name[-1])], 0.0, key)
+        return Order(*now[int(key.name[-1])], 0.0, key)
 
     queue = GangQueue(order)
     for number in range(4):

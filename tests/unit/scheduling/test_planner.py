@@ -10,8 +10,9 @@ from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.draft import Draft
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling import planner
+from allaboard.scheduling.order import order_of_gone
 from allaboard.scheduling.planner import Planner
-from allaboard.scheduling.queue import GangQueue, order_of_gone
+from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.workers import Searcher
 from tests.unit.placement.clusters import node, pods

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import GangKey, Objective
 from allaboard.placement import SearchSettings, build_problem, search
-from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order
+from allaboard.scheduling.order import ANYTHING, Lacks, Order
+from allaboard.scheduling.queue import GangQueue
 from tests.unit.placement.clusters import node, pods, snapshot
 
 A, B, C = (GangKey("default", name) for name in "abc")
@@ -28,7 +29,7 @@ def an_indebted_queue(clock: Clock, debts: dict[str, int], protected: set[GangKe
 
     def order(key: GangKey) -> Order:
         is_protected = queue.must_not_be_overtaken(key) or key in (protected or ())
-        return (True, 0, 1 if is_protected else 2, debts.get(key.namespace, 0), float(key.name), key)
+        return Order(0, True, 1 if is_protected else 2, debts.get(key.namespace, 0), float(key.name), key)
 
     queue = GangQueue(order, overtaking_times=3, clock=clock)
     return queue
@@ -40,7 +41,7 @@ def gang_of(namespace: str, name: int) -> GangKey:
 
 def a_queue(clock: Clock, priorities: dict[GangKey, int] | None = None, half_bound: GangKey | None = None) -> GangQueue:
     def order(key: GangKey) -> Order:
-        return (-(priorities or {}).get(key, 0), True, key != half_bound, 0, 0.0, key)
+        return Order(-(priorities or {}).get(key, 0), True, int(key != half_bound), 0, 0.0, key)
 
     return GangQueue(order, backoff_initial=1.0, backoff_max=60.0, clock=clock)
 
@@ -96,7 +97,7 @@ def test_each_failure_doubles_the_pause_up_to_a_bound() -> None:
 
 
 def test_a_gang_that_has_gone_while_it_was_attempted_is_due_to_be_forgotten() -> None:
-    queue = GangQueue(lambda key: (0, True, 2, 0, 0.0, key), exists=lambda key: False)
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists=lambda key: False)
     seen = queue.changes
     queue.wake()
     queue.fail(A, ANYTHING, seen=seen)
@@ -196,7 +197,7 @@ async def test_waiting_ends_when_a_gang_is_marked() -> None:
 
 @pytest.mark.parametrize("first", [0.01, 0.02])
 async def test_waiting_ends_when_a_pause_does(first: float) -> None:
-    queue = GangQueue(lambda key: (0, True, 2, 0.0, key))
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
     queue.retry(A, first)
     async with asyncio.timeout(5):
         await queue.wait()
@@ -232,7 +233,7 @@ def test_a_gang_whose_place_is_further_behind_than_when_it_was_marked_goes_there
 def test_pauses_that_have_ended_leave_nothing_behind() -> None:
     clock = Clock()
     keys = [GangKey("default", f"gang-{number:02}") for number in range(50)]
-    queue = GangQueue(lambda key: (-10 if key == A else 0, True, 2, 0.0, key), backoff_initial=60, backoff_max=60, clock=clock)
+    queue = GangQueue(lambda key: Order(-10 if key == A else 0, True, 2, 0, 0.0, key), backoff_initial=60, backoff_max=60, clock=clock)
     queue.fail(A, ANYTHING, seen=queue.changes)
     for _ in range(100):
         for key in keys:
@@ -363,7 +364,7 @@ def test_a_pause_is_no_shorter_than_what_is_asked_for_nor_longer_than_the_longes
 
 def test_whoever_loses_members_again_and_again_is_placed_at_once_first_and_then_rests() -> None:
     clock = Clock()
-    queue = GangQueue(lambda key: (0, key != A, 0, 0.0, key), clock=clock)
+    queue = GangQueue(lambda key: Order(0, key != A, 0, 0, 0.0, key), clock=clock)
     times = []
     waiting_since = clock.now
     for _ in range(9):
@@ -449,7 +450,7 @@ def test_who_lacks_something_else_is_not_even_looked_at() -> None:
         asked.append(key)
         return True
 
-    queue = GangQueue(lambda key: (True, 0, 2, 0.0, key), exists)
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists)
     for number in range(1000):
         queue.park(GangKey("default", f"g{number}"), Lacks(frozenset({"memory"})), seen=queue.changes)
     queue.park(A, Lacks(frozenset({"cpu", "memory"})), seen=queue.changes)

@@ -1,0 +1,105 @@
+"""The place of a gang in the queue, and what a refused one waits for."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from allaboard.model.gang import Gang, GangKey, OnMemberLost, Outline
+from allaboard.model.pod import Pod
+from allaboard.placement import Explanation
+from allaboard.placement.filters import TOPOLOGY
+
+_HEALS, _OVERTAKEN, _PLAIN = range(3)
+_FIRST = -(2**31)  # before any priority, which is an int32
+
+
+class Order(NamedTuple):
+    """What is less goes first. The fields count in this order; the properties are the first few of them, which several gangs may share."""
+
+    depth: int
+    """The priority, negative."""
+    is_not_first: bool
+    """Whether it isn't one that we left half bound."""
+    standing: int
+    """Those that have lost a member go before those that must not be overtaken, and these before the others."""
+    debt: int
+    """How much search time its namespace has used, in levels (``Shares.level``)."""
+    created: float
+    key: GangKey
+
+    @property
+    def level(self) -> tuple[int, bool]:
+        """Gangs of one level may overtake each other, for a while."""
+        return self[:2]
+
+    @property
+    def claim(self) -> tuple[int, bool, int]:
+        """What isn't given up for a pause."""
+        return self[:3]
+
+    @property
+    def rank(self) -> tuple[int, bool, int, int]:
+        """All but age."""
+        return self[:4]
+
+    @property
+    def but_for_debt(self) -> tuple[int, bool, int, float, GangKey]:
+        """The place that it would have if its namespace owed nothing."""
+        return (*self[:3], *self[4:])
+
+
+def order_of(gang: Gang | Outline, *, is_first: bool = False, is_protected: bool = False, debt: int = 0) -> Order:
+    """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
+    not be overtaken, then ``debt``, which tells how much search time the namespace has used, then age and name.
+
+    Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Nor is healing one past
+    those who owe less: a tenant could have many gangs that have lost members and are hard to place.
+    """
+    heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not debt
+    return Order(-gang.priority, not is_first, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, debt, gang.created, gang.key)
+
+
+def order_of_gone(key: GangKey) -> Order:
+    """The place of a gang that is no more: due at once, only to be forgotten."""
+    return Order(_FIRST, False, _HEALS, 0, 0.0, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """What a refusal was for: resources that were short. ``anything`` when a change of any kind could help."""
+
+    resources: frozenset[str] = frozenset()
+    anything: bool = False
+
+    @classmethod
+    def of(cls, explanation: Explanation, candidates: Iterable[Pod]) -> "Lacks":
+        """What the unplaced roles lacked.
+
+        With several roles, room for one may let another move: then any resource that a candidate asks for may help.
+        """
+        resources: set[str] = set()
+        # One who must share a domain may lack something else in each of them.
+        anything = any(reason == TOPOLOGY for role in explanation.roles for reason, _ in role.reasons)
+        if len(explanation.roles) > 1:
+            specs = {pod.spec for pod in candidates}
+            resources.update(resource for spec in specs for resource, _ in spec.requests if resource != "pods")
+        if explanation.shortage:
+            resources.add(explanation.shortage.resource)
+        for role in explanation.roles:
+            for reason, _ in role.reasons:
+                if reason.startswith("Insufficient "):
+                    resources.add(reason.removeprefix("Insufficient "))
+                elif reason == "Too many pods":
+                    resources.add("pods")
+                elif "free ports" in reason or "anti-affinity" in reason:
+                    anything = True
+        return cls(frozenset(resources), anything or not resources)
+
+    @property
+    def awaited(self) -> Iterable[str | None]:
+        """What may help when it comes free: each of the resources; ``None`` where a change of any kind could."""
+        return (None,) if self.anything else self.resources
+
+
+NOTHING = Lacks()
+ANYTHING = Lacks(anything=True)
