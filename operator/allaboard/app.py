@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import socket
+import time
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
@@ -21,7 +22,6 @@ from allaboard.cluster.restart import JobRestarter
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
-from allaboard.model.gang import GangKey
 from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
@@ -32,10 +32,12 @@ from allaboard.report.metrics import Metrics, serve
 from allaboard.report.writer import Writer
 from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.cycle import Scheduler
-from allaboard.scheduling.order import Order, order_of_gone
+from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.podgroups import PodGroupKeeper
 from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
+from allaboard.scheduling.ranks import Overtaking, Ranks
+from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import Settings
 
@@ -63,13 +65,16 @@ class App:
             settings.namespaces,
             GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology),
         )
+        self.docket = Docket()
+        overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
+        self.ranks = Ranks(self.registry, self.docket, Shares(time.monotonic), overtaking, time.monotonic)
         self.queue = GangQueue(
-            self._order,
+            self.ranks.place,
             self.registry.knows,
+            self.docket,
             backoff_initial=settings.backoff_initial_seconds,
             backoff_max=settings.backoff_max_seconds,
-            overtaking_times=settings.overtaking_times,
-            overtaking_seconds=settings.overtaking_seconds,
+            overtaking=overtaking,
         )
         self.view.listen(self._note_excess)
         self.view.repulsion.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
@@ -105,19 +110,21 @@ class App:
         writer = self._writer
         controller = settings.scheduler_names[0]
         events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
-        self._keeper = keeper = PodGroupKeeper(server, self.registry, writer)
+        self._keeper = keeper = PodGroupKeeper(server, self.registry, self.docket, writer)
         if settings.leader_elect:
             self._lease = await self._stack.enter_async_context(self._elect(partial(_lease, settings)))
         lease = self._lease
         epoch = Epoch(server, lease, concurrency=settings.bind_concurrency)
         binder = Binder(server, lease, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts)
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
-        announcer = Announcer(server, events, keeper, writer, self.metrics)
+        announcer = Announcer(server, events, keeper, self.docket, writer, self.metrics)
         volumes = VolumeView()
         self._scheduler = scheduler = Scheduler(
             view=self.view,
             volumes=volumes,
             registry=self.registry,
+            docket=self.docket,
+            ranks=self.ranks,
             queue=self.queue,
             searcher=searcher,
             binder=binder,
@@ -287,9 +294,6 @@ class App:
 
     def _known(self, name: str) -> float:
         return self.view.counts[name]
-
-    def _order(self, key: GangKey) -> Order:
-        return self._scheduler.order(key) if self._scheduler else order_of_gone(key)
 
     def _spawn(self, name: str, work: Coroutine[None, None, None], on_death: Callable[[], None]) -> asyncio.Task[None]:
         def report_end(task: asyncio.Task[None]) -> None:

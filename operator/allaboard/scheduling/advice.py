@@ -16,6 +16,7 @@ from allaboard.placement import NodeFilters, Problem
 from allaboard.placement.relax import Relief
 from allaboard.placement.surroundings import Surroundings, surroundings_of
 from allaboard.report import words
+from allaboard.scheduling.docket import Advice, Docket
 from allaboard.scheduling.problems import parts_of, together_of
 
 logger = logging.getLogger(__name__)
@@ -47,25 +48,27 @@ class Advisor:
     ``find`` gives the advice for a gang, ``tell`` adds it to what was said of the gang if that is still what is said.
     """
 
-    def __init__(self, find: Callable[[GangKey], Awaitable[str]], tell: Callable[[GangKey, str, str], None]) -> None:
+    def __init__(self, docket: Docket, find: Callable[[GangKey], Awaitable[str]], tell: Callable[[GangKey, str, str], None]) -> None:
+        self._docket = docket
         self._find = find
         self._tell = tell
-        self._known: dict[GangKey, tuple[str, str]] = {}
-        self._wanted: dict[GangKey, str] = {}
+        self._wanted: list[GangKey] = []  # for whom it may be
         self._task: asyncio.Task[None] | None = None
 
     def advised(self, key: GangKey, message: str) -> str:
         """The refusal with its advice if that is known; otherwise it will be looked for."""
-        known, advice = self._known.get(key, ("", ""))
-        if known == message:
-            return words.with_advice(message, advice)
-        self._wanted[key] = message
+        advice = self._docket.case(key).advice
+        if advice.known_for == message:
+            return words.with_advice(message, advice.text)
+        if not advice.wanted_for:
+            self._wanted.append(key)
+        advice.wanted_for = message
         return message
 
     def forget(self, key: GangKey) -> None:
         """The gang isn't refused any more."""
-        self._known.pop(key, None)
-        self._wanted.pop(key, None)
+        if (case := self._docket.find(key)) is not None:
+            case.advice = Advice()
 
     def work(self) -> None:
         """Nothing is due: look for what is wanted."""
@@ -81,12 +84,15 @@ class Advisor:
 
     async def _look(self) -> None:
         while self._wanted:
-            key, message = self._wanted.popitem()
-            self._known[key] = (message, "")
+            key = self._wanted.pop()
+            case = self._docket.find(key)
+            if case is None or not case.advice.wanted_for:
+                continue
+            message = case.advice.wanted_for
+            case.advice = advice = Advice(known_for=message)
             try:
-                advice = await self._find(key)
-                if advice and self._known.get(key) == (message, ""):  # it may have been forgotten meanwhile
-                    self._known[key] = (message, advice)
-                    self._tell(key, message, advice)
+                advice.text = await self._find(key)
+                if advice.text and case.advice is advice and self._docket.find(key) is case:  # it may have been forgotten meanwhile
+                    self._tell(key, message, advice.text)
             except Exception:
                 logger.exception("gang %s: what would help can't be told", key)

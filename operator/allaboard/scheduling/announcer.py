@@ -18,7 +18,9 @@ from allaboard.placement import SearchReport
 from allaboard.report.conditions import Opinion, Verdict, pod_unscheduled
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
+from allaboard.report.told import Wait
 from allaboard.report.writer import Writer
+from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.podgroups import PodGroupKeeper, api_time, utc_now
 from allaboard.scheduling.transaction import Committed
 
@@ -36,6 +38,7 @@ class Announcer:
         server: ApiServer,
         events: EventRecorder,
         keeper: PodGroupKeeper,
+        docket: Docket,
         writer: Writer,
         metrics: Metrics,
         *,
@@ -45,14 +48,13 @@ class Announcer:
         self._server = server
         self._events = events
         self._keeper = keeper
+        self._docket = docket
         self._writer = writer
         self._metrics = metrics
         self._clock = clock
         self._now = now
         self._unscheduled: dict[str, str] = {}
         self._untold: dict[tuple[str, str], Callable[[], None]] = {}  # by pod UID and reason: what gangs of thousands are yet to be told
-        self._quorum_since: dict[GangKey, tuple[float, float]] = {}  # on the clock, and as a time
-        self._timed_out: set[GangKey] = set()
 
     def repeat(self) -> None:
         """Say again of each pod why it waits, at its gang's next attempt: an earlier leader's words may have come late, over ours."""
@@ -60,7 +62,13 @@ class Announcer:
 
     def waiting_since(self, gang: Gang) -> float:
         """When the gang's present wait for seats began, on the clock; now, if that is news."""
-        return self._quorum_since.setdefault(gang.key, (self._clock(), self._now()))[0]
+        return self._wait(gang).since
+
+    def _wait(self, gang: Gang) -> Wait:
+        told = self._docket.case(gang.key).told
+        if told.wait is None:
+            told.wait = Wait(self._clock(), self._now())
+        return told.wait
 
     def seconds_left(self, gang: Gang) -> float:
         """How long the gang may still wait for its seats; 0 or less once it has timed out."""
@@ -169,11 +177,6 @@ class Announcer:
             return
         self._keeper.tell(gang)
 
-    def forget_gang(self, key: GangKey) -> None:
-        """The gang is gone."""
-        self._end_wait(key)
-        self._keeper.drop(key)
-
     def forget_pod(self, pod: Pod) -> None:
         """The pod is gone."""
         self._unscheduled.pop(pod.uid, None)
@@ -181,25 +184,26 @@ class Announcer:
 
     def _end_wait(self, key: GangKey) -> None:
         """The gang is whole, lacks members or is gone: a later wait for seats is counted from its own beginning."""
-        self._quorum_since.pop(key, None)
-        self._timed_out.discard(key)
+        if (case := self._docket.find(key)) is not None:
+            case.told.wait = None
 
     def _say(self, gang: Gang, verdict: Verdict, message: str) -> None:
-        _, started = self._quorum_since.get(gang.key, (0.0, None))
-        before = self._keeper.opinion(gang.key)
+        told = self._docket.case(gang.key).told
+        wait, before = told.wait, told.opinion
         opinion = Opinion(
             verdict,
             message,
-            started=api_time(started) if started is not None else "",
+            started=api_time(wait.started) if wait else "",
             whole_since=api_time(self._now()) if verdict is Verdict.SCHEDULED else before.whole_since if before else "",
-            has_timed_out=gang.key in self._timed_out and verdict is not Verdict.SCHEDULED,
+            has_timed_out=wait is not None and wait.has_timed_out and verdict is not Verdict.SCHEDULED,
         )
         self._keeper.tell(gang, opinion)
 
     def _time_out_if_due(self, gang: Gang, message: str) -> None:
-        if gang.key in self._timed_out or not self.has_timed_out(gang):
+        wait = self._wait(gang)
+        if wait.has_timed_out or not self.has_timed_out(gang):
             return
-        self._timed_out.add(gang.key)
+        wait.has_timed_out = True
         about = self._reference(gang)
         if about is not None:
             note = f"not scheduled within {gang.timeout_seconds} s: {message}"

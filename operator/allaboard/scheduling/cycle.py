@@ -21,7 +21,7 @@ from allaboard.cluster.restart import JobRestarter
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
-from allaboard.model.gang import Gang, GangKey, Outline
+from allaboard.model.gang import Gang, GangKey
 from allaboard.model.node import Node
 from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
@@ -30,20 +30,24 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.longsearch import LongSearches, SearchAbandonedError
 from allaboard.scheduling.opengangs import OpenGangs
-from allaboard.scheduling.order import ANYTHING, Lacks, Order, order_of, order_of_gone
+from allaboard.scheduling.order import ANYTHING, Lacks
 from allaboard.scheduling.outcomes import Attempt, Outcomes
+from allaboard.scheduling.past import run_was_whole
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner
 from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
+from allaboard.scheduling.ranks import Ranks
 from allaboard.scheduling.sealing import LateBinds, Sealing
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.scheduling.transaction import Committed, DryRun, Refused, Transaction, begin
 from allaboard.scheduling.underway import UnderWay
 from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunError
+from allaboard.scheduling.yielding import Yielding
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +62,8 @@ class Scheduler:
     view: ClusterView
     volumes: VolumeView
     registry: GangRegistry
+    docket: Docket
+    ranks: Ranks
     queue: GangQueue
     searcher: Searcher
     binder: Binder
@@ -73,23 +79,26 @@ class Scheduler:
     clock: Callable[[], float] = time.monotonic
     _under_way: UnderWay = field(init=False)
     _open: OpenGangs = field(init=False)
+    _yielding: Yielding = field(init=False)
     _outcomes: Outcomes = field(init=False)
     _planner: Planner = field(init=False)
     _sealing: Sealing = field(init=False)
     _late: LateBinds = field(init=False)
     _advisor: Advisor = field(init=False)
-    _shares: Shares = field(init=False)
     _long: LongSearches = field(init=False)
 
     def __post_init__(self) -> None:
-        self._shares = Shares(self.clock)
-        self._long = LongSearches(self.clock, Shares(self.clock))
+        self._long = LongSearches(self.docket, self.clock, Shares(self.clock))
         self.metrics.gauge("long_searches_waiting", "Gangs that wait for a long search.", lambda: len(self._long))
-        self._advisor = Advisor(self._advice, self._advise)
-        self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock, self.packing, self._shares)
-        self._open = OpenGangs(self.registry, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock)
+        self._advisor = Advisor(self.docket, self._advice, self._advise)
+        self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock, self.packing, self.ranks.shares)
+        self._open = OpenGangs(
+            self.registry, self.docket, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock
+        )
+        self._yielding = Yielding(self.registry, self.docket, self.binder, self.clock)
         self._outcomes = Outcomes(
             self.registry,
+            self.docket,
             self.queue,
             self.announcer,
             self.metrics,
@@ -98,7 +107,7 @@ class Scheduler:
             lambda: self.view.counts["assumed_pods"] > 0,
             self.clock,
         )
-        self._under_way = UnderWay(self.queue, self._outcomes.defect)
+        self._under_way = UnderWay(self.docket, self.queue, self._outcomes.defect)
         self._sealing = Sealing(self.view, self.queue, self.epoch, self._under_way, self._outcomes.failed_now)
         self._late = LateBinds(self.view, self.epoch, self._outcomes.settled, self.clock)
 
@@ -120,16 +129,6 @@ class Scheduler:
         """A claim or a volume has changed."""
         self.queue.wake()
 
-    def order(self, key: GangKey) -> Order:
-        """The place of a gang in the queue: those we left half bound come first of their priority, after those of which nobody is there."""
-        gang: Gang | Outline | None = self.registry.outline(key)
-        if gang is None:  # one without living members tells its priority when they come
-            return order_of_gone(key)
-        if gang.is_open and key not in self._under_way:  # or it is passed over, and has its place told when that is over
-            gang = self.registry.gang(key) or gang
-        is_first, is_protected = key in self._open and gang.is_open, self.queue.must_not_be_overtaken(key)
-        return order_of(gang, is_first=is_first, is_protected=is_protected, debt=self._shares.level(key.namespace))
-
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
         self._open.inherit()
@@ -150,7 +149,7 @@ class Scheduler:
                     await self._under_way.settled()
             quarantine.cancel()
             self._late.stop()
-            for task in self._under_way.values():
+            for task in self._under_way.tasks():
                 task.cancel()
 
     async def cycle(self) -> None:
@@ -158,7 +157,7 @@ class Scheduler:
         yielded: set[GangKey] = set()
         while self.queue.peek() is not None:
             await until_fresh(self.is_fresh)
-            self.queue.eased(self._shares.eased())
+            self.queue.eased(self.ranks.shares.eased())
             await self.queue.stirred()
             attempts = await self._due_together()
             plans, overtaken = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
@@ -188,9 +187,9 @@ class Scheduler:
     def _turns(self, plans: Collection[GangKey], attempts: Mapping[GangKey, Attempt]) -> Iterator[GangKey]:
         """The keys of ``plans``, then what is left of ``attempts``; namespaces that have run into debt meanwhile go behind the others."""
         yield from list(plans)
-        standings = {key: self.order(key).standing for key in attempts}
+        standings = {key: self.ranks.place(key).standing for key in attempts}
         while attempts:
-            yield min(attempts, key=lambda key: (standings[key], self._shares.level(key.namespace)))
+            yield min(attempts, key=lambda key: (standings[key], self.ranks.shares.level(key.namespace)))
 
     def _must_yield(self, key: GangKey, yielded: set[GangKey]) -> bool:
         """Whether somebody has come who goes before ``key`` and is to be searched for; those that need no search are seen to meanwhile.
@@ -228,11 +227,11 @@ class Scheduler:
                 if is_alone:
                     break
             await asyncio.sleep(0)
-        return {key: attempts[key] for key in sorted(attempts, key=self.order)}
+        return {key: attempts[key] for key in sorted(attempts, key=self.ranks.place)}
 
     def _are_equal(self, one: GangKey, other: GangKey) -> bool:
         """Whether two gangs are of the same priority, and their namespaces have used about as much search time."""
-        first, second = self.order(one), self.order(other)
+        first, second = self.ranks.place(one), self.ranks.place(other)
         return (first.level, first.debt) == (second.level, second.debt)
 
     def _prepared(self, key: GangKey) -> Attempt | None:
@@ -319,7 +318,8 @@ class Scheduler:
         # After an undo every member is tried beforehand: one pod that is refused would undo the gang for ever.
         dry_run: DryRun = "all" if self._open.was_undone(key) else self.dry_run
         look = partial(self._gang, key)
-        transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, look, dry_run, was_whole=self._open.was_whole(fresh))
+        was_whole = run_was_whole(fresh, self.docket.find(key))
+        transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, look, dry_run, was_whole=was_whole)
         if isinstance(transaction, Refused):
             logger.info("gang %s: %s; looking again", key, transaction.message)
             self.queue.retry(key, self.batch_window)
@@ -334,7 +334,7 @@ class Scheduler:
             seconds = self.clock() - attempt.started
             self.announcer.refused(gang, words.pod_refusals(gang, plan), words.refusal(gang, plan), plan.search, seconds)
         self.queue.pause(gang.key, lacks, seen=attempt.changes, retry_by=self._open.deadline(gang))
-        self._long.join(gang.key, self.order(gang.key))
+        self._long.join(gang.key, self.ranks.place(gang.key))
         self._start_long_search()
 
     def _start_long_search(self) -> None:
@@ -407,7 +407,7 @@ class Scheduler:
             return False
 
         try:
-            yielding = await self._open.who_yields(gang, would_fit)
+            yielding = await self._yielding.who_yields(gang, would_fit)
         except TimeoutError:
             return False
         for other in yielding:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from allaboard.model.gang import GangKey
 from allaboard.placement import Plan
+from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.order import Order
 from allaboard.scheduling.shares import Shares
 
@@ -23,36 +24,42 @@ class SearchAbandonedError(Exception):
 class LongSearches:
     """The line of gangs that wait for a long search, and the one that is going on. ``len`` is how many wait."""
 
+    docket: Docket
     clock: Callable[[], float]
     shares: Shares
-    _waiting: dict[GangKey, Order] = field(default_factory=dict)
+    _line: list[GangKey] = field(default_factory=list)  # who waits
     _running: GangKey | None = None
     _search: asyncio.Future[Plan] | None = None
     _is_stopped: bool = False
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._line)
 
     @property
     def is_idle(self) -> bool:
         """Whether who comes now is next."""
-        return self._running is None and not self._waiting
+        return self._running is None and not self._line
 
     def join(self, key: GangKey, place: Order) -> None:
         """Have ``key``, whose ``place`` is that in the queue, searched for when its turn comes."""
-        self._waiting[key] = place
+        case = self.docket.case(key)
+        if case.long_search is None:
+            self._line.append(key)
+        case.long_search = place
 
     def leave(self, key: GangKey) -> None:
         """It is looked at anew, or gone: it waits no more."""
-        self._waiting.pop(key, None)
+        if (case := self.docket.find(key)) is not None and case.long_search is not None:
+            case.long_search = None
+            self._line.remove(key)
 
     def next(self) -> GangKey | None:
         """Take out the gang whose turn it is, ``None`` while another has its turn or nobody waits. It ends with ``search``, or ``done``."""
-        if self._is_stopped or self._running is not None or not self._waiting:
+        if self._is_stopped or self._running is not None or not self._line:
             return None
-        used = {namespace: self.shares.used(namespace) for namespace in {key.namespace for key in self._waiting}}
-        key = min(self._waiting, key=lambda key: (used[key.namespace], self._waiting[key]))
-        del self._waiting[key]
+        used = {namespace: self.shares.used(namespace) for namespace in {key.namespace for key in self._line}}
+        key = min(self._line, key=lambda key: (used[key.namespace], self.docket.case(key).long_search))
+        self.leave(key)
         self._running = key
         return key
 
@@ -101,6 +108,6 @@ class LongSearches:
     def stop(self) -> None:
         """Search no more, not even to the end of what is going on."""
         self._is_stopped = True
-        self._waiting.clear()
+        self._line.clear()
         if self._search is not None:
             self._search.cancel()

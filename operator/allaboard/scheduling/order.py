@@ -97,8 +97,8 @@ class Lacks:
 
     @property
     def awaited(self) -> Iterable[str | None]:
-        """What may help when it comes free: each of the resources; ``None`` where a change of any kind could."""
-        return (None,) if self.anything else self.resources
+        """What may help when it comes free: each of the resources; ``None`` where a change of any kind could, "" where none is known to."""
+        return (None,) if self.anything else self.resources or ("",)
 
 
 NOTHING = Lacks()

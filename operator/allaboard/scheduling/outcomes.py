@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from allaboard.gangs.registry import OVER_LIMIT, GangRegistry
 from allaboard.model.gang import Gang, GangKey, Hold
@@ -11,6 +11,7 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.order import ANYTHING, NOTHING, Lacks
 from allaboard.scheduling.past import was_cut_off
@@ -43,6 +44,7 @@ class Outcomes:
     """Every attempt ends in one of these."""
 
     registry: GangRegistry
+    docket: Docket
     queue: GangQueue
     announcer: Announcer
     metrics: Metrics
@@ -50,7 +52,6 @@ class Outcomes:
     advisor: Advisor
     are_seats_promised: Callable[[], bool]
     clock: Callable[[], float]
-    _without_group: set[GangKey] = field(default_factory=set)
 
     async def committed(self, attempt: Attempt, plan: Plan, outcome: Committed | Refused) -> None:
         """The transaction has come to its end; a gang that it left half bound is finished forward."""
@@ -130,8 +131,9 @@ class Outcomes:
     def held(self, attempt: Attempt, hold: Hold) -> None:
         """It must not be scheduled until somebody mends it."""
         key = attempt.gang.key
-        if hold.reason == "PodGroupNotFound" and key not in self._without_group:
-            self._without_group.add(key)
+        case = self.docket.case(key)
+        if hold.reason == "PodGroupNotFound" and not case.is_given_grace:
+            case.is_given_grace = True
             self.queue.retry(key, _PODGROUP_GRACE_SECONDS)
             return
         if hold.reason == OVER_LIMIT:
@@ -181,15 +183,14 @@ class Outcomes:
         """The gang is whole or absent: what it took to get there is forgotten."""
         self.open_gangs.close(key)
         self.advisor.forget(key)
-        self._without_group.discard(key)
+        if (case := self.docket.find(key)) is not None:
+            case.is_given_grace = False
 
     def forgotten(self, key: GangKey) -> None:
         """There is no such gang any more."""
-        self.open_gangs.forget(key)
-        self.advisor.forget(key)
-        self._without_group.discard(key)
+        self.open_gangs.close(key)
         self.queue.forget(key)
-        self.announcer.forget_gang(key)
+        self.docket.forget(key)
 
 
 def _follows_success(gang: Gang) -> bool:

@@ -6,6 +6,7 @@ It has never been only when that is certain from what can be seen; when it can't
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang
 from allaboard.report.conditions import scheduled_since
+from allaboard.scheduling.docket import Case
 
 
 def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
@@ -28,6 +29,11 @@ def was_whole(gang: Gang) -> bool:
     """Whether the pods themselves say that the run has been whole: a later bind did, or as many as were promised have been bound."""
     members = gang.of_this_run()
     return any(pod.was_whole or len(members) >= pod.promise for pod in members)
+
+
+def run_was_whole(gang: Gang, case: Case | None) -> bool:
+    """Whether the run that is going on has been whole, as far as it is known or told, so that all later binds are to say so."""
+    return bool(gang.run) and ((case is not None and case.whole_run == gang.run) or was_whole(gang))
 
 
 def _says_whole(gang: Gang, group: PodGroup | None) -> bool:

@@ -7,8 +7,7 @@ without any CRD gangs that are made by labels are scheduled all the same.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -22,7 +21,9 @@ from allaboard.gangs.registry import GangRegistry
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey
 from allaboard.report.conditions import Opinion, pod_group_status
+from allaboard.report.told import Told, Written
 from allaboard.report.writer import Writer
+from allaboard.scheduling.docket import Docket
 
 logger = logging.getLogger(__name__)
 
@@ -37,26 +38,15 @@ def utc_now() -> str:
     return api_time(time.time())
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """What a PodGroup was given as its status, and what it had then: not all of it with upstream's CRD."""
-
-    uid: str
-    status: dict[str, Any]
-    kept: Mapping[str, Any] | None
-
-
 class PodGroupKeeper:
     """Creates, mends and updates PodGroups through a ``Writer``, and tells the registry of those it hears of."""
 
-    def __init__(self, server: ApiServer, registry: GangRegistry, writer: Writer, now: Callable[[], str] = utc_now) -> None:
+    def __init__(self, server: ApiServer, registry: GangRegistry, docket: Docket, writer: Writer, now: Callable[[], str] = utc_now) -> None:
         self._server = server
         self._registry = registry
+        self._docket = docket
         self._writer = writer
         self._now = now
-        self._opinions: dict[GangKey, Opinion] = {}
-        self._written: dict[GangKey, _Written] = {}
-        self._unwritten: set[GangKey] = set()
 
     def observe(self, raw: dict[str, Any]) -> None:
         """Take a PodGroup as the API server has it."""
@@ -88,9 +78,10 @@ class PodGroupKeeper:
             return
         for key in set(self._registry.groups()) - found:
             self._registry.forget_group(key, version)
-        for key in self._opinions:
+        for case in self._docket:
             # The CRD may have been installed, or a PodGroup of ours deleted, since its gang was last spoken of; or we were refused.
-            if key in self._unwritten or self._registry.needs_group(key) or self._is_overwritten(key):
+            key, told = case.key, case.told
+            if told.opinion and (told.is_unwritten or self._registry.needs_group(key) or self._is_overwritten(key, told)):
                 self._write(key)
 
     def tell(self, gang: Gang, opinion: Opinion | None = None) -> None:
@@ -98,47 +89,45 @@ class PodGroupKeeper:
         if gang.is_single or self._is_foreign(gang):
             return
         if opinion is not None:
-            self._opinions[gang.key] = opinion
-        if gang.key in self._opinions:
+            self._docket.case(gang.key).told.opinion = opinion
+        if self.opinion(gang.key) is not None:
             self._write(gang.key)
 
     def opinion(self, key: GangKey) -> Opinion | None:
         """What was last said of a gang."""
-        return self._opinions.get(key)
-
-    def drop(self, key: GangKey) -> None:
-        """The gang is gone."""
-        self._opinions.pop(key, None)
-        self._written.pop(key, None)
-        self._unwritten.discard(key)
+        case = self._docket.find(key)
+        return case.told.opinion if case else None
 
     def _is_foreign(self, gang: Gang) -> bool:
         """Whether the PodGroup is another scheduler's business: no pod of ours has ever named it, and somebody has spoken of it."""
         group = self._registry.group(gang.key)
-        return not gang.members and gang.key not in self._opinions and group is not None and bool(group.status)
+        return not gang.members and self.opinion(gang.key) is None and group is not None and bool(group.status)
 
     def _write(self, key: GangKey) -> None:
-        self._unwritten.add(key)
+        self._docket.case(key).told.is_unwritten = True
         self._writer.put(f"podgroup {key}", partial(self._bring_up_to_date, key), key.namespace)
 
     async def _bring_up_to_date(self, key: GangKey) -> None:
-        self._unwritten.add(key)  # until it is
-        gang, opinion = self._registry.gang(key), self._opinions.get(key)
+        if (case := self._docket.find(key)) is None:
+            return
+        told = case.told
+        told.is_unwritten = True  # until it is
+        gang, opinion = self._registry.gang(key), told.opinion
         await asyncio.sleep(0)  # it may have thousands of members, and has been put together just now
         group = await self._group_of(gang) if gang is not None and opinion is not None else None
         if gang is not None and opinion is not None and group is not None:
             status = pod_group_status(gang, phase_of(gang), opinion, group.status or {}, self._now())
             if status == group.status:
-                self._written[key] = _Written(group.uid, status, status)
-            elif self._written.get(key) != _Written(group.uid, status, group.status):
+                told.written = Written(group.uid, status, status)
+            elif told.written != Written(group.uid, status, group.status):
                 raw = await self._server.patch(_path(key, "status"), {"status": status})
-                self._written[key] = _Written(group.uid, status, pod_group_from(raw).status)
+                told.written = Written(group.uid, status, pod_group_from(raw).status)
                 self.observe(raw)
-        self._unwritten.discard(key)
+        told.is_unwritten = False
 
-    def _is_overwritten(self, key: GangKey) -> bool:
+    def _is_overwritten(self, key: GangKey, told: Told) -> bool:
         """Whether somebody, such as an earlier leader whose request came late, has changed what we had written."""
-        group, written = self._registry.group(key), self._written.get(key)
+        group, written = self._registry.group(key), told.written
         return group is not None and written is not None and group.uid == written.uid and group.status != written.kept
 
     async def _group_of(self, gang: Gang) -> PodGroup | None:

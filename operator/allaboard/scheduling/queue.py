@@ -21,81 +21,76 @@ else a gang whose binds are refused for good would take the seats each time that
 import asyncio
 import heapq
 import itertools
-import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from allaboard.model.gang import GangKey
+from allaboard.scheduling.docket import Docket, Placed, Turn
+from allaboard.scheduling.line import Line
 from allaboard.scheduling.order import Lacks, Order, order_of_gone
+from allaboard.scheduling.ranks import OVERTAKING, Overtaking
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _STAYED_SECONDS = 60.0  # whoever was whole for so long has not lost its members soon
-_MOST_LEFT = 64  # entries of a heap that are none any more
 _BLIPS = 3  # failures in a row that may be the API server's bad moments
 _SLICE = 1000  # gangs that are woken at a stretch: some milliseconds
 
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """When a gang was last placed, how often in a row before that it had lost members soon, and how many had failed by then."""
-
-    at: float = -math.inf
-    losses: int = 0
-    failed: int = 0
+_NO_TURN = Turn()  # of whom nothing is remembered; never written
 
 
 class GangQueue:
     """Gangs that are due, that pause after a failure, and that wait for something to change.
 
     ``order`` tells a gang's place, ``exists`` whether there is such a gang still; one that is gone is due once more, to be forgotten.
+    What is remembered of each is in its ``Turn``, on the ``docket``.
     """
 
     def __init__(
         self,
         order: Callable[[GangKey], Order],
         exists: Callable[[GangKey], bool] = lambda key: True,
+        docket: Docket | None = None,
         *,
         backoff_initial: float = 1.0,
         backoff_max: float = 60.0,
-        overtaking_times: int = 3,
-        overtaking_seconds: float = 300.0,
+        overtaking: Overtaking = OVERTAKING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._order = order
         self._exists = exists
+        self._docket = Docket() if docket is None else docket
         self._backoff = (backoff_initial, backoff_max)
-        self._overtaking = (overtaking_times, overtaking_seconds)
+        self._overtaking = overtaking
         self._clock = clock
-        self._due: list[tuple[Order, GangKey]] = []
-        self._is_due: set[GangKey] = set()
+        self._due = Line(self._place)
+        self._pausing = Line(self._place)
         self._timers: list[tuple[float, GangKey]] = []
-        self._timer_of: dict[GangKey, float] = {}
-        self._pausing: list[tuple[Order, GangKey]] = []
-        self._is_pausing: set[GangKey] = set()
-        self._is_firm: set[GangKey] = set()  # whose pauses aren't cut short
-        self._parked: dict[GangKey, Lacks] = {}
+        self._ringing = self._parked = 0  # how many have a timer, and how many wait for what they lack
         self._lacking: dict[str | None, dict[GangKey, None]] = {}  # those parked, by what they lack; by None where anything helps
         self._woken: dict[GangKey, None] = {}  # those parked for whom something has come free
-        self._looked_again: set[GangKey] = set()
-        self._attempts: dict[GangKey, int] = {}
-        self._not_before: dict[GangKey, float] = {}
-        self._tentative: dict[GangKey, tuple[int, float]] = {}  # who was refused by promises: failures before that, and when it was
-        self._overtaken: dict[GangKey, tuple[int, float]] = {}
-        self._passed: dict[GangKey, int] = {}
-        self._placed: dict[GangKey, _Placed] = {}
+        self._tentative: dict[GangKey, None] = {}  # those refused while seats were promised to others
         self._changed = asyncio.Event()
         self._given_back = -1
         self.changes = 0
 
     def attempts(self, key: GangKey) -> int:
         """Failed attempts in a row."""
-        return self._attempts.get(key, 0)
+        return self._known(key).attempts
+
+    def _known(self, key: GangKey) -> Turn:
+        """What is remembered, to be read only."""
+        case = self._docket.find(key)
+        return case.turn if case else _NO_TURN
+
+    def _turn(self, key: GangKey) -> Turn:
+        return self._docket.case(key).turn
 
     def overtaken(self, key: GangKey) -> None:
         """Younger gangs of the same priority were placed where this one would have fitted."""
-        times, since = self._overtaken.get(key, (0, self._clock()))
-        self._overtaken[key] = (times + 1, since)
+        turn = self._turn(key)
+        times, since = turn.overtaken
+        turn.overtaken = (times + 1, since if times else self._clock())
 
     def seated(self, key: GangKey) -> None:
         """``key`` takes its seats, perhaps with others: the oldest that is before it but for its pause or debt is passed, if it may be.
@@ -103,47 +98,37 @@ class GangQueue:
         Whether that one would have fitted isn't known. It goes first once it has been passed often enough, and then anew.
         """
         mine = self._order(key)
-        waiting = [order for order, other in self._pausing if other in self._is_pausing]
-        waiting += [order for order, other in self._due if other in self._is_due and order.debt > mine.debt]
+        waiting = [*self._pausing, *(order for order in self._due if order.debt > mine.debt)]
         before = [order for order in waiting if order.level == mine.level and order.but_for_debt < mine.but_for_debt]
         passable = [order for order in before if not self.must_not_be_overtaken(order.key)]
         if older := min(passable, key=lambda order: order.but_for_debt, default=None):
-            passed = older.key
-            self._passed[passed] = self._passed.get(passed, 0) + 1
+            self._turn(older.key).passed += 1
             # It may go further to the front now.
-            if passed in self._is_pausing:
-                self._push_pausing(passed)
-            else:
-                self._push_due(passed)
+            (self._pausing if older.key in self._pausing else self._due).push(older.key)
 
     def must_not_be_overtaken(self, key: GangKey) -> bool:
         """Whether it has been overtaken often enough, or long ago."""
-        times, since = self._overtaken.get(key, (0, 0.0))
-        most, seconds = self._overtaking
-        return (times > 0 and (times >= most or self._clock() - since >= seconds)) or self._passed.get(key, 0) >= most
+        return self._overtaking.is_over(self._known(key), self._clock())
 
     def sizes(self) -> Mapping[str, int]:
         """How many gangs are active, backing off and unschedulable: kube-scheduler's words."""
-        parked = len(self._parked)
-        return {"active": len(self._is_due), "backoff": max(0, len(self._timer_of) - parked), "unschedulable": parked}
+        return {"active": len(self._due), "backoff": max(0, self._ringing - self._parked), "unschedulable": self._parked}
 
     def mark(self, key: GangKey) -> None:
         """Something about the gang itself has changed: it is due, at once or when its pause ends."""
-        if key in self._is_due:
+        if key in self._due:
             return  # a thousand members that come one by one make one entry
         self._unpark(key)
         if not self._exists(key):
             # One that comes by its name begins anew.
             self.forget(key)
-        if (rested := self._rests_until(key)) > self._clock():
+        now, turn = self._clock(), self._known(key)
+        if (rested := self._rests_until(key)) > now:
             self._set_timer(key, rested)
-            return
-        not_before = self._not_before.get(key, 0.0)
-        if not_before > self._clock():
-            self._set_timer(key, not_before)
-            if key not in self._is_pausing and key not in self._is_firm:
-                self._is_pausing.add(key)
-                self._push_pausing(key)
+        elif turn.not_before > now:
+            self._set_timer(key, turn.not_before)
+            if key not in self._pausing and not turn.is_firm:
+                self._pausing.push(key)
         else:
             self._make_due(key)
 
@@ -153,11 +138,8 @@ class GangQueue:
         Of thousands the first are due at once, the others when ``stirred`` returns.
         """
         self.changes += 1
-        if freed is None:
-            self._woken.update(dict.fromkeys(self._parked))
-        else:
-            for resource in (None, *freed):
-                self._woken.update(self._lacking.get(resource, {}))
+        for resource in self._lacking if freed is None else (None, *freed):
+            self._woken.update(self._lacking.get(resource, {}))
         self._stir()
 
     async def stirred(self) -> None:
@@ -176,10 +158,11 @@ class GangQueue:
     def refuse(self, key: GangKey, lacks: Lacks, *, seen: int, is_promised: bool, retry_by: float | None = None) -> None:
         """The gang was refused for want of room, otherwise as ``fail``. ``is_promised`` when seats are promised to others just now."""
         attempts = self._count_failure(key)
-        self._is_firm.discard(key)
+        self._turn(key).is_firm = False
         self.pause(key, lacks, seen=seen, retry_by=retry_by)
         if is_promised or self._given_back > seen:
-            self._tentative[key] = (attempts, self._clock())
+            self._turn(key).tentative = (attempts, self._clock())
+            self._tentative[key] = None
         if self._given_back > seen:
             self._spare()
 
@@ -190,11 +173,14 @@ class GangQueue:
         self._spare()
 
     def _spare(self) -> None:
-        tentative, self._tentative = self._tentative, {}
-        for key, (attempts, since) in tentative.items():
-            self._attempts[key] = attempts
-            self._not_before[key] = min(self._not_before.get(key, 0.0), since + self._backoff[0])
-            self.mark(key)
+        refused, self._tentative = self._tentative, {}
+        for key in refused:
+            turn = self._known(key)
+            if turn.tentative is not None:
+                turn.attempts, since = turn.tentative
+                turn.tentative = None
+                turn.not_before = min(turn.not_before, since + self._backoff[0])
+                self.mark(key)
 
     def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
         """The attempt has failed, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest.
@@ -203,67 +189,73 @@ class GangQueue:
         """
         self._count_failure(key)
         self.pause(key, lacks, seen=seen, retry_by=retry_by, at_least=at_least)
-        if at_least or self.attempts(key) > _BLIPS:  # none are known any more of a gang that has gone meanwhile
-            self._is_firm.add(key)
-            self._is_pausing.discard(key)
+        turn = self._turn(key)  # anew, if the gang has gone meanwhile
+        if at_least or turn.attempts > _BLIPS:
+            turn.is_firm = True
+            self._pausing.discard(key)
             self._mark_anew(key)
 
     def _count_failure(self, key: GangKey) -> int:
         """Count one more, and return how many there were before."""
         self._tentative.pop(key, None)
-        attempts = self.attempts(key)
-        self._attempts[key] = attempts + 1
-        return attempts
+        turn = self._turn(key)
+        turn.tentative = None
+        turn.attempts += 1
+        return turn.attempts - 1
 
     def _mark_anew(self, key: GangKey) -> None:
         """If the gang is due, since something about it has changed already, it is so by what is known of its pauses now."""
-        if key in self._is_due:
-            self._is_due.discard(key)
+        if key in self._due:
+            self._due.discard(key)
             self.mark(key)
 
     def pause(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
         """As ``fail``, without counting a failure: no seats were found, and they are still looked for."""
-        if self._passed.get(key, 0) >= self._overtaking[0]:
-            del self._passed[key]  # it has gone first, and didn't fit
-        self._not_before[key] = self._clock() + min(self._backoff[1], max(at_least, self._pause(max(1, self.attempts(key)))))
+        turn = self._turn(key)
+        if turn.passed >= self._overtaking.times:
+            turn.passed = 0  # it has gone first, and didn't fit
+        turn.not_before = self._clock() + min(self._backoff[1], max(at_least, self._pause(max(1, turn.attempts))))
         self.park(key, lacks, seen=seen, retry_by=retry_by)
 
     def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
         """Let the gang wait for what it lacks, without counting a failure. Otherwise as ``fail``."""
-        if self.changes != seen and key not in self._looked_again:
+        turn = self._turn(key)
+        if self.changes != seen and not turn.has_looked_again:
             # Something came free while the attempt was going on; it must not be slept over. The second time in a row the others go first,
             # or a gang that doesn't fit would keep them waiting for ever on a busy cluster.
-            self._looked_again.add(key)
+            turn.has_looked_again = True
             self.mark(key)
             return
-        self._looked_again.discard(key)
-        if self.changes != seen or key in self._is_pausing:  # or something about the gang itself has changed meanwhile
+        turn.has_looked_again = False
+        if self.changes != seen or key in self._pausing:  # or something about the gang itself has changed meanwhile
             retry_by = self._clock()
         self._unpark(key)
-        self._parked[key] = lacks
+        turn.lacks = lacks
+        self._parked += 1
         for resource in lacks.awaited:
             self._lacking.setdefault(resource, {})[key] = None
         flush = self._clock() + _FLUSH_SECONDS
-        self._set_timer(key, max(self._not_before.get(key, 0.0), flush if retry_by is None else min(flush, retry_by)))
+        self._set_timer(key, max(turn.not_before, flush if retry_by is None else min(flush, retry_by)))
 
     def retry(self, key: GangKey, seconds: float, *, is_firm: bool = False) -> None:
         """Look at the gang again in ``seconds`` at most, without counting a failure; ``is_firm`` if not before, whatever happens."""
-        when = self._clock() + seconds
+        turn, when = self._turn(key), self._clock() + seconds
         if is_firm:
-            self._not_before[key] = when
-            self._is_firm.add(key)
-            self._is_due.discard(key)
-            self._is_pausing.discard(key)
-        self._set_timer(key, when if is_firm else min(when, self._timer_of.get(key, when)))
+            turn.not_before, turn.is_firm = when, True
+            self._due.discard(key)
+            self._pausing.discard(key)
+        self._set_timer(key, when if is_firm or turn.rings_at is None else min(when, turn.rings_at))
 
     def settle(self, key: GangKey) -> None:
         """The gang has what it wants: its failures are forgotten. If something about it has changed since it was taken out, it is due."""
-        is_marked = key in self._is_pausing or (key in self._timer_of and key not in self._parked)
+        turn = self._known(key)
+        is_marked = key in self._pausing or (turn.rings_at is not None and turn.lacks is None)
         self._unpark(key)
-        for known in (self._attempts, self._not_before, self._timer_of, self._tentative, self._overtaken, self._passed):
-            known.pop(key, None)
-        for marked in (self._is_pausing, self._is_firm, self._looked_again):
-            marked.discard(key)
+        self._stop_timer(key)
+        self._pausing.discard(key)
+        self._tentative.pop(key, None)
+        if (case := self._docket.find(key)) is not None:
+            case.turn = Turn()
         if is_marked:
             self.mark(key)
 
@@ -275,17 +267,18 @@ class GangQueue:
         Surplus counts as lost if more members have ``failed`` than had when the gang was last placed: others may just have been added.
         """
         self.settle(key)
-        now, last = self._clock(), self._placed.get(key, _Placed())
+        now, case = self._clock(), self._docket.case(key)
+        last = case.placed
         if waiting_since is None and failed <= last.failed:
-            self._placed[key] = replace(last, failed=failed)
+            case.placed = replace(last, failed=failed)
             return
         has_stayed = (now if waiting_since is None else waiting_since) - last.at >= max(_STAYED_SECONDS, 2 * self._pause(last.losses))
-        self._placed[key] = _Placed(now, 0 if has_stayed else last.losses + 1, failed)
+        case.placed = Placed(now, 0 if has_stayed else last.losses + 1, failed)
         self._mark_anew(key)  # it may have lost some already
 
     def _rests_until(self, key: GangKey) -> float:
-        last = self._placed.get(key, _Placed())
-        return last.at + self._pause(last.losses)
+        case = self._docket.find(key)
+        return case.placed.at + self._pause(case.placed.losses) if case else 0.0
 
     def _pause(self, times: int) -> float:
         """After so many failures in a row."""
@@ -295,22 +288,21 @@ class GangQueue:
     def forget(self, key: GangKey) -> None:
         """The gang is gone."""
         self.settle(key)
-        self._placed.pop(key, None)
+        if (case := self._docket.find(key)) is not None:
+            case.placed = Placed()
 
     def peek(self) -> GangKey | None:
         """The first gang that is due, ``None`` without one; before it those in a pause that none behind them may overtake."""
-        first = self._next()
-        return first[0][0][1] if first else None
+        line = self._next()
+        return line.first().key if line else None
 
     def pop(self, *, beside: GangKey | None = None) -> GangKey | None:
         """Take out what ``peek`` gives; ``beside`` one that was taken out, also who sits out a pause that must not be passed by that."""
-        first = self._next(beside)
-        if first is None:
+        line = self._next(beside)
+        if line is None:
             return None
-        heap, members = first
-        key = heapq.heappop(heap)[1]
-        members.discard(key)
-        self._timer_of.pop(key, None)
+        key = line.pop()
+        self._stop_timer(key)
         return key
 
     def outranks(self, key: GangKey) -> bool:
@@ -318,36 +310,36 @@ class GangQueue:
 
         By the order as it is kept: ``key`` isn't found first when it is put back.
         """
-        first = self._next(key)
-        return first is not None and first[0][0][0].rank < self._order(key).rank
+        line = self._next(key)
+        return line is not None and line.first().rank < self._order(key).rank
 
     def eased(self, namespaces: Collection[str]) -> None:
         """The debt of these is less than it was: their gangs may go further to the front now."""
-        for key in [key for key in self._is_due if key.namespace in namespaces]:
-            self._push_due(key)
+        for key in [key for key in self._due.members if key.namespace in namespaces]:
+            self._due.push(key)
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
         """These were taken out, and nothing was done about them."""
         for key in keys:
-            if key not in self._is_due:
+            if key not in self._due:
                 self._make_due(key)
 
-    def _next(self, beside: GangKey | None = None) -> tuple[list[tuple[Order, GangKey]], set[GangKey]] | None:
-        """The heap at whose top the first gang is, and its members; those in a pause count beside one that is due, or was until now."""
+    def _next(self, beside: GangKey | None = None) -> Line | None:
+        """The line in which the first gang is; those in a pause count beside one that is due, or was until now."""
         self._ring_timers()
-        served = [self._first(self._due, self._is_due)] if self._is_due else []
-        if self._is_pausing:
+        served = [self._due.first()] if self._due else []
+        if self._pausing:
             served += [self._place(beside)] if beside is not None else []
-            if served and self._first(self._pausing, self._is_pausing).claim < min(served).claim:
-                return self._pausing, self._is_pausing
-        return (self._due, self._is_due) if self._is_due else None
+            if served and self._pausing.first().claim < min(served).claim:
+                return self._pausing
+        return self._due if self._due else None
 
     async def wait(self) -> None:
         """Return when a gang is due."""
         while True:
             await self.stirred()
             self._ring_timers()
-            if self._is_due:
+            if self._due:
                 return
             self._changed.clear()
             pause = self._timers[0][0] - self._clock() if self._timers else None
@@ -357,76 +349,47 @@ class GangQueue:
             except TimeoutError:
                 continue
 
-    def _first(self, heap: list[tuple[Order, GangKey]], members: set[GangKey]) -> Order:
-        """The place of the first entry, once those that are no longer members are gone; one is left at least.
-
-        One whose place is further behind now than when it was put there goes there.
-        """
-        while True:
-            kept, key = heap[0]
-            if key not in members:
-                heapq.heappop(heap)
-            elif (place := self._place(key)) > kept:
-                heapq.heapreplace(heap, (place, key))
-            else:
-                return kept
-
     def _place(self, key: GangKey) -> Order:
         return self._order(key) if self._exists(key) else order_of_gone(key)
 
     def _unpark(self, key: GangKey) -> None:
         self._woken.pop(key, None)
-        lacks = self._parked.pop(key, None)
-        if lacks is None:
+        turn = self._known(key)
+        if turn.lacks is None:
             return
-        for resource in lacks.awaited:
+        for resource in turn.lacks.awaited:
             waiting = self._lacking[resource]
             del waiting[key]
             if not waiting:
                 del self._lacking[resource]
+        turn.lacks = None
+        self._parked -= 1
 
     def _make_due(self, key: GangKey) -> None:
-        self._timer_of.pop(key, None)
-        self._is_pausing.discard(key)
-        self._is_due.add(key)
-        self._push_due(key)
+        self._stop_timer(key)
+        self._pausing.discard(key)
+        self._due.push(key)
         self._changed.set()
 
-    def _push_due(self, key: GangKey) -> None:
-        self._due = _compact(self._due, self._is_due)
-        heapq.heappush(self._due, (self._place(key), key))
-
-    def _push_pausing(self, key: GangKey) -> None:
-        self._pausing = _compact(self._pausing, self._is_pausing)
-        heapq.heappush(self._pausing, (self._order(key), key))
-
     def _set_timer(self, key: GangKey, when: float) -> None:
-        if key in self._is_due or self._timer_of.get(key) == when:
+        turn = self._turn(key)
+        if key in self._due or turn.rings_at == when:
             return
-        self._timer_of[key] = when
+        self._ringing += turn.rings_at is None
+        turn.rings_at = when
         heapq.heappush(self._timers, (when, key))
         self._changed.set()
 
+    def _stop_timer(self, key: GangKey) -> None:
+        turn = self._known(key)
+        if turn.rings_at is not None:
+            turn.rings_at = None
+            self._ringing -= 1
+
     def _ring_timers(self) -> None:
         now = self._clock()
-        while self._timers and (self._timers[0][0] <= now or self._timer_of.get(self._timers[0][1]) != self._timers[0][0]):
+        while self._timers and (self._timers[0][0] <= now or self._known(self._timers[0][1]).rings_at != self._timers[0][0]):
             when, key = heapq.heappop(self._timers)
-            if self._timer_of.get(key) == when:
+            if self._known(key).rings_at == when:
                 self._unpark(key)
                 self._make_due(key)
-
-
-def _compact(heap: list[tuple[Order, GangKey]], members: set[GangKey]) -> list[tuple[Order, GangKey]]:
-    """The heap without entries that are none any more, if there are many: they are dropped at the top, where they may never come.
-
-    Of several entries of one gang the first one counts.
-    """
-    if len(heap) <= 2 * len(members) + _MOST_LEFT:
-        return heap
-    first: dict[GangKey, Order] = {}
-    for order, key in heap:
-        if key in members and (key not in first or order < first[key]):
-            first[key] = order
-    kept = [(order, key) for key, order in first.items()]
-    heapq.heapify(kept)
-    return kept

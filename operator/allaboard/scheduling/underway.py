@@ -2,48 +2,50 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from allaboard.model.gang import GangKey
+from allaboard.scheduling.docket import Case, Docket
 from allaboard.scheduling.queue import GangQueue
 
 
 @dataclass(slots=True)
 class UnderWay:
-    """The tasks by gang. A gang that was passed over meanwhile is due again when its task ends; ``survive`` hears of a defect."""
+    """The tasks of gangs. One that was passed over meanwhile is due again when its task ends; ``survive`` hears of a defect."""
 
+    docket: Docket
     queue: GangQueue
     survive: Callable[[GangKey], None]
-    _tasks: dict[GangKey, asyncio.Task[None]] = field(default_factory=dict)
-    _passed_over: set[GangKey] = field(default_factory=set)
 
     def __contains__(self, key: GangKey) -> bool:
-        return key in self._tasks
+        case = self.docket.find(key)
+        return case is not None and case.task is not None
 
-    def values(self) -> Collection[asyncio.Task[None]]:
-        """The tasks."""
-        return self._tasks.values()
+    def tasks(self) -> Collection[asyncio.Task[None]]:
+        """All that are under way."""
+        return [case.task for case in self.docket if case.task is not None]
 
     def start(self, key: GangKey, work: Coroutine[None, None, None]) -> None:
         """Do something of a gang."""
-        self._tasks[key] = asyncio.create_task(self._guarded(key, work), name=f"transaction of {key}")
+        case = self.docket.case(key)
+        case.task = asyncio.create_task(self._guarded(case, work), name=f"transaction of {key}")
 
     def pass_over(self, key: GangKey) -> None:
         """Look at the gang again when its task ends."""
-        self._passed_over.add(key)
+        self.docket.case(key).is_passed_over = True
 
     async def settled(self) -> None:
         """Wait until nothing is under way."""
-        while self._tasks:
-            await asyncio.wait(self._tasks.values())
+        while tasks := self.tasks():
+            await asyncio.wait(tasks)
 
-    async def _guarded(self, key: GangKey, work: Coroutine[None, None, None]) -> None:
+    async def _guarded(self, case: Case, work: Coroutine[None, None, None]) -> None:
         try:
             await work
         except Exception:
-            self.survive(key)
+            self.survive(case.key)
         finally:
-            del self._tasks[key]
-            if key in self._passed_over:
-                self._passed_over.discard(key)
-                self.queue.mark(key)
+            case.task = None
+            if case.is_passed_over:
+                case.is_passed_over = False
+                self.queue.mark(case.key)

@@ -10,7 +10,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "scheduling/opengangs.py",
+                "scheduling/yielding.py",
                 "        needed = blocking[:enough]\n",
                 "        return blocking\n",
             ),
@@ -22,7 +22,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "scheduling/opengangs.py",
+                "scheduling/yielding.py",
                 "chain(self._leaving(), *(other.bound for other in others))",
                 "chain.from_iterable(other.bound for other in others)",
             ),
@@ -32,19 +32,19 @@ MUTANTS = (
         "a half gang yields though there has been room since",
         "room_while_it_was_looked",
         "release",
-        (Edit("scheduling/opengangs.py", "        if await fits_without(()):\n            return ()\n", ""),),
+        (Edit("scheduling/yielding.py", "        if await fits_without(()):\n            return ()\n", ""),),
     ),
     Mutant(
         "one that others have just made way for makes way itself",
         "served_half_gang",
         "release",
-        (Edit("scheduling/opengangs.py", "self._kept_open - {gang.key} - served - ", "self._kept_open - {gang.key} - "),),
+        (Edit("scheduling/yielding.py", " and key not in served\n", "\n"),),
     ),
     Mutant(
         "half gangs yield to whoever is below them",
         "half_above_another",
         "release",
-        (Edit("scheduling/opengangs.py", "else other.priority <= gang.priority)", "else True)"),),
+        (Edit("scheduling/yielding.py", "else other.priority <= gang.priority)", "else True)"),),
     ),
     Mutant(
         "who has just made way has others make way",
@@ -52,18 +52,18 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "scheduling/opengangs.py",
+                "scheduling/yielding.py",
                 "if not blocking or self._makes_way(gang) or",
                 "if not blocking or",
             ),
-            Edit("scheduling/opengangs.py", "        if await fits_without(()):\n            return ()\n", ""),
+            Edit("scheduling/yielding.py", "        if await fits_without(()):\n            return ()\n", ""),
         ),
     ),
     Mutant(
         "half gangs make way beside a Job that keeps its pods",
         "half_gang_beside_a_job",
         "release",
-        (Edit("scheduling/opengangs.py", "for other in needed if not await self._may_go(other)]", "for other in needed if False]"),),
+        (Edit("scheduling/yielding.py", "for other in needed if not await self._may_go(other)]", "for other in needed if False]"),),
     ),
     Mutant(
         "whoever has only been asked to go counts as leaving",
@@ -71,7 +71,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "scheduling/opengangs.py",
+                "scheduling/yielding.py",
                 "chain(self._leaving(), *(other.bound for other in others))",
                 "chain(self._leaving(), *(other.bound for other in [*others, *filter(None, map(self.registry.gang, self._asked_now()))]))",
             ),
@@ -96,8 +96,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "gang.owed:\n            self._expires.setdefault(gang.key, self.clock() + gang.timeout_seconds)\n",
-                "gang.owed:\n            self._expires[gang.key] = self.clock() + gang.timeout_seconds\n",
+                "gang.owed:\n            self._times_out(gang, self.docket.half(gang.key))\n",
+                "gang.owed:\n            self.docket.half(gang.key).expires = self.clock() + gang.timeout_seconds\n",
             ),
         ),
     ),
@@ -108,8 +108,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "if key in self._deadlines and key not in self._renewed:",
-                "if key in self._deadlines:",
+                "if half is not None and half.deadline is not None and not half.is_renewed:",
+                "if half is not None and half.deadline is not None:",
             ),
         ),
     ),

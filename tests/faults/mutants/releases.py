@@ -58,8 +58,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "return gang.key in self._kept_open and self._may_suspend(gang)",
-                "return self._may_suspend(gang)",
+                "return half is not None and half.is_kept_open and may_suspend(",
+                "return half is not None and may_suspend(",
             ),
         ),
     ),
@@ -206,7 +206,7 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "scheduling/opengangs.py",
+                "scheduling/yielding.py",
                 "        blocking = self._in_the_way(gang)\n",
                 "        blocking: Sequence[Gang] = ()\n",
             ),
@@ -219,7 +219,7 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                ("        self._restarts[gang.key] = self.clock() + gang.timeout_seconds\n        await self._undo_in_turn"),
+                ("        self.docket.half(gang.key).restarts_at = self.clock() + gang.timeout_seconds\n        await self._undo_in_turn"),
                 "        await self._undo_in_turn",
             ),
         ),
@@ -271,8 +271,8 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "scheduling/opengangs.py",
-                "return gang.undo is Undo.SUSPEND and self._has_timed_out(gang)",
+                "scheduling/yielding.py",
+                "return gang.undo is Undo.SUSPEND and half is not None and half.has_timed_out(now)",
                 "return True",
             ),
         ),
@@ -288,8 +288,8 @@ MUTANTS = (
                 "        return not pod.is_of_job\n",
             ),
             Edit(
-                "scheduling/opengangs.py",
-                "return gang.undo is Undo.SUSPEND and self._has_timed_out(gang)",
+                "scheduling/yielding.py",
+                "return gang.undo is Undo.SUSPEND and half is not None and half.has_timed_out(now)",
                 "return False",
             ),
         ),
@@ -340,12 +340,12 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "scheduling/opengangs.py",
+                "scheduling/yielding.py",
                 "        if not await fits_without(blocking):\n",
                 "        if False:\n",
             ),
             Edit(
-                "scheduling/opengangs.py",
+                "scheduling/yielding.py",
                 ("            if await fits_without(rest):\n                needed = rest\n"),
                 "            pass\n",
             ),
@@ -421,8 +421,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "        return is_wanted and self.clock() >= self._restarts.get(gang.key, -math.inf)\n",
-                "        return is_wanted\n",
+                "        return half.has_timed_out(self.clock()) and self.clock() >= half.restarts_at\n",
+                "        return half.has_timed_out(self.clock())\n",
             ),
         ),
     ),
@@ -433,7 +433,7 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "        return is_wanted and self.clock() >= self._restarts.get(gang.key, -math.inf)\n",
+                "        return half.has_timed_out(self.clock()) and self.clock() >= half.restarts_at\n",
                 "        return False\n",
             ),
         ),

@@ -46,8 +46,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/queue.py",
-                ("        self.changes += 1\n        if freed is None:\n"),
-                ("        self.changes += 1\n        return\n        if freed is None:\n"),
+                ("        self.changes += 1\n        for resource in self._lacking if"),
+                ("        self.changes += 1\n        return\n        for resource in self._lacking if"),
             ),
         ),
     ),
@@ -82,7 +82,7 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/queue.py",
-                "            if served and self._first(self._pausing, self._is_pausing).claim < min(served).claim:\n",
+                "            if served and self._pausing.first().claim < min(served).claim:\n",
                 "            if False:\n",
             ),
         ),

@@ -6,6 +6,7 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod
 from allaboard.scheduling.advice import Advisor, leavers
+from allaboard.scheduling.docket import Advice, Docket
 
 A, B = GangKey("ns", "a"), GangKey("ns", "b")
 
@@ -17,7 +18,8 @@ class Desk:
         self.asked: list[GangKey] = []
         self.told: list[tuple[GangKey, str, str]] = []
         self._advice = advice
-        self.advisor = Advisor(self._find, lambda *told: self.told.append(told))
+        self.docket = Docket()
+        self.advisor = Advisor(self.docket, self._find, lambda *told: self.told.append(told))
 
     async def _find(self, key: GangKey) -> str:
         self.asked.append(key)
@@ -99,7 +101,7 @@ async def test_a_gang_that_goes_while_its_advice_is_looked_for_leaves_nothing_be
     desk.advisor.forget(A)
     await desk.idle()
     assert desk.told == []
-    assert not desk.advisor._known
+    assert desk.docket.case(A).advice == Advice()
 
 
 async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
@@ -108,7 +110,7 @@ async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
     def tell(*_: object) -> None:
         raise RuntimeError("no paper")
 
-    desk.advisor = Advisor(desk._find, tell)
+    desk.advisor = Advisor(Docket(), desk._find, tell)
     desk.advisor.advised(A, "no room.")
     await desk.idle()
     await desk.advisor.stop()

@@ -18,6 +18,7 @@ from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
 from allaboard.report.writer import Writer
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.podgroups import PodGroupKeeper
 from allaboard.scheduling.transaction import Committed, Seat
 
@@ -62,8 +63,9 @@ class Stage:
 
     def __init__(self) -> None:
         self.server, self.recorder, self.writer = Server(), Recorder(), Writer()
-        self.keeper = PodGroupKeeper(cast(ApiServer, self.server), GangRegistry(["allaboard"]), self.writer)
-        self.announcer = Announcer(self.server, self.recorder, self.keeper, self.writer, Metrics())
+        docket = Docket()
+        self.keeper = PodGroupKeeper(cast(ApiServer, self.server), GangRegistry(["allaboard"]), docket, self.writer)
+        self.announcer = Announcer(self.server, self.recorder, self.keeper, docket, self.writer, Metrics())
 
     def refuse(self, gang: Gang) -> None:
         messages = {pod.uid: "no room" for pod in gang.members}

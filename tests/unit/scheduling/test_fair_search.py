@@ -15,6 +15,7 @@ from allaboard.placement.contest import Contest
 from allaboard.placement.joint import Joint
 from allaboard.sandbox import Fault
 from allaboard.sandbox.faults import FOR_EVER
+from allaboard.scheduling.docket import Turn
 from allaboard.scheduling.workers import SearchError, SearchOverrunError
 from tests.faults import simulation
 from tests.faults.gangs import GangSpec, manifests
@@ -280,9 +281,9 @@ def test_nothing_is_left_of_gangs_that_are_gone(scene: Scene) -> None:
     assert scheduler is not None
     assert not len(scheduler._long)
     assert scheduler._long.is_idle
-    assert not scheduler._under_way.values()
+    assert not scheduler._under_way.tasks()
     assert set(scene.app.queue.sizes().values()) == {0}
-    assert not scene.app.queue._not_before
+    assert all(case.turn == Turn() and not case.advice.wanted_for for case in scene.app.docket)  # of those whose PodGroup is there still
     assert scene.searcher.going_on == 0
 
 

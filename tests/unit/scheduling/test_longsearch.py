@@ -6,6 +6,7 @@ import pytest
 
 from allaboard.model.gang import GangKey
 from allaboard.placement import Explanation, Plan, SearchReport
+from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.longsearch import LongSearches, SearchAbandonedError
 from allaboard.scheduling.order import Order
 from allaboard.scheduling.shares import Shares
@@ -22,7 +23,7 @@ class Clock:
 
 
 def a_line(clock: Clock) -> LongSearches:
-    return LongSearches(clock, Shares(clock))
+    return LongSearches(Docket(), clock, Shares(clock))
 
 
 def place(key: GangKey, created: float = 0.0) -> Order:

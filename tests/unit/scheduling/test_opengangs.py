@@ -1,6 +1,5 @@
 """The place in the queue of gangs that have lost a member, and what is remembered of them."""
 
-import asyncio
 from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
@@ -8,8 +7,11 @@ from unittest.mock import AsyncMock, Mock
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline
 from allaboard.model.pod import Owner, Pod
+from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.order import order_of, order_of_gone
+from allaboard.scheduling.past import run_was_whole
+from allaboard.scheduling.yielding import leaving_of
 
 KEY = GangKey("default", "gang")
 
@@ -59,14 +61,14 @@ def test_the_outline_of_a_gang_is_never_further_behind_than_the_gang() -> None:
 
 
 def test_that_one_run_was_whole_says_nothing_of_the_next() -> None:
-    nobody = cast("Any", None)
-    open_gangs = OpenGangs(nobody, nobody, nobody, nobody, nobody, nobody, clock=lambda: 0.0)
+    nobody, docket = cast("Any", None), Docket()
+    open_gangs = OpenGangs(nobody, docket, nobody, nobody, nobody, nobody, nobody, clock=lambda: 0.0)
     whole, half = (a_gang(*(replace(pod, transaction=run if pod.promise else "") for pod in HALF)) for run in ("first", "second"))
     open_gangs.observe(whole)
-    assert open_gangs.was_whole(whole)
+    assert run_was_whole(whole, docket.find(KEY))
     open_gangs.add(half)
     open_gangs.observe(half)
-    assert not open_gangs.was_whole(half)
+    assert not run_was_whole(half, docket.find(KEY))
 
 
 async def test_pods_that_were_released_are_leaving_also_when_the_gang_is_looked_at_before_all_of_that_is_heard() -> None:
@@ -76,17 +78,19 @@ async def test_pods_that_were_released_are_leaving_also_when_the_gang_is_looked_
     gang = a_gang(first, second, waiting)
     registry, binder = Mock(), Mock(release=AsyncMock(return_value=True))
     registry.gang.return_value = gang
-    open_gangs = OpenGangs(registry, Mock(), binder, Mock(), Mock(), Mock(), clock=lambda: 0.0)
+    docket = Docket()
+    open_gangs = OpenGangs(registry, docket, Mock(), binder, Mock(), Mock(), Mock(), clock=lambda: 0.0)
     await open_gangs._release(gang, [first, second], "others need their seats", even_running=True)
     await open_gangs._release(gang, [second], "and again, who is thought to be bound")
-    assert {pod.name for pod in open_gangs._leaving()} == {"a", "b"}
+    assert {pod.name for pod in leaving_of(gang, docket.half(KEY), 0.0)} == {"a", "b"}
 
 
 async def test_when_seats_need_no_longer_be_waited_for_whoever_was_refused_looks_again() -> None:
     """A half gang for which another has made way isn't asked for its own seats until then, and nothing else may ever happen."""
     gang, refused = a_gang(*HALF), replace(a_gang(a_pod("x"), minimum=1), key=GangKey("default", "refused"))
     now = 100.0
-    open_gangs = OpenGangs(Mock(), Mock(), Mock(), Mock(), Mock(), Mock(), clock=lambda: now)
+    docket = Docket()
+    open_gangs = OpenGangs(Mock(), docket, Mock(), Mock(), Mock(), Mock(), Mock(), clock=lambda: now)
     assert open_gangs.next_look(refused) is None
     await open_gangs._release(gang, [], "others need their seats", even_running=True)
     when = open_gangs.next_look(refused)
@@ -94,50 +98,4 @@ async def test_when_seats_need_no_longer_be_waited_for_whoever_was_refused_looks
     assert when > now
     now = when
     assert open_gangs.next_look(refused) is None
-    assert not open_gangs._recently_released()
-
-
-async def test_nobody_makes_way_beside_a_job_that_keeps_its_pods() -> None:
-    """Two half gangs would have to go: the one would be evicted for nothing."""
-    job, controller = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r", "u")
-    of_job, other = (
-        replace(a_gang(*(replace(pod, owner=owner, phase="Running") for pod in HALF[:2]), minimum=3), key=GangKey("default", owner.kind))
-        for owner in (job, controller)
-    )
-    gangs = {gang.key: gang for gang in (of_job, other)}
-    keeps = AsyncMock(side_effect=lambda pod: not pod.is_of_job)
-    open_gangs = OpenGangs(Mock(gang=gangs.get), Mock(), Mock(may_go=keeps), Mock(), Mock(), Mock(), clock=lambda: 0.0)
-    open_gangs._kept_open.update(gangs)
-    open_gangs._expires.update(dict.fromkeys(gangs, 0.0))
-    needs_both, needs_one = (replace(a_gang(a_pod(name), minimum=1), key=GangKey("default", name)) for name in ("large", "small"))
-    assert await open_gangs.who_yields(needs_both, AsyncMock(side_effect=lambda without: len(without) == 4)) == []
-    assert await open_gangs.who_yields(needs_one, AsyncMock(side_effect=lambda without: len(without) >= 2)) == [other]
-
-
-async def test_who_is_asked_for_seats_counts_as_leaving_only_when_it_goes() -> None:
-    """Else another would be evicted beside one that stays, or beside one whose seats are enough."""
-    owner, answer = Owner("apps/v1", "ReplicaSet", "r", "u"), asyncio.Event()
-
-    async def release(pod: Pod, *, even_running: bool) -> bool:
-        await answer.wait()
-        return not even_running
-
-    asked, other = (
-        replace(a_gang(*(replace(pod, uid=f"{name}-{pod.name}", owner=owner) for pod in HALF[:2])), key=GangKey("default", name))
-        for name in ("asked", "other")
-    )
-    gangs = {gang.key: gang for gang in (asked, other)}
-    binder = Mock(release=release, may_go=AsyncMock(return_value=True))
-    open_gangs = OpenGangs(Mock(gang=gangs.get), Mock(), binder, Mock(), Mock(), Mock(), clock=lambda: 0.0)
-    open_gangs._kept_open.update(gangs)
-    open_gangs._expires.update(dict.fromkeys(gangs, 0.0))
-    late = replace(a_gang(a_pod("x"), minimum=1), key=GangKey("default", "late"))
-    needs_one, needs_both = (AsyncMock(side_effect=lambda pods, least=least: len(pods) >= least) for least in (2, 4))
-    release_it = asyncio.ensure_future(open_gangs._release(asked, asked.bound, "its time is over", even_running=True))
-    await asyncio.sleep(0)
-    assert not await open_gangs.who_yields(late, needs_both)
-    assert not await open_gangs.who_yields(late, needs_one)
-    answer.set()
-    await release_it
-    assert len(await open_gangs.who_yields(late, needs_both)) == 2
-    assert len(await open_gangs.who_yields(late, needs_one)) == 1
+    assert not docket.half(KEY).is_going(now)

@@ -12,6 +12,7 @@ from allaboard.placement.contest import Waiting, contest_of
 from allaboard.placement.joint import place_together
 from allaboard.scheduling.order import ANYTHING, Order
 from allaboard.scheduling.queue import GangQueue
+from allaboard.scheduling.ranks import Overtaking
 from tests.unit.placement.clusters import GPU, node, pods, snapshot
 
 QUICK = SearchSettings(generations=6, min_generations=2, patience=3, population_size=8)
@@ -34,7 +35,7 @@ def a_queue(clock: Clock, *, times: int = 3, seconds: float = 300.0) -> GangQueu
     def order(key: GangKey) -> Order:
         return Order(0, True, 1 if queue.must_not_be_overtaken(key) else 2, 0, 0.0, key)
 
-    queue = GangQueue(order, overtaking_times=times, overtaking_seconds=seconds, clock=clock)
+    queue = GangQueue(order, overtaking=Overtaking(times, seconds), clock=clock)
     return queue
 
 

@@ -1,0 +1,36 @@
+"""What was told of one gang, so that it is told again only when it has changed, and what is told next agrees with it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from allaboard.report.conditions import Opinion
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a PodGroup was given as its status, and what it had then: not all of it with upstream's CRD."""
+
+    uid: str
+    status: dict[str, Any]
+    kept: Mapping[str, Any] | None
+
+
+@dataclass(slots=True)
+class Wait:
+    """A wait for seats: since when, on the clock and in seconds since the epoch, and whether it was told that it takes too long."""
+
+    since: float
+    started: float
+    has_timed_out: bool = False
+
+
+@dataclass(slots=True)
+class Told:
+    """The last words on one gang."""
+
+    wait: Wait | None = None
+    opinion: Opinion | None = None
+    written: Written | None = None
+    is_unwritten: bool = False
+    """Whether its PodGroup doesn't show the opinion yet."""

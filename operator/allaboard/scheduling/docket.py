@@ -1,0 +1,155 @@
+"""All that is remembered of gangs: one ``Case`` for each, and one ``forget``.
+
+Nothing is decided here. Each part of a case is written by one room: the turn by the queue, the half by what looks after half gangs, what
+was told by those who tell. What the cluster itself says of a gang is in ``model.gang.Gang``, which is made anew at each look.
+"""
+
+import asyncio
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from allaboard.model.gang import GangKey
+from allaboard.model.pod import Pod
+from allaboard.report.told import Told
+from allaboard.scheduling.order import Lacks, Order
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """When a gang was last placed, how often in a row before that it had lost members soon, and how many had failed by then."""
+
+    at: float = -math.inf
+    losses: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class Turn:
+    """Of a gang's way through the queue: its failures, its pauses, and who went before it. Times are on the clock."""
+
+    attempts: int = 0
+    """Failed ones in a row."""
+    not_before: float = 0.0
+    is_firm: bool = False
+    """Whether nothing cuts its pause short."""
+    lacks: Lacks | None = None
+    """What it waits for, if it does."""
+    rings_at: float | None = None
+    has_looked_again: bool = False
+    tentative: tuple[int, float] | None = None
+    """Of one who was refused by promises: its failures before that, and when it was."""
+    overtaken: tuple[int, float] = (0, 0.0)
+    """How often, and since when."""
+    passed: int = 0
+
+
+@dataclass(slots=True)
+class Half:
+    """Of a gang that is, or was, half bound: how far it has come, and to whom it gives its seats. Times are on the clock."""
+
+    deadline: float | None = None
+    """Until when it is finished; ``None`` when it isn't being finished."""
+    is_renewed: bool = False
+    """Whether its deadline was put off once."""
+    is_kept_open: bool = False
+    """Whether nobody of it may be released."""
+    expires: float | None = None
+    """When its own time-out has passed."""
+    restarts_at: float = -math.inf
+    """When it may be released again."""
+    made_way_for: GangKey | None = None
+    released: Sequence[Pod] = ()
+    """Who of it was, and may be leaving still."""
+    released_until: float = -math.inf
+    asked_until: float = -math.inf
+    """Until when it is waited for whether it goes: it is being released."""
+    unasked_until: float = -math.inf
+    """Until when others are asked for their seats, since it could not be released."""
+
+    def has_timed_out(self, now: float) -> bool:
+        """Whether its own time is over."""
+        return self.expires is not None and self.expires <= now
+
+    def is_going(self, now: float) -> bool:
+        """Whether it is being released, or was just now."""
+        return max(self.asked_until, self.released_until) > now
+
+
+@dataclass(slots=True)
+class Advice:
+    """What would help: for which refusal it is known, and for which it is still to be found."""
+
+    known_for: str = ""
+    text: str = ""
+    wanted_for: str = ""
+
+
+@dataclass(slots=True)
+class Case:
+    """All that is remembered of one gang."""
+
+    key: GangKey
+    turn: Turn = field(default_factory=Turn)
+    placed: Placed = Placed()
+    half: Half | None = None
+    was_undone: bool = False
+    whole_run: str = ""
+    """The run that has been whole."""
+    is_inherited: bool = False
+    """Whether it was there before us, and hasn't been looked at."""
+    is_given_grace: bool = False
+    """Whether it has been waited for its PodGroup once."""
+    task: asyncio.Task[None] | None = None
+    """What is being done about it beside the cycle."""
+    is_passed_over: bool = False
+    """Whether it was due meanwhile."""
+    long_search: Order | None = None
+    """Its place in the queue when it came into the line for long searches, if it is in that."""
+    advice: Advice = field(default_factory=Advice)
+    told: Told = field(default_factory=Told)
+
+
+class Docket:
+    """The cases, by gang; those with a half are also found by themselves, since there are few of them."""
+
+    def __init__(self) -> None:
+        self._cases: dict[GangKey, Case] = {}
+        self._halves: dict[GangKey, Half] = {}
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    def __iter__(self) -> Iterator[Case]:
+        return iter(list(self._cases.values()))
+
+    def case(self, key: GangKey) -> Case:
+        """The case of a gang, which begins if there is none."""
+        case = self._cases.get(key)
+        if case is None:
+            case = self._cases[key] = Case(key)
+        return case
+
+    def find(self, key: GangKey) -> Case | None:
+        """The case of a gang, if there is one."""
+        return self._cases.get(key)
+
+    def half(self, key: GangKey) -> Half:
+        """What is remembered of a half gang, which begins if there is nothing."""
+        case = self.case(key)
+        if case.half is None:
+            case.half = self._halves[key] = Half()
+        return case.half
+
+    def find_half(self, key: GangKey) -> Half | None:
+        """What is remembered of a half gang, if there is anything."""
+        return self._halves.get(key)
+
+    def halves(self) -> Collection[tuple[GangKey, Half]]:
+        """Each gang of which there is a half."""
+        return self._halves.items()
+
+    def forget(self, key: GangKey) -> None:
+        """The gang is gone."""
+        self._cases.pop(key, None)
+        self._halves.pop(key, None)

@@ -1,0 +1,52 @@
+"""Where each gang stands, from what the cluster says of it, what is remembered of it, and what its namespace owes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.gang import Gang, GangKey, Outline
+from allaboard.scheduling.docket import Docket, Turn
+from allaboard.scheduling.order import Order, order_of, order_of_gone
+from allaboard.scheduling.shares import Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaking:
+    """How often younger gangs may be placed before an older one of their priority, and how long after the first time."""
+
+    times: int = 3
+    seconds: float = 300.0
+
+    def is_over(self, turn: Turn, now: float) -> bool:
+        """Whether a gang has been overtaken often enough, or long ago."""
+        times, since = turn.overtaken
+        return (times > 0 and (times >= self.times or now - since >= self.seconds)) or turn.passed >= self.times
+
+
+OVERTAKING = Overtaking()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """``place`` is what the queue orders by."""
+
+    registry: GangRegistry
+    docket: Docket
+    shares: Shares
+    overtaking: Overtaking
+    clock: Callable[[], float]
+
+    def place(self, key: GangKey) -> Order:
+        """The place of a gang in the queue: those we left half bound come first of their priority, after those of which nobody is there."""
+        gang: Gang | Outline | None = self.registry.outline(key)
+        if gang is None:  # one without living members tells its priority when they come
+            return order_of_gone(key)
+        case = self.docket.find(key)
+        if gang.is_open and not (case and case.task):  # or it is passed over, and has its place told when that is over
+            gang = self.registry.gang(key) or gang
+        debt = self.shares.level(key.namespace)
+        if case is None:
+            return order_of(gang, debt=debt)
+        is_first = case.half is not None and case.half.deadline is not None and gang.is_open
+        is_protected = self.overtaking.is_over(case.turn, self.clock())
+        return order_of(gang, is_first=is_first, is_protected=is_protected, debt=debt)

@@ -1,0 +1,147 @@
+"""Which half gangs make way for a gang that needs their seats: no more than it takes, and none in vain."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from allaboard.cluster.bind import Binder
+from allaboard.cluster.client import ApiError
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.gang import Gang, GangKey, Undo
+from allaboard.model.pod import Pod
+from allaboard.scheduling.docket import Docket, Half
+from allaboard.scheduling.order import order_of
+from allaboard.scheduling.past import run_was_whole
+from allaboard.scheduling.transaction import is_releasable
+
+UNASKED_SECONDS = 10.0
+"""How long a half gang that can't be released isn't asked again: others are."""
+_MOST_ASKED = 32
+"""Of so many half gangs at most it is found out whether their seats would help: each costs a search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Yielding:
+    """Finds out who yields; that they do is seen to by ``OpenGangs``."""
+
+    registry: GangRegistry
+    docket: Docket
+    binder: Binder
+    clock: Callable[[], float]
+
+    async def who_yields(self, gang: Gang, would_fit: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
+        """The half gangs that must yield to ``gang``, as few as it takes; none unless it ``would_fit`` without their bound pods.
+
+        None either if it would fit by now, or when those have gone that are leaving. They have never been whole and their time-out has
+        passed: half a gang that blocks others is the deadlock that gang scheduling is there to prevent. Of two half gangs the later in
+        the queue yields; to one that is absent those of no higher priority do, but not to one that has just made way itself, nor ever the
+        one that it has made way for; and nobody for whom another has just made way, who would have done so in vain. Nobody makes way
+        beside one of a Job that doesn't let it go.
+        """
+        for _ in range(_MOST_ASKED):
+            going = self._going()
+            needed = await self._needed_by(gang, would_fit)
+            staying = [other.key for other in needed if not await self._may_go(other)]
+            for key in staying:
+                self.docket.half(key).unasked_until = self.clock() + UNASKED_SECONDS
+            if not staying and going == self._going():
+                # One that has become whole meanwhile is no half gang any more.
+                still = {other.key: other for other in self._in_the_way(gang)}
+                return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()
+        return ()
+
+    async def _needed_by(self, gang: Gang, would_fit: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
+        """The half gangs without which ``gang`` would fit, as few of the last in the queue as it takes."""
+
+        async def fits_without(others: Sequence[Gang]) -> bool:
+            # Some of theirs may be leaving already.
+            pods = {pod.uid: pod for pod in chain(self._leaving(), *(other.bound for other in others))}
+            return await would_fit(list(pods.values()))
+
+        blocking = self._in_the_way(gang)
+        if not blocking or self._makes_way(gang) or await fits_without(()):
+            return ()
+        if not await fits_without(blocking):
+            return ()
+        # 1. The last few of the queue that are enough: with more of them it fits as well.
+        too_few, enough = 0, len(blocking)
+        while enough - too_few > 1:
+            count = (too_few + enough) // 2
+            too_few, enough = (too_few, count) if await fits_without(blocking[:count]) else (count, enough)
+        # 2. Without those of them that aren't needed.
+        needed = blocking[:enough]
+        for other in blocking[: enough - 1]:
+            rest = [each for each in needed if each is not other]
+            if await fits_without(rest):
+                needed = rest
+        # 3. Each of these looks took a while, in which seats that others were promised may have come free.
+        if await fits_without(()):
+            return ()
+        # 4. Who is being asked just now may go, and then fewer are enough.
+        asked = self._asked_now()
+        for other in needed if asked else ():
+            if await fits_without([*asked, *(each for each in needed if each is not other)]):
+                return ()
+        return needed
+
+    async def _may_go(self, gang: Gang) -> bool:
+        """Whether the bound members of a half gang can be released, as far as their Jobs are concerned."""
+        if may_suspend(gang, self.docket.find_half(gang.key), self.clock()):
+            return True
+        try:
+            return all([await self.binder.may_go(pod) for pod in {pod.owner: pod for pod in gang.bound}.values()])
+        except ApiError:
+            return False
+
+    def _in_the_way(self, gang: Gang) -> Sequence[Gang]:
+        """The half gangs that may have to yield to ``gang``, the last in the queue first; no more than may be asked."""
+        now, mine = self.clock(), self.docket.find_half(gang.key)
+        served = {half.made_way_for for _, half in self.docket.halves() if half.is_going(now)}
+        halves = [
+            key
+            for key, half in self.docket.halves()
+            if half.is_kept_open and half.has_timed_out(now) and now >= max(half.asked_until, half.unasked_until) and key not in served
+        ]
+        asked = sorted(
+            (
+                other
+                for other in filter(None, map(self.registry.gang, halves))
+                if other.key != gang.key
+                and not run_was_whole(other, self.docket.find(other.key))
+                and not (mine and mine.made_way_for == other.key)
+                and all(is_releasable(pod) for pod in other.bound)
+                and (order_of(gang) < order_of(other) if gang.bound else other.priority <= gang.priority)
+            ),
+            key=order_of,
+            reverse=True,
+        )
+        return asked[:_MOST_ASKED]
+
+    def _makes_way(self, gang: Gang) -> bool:
+        """Whether the seats that the gang has given up are still to be taken by the other, and not to be added to by a third one's."""
+        half = self.docket.find_half(gang.key)
+        return half is not None and half.made_way_for is not None and half.is_going(self.clock())
+
+    def _going(self) -> dict[GangKey, tuple[float, float]]:
+        """Who is being released or was, and until when that counts."""
+        return {key: (half.asked_until, half.released_until) for key, half in self.docket.halves() if half.is_going(self.clock())}
+
+    def _asked_now(self) -> list[Gang]:
+        asked = [key for key, half in self.docket.halves() if half.asked_until > self.clock()]
+        return list(filter(None, map(self.registry.gang, asked)))
+
+    def _leaving(self) -> Sequence[Pod]:
+        """Who was released and is there still, for no longer than may be waited for."""
+        now, released = self.clock(), [(key, half) for key, half in self.docket.halves() if half.released]
+        return [pod for key, half in released if (gang := self.registry.gang(key)) for pod in leaving_of(gang, half, now)]
+
+
+def may_suspend(gang: Gang, half: Half | None, now: float) -> bool:
+    """Whether the Jobs of a half gang may be suspended by now."""
+    return gang.undo is Undo.SUSPEND and half is not None and half.has_timed_out(now)
+
+
+def leaving_of(gang: Gang, half: Half, now: float) -> Sequence[Pod]:
+    """Who of a gang was released and is there still, for no longer than may be waited for."""
+    here = {pod.uid for pod in gang.members} if half.released and half.released_until > now else set()
+    return [pod for pod in half.released if pod.uid in here]

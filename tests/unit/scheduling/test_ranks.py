@@ -1,0 +1,67 @@
+"""Where gangs stand: by what is remembered of them, and what their namespaces owe."""
+
+import asyncio
+from typing import cast
+from unittest.mock import Mock
+
+import pytest
+
+from allaboard.model.gang import GangKey, OnMemberLost, Outline
+from allaboard.scheduling.docket import Docket, Turn
+from allaboard.scheduling.order import order_of_gone
+from allaboard.scheduling.ranks import Overtaking, Ranks
+from allaboard.scheduling.shares import Shares
+
+A, B = GangKey("default", "a"), GangKey("other", "b")
+
+
+@pytest.mark.parametrize(
+    ("overtaken", "passed", "now", "is_over"),
+    [
+        ((0, 0.0), 0, 1e9, False),
+        ((2, 0.0), 0, 299.0, False),
+        ((3, 0.0), 0, 0.0, True),
+        ((1, 0.0), 0, 300.0, True),
+        ((0, 0.0), 3, 0.0, True),
+    ],
+)
+def test_a_gang_is_overtaken_a_few_times_or_for_a_while(overtaken: tuple[int, float], passed: int, now: float, is_over: bool) -> None:
+    assert Overtaking(3, 300.0).is_over(Turn(overtaken=overtaken, passed=passed), now) is is_over
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.docket, self.shares = Docket(), Shares(lambda: 0.0)
+        outlines = {A: Outline(A, 0, 2.0, is_open=True, on_member_lost=OnMemberLost.IGNORE), B: Outline(B, 0, 1.0)}
+        registry = Mock(outline=outlines.get, gang=lambda key: None)
+        self.ranks = Ranks(registry, self.docket, self.shares, Overtaking(), lambda: 0.0)
+
+    def first(self) -> GangKey:
+        return min(A, B, key=self.ranks.place)
+
+
+def test_the_older_goes_first_unless_the_other_is_half_bound_by_us() -> None:
+    scene = Scene()
+    assert scene.first() == B
+    scene.docket.half(A).is_kept_open = True
+    assert scene.first() == B
+    scene.docket.half(A).deadline = 5.0
+    assert scene.first() == A
+
+
+def test_whoever_was_overtaken_often_enough_goes_first_and_whoever_owes_search_time_last() -> None:
+    scene = Scene()
+    scene.docket.case(A).turn.passed = 3
+    assert scene.first() == A
+    scene.docket.case(A).turn.passed = 0
+    scene.shares.charge("other", 10.0)
+    assert scene.first() == A
+
+
+def test_a_gang_that_is_gone_is_due_at_once_and_one_under_way_is_not_looked_up() -> None:
+    scene = Scene()
+    gone = GangKey("default", "gone")
+    assert scene.ranks.place(gone) == order_of_gone(gone)
+    scene.docket.case(A).task = cast("asyncio.Task[None]", object())
+    scene.ranks.registry.gang = Mock(side_effect=AssertionError)  # type: ignore[method-assign]
+    assert scene.ranks.place(A).key == A
