@@ -6,7 +6,7 @@ from allaboard.placement.greedy import greedy_seeds
 from allaboard.placement.plan import Explanation, Plan, RoleExplanation, SearchReport, Shortage
 from allaboard.placement.problem import Problem, build_problem
 from allaboard.placement.search import search
-from allaboard.placement.verify import verify
+from allaboard.placement.verify import Violation, Wrong, verify
 
 __all__ = [
     "Explanation",
@@ -17,6 +17,8 @@ __all__ = [
     "SearchReport",
     "SearchSettings",
     "Shortage",
+    "Violation",
+    "Wrong",
     "build_problem",
     "greedy_seeds",
     "search",

@@ -1,4 +1,4 @@
-"""Why members were left out, in kube-scheduler's words: for each node the first filter that refuses it, after the plan's own pods.
+"""Why members were left out: for each node the first filter that refuses it, after the plan's own pods.
 
 That "after" is what makes the answer useful: of a gang of five for which four fit, nothing is wrong with the empty cluster.
 """
@@ -6,6 +6,7 @@ That "after" is what makes the answer useful: of a gang of five for which four f
 import numpy as np
 
 from allaboard.model.arrays import Integers
+from allaboard.model.reasons import Counted
 from allaboard.placement.bounds import Bounds
 from allaboard.placement.plan import Explanation, RoleExplanation
 from allaboard.placement.problem import Problem, capacity_refusals
@@ -32,7 +33,7 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
     )
 
 
-def _reasons(problem: Problem, role: int, left: Integers) -> tuple[tuple[str, int], ...]:
+def _reasons(problem: Problem, role: int, left: Integers) -> Counted:
     """Refusals of the nodes left behind, of this role's filters on the others, and of what is free there."""
     reasons = dict(problem.roles[role].refusals)
     if problem.outside:

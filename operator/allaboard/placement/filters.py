@@ -5,7 +5,7 @@ by array indexing. The outcome is kept while the snapshot carries the very same 
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import eq
@@ -16,6 +16,7 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import NodeSelectorTerm, SchedulingSpec, Toleration
 from allaboard.model.node import Node, Taint
+from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.placement.matching import (
     UNSCHEDULABLE_TAINT,
     image_size,
@@ -29,34 +30,7 @@ from allaboard.placement.matching import (
 
 _Value = TypeVar("_Value", bound=Hashable)
 
-# kube-scheduler's words (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports; 1.33 to 1.37).
-UNSCHEDULABLE = "node(s) were unschedulable"
-NOT_READY = "node(s) were not ready"
-AFFINITY = "node(s) didn't match Pod's node affinity/selector"
-VOLUMES = "node(s) didn't match PersistentVolume's node affinity"
-AVOIDED = "node(s) didn't satisfy existing pods anti-affinity rules"
-APART = "node(s) weren't in the domain of the members that are bound"
-PORTS = "node(s) didn't have free ports for the requested pod ports"
-TOO_MANY_PODS = "Too many pods"
-TOPOLOGY = "node(s) were in no domain that takes all who must share one"
-
-
 _MOST_COLUMNS = 128
-
-
-def taint_reason(taint: Taint) -> str:
-    """kube-scheduler's words for an untolerated taint."""
-    return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
-
-
-def unlabelled(label: str) -> str:
-    """The words for a node that is in no domain at all."""
-    return f"node(s) had no label {label}"
-
-
-def insufficient(resource: str) -> str:
-    """kube-scheduler's words for too little of a resource."""
-    return TOO_MANY_PODS if resource == "pods" else f"Insufficient {resource}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +38,7 @@ class Admission:
     """``admitted``: bool[nodes]; ``reasons``: how many of the other nodes were refused by each filter, the first that fails counting."""
 
     admitted: Mask
-    reasons: tuple[tuple[str, int], ...]
+    reasons: Counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,18 +130,23 @@ class NodeFilters:
 
     def _decide(self, spec: SchedulingSpec) -> Admission:
         refusals = [refusal_of_state(*state, spec.tolerations) for state in self._states.values]
-        reasons: Counter[str] = Counter()
+        reasons: Counter[Reason] = Counter()
         for refusal, count in zip(refusals, np.bincount(self._states.codes, minlength=len(refusals)).tolist(), strict=True):
             if refusal:
                 reasons[refusal] += count
         admitted = np.array([not refusal for refusal in refusals], dtype=np.bool_)[self._states.codes]
-        for reason, rule in ((AFFINITY, self._affinity(spec)), *((reason, self._all(rules)) for reason, rules in surrounding_rules(spec))):
+        for reason, rule in self._rules(spec):
             refused = int(np.count_nonzero(admitted & ~rule))
             if refused:
                 reasons[reason] += refused
             admitted = admitted & rule
         admitted.flags.writeable = False
         return Admission(admitted, tuple(sorted(reasons.items())))
+
+    def _rules(self, spec: SchedulingSpec) -> Iterator[tuple[Reason, Mask]]:
+        yield Reason(Kind.AFFINITY), self._affinity(spec)
+        for kind, rules in surrounding_rules(spec):
+            yield Reason(kind), self._all(rules)
 
     def _affinity(self, spec: SchedulingSpec) -> Mask:
         mask = np.ones(len(self._nodes), dtype=np.bool_)
@@ -211,16 +190,18 @@ def _column(values: Iterable[_Value]) -> _Column[_Value]:
     return _Column(tuple(distinct), np.array(codes, dtype=np.int64))
 
 
-def surrounding_rules(spec: SchedulingSpec) -> tuple[tuple[str, tuple[tuple[NodeSelectorTerm, ...], ...]], ...]:
+def surrounding_rules(spec: SchedulingSpec) -> tuple[tuple[Kind, tuple[tuple[NodeSelectorTerm, ...], ...]], ...]:
     """What the surroundings of a pod ask of nodes, every entry to be met by a term of its own, and why a node is refused that doesn't."""
-    return (VOLUMES, spec.volumes), (AVOIDED, spec.avoided), (APART, spec.near)
+    return (Kind.VOLUMES, spec.volumes), (Kind.AVOIDED, spec.avoided), (Kind.APART, spec.near)
 
 
-def refusal_of_state(is_unschedulable: bool, is_ready: bool, taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> str:
-    """Why a node in this state refuses a pod with these tolerations; empty when it doesn't."""
+def refusal_of_state(
+    is_unschedulable: bool, is_ready: bool, taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]
+) -> Reason | None:
+    """Why a node in this state refuses a pod with these tolerations; ``None`` when it doesn't."""
     if is_unschedulable and not tolerates(tolerations, UNSCHEDULABLE_TAINT):
-        return UNSCHEDULABLE
+        return Reason(Kind.UNSCHEDULABLE)
     if not is_ready and not readiness_is_tainted(taints):
-        return NOT_READY
+        return Reason(Kind.NOT_READY)
     taint = untolerated_taint(taints, tolerations)
-    return taint_reason(taint) if taint else ""
+    return Reason(Kind.TAINT, taint.key, taint.value) if taint else None

@@ -5,6 +5,8 @@ Plain records of names and numbers: they cross process borders, and only ``repor
 
 from dataclasses import dataclass
 
+from allaboard.model.reasons import Counted
+
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
@@ -20,13 +22,13 @@ class RoleExplanation:
     """How one role fared.
 
     ``most`` bounds from above how many of its pods the cluster could take if they were alone. ``reasons`` counts nodes by
-    kube-scheduler's words for why they can't take one more, after the plan's own pods; empty when nobody is left out.
+    why they can't take one more, after the plan's own pods; empty when nobody is left out.
     """
 
     pods: tuple[str, ...]
     unplaced: int
     most: int
-    reasons: tuple[tuple[str, int], ...]
+    reasons: Counted
 
 
 @dataclass(frozen=True, slots=True)

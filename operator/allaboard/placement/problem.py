@@ -14,10 +14,11 @@ from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.packing import PACKING, Packing
+from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.requests import Requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.devices import WHOLE, seated, seats_on_devices, whole_devices
-from allaboard.placement.filters import PORTS, TOPOLOGY, NodeFilters, insufficient, unlabelled
+from allaboard.placement.filters import NodeFilters
 from allaboard.placement.fragmentation import Fragmentation, fragmentation_of
 from allaboard.placement.objectives import GPU, WEIGHTS, Scoring, Weights, scoring_of
 from allaboard.placement.ports import free_ports, port_columns, port_demand
@@ -48,7 +49,7 @@ class Role:
 
     pods: tuple[str, ...]
     requests: Requests
-    refusals: tuple[tuple[str, int], ...]
+    refusals: Counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +101,7 @@ class Problem:
     domains: Integers | None
     sums: tuple[tuple[tuple[int, ...], int], ...] = ()
     together: tuple[Together, ...] = ()
-    outside: tuple[tuple[tuple[str, int], ...], ...] = ()
+    outside: tuple[Counted, ...] = ()
 
     @property
     def total(self) -> int:
@@ -118,11 +119,11 @@ class Problem:
     def confined(self, domains: Sequence[int]) -> "Problem":
         """The same with the domain chosen in which each of ``together`` sits."""
         admits = self.admits.copy()
-        outside: list[tuple[tuple[str, int], ...]] = [()] * len(self.roles)
+        outside: list[Counted] = [()] * len(self.roles)
         for group, domain in zip(self.together, domains, strict=True):
             elsewhere = (group.domains != domain) & (group.domains >= 0)
             for role in group.roles:
-                left_out = ((TOPOLOGY, elsewhere), (unlabelled(group.label), group.domains < 0))
+                left_out = ((Reason(Kind.TOPOLOGY), elsewhere), (Reason(Kind.UNLABELLED, group.label), group.domains < 0))
                 counted = [(reason, int(np.count_nonzero(self.admits[role] & where))) for reason, where in left_out]
                 outside[role] = tuple((reason, nodes) for reason, nodes in counted if nodes)
                 admits[role] &= group.domains == domain
@@ -276,15 +277,13 @@ def numbered(codes: Integers) -> Integers:
     return np.unique(codes, return_inverse=True)[1].ravel().astype(np.int64)
 
 
-def capacity_refusals(
-    columns: tuple[str, ...], resources: int, demand: Integers, free: Integers, where: Mask
-) -> tuple[tuple[str, int], ...]:
+def capacity_refusals(columns: tuple[str, ...], resources: int, demand: Integers, free: Integers, where: Mask) -> Counted:
     """Reasons why nodes ``where``: bool[nodes] can't take one more pod of ``demand``: taken ports, else each resource that lacks."""
     lacks = demand[:, None] > free
     ports = lacks[resources:].any(axis=0) & where
     others = where & ~ports
-    found = [(insufficient(columns[column]), int(np.count_nonzero(lacks[column] & others))) for column in range(resources)]
-    return tuple((reason, nodes) for reason, nodes in [(PORTS, int(np.count_nonzero(ports))), *found] if nodes)
+    found = [(Reason(Kind.INSUFFICIENT, columns[column]), int(np.count_nonzero(lacks[column] & others))) for column in range(resources)]
+    return tuple((reason, nodes) for reason, nodes in [(Reason(Kind.PORTS), int(np.count_nonzero(ports))), *found] if nodes)
 
 
 def _by_spec(pods: Sequence[Candidate]) -> list[tuple[SchedulingSpec, list[str]]]:
@@ -309,7 +308,7 @@ def _by_spec_and_party(
     return [(spec, uids) for (spec, _), uids in members.items()]
 
 
-def _merged(*reasons: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+def _merged(*reasons: Counted) -> Counted:
     return tuple(sorted(pair for part in reasons for pair in part))
 
 

@@ -5,34 +5,62 @@ The search may have a bug and the snapshot it worked on is old: this counts in p
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
-from allaboard.model.quantities import format_amount
+from allaboard.model.reasons import Kind, Reason
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.filters import AFFINITY, refusal_of_state, surrounding_rules
+from allaboard.placement.filters import refusal_of_state, surrounding_rules
 from allaboard.placement.matching import affinity_matches, all_match, ports_conflict
+
+
+class Wrong(StrEnum):
+    """What is wrong with a plan."""
+
+    STRANGER = "stranger"  # the pod isn't of this gang
+    NO_NODE = "no node"
+    REFUSED = "refused"  # for a ``Reason``
+    PORT = "port"  # the ``subject`` is taken
+    OVERLOAD = "overload"  # too much is asked for of the resource ``subject``
+    SCATTERED = "scattered"  # the values of the label ``subject`` differ
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that is wrong. ``pod`` is ``namespace/name``; amounts are in the units of ``model.requests``."""
+
+    wrong: Wrong
+    pod: str = ""
+    node: str = ""
+    reason: Reason | None = None
+    subject: str = ""
+    pods: int = 0
+    requested: int = 0
+    free: int = 0
+    values: tuple[str, ...] = ()
 
 
 def verify(
     assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapshot, together: Sequence[tuple[str, Collection[str]]] = ()
-) -> tuple[str, ...]:
-    """What is wrong with binding pods (by uid) to nodes (by name), in words; nothing when all is well.
+) -> tuple[Violation, ...]:
+    """What is wrong with binding pods (by uid) to nodes (by name); nothing when all is well.
 
     ``pods`` are the gang's, of which the unassigned are ignored; none of them may be counted in ``snapshot`` yet. Those of each of
     ``together``, by uid, must sit on nodes that have the same value of a label.
     """
     by_uid = {pod.uid: pod for pod in pods}
     rows = _rows(snapshot, set(assignments.values()))
-    violations: list[str] = []
+    violations: list[Violation] = []
     seated: dict[str, list[Pod]] = {}
     for uid, node_name in assignments.items():
         pod = by_uid.get(uid)
         if pod is None:
-            violations.append(f"pod {uid} is not of this gang")
+            violations.append(Violation(Wrong.STRANGER, uid))
         elif node_name not in rows:
-            violations.append(f"{pod.key}: node {node_name} does not exist")
+            violations.append(Violation(Wrong.NO_NODE, pod.key, node_name))
         else:
             seated.setdefault(node_name, []).append(pod)
     for node_name, members in seated.items():
@@ -42,7 +70,7 @@ def verify(
         specs = {id(pod.spec): pod.spec for pod in members}
         refusals = {kind: refusal_on(spec, node) for kind, spec in specs.items()}
         if any(refusals.values()):
-            violations.extend(f"{pod.key} on {node_name}: {refusals[id(pod.spec)]}" for pod in members if refusals[id(pod.spec)])
+            violations.extend(Violation(Wrong.REFUSED, pod.key, node_name, reason) for pod in members if (reason := refusals[id(pod.spec)]))
         if any(spec.host_ports for spec in specs.values()):
             violations.extend(_port_violations(node_name, members, snapshot.host_ports.get(row, frozenset())))
         counted = Counter(id(pod.spec) for pod in members)
@@ -50,34 +78,34 @@ def verify(
     for label, uids in together:
         used = {snapshot.nodes[rows[name]].labels.get(label) for uid, name in assignments.items() if uid in uids and name in rows}
         if len(used) > 1 or None in used:
-            violations.append(f"members would not share one {label}: {', '.join(sorted(value or 'none' for value in used))}")
+            violations.append(Violation(Wrong.SCATTERED, subject=label, values=tuple(sorted(value or "none" for value in used))))
     return tuple(violations)
 
 
-def refusal_on(spec: SchedulingSpec, node: Node) -> str:
-    """Why ``node`` doesn't admit pods like this, whatever room it has; empty when it does."""
+def refusal_on(spec: SchedulingSpec, node: Node) -> Reason | None:
+    """Why ``node`` doesn't admit pods like this, whatever room it has; ``None`` when it does."""
     refusal = refusal_of_state(node.is_unschedulable, node.is_ready, node.taints, spec.tolerations)
     if refusal:
         return refusal
     if not affinity_matches(spec, node):
-        return AFFINITY
-    return next((reason for reason, rules in surrounding_rules(spec) if not all_match(rules, node)), "")
+        return Reason(Kind.AFFINITY)
+    return next((Reason(kind) for kind, rules in surrounding_rules(spec) if not all_match(rules, node)), None)
 
 
 def _rows(snapshot: Snapshot, names: set[str]) -> dict[str, int]:
     return {node.name: row for row, node in enumerate(snapshot.nodes) if node.name in names}
 
 
-def _port_violations(node_name: str, members: Sequence[Pod], taken: frozenset[HostPort]) -> Iterator[str]:
+def _port_violations(node_name: str, members: Sequence[Pod], taken: frozenset[HostPort]) -> Iterator[Violation]:
     held = list(taken)
     for pod in members:
         clash = next((port for port in pod.spec.host_ports if any(ports_conflict(port, other) for other in held)), None)
         if clash:
-            yield f"{pod.key} on {node_name}: host port {clash.ip}:{clash.port}/{clash.protocol} is taken"
+            yield Violation(Wrong.PORT, pod.key, node_name, subject=f"{clash.ip}:{clash.port}/{clash.protocol}")
         held.extend(pod.spec.host_ports)
 
 
-def _overloads(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row: int, snapshot: Snapshot) -> Iterator[str]:
+def _overloads(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row: int, snapshot: Snapshot) -> Iterator[Violation]:
     """``asked``: what members ask for, and how many of them."""
     requested: Counter[str] = Counter()
     for spec, pods in asked:
@@ -87,7 +115,5 @@ def _overloads(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row:
         column = snapshot.column_of(resource)
         free = 0 if column is None else int(snapshot.allocatable[row, column]) - int(snapshot.used[row, column])
         if amount > max(free, 0):
-            yield (
-                f"{node_name}: {sum(pods for _, pods in asked)} members ask for {format_amount(resource, amount)} {resource}, "
-                f"{format_amount(resource, max(free, 0))} free"
-            )
+            pods = sum(pods for _, pods in asked)
+            yield Violation(Wrong.OVERLOAD, node=node_name, subject=resource, pods=pods, requested=amount, free=max(free, 0))

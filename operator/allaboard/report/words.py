@@ -3,13 +3,14 @@
 Formats: kube-scheduler framework/types.go (FitError), 1.37. A gang's own sentence comes first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import format_amount
-from allaboard.placement import Explanation, Plan, RoleExplanation
+from allaboard.model.reasons import Counted, Kind, Reason
+from allaboard.placement import Explanation, Plan, RoleExplanation, Violation, Wrong
 from allaboard.placement.relax import More, Relief
 
 NO_NODES = "no nodes available to schedule pods"
@@ -18,11 +19,52 @@ _FEW_NODES = 3
 _EVENT_NOTE_LIMIT = 1024  # bytes; the API server refuses longer notes
 
 
-def fit_error(total_nodes: int, reasons: Mapping[str, int]) -> str:
+_REASONS = {
+    Kind.UNSCHEDULABLE: "node(s) were unschedulable",
+    Kind.NOT_READY: "node(s) were not ready",
+    Kind.TAINT: "node(s) had untolerated taint {{{subject}: {value}}}",
+    Kind.AFFINITY: "node(s) didn't match Pod's node affinity/selector",
+    Kind.VOLUMES: "node(s) didn't match PersistentVolume's node affinity",
+    Kind.AVOIDED: "node(s) didn't satisfy existing pods anti-affinity rules",
+    Kind.APART: "node(s) weren't in the domain of the members that are bound",
+    Kind.TOPOLOGY: "node(s) were in no domain that takes all who must share one",
+    Kind.UNLABELLED: "node(s) had no label {subject}",
+    Kind.PORTS: "node(s) didn't have free ports for the requested pod ports",
+    Kind.INSUFFICIENT: "Insufficient {subject}",
+}
+"""kube-scheduler's, where it has words for it (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports)."""
+
+
+def reason(why: Reason) -> str:
+    """One reason, as it is told."""
+    if why == (Kind.INSUFFICIENT, "pods", ""):
+        return "Too many pods"
+    return _REASONS[why.kind].format(subject=why.subject, value=why.value)
+
+
+def violation(found: Violation) -> str:
+    """What is wrong with a plan."""
+    where = f"{found.pod} on {found.node}"
+    match found.wrong:
+        case Wrong.STRANGER:
+            return f"pod {found.pod} is not of this gang"
+        case Wrong.NO_NODE:
+            return f"{found.pod}: node {found.node} does not exist"
+        case Wrong.PORT:
+            return f"{where}: host port {found.subject} is taken"
+        case Wrong.SCATTERED:
+            return f"members would not share one {found.subject}: {', '.join(found.values)}"
+        case Wrong.OVERLOAD:
+            requested, free = (format_amount(found.subject, amount) for amount in (found.requested, found.free))
+            return f"{found.node}: {found.pods} members ask for {requested} {found.subject}, {free} free"
+    return f"{where}: {reason(found.reason) if found.reason else found.wrong}"
+
+
+def fit_error(total_nodes: int, reasons: Counted) -> str:
     """``0/4 nodes are available: 3 Insufficient cpu, 4 Too many pods.``; sorted as text, as kube-scheduler does."""
     if not total_nodes:
         return NO_NODES
-    counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    counted = ", ".join(sorted(f"{count} {reason(each)}" for each, count in reasons))
     return f"0/{total_nodes} nodes are available" + (f": {counted}." if counted else ".")
 
 
@@ -77,7 +119,7 @@ def surplus_refusals(plan: Plan) -> dict[str, str]:
     for role in plan.explanation.roles:
         left_out = [uid for uid in role.pods if uid in unplaced]
         if left_out:
-            told.update(dict.fromkeys(left_out, fit_error(plan.explanation.total_nodes, dict(role.reasons))))
+            told.update(dict.fromkeys(left_out, fit_error(plan.explanation.total_nodes, role.reasons)))
     return told
 
 
@@ -168,7 +210,7 @@ class _Refusal:
 
     def because_of(self, role: RoleExplanation | None) -> str:
         """The gang's sentence, and what keeps the pods of one role."""
-        reasons = fit_error(self._explanation.total_nodes, dict(role.reasons) if role else {})
+        reasons = fit_error(self._explanation.total_nodes, role.reasons if role else ())
         if not self._head:
             return reasons
         who = f"pod {self._names[role.pods[0]]}: " if role and role.pods[0] in self._names else ""

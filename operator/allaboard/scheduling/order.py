@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 from allaboard.model.gang import Gang, GangKey, OnMemberLost, Outline
 from allaboard.model.pod import Pod
+from allaboard.model.reasons import Kind
 from allaboard.placement import Explanation
-from allaboard.placement.filters import TOPOLOGY
 
 _HEALS, _OVERTAKEN, _PLAIN = range(3)
+# What any pod that goes may change; one who must share a domain may lack something else in each of them.
+_MOVABLE = frozenset({Kind.TOPOLOGY, Kind.PORTS, Kind.AVOIDED})
 _FIRST = -(2**31)  # before any priority, which is an int32
 
 
@@ -78,21 +80,14 @@ class Lacks:
         With several roles, room for one may let another move: then any resource that a candidate asks for may help.
         """
         resources: set[str] = set()
-        # One who must share a domain may lack something else in each of them.
-        anything = any(reason == TOPOLOGY for role in explanation.roles for reason, _ in role.reasons)
+        kept = {reason for role in explanation.roles for reason, _ in role.reasons}
+        anything = not _MOVABLE.isdisjoint(reason.kind for reason in kept)
         if len(explanation.roles) > 1:
             specs = {pod.spec for pod in candidates}
             resources.update(resource for spec in specs for resource, _ in spec.requests if resource != "pods")
         if explanation.shortage:
             resources.add(explanation.shortage.resource)
-        for role in explanation.roles:
-            for reason, _ in role.reasons:
-                if reason.startswith("Insufficient "):
-                    resources.add(reason.removeprefix("Insufficient "))
-                elif reason == "Too many pods":
-                    resources.add("pods")
-                elif "free ports" in reason or "anti-affinity" in reason:
-                    anything = True
+        resources.update(reason.subject for reason in kept if reason.kind is Kind.INSUFFICIENT)
         return cls(frozenset(resources), anything or not resources)
 
     @property

@@ -19,6 +19,7 @@ from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod, stamp_of
 from allaboard.placement import verify
 from allaboard.placement.verify import refusal_on
+from allaboard.report import words
 from allaboard.scheduling.problems import together_of
 
 logger = logging.getLogger(__name__)
@@ -181,7 +182,8 @@ class Transaction:
         node = self.view.node(seat.node_name)
         if node is None:
             return f"node {seat.node_name} does not exist"
-        problem = refusal_on(seat.pod.spec, node)
+        refusal = refusal_on(seat.pod.spec, node)
+        problem = words.reason(refusal) if refusal else ""
         if not problem and self.view.is_overbooked(node.name, seat.pod.spec):
             problem = "others have taken its room"
         return f"node {node.name}: {problem}" if problem else ""
@@ -222,7 +224,7 @@ def _checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> S
     seated = {seat.pod.uid: seat.node_name for seat in seats}
     violations = verify(seated, [seat.pod for seat in seats], view.snapshot(), together_of(gang))
     if violations:
-        return Refused(f"the cluster changed while the gang was being placed: {violations[0]}")
+        return Refused(f"the cluster changed while the gang was being placed: {words.violation(violations[0])}")
     return seats
 
 

@@ -73,7 +73,7 @@ MUTANTS = (
             Edit(
                 "scheduling/yielding.py",
                 "chain(self._leaving(), *(other.bound for other in others))",
-                "chain(self._leaving(), *(other.bound for other in [*others, *filter(None, map(self.registry.gang, self._asked_now()))]))",
+                "chain(self._leaving(), *(other.bound for other in [*others, *self._asked_now()]))",
             ),
         ),
     ),

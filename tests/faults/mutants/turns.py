@@ -57,9 +57,9 @@ MUTANTS = (
         "reason",
         (
             Edit(
-                "placement/filters.py",
-                'f"Insufficient {resource}"',
-                'f"Insufficient x{resource}"',
+                "report/words.py",
+                '"Insufficient {subject}"',
+                '"Insufficient x{subject}"',
             ),
         ),
     ),

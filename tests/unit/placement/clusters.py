@@ -10,11 +10,20 @@ from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement,
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node, Taint
 from allaboard.model.pod import Pod
+from allaboard.model.reasons import Counted
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Problem, build_problem
+from allaboard.report import words
 
 GPU = "nvidia.com/gpu"
+
+
+def in_words(reasons: Counted) -> tuple[tuple[str, int], ...]:
+    """Reasons as they are told, and of how many nodes; sorted."""
+    return tuple(sorted((words.reason(reason), nodes) for reason, nodes in reasons))
+
+
 Amounts = Mapping[str, int]
 GI = 1024**3
 

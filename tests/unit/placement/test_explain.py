@@ -9,7 +9,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Plan, SearchSettings, build_problem, search
 
-from .clusters import GI, GPU, node, pods, snapshot
+from .clusters import GI, GPU, in_words, node, pods, snapshot
 
 CPU = {"cpu": 1000}
 ROOM = {"cpu": 8000, "memory": 8 * GI}
@@ -30,7 +30,7 @@ def refusals(one: Node, gang: list[Pod], **cluster: object) -> list[str]:
     """Why one pod can't sit on the only node."""
     (role,) = plan_for(gang, snapshot([one], **cluster)).explanation.roles  # type: ignore[arg-type]
     assert all(nodes == 1 for _, nodes in role.reasons)
-    return [reason for reason, _ in role.reasons]
+    return [reason for reason, _ in in_words(role.reasons)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_reasons_are_given_after_the_members_that_do_fit() -> None:
 
     (role,) = plan.explanation.roles
     assert (plan.feasible, plan.explanation.placeable, role.unplaced, role.most) == (False, 4, 1, 4)
-    assert role.reasons == ((f"Insufficient {GPU}", 2), ("node(s) were unschedulable", 1))
+    assert in_words(role.reasons) == ((f"Insufficient {GPU}", 2), ("node(s) were unschedulable", 1))
 
 
 def test_members_of_one_role_exclude_each_other_by_port() -> None:
@@ -86,10 +86,10 @@ def test_members_of_one_role_exclude_each_other_by_port() -> None:
 
     (role,) = plan.explanation.roles
     assert len(plan.assignments) == 2
-    assert role.reasons == (("node(s) didn't have free ports for the requested pod ports", 2),)
+    assert in_words(role.reasons) == (("node(s) didn't have free ports for the requested pod ports", 2),)
 
 
 def test_whoever_sits_has_nothing_to_explain() -> None:
     plan = plan_for([*pods("fits", 1, CPU), *pods("large", 1, {"cpu": 9000})], snapshot([node("a", ROOM)]))
 
-    assert [(role.unplaced, role.reasons) for role in plan.explanation.roles] == [(0, ()), (1, (("Insufficient cpu", 1),))]
+    assert [(role.unplaced, in_words(role.reasons)) for role in plan.explanation.roles] == [(0, ()), (1, (("Insufficient cpu", 1),))]

@@ -12,7 +12,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Problem, SearchSettings, build_problem, search
 
-from .clusters import GI, node, pods, snapshot
+from .clusters import GI, in_words, node, pods, snapshot
 
 QUICK = SearchSettings(generations=3, min_generations=1, patience=2, population_size=8)
 
@@ -166,7 +166,7 @@ def test_nodes_without_the_label_that_must_be_shared_are_told_apart() -> None:
     gang = pods("worker", 2, {"cpu": 1000})
     problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, together=[("rack", {pod.uid for pod in gang})])
     (role,) = search(problem, SearchSettings(), 0).explanation.roles
-    assert dict(role.reasons) == {
+    assert dict(in_words(role.reasons)) == {
         "Insufficient cpu": 1,
         "node(s) had no label rack": 1,
         "node(s) were in no domain that takes all who must share one": 1,

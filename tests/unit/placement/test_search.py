@@ -17,7 +17,7 @@ from allaboard.placement import Plan, SearchSettings, build_problem, greedy_seed
 from allaboard.placement.search import holds
 from allaboard.placement.valuation import Valuation
 
-from .clusters import GI, GPU, Case, cases, node, pods, snapshot
+from .clusters import GI, GPU, Case, cases, in_words, node, pods, snapshot
 from .tight_gang import tight_cluster, tight_gang
 
 BINPACK, SPREAD = Objective.BINPACK, Objective.SPREAD
@@ -120,7 +120,7 @@ def test_the_demo_gang_of_twenty_is_proved_impossible_and_names_the_pod_that_fit
 
     assert (plan.feasible, plan.proof, plan.search.stopped_by) == (False, "bound", "bound")
     hopeless = [role for role in plan.explanation.roles if role.most == 0]
-    assert [(role.pods, role.reasons) for role in hopeless] == [(("pod1-0",), (("Insufficient cpu", 3),))]
+    assert [(role.pods, in_words(role.reasons)) for role in hopeless] == [(("pod1-0",), (("Insufficient cpu", 3),))]
 
 
 @pytest.mark.parametrize("seed", range(5))

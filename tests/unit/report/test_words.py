@@ -8,7 +8,8 @@ import pytest
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
-from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Shortage
+from allaboard.model.reasons import Kind, Reason
+from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Shortage, Violation, Wrong
 from allaboard.placement.relax import More, MoreNodes, Relief
 from allaboard.report import words
 
@@ -27,12 +28,12 @@ def a_plan(*roles: RoleExplanation, placeable: int, minimum: int, feasible: bool
     return Plan(feasible, "bound", (), unplaced, explanation, SearchReport(0, 0, 0, "bound", (), "x"))
 
 
-WORKERS = RoleExplanation(("uid-w0", "uid-w1"), unplaced=2, most=0, reasons=(("Insufficient nvidia.com/gpu", 3),))
+WORKERS = RoleExplanation(("uid-w0", "uid-w1"), unplaced=2, most=0, reasons=((Reason(Kind.INSUFFICIENT, "nvidia.com/gpu"), 3),))
 SERVER = RoleExplanation(("uid-ps",), unplaced=0, most=1, reasons=())
 
 
 def test_reasons_are_sorted_as_text_like_kube_scheduler_does() -> None:
-    reasons = {"Insufficient cpu": 2, "Too many pods": 10}
+    reasons = ((Reason(Kind.INSUFFICIENT, "cpu"), 2), (Reason(Kind.INSUFFICIENT, "pods"), 10))
     assert words.fit_error(12, reasons) == "0/12 nodes are available: 10 Too many pods, 2 Insufficient cpu."
 
 
@@ -71,7 +72,7 @@ def test_what_is_said_of_a_gang_takes_as_many_looks_at_each_member_however_many_
         members = Walked(a_pod(f"w{each}") for each in range(number))
         uids = [f"uid-w{each}" for each in range(number)]
         kinds = [tuple(uids[first : first + of_a_role]) for first in range(0, number, of_a_role)]
-        reasons = (("Insufficient cpu", 3),)
+        reasons = ((Reason(Kind.INSUFFICIENT, "cpu"), 3),)
         roles = [RoleExplanation(kind, unplaced if position else 1, most=0, reasons=reasons) for position, kind in enumerate(kinds)]
         refusals = words.pod_refusals(
             replace(a_gang(minimum=number), members=members), a_plan(*roles, placeable=0, minimum=number, feasible=None)
@@ -83,7 +84,7 @@ def test_what_is_said_of_a_gang_takes_as_many_looks_at_each_member_however_many_
 
 
 def test_the_role_that_fits_nowhere_is_named_before_one_that_lacks_room_only() -> None:
-    crowded = RoleExplanation(("uid-a", "uid-b", "uid-c"), unplaced=1, most=2, reasons=(("Insufficient cpu", 3),))
+    crowded = RoleExplanation(("uid-a", "uid-b", "uid-c"), unplaced=1, most=2, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
     gang, plan = a_gang("a", "b", "c", "w0", "w1", minimum=5), a_plan(crowded, WORKERS, placeable=2, minimum=5)
     assert "pod w0:" in words.refusal(gang, plan)
 
@@ -209,3 +210,19 @@ def test_a_gang_that_is_kept_open_says_why_and_what_would_help(pod: dict[str, ob
     assert text.startswith("kept open with 1 of 3 members bound: ")
     assert advice in text
     assert text.endswith("; 0/1 nodes are available: 1 Insufficient cpu.")
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_of_reason_has_words(kind: Kind) -> None:
+    text = words.reason(Reason(kind, "subject", "value"))
+    assert text
+    assert "{subject}" not in text
+
+
+def test_a_taint_is_told_as_kube_scheduler_does() -> None:
+    assert words.reason(Reason(Kind.TAINT, "gpu", "only")) == "node(s) had untolerated taint {gpu: only}"
+
+
+@pytest.mark.parametrize("wrong", Wrong)
+def test_every_violation_has_words(wrong: Wrong) -> None:
+    assert len(words.violation(Violation(wrong, "ns/pod", "node", subject="cpu"))) > len(wrong)
