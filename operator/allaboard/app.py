@@ -38,6 +38,7 @@ from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Overtaking, Ranks
 from allaboard.scheduling.shares import Shares
+from allaboard.scheduling.window import Window
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import Settings
 
@@ -133,9 +134,9 @@ class App:
             announcer=announcer,
             metrics=self.metrics,
             quarantine=Quarantine(self.view, epoch, settings.bind_concurrency, self.queue.wake),
+            window=Window(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds),
             dry_run=settings.dry_run,
             packing=settings.packing.parsed,
-            batch_window=settings.batch_window_seconds,
             is_fresh=lambda: self.is_fresh,
         )
         self.view.listen(self.registry.observe_pod, None)

@@ -155,7 +155,13 @@ class Settings(BaseSettings):
         le=86_400,
         description="How long a gang may wait, or be half bound, before that is reported; docs/reliability.md says what else it ends.",
     )
-    batch_window_seconds: float = Field(0.02, ge=0, le=10, description="How long events are gathered before a cycle starts.")
+    batch_window_seconds: float = Field(
+        0.04,
+        ge=0,
+        le=10,
+        description="How long a cycle waits for more pods before it starts; three times as long once one has followed.",
+    )
+    batch_window_max_seconds: float = Field(1.0, ge=0, le=60, description="How long pods are gathered at most while more of them come.")
     backoff_initial_seconds: float = Field(1.0, gt=0, le=600, description="Pause after the first failed attempt; doubles each time.")
     backoff_max_seconds: float = Field(60.0, gt=0, le=3600, description="Longest pause between attempts.")
     overtaking_times: int = Field(

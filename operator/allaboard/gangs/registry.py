@@ -52,6 +52,7 @@ class GangRegistry:
         self._first: dict[GangKey, Pod] = {}  # the living member that comes first, where that is known
         self._listeners: list[DirtyListener] = []
         self.on_excess: Callable[[str], None] = lambda limit: None
+        self.arrivals = 0  # pods of ours that came without a node
 
     def listen(self, on_dirty: DirtyListener) -> None:
         """Call ``on_dirty(key)`` whenever something about a gang has changed."""
@@ -78,6 +79,7 @@ class GangRegistry:
                 del self._members[membership.key]
             changed[membership.key] = None
         if new is not None and self.is_ours(new):
+            self.arrivals += old is None and not new.is_bound
             membership = membership_of(new)
             self._memberships[new.uid] = membership
             self._members.setdefault(membership.key, {})[new.uid] = new

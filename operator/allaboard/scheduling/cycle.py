@@ -46,12 +46,14 @@ from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.scheduling.transaction import Committed, DryRun, Refused, Transaction, begin
 from allaboard.scheduling.underway import UnderWay
+from allaboard.scheduling.window import Window
 from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunError
 from allaboard.scheduling.yielding import Yielding
 
 logger = logging.getLogger(__name__)
 
 _MAKE_WAY_SECONDS = 0.5  # in which it is found out in turn whose seats a gang needs: that takes a search for each of them
+_LOOK_AGAIN_SECONDS = 0.02  # after which the watch has told what had changed
 _STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
 
 
@@ -72,9 +74,9 @@ class Scheduler:
     announcer: Announcer
     metrics: Metrics
     quarantine: Quarantine
+    window: Window
     dry_run: DryRun = "role"
     packing: Packing = PACKING
-    batch_window: float = 0.02
     is_fresh: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
     _under_way: UnderWay = field(init=False)
@@ -136,8 +138,7 @@ class Scheduler:
         try:
             while True:
                 await self.queue.wait()
-                # Pods of one job arrive one by one; a short wait sees them together.
-                await asyncio.sleep(self.batch_window)
+                await self.window.gather()
                 await self.cycle()
         finally:
             self._long.stop()
@@ -322,7 +323,7 @@ class Scheduler:
         transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, look, dry_run, was_whole=was_whole)
         if isinstance(transaction, Refused):
             logger.info("gang %s: %s; looking again", key, transaction.message)
-            self.queue.retry(key, self.batch_window)
+            self.queue.retry(key, _LOOK_AGAIN_SECONDS)
             return None
         return transaction
 

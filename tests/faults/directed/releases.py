@@ -101,8 +101,8 @@ def surplus_rejected_again_and_again() -> None:
     with quiet_world(startup_delay=NEVER) as world:
         gang = GangSpec("gang", size=4, minimum=3)
         world.add(gang)
-        for _ in range(200):
-            world.advance(0.1)
+        for _ in range(80):
+            world.advance(0.3)
             world.reject(gang, 3)
         end(world)
 
