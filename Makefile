@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# What runs it, and what is needed beside to test it.
+RUNS   := $(VENV)/.runs
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
@@ -12,13 +14,18 @@ SEARCHES := fgd tight quality joint scale fragmentation fair_search
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): setup.cfg constraints.txt
-	@echo "Installing into $(VENV): takes a minute, and the network for packages from PyPI ..."
+$(RUNS): setup.cfg constraints.txt
+	@echo "Installing into $(VENV): takes half a minute, and the network for packages from PyPI ..."
 	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
+
+$(READY): $(RUNS)
+	@echo "Installing what the tests need: takes half a minute ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## Watch real manifests being scheduled whole or not at all (under a minute)
+demo: $(RUNS) ## Watch real manifests being scheduled whole or not at all (under a minute)
 	$(BIN)/allaboard demo
 
 test: $(READY) ## Run every test
@@ -48,10 +55,10 @@ lint: $(READY) ## Check style (ruff) and the layers of the architecture (import-
 typecheck: $(READY) ## Check types (mypy, strict)
 	$(BIN)/mypy
 
-run: $(READY) ## Run the operator on the cluster that KUBECONFIG names
+run: $(RUNS) ## Run the operator on the cluster that KUBECONFIG names
 	$(BIN)/kopf run operator/main.py -A
 
-sandbox: $(READY) ## Serve a sandbox cluster for kubectl until interrupted
+sandbox: $(RUNS) ## Serve a sandbox cluster for kubectl until interrupted
 	$(BIN)/allaboard sandbox
 
 cluster: $(READY) ## Boot a real control plane (etcd, kube-apiserver, controllers, fake kubelets) and print its KUBECONFIG
