@@ -34,7 +34,7 @@ from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.longsearch import LongSearches, SearchAbandonedError
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.outcomes import Attempt, Outcomes
-from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner
+from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
 from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import ANYTHING, GangQueue, Lacks, Order, order_of, order_of_gone
 from allaboard.scheduling.sealing import LateBinds, Sealing
@@ -214,7 +214,7 @@ class Scheduler:
                 await asyncio.sleep(0)
                 continue
             gang = self.registry.gang(key)
-            is_alone = gang is None or bool(gang.bound) or not gang.missing
+            is_alone = goes_alone(gang)
             pods += len(gang.candidates) if gang else 0
             # It may be among them already, and something about it has changed.
             attempts.pop(key, None)
