@@ -33,7 +33,7 @@ async def read_live_cluster(notes: list[str]) -> Cluster:
             if error.status != 404:
                 raise
             groups = []  # without the CRD there are none
-    return Cluster(nodes=nodes, pods=pods, pod_groups=groups)
+    return Cluster(nodes=nodes, pods=pods, pod_groups=groups, intern=intern)
 
 
 async def _known(server: ApiServer, path: ApiPath, project: Callable[[RawObject], Record], notes: list[str]) -> list[Record]:

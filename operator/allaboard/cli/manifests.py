@@ -5,12 +5,12 @@ Manifests become the raw pods and PodGroups that an API server would hold after 
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from allaboard.cli.documents import Document, ManifestError, Origin, read_documents
-from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, expander, made_up_uid
+from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, Workload, expander, made_up_uid
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import mapping, text
 from allaboard.model.interner import Interner
@@ -27,10 +27,15 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9]
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A raw object and where it comes from; the origin of a workload's pod leads to the pod template."""
+    """A raw object and where it comes from; the origin of a workload's pod leads to the pod template.
+
+    ``workload`` is what makes the pod, if anything does. ``position`` tells objects of one kind and of another in the order of the files.
+    """
 
     raw: dict[str, Any]
     origin: Origin
+    workload: Workload | None = None
+    position: int = 0
 
 
 @dataclass(slots=True)
@@ -44,11 +49,12 @@ class Manifests:
 
 @dataclass(slots=True)
 class Cluster:
-    """A cluster as a file holds it."""
+    """A cluster as a file holds it. What is equal in its pods is one object of ``intern``."""
 
     nodes: list[Node] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
     pod_groups: list[Expanded] = field(default_factory=list)
+    intern: Interner = field(default_factory=Interner)
 
 
 def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifests:
@@ -63,7 +69,7 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
             for expanded in _objects(document, namespace, position, found.notes):
                 _claim_name(expanded, document.origin, known)
                 kept = found.pods if expanded.raw["kind"] == "Pod" else found.pod_groups
-                kept.append(expanded)
+                kept.append(replace(expanded, position=len(known)))
                 if len(found.pods) > MAX_PODS:
                     raise document.origin.error("", f"brings the plan to more than {MAX_PODS} pods")
                 metadata = expanded.raw["metadata"]
@@ -77,14 +83,13 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
 def read_cluster(paths: Iterable[str]) -> Cluster:
     """The nodes, pods and PodGroups in files such as ``kubectl get nodes,pods -A -o json`` writes. Raises ``ManifestError``."""
     found = Cluster()
-    intern = Interner()
     for document in read_documents(paths):
         raw = dict(document.raw)
         try:
             if document.kind == "Node":
                 found.nodes.append(node_from(raw))
             elif document.kind == "Pod":
-                found.pods.append(pod_record({**raw, "spec": default_requests(mapping(raw, "spec"))}, document.origin, intern))
+                found.pods.append(pod_record({**raw, "spec": default_requests(mapping(raw, "spec"))}, document.origin, found.intern))
             elif (document.group, document.kind) == _POD_GROUP:
                 found.pod_groups.append(Expanded(_pod_group(document, *_identity(document, "default")), document.origin))
         except MalformedError as error:
@@ -121,7 +126,8 @@ def _objects(document: Document, namespace: str, position: int, notes: list[str]
         yield Expanded(_pod_group(document, namespace, name), document.origin)
         return
     if expand:
-        expanded = [pod for pod_set in expand(document, namespace, name) for pod in _pods(pod_set, namespace, document.origin)]
+        workload = Workload(document, namespace, name)
+        expanded = [pod for pod_set in expand(document, namespace, name) for pod in _pods(pod_set, workload)]
     else:
         expanded = [Expanded(_pod(document, namespace, name), document.origin)]
     if not expanded:
@@ -136,14 +142,14 @@ def _classes(expanded: Iterable[Expanded]) -> list[str]:
     return sorted({text(spec, "priorityClassName", path="spec.") for spec in specs if spec.get("priority") is None} - {""})
 
 
-def _pods(pod_set: PodSet, namespace: str, workload: Origin) -> Iterator[Expanded]:
+def _pods(pod_set: PodSet, workload: Workload) -> Iterator[Expanded]:
     """The pods of a set; the first is checked for all, since only names and labels of ours differ."""
-    origin = workload.inside(pod_set.path)
+    origin = workload.document.origin.inside(pod_set.path)
     try:
-        for index, pod in enumerate(pod_set.pods(namespace)):
+        for index, pod in enumerate(pod_set.pods(workload.namespace)):
             if index == 0:
                 pod_record(pod, origin)
-            yield Expanded(pod, origin)
+            yield Expanded(pod, origin, workload)
     except MalformedError as error:
         raise origin.blame(error) from error
 

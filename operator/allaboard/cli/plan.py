@@ -62,8 +62,8 @@ def plan(
     """Place gangs without binding anything, on the live cluster or on a snapshot of one.
 
     Workloads are expanded into the pods that their controllers would make: Pod, PodGroup, Deployment, ReplicaSet, StatefulSet, Job,
-    TFJob, PyTorchJob and MPIJob. Gangs are placed in queue order, each around those before it. A gang is placed whole or not at all:
-    when its minimum doesn't fit, none of its pods is assigned.
+    TFJob, PyTorchJob and MPIJob. Gangs are placed as the scheduler would place them if all were due at once: in queue order, those that
+    contend together. A gang is placed whole or not at all: when its minimum doesn't fit, none of its pods is assigned.
     """
     started = time.monotonic()
     notes: list[str] = []
@@ -72,7 +72,7 @@ def plan(
         manifests = read_manifests(files, namespace)
         cluster = read_cluster(snapshots) if snapshots else _live_cluster(kubeconfig, notes)
         notes += manifests.notes
-        gangs = plan_gangs(manifests, cluster, settings, notes)
+        gangs = asyncio.run(plan_gangs(manifests, cluster, settings, notes))
     except (ManifestError, SettingsError) as error:
         raise BadInputError(str(error)) from error
     for note in notes:
