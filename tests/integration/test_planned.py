@@ -15,11 +15,13 @@ from click.testing import CliRunner
 
 from allaboard.app import App
 from allaboard.cli import bundled
+from allaboard.cli.embedded import operator
 from allaboard.cli.main import cli
 from allaboard.cli.stories import Objects, manifest
 from allaboard.gangs.dialects import membership_of
 from allaboard.model.pod import pod_from
-from tests.cluster import Cluster
+from tests.cluster import Cluster, Home
+from tests.stories import gpu_nodes
 from tests.unit.placement.test_search import DEMO_CPU, DEMO_MEMORY
 
 from .conftest import StartApp, gang_pod
@@ -186,3 +188,24 @@ async def test_what_is_applied_already_is_planned_where_it_is_and_not_once_more(
     assert said.seats() == {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.list("pods") if "nodeName" in pod["spec"]}
     assert "already" in said.notes
     assert "already" not in before.notes
+
+
+async def test_a_job_whose_operator_makes_the_pod_group_is_planned_as_the_gang_that_it_becomes(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = manifest("tfjob-smoke-gpu.yaml")
+    for replica in job["spec"]["tfReplicaSpecs"].values():
+        del replica["template"]["metadata"]["labels"]
+    async with home.open(gang_scheduler_name="allaboard") as cluster:
+        gpu_nodes(cluster)
+        home.write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        said = await plan([job], tmp_path, "--gang-scheduler-name", "allaboard")
+        cluster.create(job)
+        await cluster.wait_for(lambda s: len(s.list("pods")) == 5, message="five pods")
+        async with operator(tmp_path / "kubeconfig") as app:
+            await cluster.wait_for(lambda s: is_decided(s, 5), message="all five are bound")
+            assert said.all() == made(app) == Counter({("tf-smoke-gpu", 5): 1})
+            assert said.fitting() == bound(cluster)
+        # Once it is applied, its pods say by themselves what gang they are.
+        assert (await plan([job], tmp_path)).fitting() == bound(cluster)

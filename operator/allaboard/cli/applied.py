@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from allaboard.cli.documents import ManifestError, Origin
-from allaboard.cli.manifests import Cluster, Expanded, Manifests
+from allaboard.cli.manifests import Expanded, Manifests
+from allaboard.cli.snapshots import Cluster
 from allaboard.cli.workloads import Workload
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
 from allaboard.gangs.registry import OVER_LIMIT

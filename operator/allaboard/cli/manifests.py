@@ -1,6 +1,6 @@
-"""What a user hands to ``allaboard plan``: manifests of gangs to place, and files that hold a cluster.
+"""The manifests that a user hands to ``allaboard plan``.
 
-Manifests become the raw pods and PodGroups that an API server would hold after ``kubectl apply``, in the order of the files.
+They become the raw pods and PodGroups that an API server would hold after ``kubectl apply``, in the order of the files.
 """
 
 import re
@@ -14,14 +14,13 @@ from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, Workload, expander
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import mapping, text
 from allaboard.model.interner import Interner
-from allaboard.model.node import Node, node_from
 from allaboard.model.pod import Pod, pod_from
-from allaboard.model.requests import RawObject, default_requests
+from allaboard.model.requests import RawObject
 
-__all__ = ["Cluster", "Expanded", "ManifestError", "Manifests", "Origin", "read_cluster", "read_manifests"]
+__all__ = ["Expanded", "ManifestError", "Manifests", "Origin", "read_manifests"]
 
 _POD = ("", "Pod")
-_POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
+POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -47,16 +46,6 @@ class Manifests:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Cluster:
-    """A cluster as a file holds it. What is equal in its pods is one object of ``intern``."""
-
-    nodes: list[Node] = field(default_factory=list)
-    pods: list[Pod] = field(default_factory=list)
-    pod_groups: list[Expanded] = field(default_factory=list)
-    intern: Interner = field(default_factory=Interner)
-
-
 def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifests:
     """The pods and PodGroups that the files would bring about; ``namespace`` is for objects that name none.
 
@@ -80,23 +69,6 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
     return found
 
 
-def read_cluster(paths: Iterable[str]) -> Cluster:
-    """The nodes, pods and PodGroups in files such as ``kubectl get nodes,pods -A -o json`` writes. Raises ``ManifestError``."""
-    found = Cluster()
-    for document in read_documents(paths):
-        raw = dict(document.raw)
-        try:
-            if document.kind == "Node":
-                found.nodes.append(node_from(raw))
-            elif document.kind == "Pod":
-                found.pods.append(pod_record({**raw, "spec": default_requests(mapping(raw, "spec"))}, document.origin, found.intern))
-            elif (document.group, document.kind) == _POD_GROUP:
-                found.pod_groups.append(Expanded(_pod_group(document, *_identity(document, "default")), document.origin))
-        except MalformedError as error:
-            raise document.origin.blame(error) from error
-    return found
-
-
 def pod_record(raw: RawObject, origin: Origin, intern: Interner | None = None) -> Pod:
     """The record of a raw pod. Raises ``ManifestError`` when the scheduler could not use it."""
     try:
@@ -113,17 +85,17 @@ def _objects(document: Document, namespace: str, position: int, notes: list[str]
     """The pods and PodGroups of one document. Raises ``ManifestError``, and ``MalformedError`` with paths within the document."""
     if not document.api_version:
         raise MalformedError("apiVersion", "is missing")
-    namespace, name = _identity(document, namespace, position)
+    namespace, name = identity_of(document, namespace, position)
     title = f"{document.kind} {namespace}/{name}"
     kind = (document.group, document.kind)
     expand = expander(document)
-    if kind not in (_POD, _POD_GROUP) and expand is None:
+    if kind not in (_POD, POD_GROUP) and expand is None:
         notes.append(f"skipped {title}: objects of this kind are not expanded into pods")
         return
     _check_name("metadata.name", name, 253)
     _check_name("metadata.namespace", namespace, 63)
-    if kind == _POD_GROUP:
-        yield Expanded(_pod_group(document, namespace, name), document.origin)
+    if kind == POD_GROUP:
+        yield Expanded(raw_pod_group(document, namespace, name), document.origin)
         return
     if expand:
         workload = Workload(document, namespace, name)
@@ -166,13 +138,14 @@ def _pod(document: Document, namespace: str, name: str) -> RawPod:
     return raw
 
 
-def _pod_group(document: Document, namespace: str, name: str) -> dict[str, Any]:
+def raw_pod_group(document: Document, namespace: str, name: str) -> dict[str, Any]:
+    """A PodGroup as the API server would hold it. Raises ``MalformedError``."""
     metadata = document.raw["metadata"]
     uid = text(metadata, "uid", path="metadata.") or made_up_uid(namespace, name, "PodGroup")
     return {**document.raw, "metadata": {**metadata, "namespace": namespace, "name": name, "uid": uid}}
 
 
-def _identity(document: Document, namespace: str, position: int = 0) -> tuple[str, str]:
+def identity_of(document: Document, namespace: str, position: int = 0) -> tuple[str, str]:
     """Namespace and name; ``position`` stands for the random end of a generated name. Raises ``MalformedError``."""
     metadata = mapping(document.raw, "metadata")
     name = text(metadata, "name", path="metadata.")

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from allaboard.cli.applied import applied
 from allaboard.cli.forecast import Decision, Forecast
-from allaboard.cli.manifests import Cluster, Manifests
+from allaboard.cli.jobgroups import hints
+from allaboard.cli.manifests import Manifests
+from allaboard.cli.snapshots import Cluster
 from allaboard.cluster.view import ClusterView, NodeStore
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.gang import Gang
@@ -70,6 +72,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     for gang in gangs:
         if gang.hold and (error := after.bad_input(gang, gang.hold)):
             raise error
+    notes += hints(gangs)
     # 3. What would become of them.
     forecast = Forecast(view, registry, settings)
     decisions = await forecast.decide(gangs)

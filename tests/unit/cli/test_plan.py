@@ -8,7 +8,7 @@ import yaml
 from click.testing import CliRunner
 
 from allaboard.cli.main import cli
-from allaboard.cli.manifests import Cluster
+from allaboard.cli.snapshots import Cluster
 from allaboard.cluster.client import ApiError, CredentialsError
 from tests.unit.cli.asking import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 
