@@ -209,3 +209,17 @@ async def test_a_job_whose_operator_makes_the_pod_group_is_planned_as_the_gang_t
             assert said.fitting() == bound(cluster)
         # Once it is applied, its pods say by themselves what gang they are.
         assert (await plan([job], tmp_path)).fitting() == bound(cluster)
+
+
+async def test_a_gang_that_waits_in_the_cluster_is_placed_before_those_of_the_manifests(
+    cluster: Cluster, kubeconfig: Path, start_app: StartApp, tmp_path: Path
+) -> None:
+    cluster.add_node("node-1", cpu="4")
+    cluster.create(gang_pod("waiting-a", "waiting", 1, requests={"cpu": "3"}))
+    objects = [gang_pod("young-a", "young", 1, requests={"cpu": "3"}), gang_pod("zero-a", "zero", 1, requests={"cpu": "1"})]
+    said = await plan(objects, tmp_path)
+
+    await applied(cluster, objects, start_app, 3)
+
+    assert said.fitting() + Counter({("waiting", 1): 1}) == bound(cluster)
+    assert "a gang that waits in the cluster is given seats, too: default/waiting" in said.notes

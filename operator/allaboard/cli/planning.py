@@ -3,6 +3,7 @@
 The same registry, order, searches and words as the operator's, so that a plan says what the operator would do and why.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from allaboard.cli.applied import applied
@@ -17,6 +18,8 @@ from allaboard.model.headroom import headroom_from
 from allaboard.report import words
 from allaboard.scheduling.queue import order_of
 from allaboard.settings import Settings
+
+_FEW = 3  # gangs that are named one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,13 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     # 1. The cluster as it would be with all of it.
     after = applied(manifests, cluster, settings.scheduler_names, notes)
     view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()})
-    registry = GangRegistry(
-        settings.scheduler_names, defaults=GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology)
-    )
+    namespaces = settings.namespaces and {
+        *settings.namespaces,
+        *(pod.namespace for pod in after.pods),
+        *(key.namespace for key in after.stated),
+    }
+    defaults = GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology)
+    registry = GangRegistry(settings.scheduler_names, namespaces, defaults)
     view.listen(registry.observe_pod)
     nodes = NodeStore(view, settings.node_selector)
     for node in cluster.nodes:
@@ -73,15 +80,28 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
         if gang.hold and (error := after.bad_input(gang, gang.hold)):
             raise error
     notes += hints(gangs)
-    # 3. What would become of them.
+    # 3. What would become of them, and of those that wait beside them.
+    waiting = [
+        gang for gang in registry.gangs() if gang.key not in named and any(pod.key not in cluster.refused for pod in gang.candidates)
+    ]
     forecast = Forecast(view, registry, settings)
-    decisions = await forecast.decide(gangs)
+    decisions = await forecast.decide([*gangs, *waiting])
+    notes += _beside(gang for gang in waiting if (plan := decisions[gang.key].plan) and plan.feasible)
     answers = []
     for before in gangs:
         gang, decision = registry.gang(before.key) or before, decisions[before.key]
         advice = await forecast.advice(gang) if decision.plan and decision.feasible is False else ""
         answers.append(_answer(gang, replace(decision, message=words.with_advice(decision.message, advice))))
     return answers
+
+
+def _beside(gangs: Iterable[Gang]) -> Sequence[str]:
+    """That gangs of which no manifest tells take seats."""
+    keys = sorted(str(gang.key) for gang in gangs)
+    if not keys:
+        return ()
+    who = "a gang that waits in the cluster is" if len(keys) == 1 else f"{len(keys)} gangs that wait in the cluster are"
+    return (f"{who} given seats, too: {', '.join(keys[:_FEW])}{', …' if len(keys) > _FEW else ''}",)
 
 
 def _answer(gang: Gang, decision: Decision) -> PlannedGang:

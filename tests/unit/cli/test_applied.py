@@ -139,3 +139,31 @@ def test_many_bare_pods_are_counted_instead_of_named(plan: Plan) -> None:
     there = [pod(name, metadata={"uid": name, "namespace": "default"}, nodeName="n1") for name in "abcd"]
     result = plan.cluster(node("n1", cpu="8"), *there).manifest(*(pod(name) for name in "abcd")).run()
     assert result.stderr == "note: 4 pods are in the cluster already, 4 of them on nodes\n"
+
+
+def waiting(name: str, **more: Any) -> Object:
+    return pod(name, metadata={"uid": name, "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}, **more)
+
+
+def test_who_waits_in_the_cluster_may_take_the_seats(plan: Plan) -> None:
+    result = plan.cluster(node("n1", cpu="1"), waiting("old")).manifest(pod("new")).run("-o", "json")
+    [gang] = json.loads(result.stdout)["gangs"]
+    assert (gang["name"], gang["feasible"]) == ("new", False)
+    assert result.stderr == "note: a gang that waits in the cluster is given seats, too: default/old\n"
+
+
+def test_who_was_refused_in_the_cluster_waits_for_a_change_of_it(plan: Plan) -> None:
+    told = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+    plan.cluster(node("n1", cpu="1"), waiting("old") | {"status": told})
+    assert [gang["name"] for gang in plan.manifest(pod("new")).gangs()] == ["new"]
+
+
+def test_many_who_wait_are_counted(plan: Plan) -> None:
+    result = plan.cluster(node("n1", cpu="9"), *(waiting(name) for name in "abcd")).manifest(pod("new")).run()
+    assert result.stderr == "note: 4 gangs that wait in the cluster are given seats, too: default/a, default/b, default/c, …\n"
+
+
+def test_who_waits_in_a_namespace_that_is_not_the_schedulers_takes_nothing(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLABOARD_NAMESPACES", "ml")
+    plan.cluster(node("n1", cpu="1"), waiting("old")).manifest(pod("new"))
+    assert plan.gangs("-n", "ml")[0]["feasible"] is True
