@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from allaboard.cli.documents import Origin
-from allaboard.cli.manifests import Cluster, Expanded
+from allaboard.cli.manifests import Expanded
+from allaboard.cli.snapshots import Cluster
 from allaboard.cluster.client import ApiError, ApiServer, RawObject
 from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import NODES, POD_GROUPS, PODS, ApiPath
 from allaboard.model.errors import MalformedError
-from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
-from allaboard.model.pod import pod_from
+from allaboard.model.pod import Pod, pod_from
 
 Record = TypeVar("Record")
 
@@ -23,17 +23,22 @@ async def read_live_cluster(notes: list[str]) -> Cluster:
 
     Raises ``CredentialsError`` and ``ApiError``.
     """
-    intern = Interner()
+    found = Cluster()
+
+    def pod(raw: RawObject) -> Pod:
+        record = pod_from(raw, found.intern)
+        found.heed(raw, record)
+        return record
+
     async with ApiServer.connect() as server:
-        nodes = await _known(server, NODES.everywhere, node_from, notes)
-        pods = await _known(server, PODS.everywhere, lambda raw: pod_from(raw, intern), notes)
+        found.nodes = await _known(server, NODES.everywhere, node_from, notes)
+        found.pods = await _known(server, PODS.everywhere, pod, notes)
         try:
-            groups = await _known(server, POD_GROUPS.everywhere, lambda raw: Expanded(raw, Origin("the cluster", 0)), notes)
+            found.pod_groups = await _known(server, POD_GROUPS.everywhere, lambda raw: Expanded(raw, Origin("the cluster", 0)), notes)
         except ApiError as error:
-            if error.status != 404:
+            if error.status != 404:  # without the CRD there are none
                 raise
-            groups = []  # without the CRD there are none
-    return Cluster(nodes=nodes, pods=pods, pod_groups=groups)
+    return found
 
 
 async def _known(server: ApiServer, path: ApiPath, project: Callable[[RawObject], Record], notes: list[str]) -> list[Record]:

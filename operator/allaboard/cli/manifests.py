@@ -1,36 +1,40 @@
-"""What a user hands to ``allaboard plan``: manifests of gangs to place, and files that hold a cluster.
+"""The manifests that a user hands to ``allaboard plan``.
 
-Manifests become the raw pods and PodGroups that an API server would hold after ``kubectl apply``, in the order of the files.
+They become the raw pods and PodGroups that an API server would hold after ``kubectl apply``, in the order of the files.
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from allaboard.cli.documents import Document, ManifestError, Origin, read_documents
-from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, expander, made_up_uid
+from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, Workload, expander, made_up_uid
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import mapping, text
 from allaboard.model.interner import Interner
-from allaboard.model.node import Node, node_from
 from allaboard.model.pod import Pod, pod_from
-from allaboard.model.requests import RawObject, default_requests
+from allaboard.model.requests import RawObject
 
-__all__ = ["Cluster", "Expanded", "ManifestError", "Manifests", "Origin", "read_cluster", "read_manifests"]
+__all__ = ["Expanded", "ManifestError", "Manifests", "Origin", "read_manifests"]
 
 _POD = ("", "Pod")
-_POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
+POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A raw object and where it comes from; the origin of a workload's pod leads to the pod template."""
+    """A raw object and where it comes from; the origin of a workload's pod leads to the pod template.
+
+    ``workload`` is what makes the pod, if anything does. ``position`` tells objects of one kind and of another in the order of the files.
+    """
 
     raw: dict[str, Any]
     origin: Origin
+    workload: Workload | None = None
+    position: int = 0
 
 
 @dataclass(slots=True)
@@ -40,15 +44,6 @@ class Manifests:
     pods: list[Expanded] = field(default_factory=list)
     pod_groups: list[Expanded] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Cluster:
-    """A cluster as a file holds it."""
-
-    nodes: list[Node] = field(default_factory=list)
-    pods: list[Pod] = field(default_factory=list)
-    pod_groups: list[Expanded] = field(default_factory=list)
 
 
 def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifests:
@@ -63,30 +58,12 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
             for expanded in _objects(document, namespace, position, found.notes):
                 _claim_name(expanded, document.origin, known)
                 kept = found.pods if expanded.raw["kind"] == "Pod" else found.pod_groups
-                kept.append(expanded)
+                kept.append(replace(expanded, position=len(known)))
                 if len(found.pods) > MAX_PODS:
                     raise document.origin.error("", f"brings the plan to more than {MAX_PODS} pods")
                 metadata = expanded.raw["metadata"]
                 if not metadata.get("creationTimestamp"):
                     metadata["creationTimestamp"] = _time(len(known))
-        except MalformedError as error:
-            raise document.origin.blame(error) from error
-    return found
-
-
-def read_cluster(paths: Iterable[str]) -> Cluster:
-    """The nodes, pods and PodGroups in files such as ``kubectl get nodes,pods -A -o json`` writes. Raises ``ManifestError``."""
-    found = Cluster()
-    intern = Interner()
-    for document in read_documents(paths):
-        raw = dict(document.raw)
-        try:
-            if document.kind == "Node":
-                found.nodes.append(node_from(raw))
-            elif document.kind == "Pod":
-                found.pods.append(pod_record({**raw, "spec": default_requests(mapping(raw, "spec"))}, document.origin, intern))
-            elif (document.group, document.kind) == _POD_GROUP:
-                found.pod_groups.append(Expanded(_pod_group(document, *_identity(document, "default")), document.origin))
         except MalformedError as error:
             raise document.origin.blame(error) from error
     return found
@@ -108,20 +85,21 @@ def _objects(document: Document, namespace: str, position: int, notes: list[str]
     """The pods and PodGroups of one document. Raises ``ManifestError``, and ``MalformedError`` with paths within the document."""
     if not document.api_version:
         raise MalformedError("apiVersion", "is missing")
-    namespace, name = _identity(document, namespace, position)
+    namespace, name = identity_of(document, namespace, position)
     title = f"{document.kind} {namespace}/{name}"
     kind = (document.group, document.kind)
     expand = expander(document)
-    if kind not in (_POD, _POD_GROUP) and expand is None:
+    if kind not in (_POD, POD_GROUP) and expand is None:
         notes.append(f"skipped {title}: objects of this kind are not expanded into pods")
         return
     _check_name("metadata.name", name, 253)
     _check_name("metadata.namespace", namespace, 63)
-    if kind == _POD_GROUP:
-        yield Expanded(_pod_group(document, namespace, name), document.origin)
+    if kind == POD_GROUP:
+        yield Expanded(raw_pod_group(document, namespace, name), document.origin)
         return
     if expand:
-        expanded = [pod for pod_set in expand(document, namespace, name) for pod in _pods(pod_set, namespace, document.origin)]
+        workload = Workload(document, namespace, name)
+        expanded = [pod for pod_set in expand(document, namespace, name) for pod in _pods(pod_set, workload)]
     else:
         expanded = [Expanded(_pod(document, namespace, name), document.origin)]
     if not expanded:
@@ -136,14 +114,14 @@ def _classes(expanded: Iterable[Expanded]) -> list[str]:
     return sorted({text(spec, "priorityClassName", path="spec.") for spec in specs if spec.get("priority") is None} - {""})
 
 
-def _pods(pod_set: PodSet, namespace: str, workload: Origin) -> Iterator[Expanded]:
+def _pods(pod_set: PodSet, workload: Workload) -> Iterator[Expanded]:
     """The pods of a set; the first is checked for all, since only names and labels of ours differ."""
-    origin = workload.inside(pod_set.path)
+    origin = workload.document.origin.inside(pod_set.path)
     try:
-        for index, pod in enumerate(pod_set.pods(namespace)):
+        for index, pod in enumerate(pod_set.pods(workload.namespace)):
             if index == 0:
                 pod_record(pod, origin)
-            yield Expanded(pod, origin)
+            yield Expanded(pod, origin, workload)
     except MalformedError as error:
         raise origin.blame(error) from error
 
@@ -160,13 +138,14 @@ def _pod(document: Document, namespace: str, name: str) -> RawPod:
     return raw
 
 
-def _pod_group(document: Document, namespace: str, name: str) -> dict[str, Any]:
+def raw_pod_group(document: Document, namespace: str, name: str) -> dict[str, Any]:
+    """A PodGroup as the API server would hold it. Raises ``MalformedError``."""
     metadata = document.raw["metadata"]
     uid = text(metadata, "uid", path="metadata.") or made_up_uid(namespace, name, "PodGroup")
     return {**document.raw, "metadata": {**metadata, "namespace": namespace, "name": name, "uid": uid}}
 
 
-def _identity(document: Document, namespace: str, position: int = 0) -> tuple[str, str]:
+def identity_of(document: Document, namespace: str, position: int = 0) -> tuple[str, str]:
     """Namespace and name; ``position`` stands for the random end of a generated name. Raises ``MalformedError``."""
     metadata = mapping(document.raw, "metadata")
     name = text(metadata, "name", path="metadata.")

@@ -18,8 +18,10 @@ from rich.table import Table
 
 from allaboard.cli.documents import ManifestError
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.manifests import Cluster, read_cluster, read_manifests
+from allaboard.cli.jobgroups import with_pod_groups
+from allaboard.cli.manifests import read_manifests
 from allaboard.cli.planning import PlannedGang, plan_gangs
+from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cli.tables import print_tables
 from allaboard.model.gang import Objective
 from allaboard.settings import SettingsError, load_settings
@@ -56,14 +58,25 @@ class _ManyValues(click.Command):
     help="What placements aim at unless a gang says otherwise.",
 )
 @click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Cluster to look at, instead of what KUBECONFIG names.")
+@click.option(
+    "--gang-scheduler-name",
+    metavar="NAME",
+    help="That flag of training-operator, with which it makes PodGroups for jobs [what its pod in the cluster says].",
+)
 def plan(
-    files: tuple[str, ...], snapshots: tuple[str, ...], namespace: str, output: str, objective: str | None, kubeconfig: str | None
+    files: tuple[str, ...],
+    snapshots: tuple[str, ...],
+    namespace: str,
+    output: str,
+    objective: str | None,
+    kubeconfig: str | None,
+    gang_scheduler_name: str | None,
 ) -> None:
     """Place gangs without binding anything, on the live cluster or on a snapshot of one.
 
     Workloads are expanded into the pods that their controllers would make: Pod, PodGroup, Deployment, ReplicaSet, StatefulSet, Job,
-    TFJob, PyTorchJob and MPIJob. Gangs are placed in queue order, each around those before it. A gang is placed whole or not at all:
-    when its minimum doesn't fit, none of its pods is assigned.
+    TFJob, PyTorchJob and MPIJob. Gangs are placed as the scheduler would place them if all were due at once: in queue order, those that
+    contend together. A gang is placed whole or not at all: when its minimum doesn't fit, none of its pods is assigned.
     """
     started = time.monotonic()
     notes: list[str] = []
@@ -71,8 +84,10 @@ def plan(
         settings = load_settings({"objective": objective} if objective else None)
         manifests = read_manifests(files, namespace)
         cluster = read_cluster(snapshots) if snapshots else _live_cluster(kubeconfig, notes)
+        gang_scheduler = cluster.gang_scheduler if gang_scheduler_name is None else gang_scheduler_name
+        manifests = with_pod_groups(manifests, gang_scheduler)
         notes += manifests.notes
-        gangs = plan_gangs(manifests, cluster, settings, notes)
+        gangs = asyncio.run(plan_gangs(manifests, cluster, settings, notes))
     except (ManifestError, SettingsError) as error:
         raise BadInputError(str(error)) from error
     for note in notes:

@@ -22,6 +22,20 @@ RawPod = dict[str, Any]
 _Labels = dict[str, str]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """An object whose controller makes pods."""
+
+    document: Document
+    namespace: str
+    name: str
+
+    @property
+    def title(self) -> str:
+        """``Job default/train``."""
+        return f"{self.document.kind} {self.namespace}/{self.name}"
+
+
 @dataclass(frozen=True, slots=True)
 class PodSet:
     """``count`` pods of one template. ``path`` leads to the template inside the workload, with a dot at the end."""

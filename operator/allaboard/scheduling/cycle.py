@@ -37,7 +37,7 @@ from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.order import ANYTHING, Lacks
 from allaboard.scheduling.outcomes import Attempt, Outcomes
 from allaboard.scheduling.past import run_was_whole
-from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner
+from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
 from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Ranks
@@ -215,7 +215,7 @@ class Scheduler:
                 await asyncio.sleep(0)
                 continue
             gang = self.registry.gang(key)
-            is_alone = gang is None or bool(gang.bound) or not gang.missing
+            is_alone = goes_alone(gang)
             pods += len(gang.candidates) if gang else 0
             # It may be among them already, and something about it has changed.
             attempts.pop(key, None)

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
@@ -25,7 +26,6 @@ from allaboard.placement.joint import Joint
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import leavers, sentence, surroundings
 from allaboard.scheduling.problems import draft_of, problem_of, size_of, waiting_of
-from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.workers import Searcher, SearchError
 
@@ -41,12 +41,27 @@ _MOST_CELLS = 100_000  # kinds of pods and their rules times nodes: what takes l
 _MANY = 8  # single pods, which take less time together than one after another
 
 
+class Past(Protocol):
+    """What has become of gangs before: the queue knows."""
+
+    def attempts(self, key: GangKey) -> int:
+        """Failed attempts in a row."""
+
+    def must_not_be_overtaken(self, key: GangKey) -> bool:
+        """Whether it has been overtaken often enough, or long ago."""
+
+
+def goes_alone(gang: Gang | None) -> bool:
+    """Whether a gang is placed by itself whoever else is due: nobody is left of it, some of it sit, or nobody is missing."""
+    return gang is None or bool(gang.bound) or not gang.missing
+
+
 @dataclass(slots=True)
 class Planner:
     """What a search needs to know is gathered here, on the event loop; the search itself is the workers'."""
 
     view: ClusterView
-    queue: GangQueue
+    past: Past
     searcher: Searcher
     metrics: Metrics
     clock: Callable[[], float]
@@ -125,7 +140,7 @@ class Planner:
     async def _together(self, gangs: Sequence[Gang]) -> Joint | None:
         if len(gangs) < 2:
             return None
-        is_protected = self.queue.must_not_be_overtaken
+        is_protected = self.past.must_not_be_overtaken
         waiting = [waiting_of(gang, self._seed(gang), is_protected=is_protected(gang.key)) for gang in gangs]
         contest = contest_of(waiting, self.view.snapshot(), self._filters, self.packing)
         is_easy = not may_contend(contest)
@@ -161,4 +176,4 @@ class Planner:
 
     def _seed(self, gang: Gang) -> int:
         """Of the gang and the attempt, so that a search can be repeated and isn't by itself."""
-        return zlib.crc32(f"{gang.uid or gang.key}/{self.queue.attempts(gang.key)}".encode())
+        return zlib.crc32(f"{gang.key}/{self.past.attempts(gang.key)}".encode())

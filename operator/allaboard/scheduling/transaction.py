@@ -17,30 +17,15 @@ from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod, stamp_of
-from allaboard.placement import verify
 from allaboard.placement.verify import refusal_on
 from allaboard.report import words
-from allaboard.scheduling.problems import together_of
+from allaboard.scheduling.checking import Refused as Refused
+from allaboard.scheduling.checking import Seat as Seat
+from allaboard.scheduling.checking import checked
 
 logger = logging.getLogger(__name__)
 
 DryRun = Literal["role", "all", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """One member and the node it is to have."""
-
-    pod: Pod
-    node_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Nothing was bound, and why; ``retry_after`` is how many seconds the API server wants to be left alone."""
-
-    message: str
-    retry_after: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +145,12 @@ class Transaction:
         gang = self.look()
         if gang is None or gang.hold:
             return Refused(gang.hold.message if gang and gang.hold else f"podgroup {self.gang.key} is gone")
-        checked = _checked(gang, {seat.pod.uid: seat.node_name for seat in seats}, self.view)
-        if isinstance(checked, Refused):
-            return checked
-        self.view.assume_all((seat.pod, seat.node_name) for seat in checked)
+        still = checked(gang, {seat.pod.uid: seat.node_name for seat in seats}, self.view)
+        if isinstance(still, Refused):
+            return still
+        self.view.assume_all((seat.pod, seat.node_name) for seat in still)
         self.gang = gang
-        return checked
+        return still
 
     async def _bind(self, seats: Sequence[Seat], *, dry_run: bool = False) -> list[tuple[Seat, BindReply]]:
         stamp = self.stamp
@@ -205,27 +190,11 @@ def begin(
     as the view: members that have gone since the plan was made are left out, and the rest must still make a quorum. ``look`` says how
     the gang is later on, and ``was_whole`` what the binds are to say of the run.
     """
-    seats = _checked(gang, assignments, view)
+    seats = checked(gang, assignments, view)
     if isinstance(seats, Refused):
         return seats
     view.assume_all((seat.pod, seat.node_name) for seat in seats)
     return Transaction(gang, seats, view, binder, look, dry_run, was_whole)
-
-
-def _checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Sequence[Seat] | Refused:
-    """The seats of a plan of which nothing is promised yet, if it is good for the gang and the cluster as they are."""
-    # 1. Who is still there to be seated?
-    pods = {pod.uid: pod for pod in gang.candidates}
-    startable = gang.startable(assignments.keys() & pods.keys())
-    seats = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in startable]
-    if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):
-        return Refused(f"members changed while the gang was being placed: {len(seats)} of {gang.missing} missing ones are still there")
-    # 2. Does everybody still fit? Plain integers against the view as it is now.
-    seated = {seat.pod.uid: seat.node_name for seat in seats}
-    violations = verify(seated, [seat.pod for seat in seats], view.snapshot(), together_of(gang))
-    if violations:
-        return Refused(f"the cluster changed while the gang was being placed: {words.violation(violations[0])}")
-    return seats
 
 
 def _template(pod: Pod) -> tuple[SchedulingSpec, int]:

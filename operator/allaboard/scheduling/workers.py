@@ -96,15 +96,26 @@ class Workers:
         return ProcessPool(max_workers=self._number, initializer=_be_quiet, initargs=(self._niceness,), context=SPAWNED)
 
 
+class OnTheSpot:
+    """Answers in this process, for those who have nothing else to do meanwhile."""
+
+    def end(self) -> None:
+        """There is nothing to end."""
+
+    async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
+        """``work(*arguments)``, however long it takes."""
+        return work(*arguments)
+
+
 class Searcher:
-    """Runs searches; a context manager that ends its processes."""
+    """Runs searches; a context manager that ends its processes. Without ``workers`` it has none, and searches on the spot."""
 
     def __init__(self, settings: SearchSettings, *, workers: int = 1, timeout_seconds: float = 60.0) -> None:
         self._settings = settings
         self._short = replace(settings, effort=SHORT_EFFORT)
         self._joint = replace(settings, effort=JOINT_EFFORT)
-        self._first = Workers(workers, timeout_seconds, _SHORT_SECONDS)
-        self._beside = Workers(1, timeout_seconds, niceness=_NICER)
+        self._first: Workers | OnTheSpot = Workers(workers, timeout_seconds, _SHORT_SECONDS) if workers else OnTheSpot()
+        self._beside: Workers | OnTheSpot = Workers(1, timeout_seconds, niceness=_NICER) if workers else OnTheSpot()
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ MUTANTS = (
                 "problem_of(gang, 1,",
             ),
             Edit(
-                "scheduling/transaction.py",
+                "scheduling/checking.py",
                 "    if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):\n",
                 "    if not seats:\n",
             ),
@@ -68,7 +68,7 @@ MUTANTS = (
         "node",
         (
             Edit(
-                "scheduling/transaction.py",
+                "scheduling/checking.py",
                 "    if violations:\n",
                 "    if not violations and False:\n",
             ),
@@ -225,7 +225,7 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "scheduling/transaction.py",
+                "scheduling/checking.py",
                 "Seat(pods[uid], node_name) for uid, node_name in assignments.items()",
                 "Seat(pods[uid], min(assignments.values())) for uid in assignments",
             ),

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allaboard.cli.documents import Document, Origin, read_documents
-from allaboard.cli.manifests import Expanded, ManifestError, Manifests, read_cluster, read_manifests
+from allaboard.cli.manifests import Expanded, ManifestError, Manifests, read_manifests
+from allaboard.cli.snapshots import read_cluster
 from allaboard.cli.workloads import MAX_PODS
 from allaboard.model.pod import pod_from
 

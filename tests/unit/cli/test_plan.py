@@ -1,90 +1,16 @@
 """``allaboard plan``: the answer on stdout, everything else on stderr, and an exit code that tells which it was."""
 
 import json
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
-from allaboard.cli.bundled import example
 from allaboard.cli.main import cli
-from allaboard.cli.manifests import Cluster
+from allaboard.cli.snapshots import Cluster
 from allaboard.cluster.client import ApiError, CredentialsError
-
-PAIR = "pod-group.scheduling.sigs.k8s.io"
-
-
-def node(name: str, **allocatable: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "uid": name},
-        "status": {"allocatable": {"pods": "110", **allocatable}, "conditions": [{"type": "Ready", "status": "True"}]},
-    }
-
-
-def gpu_node(name: str, gpus: int = 4) -> dict[str, Any]:
-    return node(name, cpu="8", memory="16Gi", **{"nvidia.com/gpu": gpus})
-
-
-def pod(
-    name: str, *, cpu: Any = "1", labels: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None, **spec: Any
-) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels or {}, **(metadata or {})},
-        "spec": {"schedulerName": "allaboard", "containers": [{"name": "main", "resources": {"limits": {"cpu": cpu}}}], **spec},
-    }
-
-
-def member(name: str, minimum: Any = "2", gang: str = "g", **more: Any) -> dict[str, Any]:
-    return pod(name, labels={f"{PAIR}/name": gang, f"{PAIR}/min-available": minimum}, **more)
-
-
-class Plan:
-    """Runs the command in a folder of its own; ``cluster`` and ``manifest`` write its files."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def cluster(self, *items: Any) -> "Plan":
-        self._write("cluster.json", {"apiVersion": "v1", "kind": "List", "items": items})
-        return self
-
-    def manifest(self, *objects: Any) -> "Plan":
-        (self.folder / "gangs.yaml").write_text("\n---\n".join(json.dumps(value) for value in objects))
-        return self
-
-    def example(self, name: str) -> "Plan":
-        shutil.copy(example(name), self.folder / "gangs.yaml")
-        return self
-
-    def run(self, *options: str, files: tuple[str, ...] = ("gangs.yaml",), stdin: str | None = None) -> Result:
-        paths = [name if name == "-" else str(self.folder / name) for name in files]
-        return CliRunner().invoke(cli, ["plan", "--cluster", str(self.folder / "cluster.json"), "-f", *paths, *options], input=stdin)
-
-    def gangs(self, *options: str, exit_code: int = 0, **more: Any) -> list[dict[str, Any]]:
-        result = self.run("-o", "json", *options, **more)
-        assert result.exit_code == exit_code, result.output
-        found: list[dict[str, Any]] = json.loads(result.stdout)["gangs"]
-        return found
-
-    def _write(self, name: str, value: Any) -> None:
-        (self.folder / name).write_text(json.dumps(value))
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> Plan:
-    return Plan(tmp_path)
-
-
-def nodes_of(gang: dict[str, Any]) -> list[str]:
-    return [seat["node"] for seat in gang["assignments"]]
-
+from tests.unit.cli.asking import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 
 # What is answered
 
@@ -153,6 +79,21 @@ def test_gangs_take_their_seats_one_after_another(plan: Plan) -> None:
     first, second = plan.cluster(gpu_node("n1")).example("two-jobs").gangs(exit_code=1)
     assert (first["name"], first["feasible"], len(first["assignments"])) == ("tf-first", True, 5)
     assert (second["name"], second["feasible"], second["assignments"]) == ("tf-second", False, [])
+
+
+def test_gangs_that_contend_are_placed_together_as_the_scheduler_would(plan: Plan) -> None:
+    older = [member(name, gang="old") for name in ("old-a", "old-b")]
+    plan.cluster(node("n1", cpu="8")).manifest(*older, member("young-a", minimum="1", gang="young", cpu="8"))
+    old, young = plan.gangs(exit_code=1)
+    assert (old["name"], old["feasible"], old["assignments"]) == ("old", False, [])
+    assert (young["name"], young["feasible"], nodes_of(young)) == ("young", True, ["n1"])
+    assert old["message"].endswith("or if gang young (priority 0) left.")
+
+
+def test_nodes_that_are_not_ours_take_nobody(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLABOARD_NODE_SELECTOR", "pool=train")
+    [gang] = plan.cluster(node("n1", cpu="8")).manifest(pod("a")).gangs(exit_code=1)
+    assert gang["message"] == "no nodes available to schedule pods"
 
 
 def test_a_gang_of_higher_priority_goes_first(plan: Plan) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from allaboard.model.gang import Objective
-from allaboard.placement import Problem, SearchSettings, build_problem
+from allaboard.placement import Problem, SearchSettings, build_problem, search
 from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunError, Workers
+from tests.unit.placement.clusters import node, pods, snapshot
 from tests.unit.placement.three_partition import three_partition
 
 
@@ -124,3 +125,13 @@ async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
         for task in (long, advice):
             task.cancel()
         await asyncio.gather(long, advice, return_exceptions=True)
+
+
+async def test_without_workers_the_same_is_found_on_the_spot() -> None:
+    problem = build_problem(
+        pods("a", 6, {"cpu": 1000}), 6, snapshot([node(name, {"cpu": 4000}) for name in "ab"]), objective=Objective.SPREAD
+    )
+    here = Searcher(SearchSettings(), workers=0)
+    with Searcher(SearchSettings()) as elsewhere:
+        assert await here.search_briefly(problem, 1) == await elsewhere.search_briefly(problem, 1)
+    assert await here.search(problem, 1) == search(problem, SearchSettings(), 1)

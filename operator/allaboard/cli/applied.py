@@ -1,0 +1,202 @@
+"""What a cluster holds once manifests are applied to it: what is there already stays as it is, and what is lacking of it is made.
+
+The pods of a workload that is applied already have names of their own. They are known by their controller, and only as many more are made
+as that would make.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from allaboard.cli.documents import ManifestError, Origin
+from allaboard.cli.manifests import Expanded, Manifests
+from allaboard.cli.snapshots import Cluster
+from allaboard.cli.workloads import Workload
+from allaboard.gangs.podgroup import PodGroup, pod_group_from
+from allaboard.gangs.registry import OVER_LIMIT
+from allaboard.model.constraints import NodeSelectorTerm, Requirement
+from allaboard.model.errors import MalformedError
+from allaboard.model.fields import integer, mapping
+from allaboard.model.gang import Gang, GangKey, Hold
+from allaboard.model.pod import Pod, pod_from
+
+_HASH_LABEL = "pod-template-hash"
+_JOB = ("batch", "Job")
+_NAMED_AT_RANDOM = (("apps", "Deployment"), ("apps", "ReplicaSet"), _JOB)
+"""Workloads one of whose pods is as good as another. A lost pod of any other comes back under its name."""
+
+_FEW = 3  # pods that are named one by one
+
+_New = tuple[Pod, Origin]
+
+
+@dataclass(slots=True)
+class Applied:
+    """``pods`` are the living ones of the manifests, there already or made; ``groups`` all that there are, ``stated`` those of manifests.
+
+    ``pod_origins`` (by ``namespace/name``) and ``group_origins`` are where they were read; those of a live cluster have none to mend.
+    """
+
+    pods: list[Pod] = field(default_factory=list)
+    groups: list[PodGroup] = field(default_factory=list)
+    stated: set[GangKey] = field(default_factory=set)
+    pod_origins: dict[str, Origin] = field(default_factory=dict)
+    group_origins: dict[GangKey, Origin] = field(default_factory=dict)
+
+    def bad_input(self, gang: Gang, hold: Hold) -> ManifestError | None:
+        """The error to mend, when ``hold`` is for what a file says rather than for what is there, or missing, around it."""
+        if hold.reason in ("PodGroupNotFound", "Unsupported"):
+            return None
+        if hold.reason == OVER_LIMIT:  # of which no manifest has a field
+            origin = next((self.pod_origins[pod.key] for pod in gang.members if pod.key in self.pod_origins), None)
+            return origin.error("spec", hold.message) if origin else None
+        origin = self.pod_origins.get(hold.pod.key) if hold.pod else self.group_origins.get(gang.key)
+        return origin.error(hold.field or "spec", hold.message) if origin else None
+
+
+def applied(manifests: Manifests, cluster: Cluster, scheduler_names: Sequence[str], notes: list[str]) -> Applied:
+    """``cluster`` with ``manifests`` in it; ``notes`` are told what is there already. Raises ``ManifestError``."""
+    found = Applied()
+    there = _There(cluster.pods)
+    groups = {group.key: (group, each.origin) for each in cluster.pod_groups for group in _readable(each)}
+    # Whatever is made now is younger than all that is there.
+    now = 1.0 + max((*(pod.created for pod in cluster.pods), *(group.created for group, _ in groups.values())), default=0.0)
+    for workload, expanded in groupby(manifests.pods, key=lambda each: each.workload):
+        made = [(_made(each, cluster, now), each.origin) for each in expanded]
+        own, lacking = _of_workload(workload, made, there, notes) if workload else _bare(made, there, notes)
+        found.pods += own
+        for pod, origin in lacking:
+            new = there.named_apart(pod)
+            found.pods.append(new)
+            found.pod_origins[new.key] = origin
+    for each in manifests.pod_groups:
+        group = _pod_group(each)
+        if group.key in groups:
+            old, _ = groups[group.key]
+            group = replace(group, uid=old.uid, created=old.created, is_ours=old.is_ours)
+        else:
+            group = replace(group, created=now + each.position)
+        groups[group.key] = (group, each.origin)
+        found.stated.add(group.key)
+    found.groups = [group for group, _ in groups.values()]
+    found.group_origins = {key: origin for key, (_, origin) in groups.items()}
+    found.pods = list(_ours(found.pods, scheduler_names, notes))
+    return found
+
+
+class _There:
+    """The pods of the cluster, by their names and by what has made them."""
+
+    def __init__(self, pods: Iterable[Pod]) -> None:
+        self._by_key: dict[str, Pod] = {}
+        self._by_owner: dict[tuple[str, str, str, str], list[Pod]] = defaultdict(list)
+        for pod in pods:
+            self._by_key[pod.key] = pod
+            if owner := pod.owner:
+                group = owner.api_version.rpartition("/")[0]
+                self._by_owner[pod.namespace, group, owner.kind, owner.name].append(pod)
+                # A Deployment isn't named by its pods; its ReplicaSets are called after it, and what they add is in a label.
+                deployment, _, digest = owner.name.rpartition("-")
+                if owner.kind == "ReplicaSet" and digest == pod.label(_HASH_LABEL):
+                    self._by_owner[pod.namespace, group, "Deployment", deployment].append(pod)
+
+    def pod(self, key: str) -> Pod | None:
+        """A pod by ``namespace/name``."""
+        return self._by_key.get(key)
+
+    def of(self, workload: Workload) -> Sequence[Pod]:
+        """The pods that ``workload`` has."""
+        return self._by_owner.get((workload.namespace, workload.document.group, workload.document.kind, workload.name), ())
+
+    def named_apart(self, pod: Pod) -> Pod:
+        """``pod`` under a name that is free: its own is made up, and may be somebody's."""
+        name, number = pod.name, 0
+        while f"{pod.namespace}/{name}" in self._by_key:
+            number += 1
+            name = f"{pod.name}-{number}"
+        return replace(pod, name=name) if number else pod
+
+
+def _bare(made: Sequence[_New], there: _There, notes: list[str]) -> tuple[Sequence[Pod], Sequence[_New]]:
+    """Those of bare pods that are there, and the others."""
+    known = [pod for new, _ in made if (pod := there.pod(new.key))]
+    if len(known) > _FEW:
+        notes.append(f"{len(known)} pods are in the cluster already, {sum(1 for pod in known if pod.is_bound)} of them on nodes")
+    else:
+        notes += [f"pod {pod.key} is in the cluster already, {_state(pod)}" for pod in known]
+    return [pod for pod in known if not pod.is_terminal], [(new, origin) for new, origin in made if there.pod(new.key) is None]
+
+
+def _state(pod: Pod) -> str:
+    return "and has ended" if pod.is_terminal else f"on node {pod.node_name}" if pod.node_name else "without a node"
+
+
+def _of_workload(workload: Workload, made: Sequence[_New], there: _There, notes: list[str]) -> tuple[Sequence[Pod], Sequence[_New]]:
+    """The living pods that a workload has, and those that its controller would make beside them."""
+    known = there.of(workload)
+    if not known:
+        return (), made
+    own = [pod for pod in known if not (pod.is_terminal or pod.is_terminating)]
+    lacking = _lacking(workload, made, known, len(own))
+    bound = sum(1 for pod in own if pod.node_name)
+    count = f"{len(own)} of its {len(own) + len(lacking)} pods exist, {bound} of them on nodes" if own or lacking else "its pods have ended"
+    notes.append(f"{workload.title} is applied already: {count}")
+    if {pod.spec.requests for pod in own} - {pod.spec.requests for pod, _ in made}:
+        notes.append(f"{workload.title} asks for other resources than its pods have; they are planned as they are")
+    return own, lacking
+
+
+def _lacking(workload: Workload, made: Sequence[_New], known: Sequence[Pod], living: int) -> Sequence[_New]:
+    kind = (workload.document.group, workload.document.kind)
+    if kind not in _NAMED_AT_RANDOM:
+        names = {pod.name for pod in known}
+        return [(pod, origin) for pod, origin in made if pod.name not in names]
+    wanted = len(made)
+    if kind == _JOB and (succeeded := sum(1 for pod in known if pod.phase == "Succeeded")):
+        # Without a number of completions a Job's pods work off a queue, and once one has found it empty no more are made.
+        wanted = min(wanted, integer(mapping(workload.document.raw, "spec"), "completions") - succeeded)
+    return made[len(made) - max(0, wanted - living) :]
+
+
+def _made(expanded: Expanded, cluster: Cluster, now: float) -> Pod:
+    """A pod as it would be made, after those that come before it in the files."""
+    pod = replace(pod_from(expanded.raw, cluster.intern), created=now + expanded.position)
+    return _pinned(pod) if pod.node_name else pod
+
+
+def _pinned(pod: Pod) -> Pod:
+    """A pod whose manifest names its node: whether it would fit there is what is asked."""
+    name = Requirement("metadata.name", "In", (pod.node_name,))
+    stated = [term for term in pod.spec.affinity or () if term.expressions or term.fields]  # an empty one matches no node
+    terms = [NodeSelectorTerm()] if pod.spec.affinity is None else stated
+    pinned = tuple(replace(term, fields=(*term.fields, name)) for term in terms)
+    return replace(pod, node_name="", spec=replace(pod.spec, affinity=pinned))
+
+
+def _ours(pods: Iterable[Pod], scheduler_names: Sequence[str], notes: list[str]) -> Iterator[Pod]:
+    """The pods as pods of ours, whatever scheduler they name."""
+    foreign: set[str] = set()
+    for pod in pods:
+        if pod.scheduler_name not in scheduler_names:
+            foreign.add(pod.scheduler_name)
+            pod = replace(pod, scheduler_name=scheduler_names[0])
+        yield pod
+    notes += [
+        f"some pods say schedulerName {name!r}; they are planned all the same, but {scheduler_names[0]} would leave them alone"
+        for name in sorted(foreign)
+    ]
+
+
+def _readable(found: Expanded) -> Iterator[PodGroup]:
+    """A PodGroup of the cluster; none if it can't be told whose it is."""
+    with suppress(ManifestError):
+        yield _pod_group(found)
+
+
+def _pod_group(found: Expanded) -> PodGroup:
+    try:
+        return pod_group_from(found.raw)
+    except MalformedError as error:
+        raise found.origin.blame(error) from error

@@ -1,0 +1,64 @@
+"""The cluster that a plan starts from, and how files hold one."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from allaboard.cli.documents import read_documents
+from allaboard.cli.jobgroups import flag_of
+from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, pod_record, raw_pod_group
+from allaboard.model.errors import MalformedError
+from allaboard.model.fields import items, mapping
+from allaboard.model.interner import Interner
+from allaboard.model.node import Node, node_from
+from allaboard.model.pod import Pod
+from allaboard.model.requests import RawObject, default_requests
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Nodes, pods and PodGroups. What is equal in pods is one object of ``intern``.
+
+    ``gang_scheduler`` is the scheduler for which training-operator makes PodGroups, empty when none is known. ``refused`` are the pods (by
+    ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+    pod_groups: list[Expanded] = field(default_factory=list)
+    intern: Interner = field(default_factory=Interner)
+    gang_scheduler: str = ""
+    refused: set[str] = field(default_factory=set)
+
+    def heed(self, raw: RawObject, pod: Pod) -> None:
+        """Take what a raw pod says of the cluster, beside what it is itself."""
+        if not pod.is_terminal:
+            self.gang_scheduler = flag_of(raw) or self.gang_scheduler
+        if pod.is_candidate and _was_refused(raw):
+            self.refused.add(pod.key)
+
+
+def read_cluster(paths: Iterable[str]) -> Cluster:
+    """The nodes, pods and PodGroups in files such as ``kubectl get nodes,pods -A -o json`` writes. Raises ``ManifestError``."""
+    found = Cluster()
+    for document in read_documents(paths):
+        raw = dict(document.raw)
+        try:
+            if document.kind == "Node":
+                found.nodes.append(node_from(raw))
+            elif document.kind == "Pod":
+                pod = pod_record({**raw, "spec": default_requests(mapping(raw, "spec"))}, document.origin, found.intern)
+                found.pods.append(pod)
+                found.heed(raw, pod)
+            elif (document.group, document.kind) == POD_GROUP:
+                found.pod_groups.append(Expanded(raw_pod_group(document, *identity_of(document, "default")), document.origin))
+        except MalformedError as error:
+            raise document.origin.blame(error) from error
+    return found
+
+
+def _was_refused(raw: RawObject) -> bool:
+    with suppress(MalformedError):
+        conditions = items(mapping(raw, "status"), "conditions", "status.")
+        return any(condition.get("type") == "PodScheduled" and condition.get("status") == "False" for _, condition in conditions)
+    return False

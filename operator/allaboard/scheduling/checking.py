@@ -1,0 +1,46 @@
+"""Whether a plan is good for a gang and the cluster as they are by now: the last look before seats are promised."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from allaboard.cluster.view import ClusterView
+from allaboard.model.gang import Gang
+from allaboard.model.pod import Pod
+from allaboard.placement import verify
+from allaboard.report import words
+from allaboard.scheduling.problems import together_of
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One member and the node it is to have."""
+
+    pod: Pod
+    node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing was bound, and why; ``retry_after`` is how many seconds the API server wants to be left alone."""
+
+    message: str
+    retry_after: float = 0.0
+
+
+def checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Sequence[Seat] | Refused:
+    """The seats of a plan (node name by pod UID) of which nothing is promised yet, if it is good for the gang and the cluster as they are.
+
+    ``gang`` must be as fresh as the view: members that have gone since the plan was made are left out, and the rest must make a quorum.
+    """
+    # 1. Who is still there to be seated?
+    pods = {pod.uid: pod for pod in gang.candidates}
+    startable = gang.startable(assignments.keys() & pods.keys())
+    seats = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in startable]
+    if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):
+        return Refused(f"members changed while the gang was being placed: {len(seats)} of {gang.missing} missing ones are still there")
+    # 2. Does everybody still fit? Plain integers against the view as it is now.
+    seated = {seat.pod.uid: seat.node_name for seat in seats}
+    violations = verify(seated, [seat.pod for seat in seats], view.snapshot(), together_of(gang))
+    if violations:
+        return Refused(f"the cluster changed while the gang was being placed: {words.violation(violations[0])}")
+    return seats

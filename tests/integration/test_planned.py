@@ -1,0 +1,225 @@
+"""What ``allaboard plan`` says of manifests is what becomes of them when they are applied, and what it says of them afterwards."""
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from allaboard.app import App
+from allaboard.cli import bundled
+from allaboard.cli.embedded import operator
+from allaboard.cli.main import cli
+from allaboard.cli.stories import Objects, manifest
+from allaboard.gangs.dialects import membership_of
+from allaboard.model.pod import pod_from
+from tests.cluster import Cluster, Home
+from tests.stories import gpu_nodes
+from tests.unit.placement.test_search import DEMO_CPU, DEMO_MEMORY
+
+from .conftest import StartApp, gang_pod
+
+GANG = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "5"}
+
+Gangs = Counter[tuple[str, int]]
+"""How many gangs there are of a name and a size."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """The answer of ``allaboard plan``."""
+
+    gangs: Sequence[dict[str, Any]]
+    notes: str
+
+    @property
+    def pods(self) -> int:
+        return sum(len(gang["assignments"]) + len(gang["unplaced"]) for gang in self.gangs)
+
+    def all(self) -> Gangs:
+        return Counter((nameless(gang["name"]), len(gang["assignments"]) + len(gang["unplaced"])) for gang in self.gangs)
+
+    def fitting(self) -> Gangs:
+        return Counter((nameless(gang["name"]), len(gang["assignments"])) for gang in self.gangs if gang["feasible"])
+
+    def seats(self) -> dict[str, str]:
+        return {seat["pod"]: seat["node"] for gang in self.gangs for seat in gang["assignments"]}
+
+
+def nameless(name: str) -> str:
+    """A name without what a controller, or a plan in its stead, adds to it."""
+    return re.sub(r"-([a-z0-9]{5}|[0-9]+)$", "-*", name)
+
+
+async def plan(objects: Objects, folder: Path, *options: str) -> Said:
+    """Ask the live cluster."""
+    path = folder / "gangs.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    result = await asyncio.to_thread(CliRunner().invoke, cli, ["plan", "-f", str(path), "-o", "json", *options])
+    assert result.exit_code in (0, 1), result.output
+    return Said(json.loads(result.stdout)["gangs"], result.stderr)
+
+
+def is_decided(cluster: Cluster, pods: int) -> bool:
+    """Whether all pods are there, and each has a node or was told why not."""
+
+    def is_told(pod: dict[str, Any]) -> bool:
+        return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in pod["status"].get("conditions") or ())
+
+    found = cluster.list("pods")
+    return len(found) == pods and all(pod["spec"].get("nodeName") or is_told(pod) for pod in found)
+
+
+def made(app: App) -> Gangs:
+    """The gangs that the operator sees."""
+    return Counter((nameless(gang.key.name), len(gang.alive)) for gang in app.registry.gangs())
+
+
+def bound(cluster: Cluster) -> Gangs:
+    """The gangs that have seats, and how many each."""
+    pods = [pod_from(raw) for raw in cluster.list("pods") if raw["spec"].get("nodeName")]
+    return Counter((nameless(key.name), members) for key, members in Counter(membership_of(pod).key for pod in pods).items())
+
+
+async def applied(cluster: Cluster, objects: Objects, start_app: StartApp, pods: int) -> App:
+    """Everything is there before the operator looks, so that what it does depends on no race."""
+    for obj in objects:
+        cluster.apply(obj)
+    await cluster.wait_for(lambda s: len(s.list("pods")) == pods, message=f"{pods} pods")
+    app = await start_app()
+    await cluster.wait_for(lambda s: is_decided(s, pods), timeout=30, message="everybody is bound, or told why not")
+    return app
+
+
+def workload(kind: str, api_version: str, labels: dict[str, str], **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}
+    template = {"metadata": {"labels": {"app": "w", **labels}}, "spec": {"schedulerName": "allaboard", "containers": [container]}}
+    if kind == "Job":
+        template["spec"]["restartPolicy"] = "Never"
+    else:
+        spec["selector"] = {"matchLabels": {"app": "w"}}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "w"}, "spec": {**spec, "template": template}}
+
+
+def contending() -> Objects:
+    """One after another the older would have its two cores, and the younger, which needs all eight, none."""
+    return [gang_pod("old-a", "old", 2), gang_pod("old-b", "old", 2), gang_pod("young-a", "young", 1, requests={"cpu": "8"})]
+
+
+def twenty_pods() -> Objects:
+    amounts = [{"cpu": str(cpu), "memory": f"{memory}Mi"} for cpu, memory in zip(DEMO_CPU, DEMO_MEMORY, strict=True)]
+    found = [gang_pod(f"pod{number:02}", requests=each) for number, each in enumerate(amounts, start=1)]
+    for pod in found:
+        pod["metadata"]["labels"] = {}
+    return found
+
+
+def racks(*names: str) -> list[dict[str, Any]]:
+    return [{"gpus": 4, "labels": {"topology.kubernetes.io/rack": name}} for name in names]
+
+
+EXAMPLES: dict[str, list[dict[str, Any]]] = {
+    "tfjob-smoke-gpu": [{"cpu": "8", "gpus": 4}] * 2,
+    "two-jobs": [{"cpu": "8", "gpus": 4}],
+    "nginx-min-3": [{"cpu": "4"}] * 3,
+    "nginx-min-4": [{"cpu": "4"}] * 3,
+    "fragmentation": [{"gpus": 4}] * 2,
+    "podgroup": [{"cpu": "4"}],
+    "impossible-gang": [{"cpu": "8", "gpus": 4}] * 2,
+    "order-trap": [{"cpu": "53", "memory": "476G"}, {"cpu": "31", "memory": "96G"}],
+    "tight-gang": [{"cpu": cpu, "memory": memory} for cpu, memory in (("16", "96Gi"), ("32", "64Gi"), ("24", "64Gi")) for _ in range(3)],
+    "roles-and-racks": racks("a", "a", "b", "b"),
+    "demo-twenty-pods": [{"cpu": "8", "memory": "16Gi"}] * 3,
+}
+"""The nodes that ``examples/README.md`` asks for."""
+
+SCENES: dict[str, tuple[list[dict[str, Any]], Objects]] = {
+    "gangs that contend": ([{"cpu": "8"}], contending()),
+    "many pods that contend": ([{"cpu": "8", "memory": "16Gi"}] * 3, twenty_pods()),
+    "a gang of a ReplicaSet": ([{"cpu": "8"}], [workload("ReplicaSet", "apps/v1", GANG, replicas=5)]),
+    "a ReplicaSet of single pods": ([{"cpu": "3"}], [workload("ReplicaSet", "apps/v1", {}, replicas=5)]),
+    "a gang of a Job": ([{"cpu": "8"}], [workload("Job", "batch/v1", GANG, parallelism=5, completions=5, completionMode="Indexed")]),
+    "a Job that doesn't fit": ([{"cpu": "4"}], [workload("Job", "batch/v1", GANG, parallelism=5, completions=9)]),
+    **{name: (nodes, manifest(f"{name}.yaml")) for name, nodes in EXAMPLES.items()},
+}
+
+
+def test_every_example_is_compared() -> None:
+    assert {path.stem for path in bundled.examples()} == EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("scene", SCENES)
+async def test_what_plan_says_becomes_of_it_when_it_is_applied(
+    scene: str, cluster: Cluster, kubeconfig: Path, start_app: StartApp, tmp_path: Path
+) -> None:
+    nodes, objects = SCENES[scene]
+    for number, node in enumerate(nodes, start=1):
+        cluster.add_node(f"node-{number}", **node)
+    said = await plan(objects, tmp_path)
+
+    app = await applied(cluster, objects, start_app, said.pods)
+
+    assert said.all() == made(app)
+    assert said.fitting() == bound(cluster)
+
+
+@pytest.mark.parametrize(
+    "scene", ["gangs that contend", "a ReplicaSet of single pods", "a gang of a Job", "two-jobs", "nginx-min-3", "podgroup"]
+)
+async def test_what_is_applied_already_is_planned_where_it_is_and_not_once_more(
+    scene: str, cluster: Cluster, kubeconfig: Path, start_app: StartApp, tmp_path: Path
+) -> None:
+    nodes, objects = SCENES[scene]
+    for number, node in enumerate(nodes, start=1):
+        cluster.add_node(f"node-{number}", **node)
+    before = await plan(objects, tmp_path)
+    app = await applied(cluster, objects, start_app, before.pods)
+
+    said = await plan(objects, tmp_path)
+
+    assert said.all() == made(app)
+    assert said.seats() == {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.list("pods") if "nodeName" in pod["spec"]}
+    assert "already" in said.notes
+    assert "already" not in before.notes
+
+
+async def test_a_job_whose_operator_makes_the_pod_group_is_planned_as_the_gang_that_it_becomes(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = manifest("tfjob-smoke-gpu.yaml")
+    for replica in job["spec"]["tfReplicaSpecs"].values():
+        del replica["template"]["metadata"]["labels"]
+    async with home.open(gang_scheduler_name="allaboard") as cluster:
+        gpu_nodes(cluster)
+        home.write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        said = await plan([job], tmp_path, "--gang-scheduler-name", "allaboard")
+        cluster.create(job)
+        await cluster.wait_for(lambda s: len(s.list("pods")) == 5, message="five pods")
+        async with operator(tmp_path / "kubeconfig") as app:
+            await cluster.wait_for(lambda s: is_decided(s, 5), message="all five are bound")
+            assert said.all() == made(app) == Counter({("tf-smoke-gpu", 5): 1})
+            assert said.fitting() == bound(cluster)
+        # Once it is applied, its pods say by themselves what gang they are.
+        assert (await plan([job], tmp_path)).fitting() == bound(cluster)
+
+
+async def test_a_gang_that_waits_in_the_cluster_is_placed_before_those_of_the_manifests(
+    cluster: Cluster, kubeconfig: Path, start_app: StartApp, tmp_path: Path
+) -> None:
+    cluster.add_node("node-1", cpu="4")
+    cluster.create(gang_pod("waiting-a", "waiting", 1, requests={"cpu": "3"}))
+    objects = [gang_pod("young-a", "young", 1, requests={"cpu": "3"}), gang_pod("zero-a", "zero", 1, requests={"cpu": "1"})]
+    said = await plan(objects, tmp_path)
+
+    await applied(cluster, objects, start_app, 3)
+
+    assert said.fitting() + Counter({("waiting", 1): 1}) == bound(cluster)
+    assert "a gang that waits in the cluster is given seats, too: default/waiting" in said.notes

@@ -1,0 +1,87 @@
+"""Where training-operator makes PodGroups, a job without labels is one gang."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.asking import Plan, node, pod
+
+FLAG = "--gang-scheduler-name"
+
+Object = dict[str, Any]
+
+
+def job(kind: str = "TFJob", key: str = "tfReplicaSpecs", api_version: str = "kubeflow.org/v1", **more: Any) -> Object:
+    template = pod("template")
+    template["metadata"] = more.pop("template", {})
+    spec = {key: {"Worker": {"replicas": 3, "template": template}}, **more.pop("spec", {})}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "w", **more}, "spec": spec}
+
+
+def training_operator(*arguments: str, phase: str = "Running") -> Object:
+    found = pod("training-operator-5d9-x", schedulerName="default-scheduler")
+    found["spec"]["containers"][0] |= {"command": ["/manager"], "args": list(arguments)}
+    return found | {"status": {"phase": phase}}
+
+
+def gangs(plan: Plan, *options: str) -> list[tuple[str, int, int]]:
+    found = json.loads(plan.run("-o", "json", *options).stdout)["gangs"]
+    return [(gang["name"], gang["minMember"], len(gang["assignments"])) for gang in found]
+
+
+@pytest.mark.parametrize("arguments", [(f"{FLAG}=allaboard",), ("--zap-devel", FLAG, "allaboard"), ("-gang-scheduler-name=allaboard",)])
+def test_the_operators_pod_tells_whether_it_makes_pod_groups(plan: Plan, arguments: tuple[str, ...]) -> None:
+    plan.cluster(node("n1", cpu="8"), training_operator(*arguments)).manifest(job())
+    assert gangs(plan) == [("w", 3, 3)]
+    assert plan.run().stderr == ""
+
+
+@pytest.mark.parametrize("operator", [training_operator(), training_operator(f"{FLAG}=allaboard", phase="Failed")])
+def test_without_the_flag_each_pod_is_a_gang_of_its_own_which_is_noted(plan: Plan, operator: Object) -> None:
+    plan.cluster(node("n1", cpu="8"), operator).manifest(job())
+    assert gangs(plan) == [(f"w-worker-{index}", 1, 1) for index in range(3)]
+    assert f"note: TFJob default/w: its pods name no gang; where training-operator runs with {FLAG}, say so" in plan.run().stderr
+
+
+def test_the_flag_may_be_given(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8"), training_operator(f"{FLAG}=volcano")).manifest(job())
+    assert gangs(plan, FLAG, "allaboard") == [("w", 3, 3)]
+
+
+@pytest.mark.parametrize("name", ["None", "volcano"])
+def test_what_makes_no_pod_groups_of_ours_makes_no_gangs(plan: Plan, name: str) -> None:
+    plan.cluster(node("n1", cpu="8"), training_operator(f"{FLAG}={name}")).manifest(job())
+    assert len(gangs(plan)) == 3
+
+
+def test_the_scheduling_policy_of_a_job_says_how_many_must_start(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="2")).manifest(job(spec={"runPolicy": {"schedulingPolicy": {"minAvailable": 2}}}))
+    assert gangs(plan, FLAG, "allaboard") == [("w", 2, 2)]
+
+
+def test_options_of_a_job_are_those_of_its_pod_group(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8"), node("n2", cpu="8")).manifest(job(annotations={"allaboard.dev/objective": "spread"}))
+    [gang] = json.loads(plan.run("-o", "json", FLAG, "allaboard").stdout)["gangs"]
+    assert {seat["node"] for seat in gang["assignments"]} == {"n1", "n2"}
+
+
+def test_pods_without_a_scheduler_are_given_the_flags(plan: Plan) -> None:
+    bare = job()
+    del bare["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"]
+    plan.cluster(node("n1", cpu="8")).manifest(bare)
+    assert plan.run(FLAG, "allaboard").stderr == ""
+    assert "schedulerName 'scheduler-plugins'" in plan.run(FLAG, "scheduler-plugins").stderr
+
+
+def test_jobs_of_another_operator_are_left_as_they_are(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8")).manifest(job("MPIJob", "mpiReplicaSpecs", "kubeflow.org/v2beta1"))
+    assert len(gangs(plan, FLAG, "allaboard")) == 3
+
+
+@pytest.mark.parametrize(("field", "value"), [("minAvailable", -1), ("minAvailable", "2"), ("scheduleTimeoutSeconds", -1)])
+def test_a_bad_scheduling_policy_is_named_where_it_stands(plan: Plan, field: str, value: Any) -> None:
+    plan.cluster(node("n1", cpu="8")).manifest(job(spec={"runPolicy": {"schedulingPolicy": {field: value}}}))
+    result = plan.run(FLAG, "allaboard")
+    assert result.exit_code == 2
+    assert f"document 1: spec.runPolicy.schedulingPolicy.{field}: " in result.stderr
