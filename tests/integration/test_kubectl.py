@@ -327,6 +327,70 @@ async def test_waiting_for_a_condition_ends_when_it_holds(cluster: Cluster, kube
     assert (process.returncode, out, err) == (0, b"pod/p condition met\n", b"")
 
 
+# Those that kubectl makes itself, instead of sending what a manifest says: it sends them as protobuf.
+MADE = {
+    "serviceaccount made": "serviceaccount/made",
+    "configmap made --from-literal=a=b": "configmap/made",
+    "secret generic made --from-literal=a=b": "secret/made",
+    "deployment made --image=web:1 --replicas=2 --port=80": "deployment.apps/made",
+    "job made --image=busybox:1 -- true": "job.batch/made",
+    "poddisruptionbudget made --selector=app=web --min-available=50%": "poddisruptionbudget.policy/made",
+    "role made --verb=get --resource=pods": "role.rbac.authorization.k8s.io/made",
+    "rolebinding made --clusterrole=view --serviceaccount=made:made": "rolebinding.rbac.authorization.k8s.io/made",
+    "quota made --hard=cpu=1,pods=3": "resourcequota/made",
+    "ingress made --rule=example.com/*=web:80": "ingress.networking.k8s.io/made",
+    "service clusterip made --tcp=80:8080": "service/made",
+}
+
+
+async def test_what_kubectl_makes_itself_is_created(kubectl: Kubectl) -> None:
+    assert await kubectl("create", "namespace", "made") == "namespace/made created\n"
+    for command, name in MADE.items():
+        words = command.split()
+        assert await kubectl("-n", "made", "create", *words) == f"{name} created\n"
+        assert await kubectl("-n", "made", "get", name, "-o", "name") == f"{name}\n"
+    code, _, err = await kubectl.attempt("create", "namespace", "made")
+    assert (code, err) == (1, 'Error from server (AlreadyExists): namespaces "made" already exists\n')
+
+
+async def test_what_kubectl_makes_cluster_wide_is_created(cluster: Cluster, kubectl: Kubectl) -> None:
+    assert await kubectl("create", "priorityclass", "made", "--value=-5") == "priorityclass.scheduling.k8s.io/made created\n"
+    assert cluster.get("priorityclasses", "made", "")["value"] == -5  # type: ignore[index]
+    for kind, words in {"clusterrole": "--verb=get --resource=pods", "clusterrolebinding": "--clusterrole=view --user=me"}.items():
+        assert await kubectl("create", kind, "made", *words.split()) == f"{kind}.rbac.authorization.k8s.io/made created\n"
+        await kubectl("delete", kind, "made")
+
+
+async def test_a_deployment_made_by_kubectl_gets_what_it_asks_for(cluster: Cluster, kubectl: Kubectl) -> None:
+    await kubectl("create", "deployment", "web", "--image=web:1", "--replicas=2", "--port=80")
+    spec = cluster.get("deployments", "web")["spec"]  # type: ignore[index]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert (spec["replicas"], spec["selector"], spec["strategy"]["type"]) == (2, {"matchLabels": {"app": "web"}}, "RollingUpdate")
+    assert (container["image"], container["ports"]) == ("web:1", [{"containerPort": 80, "protocol": "TCP"}])
+    await cluster.wait_for(lambda home: len(home.list("pods")) == 2)
+    await kubectl("create", "service", "clusterip", "web", "--tcp=80:web")
+    (port,) = cluster.get("services", "web")["spec"]["ports"]  # type: ignore[index]
+    assert (port["port"], port["targetPort"], port["protocol"]) == (80, "web", "TCP")
+
+
+async def test_a_deployment_can_be_made_as_a_rehearsal(cluster: Cluster, kubectl: Kubectl) -> None:
+    said = await kubectl("create", "deployment", "web", "--image=web:1", "--dry-run=server")
+    assert said == "deployment.apps/web created (server dry run)\n"
+    assert cluster.get("deployments", "web") is None
+
+
+async def test_whoever_asks_may_do_everything(kubectl: Kubectl) -> None:
+    assert await kubectl("auth", "can-i", "create", "pods") == "yes\n"
+    assert ["*.*", "[]", "[]", "[*]"] in rows(await kubectl("auth", "can-i", "--list"))
+    assert "system:masters" in await kubectl("auth", "whoami")
+
+
+@pytest.mark.sandbox_only("a real cluster enforces quotas")
+async def test_whoever_makes_a_quota_is_told_that_it_bounds_nothing(kubectl: Kubectl) -> None:
+    _, _, err = await kubectl.attempt("create", "quota", "made", "--hard=pods=3")
+    assert err == "Warning: the sandbox keeps quotas and enforces none\n"
+
+
 async def test_the_resources_served_are_listed(kubectl: Kubectl) -> None:
     out = await kubectl("api-resources", "--no-headers")
     kinds = {line.split()[-1] for line in out.splitlines()}

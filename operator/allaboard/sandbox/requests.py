@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from allaboard.sandbox import errors
+from allaboard.sandbox import errors, protobuf
 from allaboard.sandbox.api import DeleteOptions, WriteOptions
 from allaboard.sandbox.kinds import Registry, Resource
 from allaboard.sandbox.lists import Paging, Selection
@@ -183,10 +183,14 @@ def decode(content_type: str, payload: bytes) -> Any:
     media_type = content_type.partition(";")[0].strip()
     if not payload.strip():
         return {}
-    if "protobuf" in media_type:
-        raise errors.unsupported_media_type(["application/json", "application/yaml"])
+    if "protobuf" in media_type and media_type != protobuf.MEDIA_TYPE:
+        raise errors.unsupported_media_type(["application/json", "application/yaml", protobuf.MEDIA_TYPE])
     try:
+        if media_type == protobuf.MEDIA_TYPE:
+            return protobuf.decode(payload)
         return yaml.safe_load(payload) if media_type.endswith("yaml") else json.loads(payload)
+    except protobuf.UnknownKindError as error:
+        raise errors.kind_not_in_protobuf(error.group_version, error.kind) from None
     except (ValueError, yaml.YAMLError) as error:
         raise errors.bad_request(f"the object provided is unrecognized (must be of type Object): {error}") from error
 
