@@ -165,6 +165,36 @@ async def test_an_invalid_pod_group_is_refused_with_the_field(kubectl: Kubectl) 
     assert 'strict decoding error: unknown field "spec.bogus"' in err
 
 
+UNKNOWN = [
+    pytest.param("example.com/v1", "Widget", id="of-a-group-that-is-not-served"),
+    pytest.param("apps/v1beta1", "Deployment", id="in-a-version-that-is-not-served"),
+    pytest.param("v1", "Widget", id="of-a-group-that-is-served"),
+    pytest.param(
+        "batch/v1", "CronJob", id="that-the-sandbox-has-no-use-for", marks=pytest.mark.sandbox_only("a real cluster has CronJobs")
+    ),
+]
+
+
+@pytest.mark.parametrize("verb", ["apply", "create", "delete"])
+@pytest.mark.parametrize(("group_version", "kind"), UNKNOWN)
+async def test_a_kind_that_is_not_served_has_no_matches(verb: str, group_version: str, kind: str, kubectl: Kubectl) -> None:
+    manifest = {"apiVersion": group_version, "kind": kind, "metadata": {"name": "x"}, "spec": {}}
+    code, out, err = await kubectl.attempt(verb, "-f", "-", manifest=manifest)
+    assert (code, out) == (1, "")
+    assert f'no matches for kind "{kind}" in version "{group_version}"' in err
+
+
+async def test_a_resource_that_is_not_served_is_said_not_to_be(kubectl: Kubectl) -> None:
+    code, out, err = await kubectl.attempt("get", "widgets")
+    assert (code, out, err) == (1, "", 'error: the server doesn\'t have a resource type "widgets"\n')
+
+
+@pytest.mark.sandbox_only("a real cluster has CronJobs")
+async def test_a_kind_that_is_not_served_can_not_be_made(kubectl: Kubectl) -> None:
+    code, out, err = await kubectl.attempt("create", "cronjob", "x", "--image=busybox:1", "--schedule=@daily")
+    assert (code, out, err) == (1, "", "error: failed to create cronjob: the server could not find the requested resource\n")
+
+
 async def test_a_list_is_applied(kubectl: Kubectl) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": [pod("one"), pod("two"), pod_group()]}
     said = await kubectl("apply", "-f", "-", manifest=listed)
