@@ -280,6 +280,33 @@ async def test_a_node_is_described_with_what_its_pods_take(cluster: Cluster, kub
     assert "cpu                1 (6%)" in described
 
 
+@pytest.mark.sandbox_only("a real control plane has kubelets, of whatever kind")
+async def test_what_needs_containers_is_said_to_be_missing(cluster: Cluster, kubectl: Kubectl) -> None:
+    cluster.add_node("node-1")
+    cluster.create(pod(nodeName="node-1"))
+    await cluster.wait_for(lambda home: is_running(home, "p"))
+    missing = {
+        "logs p": "has no logs",
+        "logs -f p": "has no logs",
+        "exec p -- true": "can't run a command",
+        "attach p": "has nothing to attach to",
+        "port-forward pod/p :80": "listens on no port",
+    }
+    for command, problem in missing.items():
+        code, _, err = await kubectl.attempt(*command.split())
+        assert code == 1
+        assert f'pod "p" {problem}: the sandbox runs no containers\n' in err
+    _, _, err = await kubectl.attempt("logs", "nope")
+    assert '(NotFound): pods "nope" not found' in err
+
+
+@pytest.mark.sandbox_only("the nodes of a real control plane are registered without kubelets of their own")
+async def test_nodes_have_addresses_of_their_own(cluster: Cluster, kubectl: Kubectl) -> None:
+    for name in ("node-1", "node-2"):
+        cluster.add_node(name)
+    assert [row[5] for row in rows(await kubectl("get", "nodes", "-o", "wide", "--no-headers"))] == ["10.0.0.1", "10.0.0.2"]
+
+
 async def test_objects_are_labelled_annotated_and_patched(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.create(pod())
     await kubectl("label", "pod", "p", "a=b")

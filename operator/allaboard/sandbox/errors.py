@@ -207,5 +207,10 @@ def no_such_subresource() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource", details={})
 
 
+def no_containers(name: str, wanted: str) -> ApiError:
+    """Return the 400 that only the sandbox answers, in place of what a kubelet would."""
+    return bad_request(f'pod "{name}" {wanted}: the sandbox runs no containers')
+
+
 def method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={})

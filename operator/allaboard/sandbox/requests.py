@@ -17,6 +17,13 @@ Query = Mapping[str, str]
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 TRUE = ("true", "1", "True", "t")
+OF_CONTAINERS = {
+    "log": "has no logs",
+    "exec": "can't run a command",
+    "attach": "has nothing to attach to",
+    "portforward": "listens on no port",
+}
+"""What a kubelet answers, of a pod that is only made believe to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,8 @@ def has_subresource(resource: Resource, subresource: str) -> bool:
         case "scale":
             return resource.scale is not None
         case "binding" | "eviction":
+            return resource.table == "pods"
+        case _ if subresource in OF_CONTAINERS:
             return resource.table == "pods"
         case "finalize":
             return resource.table == "namespaces"

@@ -115,6 +115,9 @@ class Server:
         return web.Response(status=404, text="404 page not found\n")
 
     async def _dispatch(self, target: Target, verb: str, request: web.Request, body: Any) -> web.StreamResponse:
+        if wanted := requests.OF_CONTAINERS.get(target.subresource):
+            self._api.read(target.resource, target.namespace or "", target.name)
+            raise errors.no_containers(target.name, wanted)
         match verb:
             case "watch":
                 return await self._watch(target, request)
