@@ -165,6 +165,36 @@ async def test_an_invalid_pod_group_is_refused_with_the_field(kubectl: Kubectl) 
     assert 'strict decoding error: unknown field "spec.bogus"' in err
 
 
+UNKNOWN = [
+    pytest.param("example.com/v1", "Widget", id="of-a-group-that-is-not-served"),
+    pytest.param("apps/v1beta1", "Deployment", id="in-a-version-that-is-not-served"),
+    pytest.param("v1", "Widget", id="of-a-group-that-is-served"),
+    pytest.param(
+        "batch/v1", "CronJob", id="that-the-sandbox-has-no-use-for", marks=pytest.mark.sandbox_only("a real cluster has CronJobs")
+    ),
+]
+
+
+@pytest.mark.parametrize("verb", ["apply", "create", "delete"])
+@pytest.mark.parametrize(("group_version", "kind"), UNKNOWN)
+async def test_a_kind_that_is_not_served_has_no_matches(verb: str, group_version: str, kind: str, kubectl: Kubectl) -> None:
+    manifest = {"apiVersion": group_version, "kind": kind, "metadata": {"name": "x"}, "spec": {}}
+    code, out, err = await kubectl.attempt(verb, "-f", "-", manifest=manifest)
+    assert (code, out) == (1, "")
+    assert f'no matches for kind "{kind}" in version "{group_version}"' in err
+
+
+async def test_a_resource_that_is_not_served_is_said_not_to_be(kubectl: Kubectl) -> None:
+    code, out, err = await kubectl.attempt("get", "widgets")
+    assert (code, out, err) == (1, "", 'error: the server doesn\'t have a resource type "widgets"\n')
+
+
+@pytest.mark.sandbox_only("a real cluster has CronJobs")
+async def test_a_kind_that_is_not_served_can_not_be_made(kubectl: Kubectl) -> None:
+    code, out, err = await kubectl.attempt("create", "cronjob", "x", "--image=busybox:1", "--schedule=@daily")
+    assert (code, out, err) == (1, "", "error: failed to create cronjob: the server could not find the requested resource\n")
+
+
 async def test_a_list_is_applied(kubectl: Kubectl) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": [pod("one"), pod("two"), pod_group()]}
     said = await kubectl("apply", "-f", "-", manifest=listed)
@@ -250,6 +280,33 @@ async def test_a_node_is_described_with_what_its_pods_take(cluster: Cluster, kub
     assert "cpu                1 (6%)" in described
 
 
+@pytest.mark.sandbox_only("a real control plane has kubelets, of whatever kind")
+async def test_what_needs_containers_is_said_to_be_missing(cluster: Cluster, kubectl: Kubectl) -> None:
+    cluster.add_node("node-1")
+    cluster.create(pod(nodeName="node-1"))
+    await cluster.wait_for(lambda home: is_running(home, "p"))
+    missing = {
+        "logs p": "has no logs",
+        "logs -f p": "has no logs",
+        "exec p -- true": "can't run a command",
+        "attach p": "has nothing to attach to",
+        "port-forward pod/p :80": "listens on no port",
+    }
+    for command, problem in missing.items():
+        code, _, err = await kubectl.attempt(*command.split())
+        assert code == 1
+        assert f'pod "p" {problem}: the sandbox runs no containers\n' in err
+    _, _, err = await kubectl.attempt("logs", "nope")
+    assert '(NotFound): pods "nope" not found' in err
+
+
+@pytest.mark.sandbox_only("the nodes of a real control plane are registered without kubelets of their own")
+async def test_nodes_have_addresses_of_their_own(cluster: Cluster, kubectl: Kubectl) -> None:
+    for name in ("node-1", "node-2"):
+        cluster.add_node(name)
+    assert [row[5] for row in rows(await kubectl("get", "nodes", "-o", "wide", "--no-headers"))] == ["10.0.0.1", "10.0.0.2"]
+
+
 async def test_objects_are_labelled_annotated_and_patched(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.create(pod())
     await kubectl("label", "pod", "p", "a=b")
@@ -325,6 +382,70 @@ async def test_waiting_for_a_condition_ends_when_it_holds(cluster: Cluster, kube
     cluster.patch("pods", "p", {"status": {"conditions": [condition]}}, subresource="status")
     out, err = await process.communicate()
     assert (process.returncode, out, err) == (0, b"pod/p condition met\n", b"")
+
+
+# Those that kubectl makes itself, instead of sending what a manifest says: it sends them as protobuf.
+MADE = {
+    "serviceaccount made": "serviceaccount/made",
+    "configmap made --from-literal=a=b": "configmap/made",
+    "secret generic made --from-literal=a=b": "secret/made",
+    "deployment made --image=web:1 --replicas=2 --port=80": "deployment.apps/made",
+    "job made --image=busybox:1 -- true": "job.batch/made",
+    "poddisruptionbudget made --selector=app=web --min-available=50%": "poddisruptionbudget.policy/made",
+    "role made --verb=get --resource=pods": "role.rbac.authorization.k8s.io/made",
+    "rolebinding made --clusterrole=view --serviceaccount=made:made": "rolebinding.rbac.authorization.k8s.io/made",
+    "quota made --hard=cpu=1,pods=3": "resourcequota/made",
+    "ingress made --rule=example.com/*=web:80": "ingress.networking.k8s.io/made",
+    "service clusterip made --tcp=80:8080": "service/made",
+}
+
+
+async def test_what_kubectl_makes_itself_is_created(kubectl: Kubectl) -> None:
+    assert await kubectl("create", "namespace", "made") == "namespace/made created\n"
+    for command, name in MADE.items():
+        words = command.split()
+        assert await kubectl("-n", "made", "create", *words) == f"{name} created\n"
+        assert await kubectl("-n", "made", "get", name, "-o", "name") == f"{name}\n"
+    code, _, err = await kubectl.attempt("create", "namespace", "made")
+    assert (code, err) == (1, 'Error from server (AlreadyExists): namespaces "made" already exists\n')
+
+
+async def test_what_kubectl_makes_cluster_wide_is_created(cluster: Cluster, kubectl: Kubectl) -> None:
+    assert await kubectl("create", "priorityclass", "made", "--value=-5") == "priorityclass.scheduling.k8s.io/made created\n"
+    assert cluster.get("priorityclasses", "made", "")["value"] == -5  # type: ignore[index]
+    for kind, words in {"clusterrole": "--verb=get --resource=pods", "clusterrolebinding": "--clusterrole=view --user=me"}.items():
+        assert await kubectl("create", kind, "made", *words.split()) == f"{kind}.rbac.authorization.k8s.io/made created\n"
+        await kubectl("delete", kind, "made")
+
+
+async def test_a_deployment_made_by_kubectl_gets_what_it_asks_for(cluster: Cluster, kubectl: Kubectl) -> None:
+    await kubectl("create", "deployment", "web", "--image=web:1", "--replicas=2", "--port=80")
+    spec = cluster.get("deployments", "web")["spec"]  # type: ignore[index]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert (spec["replicas"], spec["selector"], spec["strategy"]["type"]) == (2, {"matchLabels": {"app": "web"}}, "RollingUpdate")
+    assert (container["image"], container["ports"]) == ("web:1", [{"containerPort": 80, "protocol": "TCP"}])
+    await cluster.wait_for(lambda home: len(home.list("pods")) == 2)
+    await kubectl("create", "service", "clusterip", "web", "--tcp=80:web")
+    (port,) = cluster.get("services", "web")["spec"]["ports"]  # type: ignore[index]
+    assert (port["port"], port["targetPort"], port["protocol"]) == (80, "web", "TCP")
+
+
+async def test_a_deployment_can_be_made_as_a_rehearsal(cluster: Cluster, kubectl: Kubectl) -> None:
+    said = await kubectl("create", "deployment", "web", "--image=web:1", "--dry-run=server")
+    assert said == "deployment.apps/web created (server dry run)\n"
+    assert cluster.get("deployments", "web") is None
+
+
+async def test_whoever_asks_may_do_everything(kubectl: Kubectl) -> None:
+    assert await kubectl("auth", "can-i", "create", "pods") == "yes\n"
+    assert ["*.*", "[]", "[]", "[*]"] in rows(await kubectl("auth", "can-i", "--list"))
+    assert "system:masters" in await kubectl("auth", "whoami")
+
+
+@pytest.mark.sandbox_only("a real cluster enforces quotas")
+async def test_whoever_makes_a_quota_is_told_that_it_bounds_nothing(kubectl: Kubectl) -> None:
+    _, _, err = await kubectl.attempt("create", "quota", "made", "--hard=pods=3")
+    assert err == "Warning: the sandbox keeps quotas and enforces none\n"
 
 
 async def test_the_resources_served_are_listed(kubectl: Kubectl) -> None:

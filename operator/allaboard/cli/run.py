@@ -30,6 +30,16 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+def start_logging(settings: Settings, *, verbose: bool = False) -> None:
+    """Log what the operator does to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if settings.log_format == "json" else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    if not verbose:
+        logging.getLogger("kopf").setLevel(logging.WARNING)
+        logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # the probes, every few seconds
+
+
 def _help(text: str, setting: str, of_none: str = "none") -> str:
     """``text`` and the default of a setting, which is stated in one place only."""
     value = Settings.model_fields[setting].default
@@ -90,12 +100,7 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
 
     import allaboard.handlers  # noqa: F401  # registers itself with Kopf
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if settings.log_format == "json" else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
-    if not verbose:
-        logging.getLogger("kopf").setLevel(logging.WARNING)
-        logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # the probes, every few seconds
+    start_logging(settings, verbose=verbose)
     memo = kopf.Memo()
     try:
         # `kopf run` takes uvloop by itself, `kopf.run` doesn't.

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
@@ -14,7 +15,9 @@ import yaml
 
 from allaboard.cli import bundled
 from allaboard.cli.inputs import BadInputError, Quantity, endings
+from allaboard.cli.run import start_logging
 from allaboard.sandbox import ApiError, Sandbox
+from allaboard.settings import SettingsError, load_settings
 
 
 @click.command()
@@ -29,13 +32,42 @@ from allaboard.sandbox import ApiError, Sandbox
     help="Where to write the kubeconfig [a temporary file]. A file that isn't a sandbox's kubeconfig is never overwritten.",
 )
 @click.option(
+    "--run",
+    "is_scheduled",
+    is_flag=True,
+    help="Run the scheduler as well, in this process, with the settings of the environment. Its log goes to stderr.",
+)
+@click.option(
     "--gang-scheduler-name", default="", metavar="NAME", help="Make PodGroups for TFJobs, as training-operator does with this flag."
 )
-def sandbox(nodes: int, gpus: int, cpu: str, memory: str, port: int, kubeconfig_out: Path | None, gang_scheduler_name: str) -> None:
+def sandbox(
+    nodes: int,
+    gpus: int,
+    cpu: str,
+    memory: str,
+    port: int,
+    kubeconfig_out: Path | None,
+    is_scheduled: bool,
+    gang_scheduler_name: str,
+) -> None:
     """Serve a sandbox cluster for kubectl until interrupted.
 
-    It is an API server with fake kubelets in one process: pods are admitted, run and end, but contain nothing.
+    It is an API server with fake kubelets in one process: pods are admitted, run and end, but contain nothing. Those that name the
+    scheduler (schedulerName: allaboard) are bound once one runs: that of --run, or an `allaboard run` with the KUBECONFIG that is printed.
+    All others stay pending.
+
+    \b
+    A first try, in one terminal:
+      allaboard sandbox --nodes 1 --gpus 4 --run
+    In another one, after the line that the first has printed:
+      kubectl apply -f examples/two-jobs.yaml
+      kubectl get podgroups --watch
     """
+    if is_scheduled:
+        try:
+            start_logging(load_settings())
+        except SettingsError as error:
+            raise BadInputError(str(error)) from error
     cluster = Sandbox(port=port, gang_scheduler_name=gang_scheduler_name)
     try:
         for crd in bundled.crds():
@@ -46,10 +78,10 @@ def sandbox(nodes: int, gpus: int, cpu: str, memory: str, port: int, kubeconfig_
         raise click.ClickException(str(error)) from error
     except ApiError as error:
         raise click.UsageError(error.message) from error
-    asyncio.run(_serve(cluster, port, kubeconfig_out))
+    asyncio.run(_serve(cluster, port, kubeconfig_out, is_scheduled=is_scheduled))
 
 
-async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None) -> None:
+async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None, *, is_scheduled: bool) -> None:
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in endings():
@@ -58,14 +90,35 @@ async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None) -> No
         if kubeconfig_out is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="allaboard-sandbox-"))
             kubeconfig_out = Path(folder, "kubeconfig")
-        try:
-            await _start(cluster, port, kubeconfig_out)
-            click.echo(f"export KUBECONFIG={kubeconfig_out.resolve()}")
+        kubeconfig = kubeconfig_out.resolve()
+
+        async def stay() -> None:
+            click.echo(f"export KUBECONFIG={kubeconfig}")
             click.echo(f"Serving on {cluster.url}. In another terminal, run the line above; then: kubectl get nodes", err=True)
+            if not is_scheduled:
+                click.echo("Nobody schedules pods here yet: `allaboard run` in a third terminal does; next time, --run.", err=True)
             click.echo("Interrupt with Ctrl-C.", err=True)
             await interrupted.wait()
+
+        try:
+            await _start(cluster, port, kubeconfig_out)
+            await (_scheduled(kubeconfig, stay) if is_scheduled else stay())
         finally:
             await cluster.stop()
+
+
+async def _scheduled(kubeconfig: Path, stay: Callable[[], Awaitable[None]]) -> None:
+    """Stay while the operator is at work; an interrupt, which Kopf takes for itself, ends both."""
+    # Imported here: it takes a second that a sandbox without it needn't.
+    from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator
+
+    try:
+        async with operator(kubeconfig):
+            await stay()
+    except OperatorStoppedError:
+        return
+    except OperatorEndedError as error:
+        raise click.ClickException(str(error)) from error
 
 
 async def _start(cluster: Sandbox, port: int, kubeconfig_out: Path) -> None:

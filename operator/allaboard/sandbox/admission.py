@@ -121,8 +121,9 @@ def _default_workload(body: Body) -> Body:
 def _default_deployment(body: Body) -> Body:
     body = _default_workload(body)
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}
-    defaults = {"strategy": rolling, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}
-    return {**body, "spec": {**defaults, **body["spec"]}}
+    # What Go's encoder has written names a strategy in any case, if only an empty one.
+    given = {field: value for field, value in body["spec"].items() if field != "strategy" or value}
+    return {**body, "spec": {"strategy": rolling, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600, **given}}
 
 
 def _default_job(body: Body) -> Body:
@@ -137,7 +138,9 @@ def _default_job(body: Body) -> Body:
 
 def _default_service(body: Body) -> Body:
     spec = {"type": "ClusterIP", "sessionAffinity": "None", "clusterIP": "10.96.0.1", **(body.get("spec") or {})}
-    spec["ports"] = [{"protocol": "TCP", "targetPort": port.get("port"), **port} for port in spec.get("ports") or ()]
+    spec["ports"] = [
+        {"protocol": "TCP", **port, "targetPort": port.get("targetPort") or port.get("port")} for port in spec.get("ports") or ()
+    ]
     return {**body, "spec": spec}
 
 

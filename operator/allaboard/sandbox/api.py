@@ -108,7 +108,7 @@ class Api:
         if resource.table == customresources.TABLE:
             body = customresources.established(body, self.now())
         record = Record(key, body, 0) if options.dry_run else self.store.put(resource.table, key, body)
-        return Written(record, created=True, warnings=tuple(warnings))
+        return Written(record, created=True, warnings=(*warnings, *filter(None, [resource.caution])))
 
     def update(
         self,

@@ -90,7 +90,7 @@ def _entries(resource: Resource) -> Iterator[Body]:
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": VERBS if resource.listed else ["create"],
+        "verbs": VERBS if resource.answer is None else ["create"],
     }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)

@@ -191,12 +191,25 @@ def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
     return ApiError(415, "UnsupportedMediaType", message)
 
 
+def kind_not_in_protobuf(group_version: str, kind: str) -> ApiError:
+    """Return the 415 that only the sandbox answers: a real server knows all built-in kinds in either form."""
+    message = (
+        f"the sandbox doesn't read {group_version} {kind} as protobuf - accepted media types include: application/json, application/yaml"
+    )
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
 def unknown_media_type() -> ApiError:
     return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
 
 
 def no_such_subresource() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def no_containers(name: str, wanted: str) -> ApiError:
+    """Return the 400 that only the sandbox answers, in place of what a kubelet would."""
+    return bad_request(f'pod "{name}" {wanted}: the sandbox runs no containers')
 
 
 def method_not_allowed() -> ApiError:

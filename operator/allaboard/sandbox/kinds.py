@@ -56,8 +56,10 @@ class Resource:
     create_on_update: bool = False
     returns_deleted: bool = False
     """Whether DELETE answers with the object rather than with a Status."""
-    listed: bool = True
-    """False for resources that only answer POST, such as access reviews."""
+    answer: JsonObject | None = None
+    """The status that a review is answered with: a question, which nothing is kept of, and which only POST asks."""
+    caution: str = ""
+    """What whoever makes one is warned of, since a real cluster would do more with it."""
     table: str = ""
     schema: JsonObject | None = None
     columns: tuple[Column, ...] = ()
@@ -141,17 +143,26 @@ BUILT_IN: tuple[Resource, ...] = (
     Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False),
     Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,
              short_names=("crd", "crds"), status=True, generation=True, unconditional_update=False),
+    Resource("", "v1", "resourcequotas", "ResourceQuota", short_names=("quota",), status=True, returns_deleted=True,
+             caution="the sandbox keeps quotas and enforces none"),
     # Stored so that a manifest with them can be applied; nobody is denied anything, and no webhook is called.
     Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
     Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
     Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
     Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
     Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", short_names=("netpol",), generation=True),
+    Resource("networking.k8s.io", "v1", "ingresses", "Ingress", short_names=("ing",), status=True, generation=True),
     Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration",
              namespaced=False, generation=True),
     Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
              namespaced=False, generation=True),
-    Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False, listed=False),
+    Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False,
+             answer={"allowed": True, "reason": "everybody may do everything in the sandbox"}),
+    Resource("authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", namespaced=False,
+             answer={"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+                     "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": False}),
+    Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False,
+             answer={"userInfo": {"username": "sandbox", "groups": ["system:masters", "system:authenticated"]}}),
 )  # fmt: skip
 
 

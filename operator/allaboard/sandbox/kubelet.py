@@ -138,7 +138,8 @@ class Kubelet:
             return
         if pod["status"].get("phase", "Pending") != "Pending":
             return  # somebody has written that it has ended meanwhile
-        now, address = self._api.now(), next(self._addresses)
+        now, host = self._api.now(), self._host_address(pod["spec"]["nodeName"])
+        address = host if host and pod["spec"].get("hostNetwork") else next(self._addresses)
         statuses = [
             {
                 "name": container["name"],
@@ -156,7 +157,7 @@ class Kubelet:
         running = {
             "phase": "Running",
             "startTime": now,
-            "hostIP": "10.0.0.1",
+            **({"hostIP": host, "hostIPs": [{"ip": host}]} if host else {}),
             "podIP": address,
             "podIPs": [{"ip": address}],
             "containerStatuses": statuses,
@@ -195,6 +196,12 @@ class Kubelet:
     def _answers(self, name: str) -> bool:
         node = self._api.store.table("nodes").get(("", name))
         return node is not None and _is_ready(node.body)
+
+    def _host_address(self, name: str) -> str:
+        """Return the address of a node, if it has one."""
+        node = self._api.store.table("nodes").get(("", name))
+        addresses = ((node.body.get("status") or {}).get("addresses") or ()) if node else ()
+        return next((str(each.get("address", "")) for each in addresses if each.get("type") == "InternalIP"), "")
 
     def _later(self, seconds: float, what: str, key: Key, action: Callable[[Key], None]) -> None:
         if (what, key) in self._timers:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from allaboard.sandbox import errors
+from allaboard.sandbox import errors, protobuf
 from allaboard.sandbox.api import DeleteOptions, WriteOptions
 from allaboard.sandbox.kinds import Registry, Resource
 from allaboard.sandbox.lists import Paging, Selection
@@ -17,6 +17,13 @@ Query = Mapping[str, str]
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 TRUE = ("true", "1", "True", "t")
+OF_CONTAINERS = {
+    "log": "has no logs",
+    "exec": "can't run a command",
+    "attach": "has nothing to attach to",
+    "portforward": "listens on no port",
+}
+"""What a kubelet answers, of a pod that is only made believe to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,8 @@ def has_subresource(resource: Resource, subresource: str) -> bool:
             return resource.scale is not None
         case "binding" | "eviction":
             return resource.table == "pods"
+        case _ if subresource in OF_CONTAINERS:
+            return resource.table == "pods"
         case "finalize":
             return resource.table == "namespaces"
         case _:
@@ -183,10 +192,14 @@ def decode(content_type: str, payload: bytes) -> Any:
     media_type = content_type.partition(";")[0].strip()
     if not payload.strip():
         return {}
-    if "protobuf" in media_type:
-        raise errors.unsupported_media_type(["application/json", "application/yaml"])
+    if "protobuf" in media_type and media_type != protobuf.MEDIA_TYPE:
+        raise errors.unsupported_media_type(["application/json", "application/yaml", protobuf.MEDIA_TYPE])
     try:
+        if media_type == protobuf.MEDIA_TYPE:
+            return protobuf.decode(payload)
         return yaml.safe_load(payload) if media_type.endswith("yaml") else json.loads(payload)
+    except protobuf.UnknownKindError as error:
+        raise errors.kind_not_in_protobuf(error.group_version, error.kind) from None
     except (ValueError, yaml.YAMLError) as error:
         raise errors.bad_request(f"the object provided is unrecognized (must be of type Object): {error}") from error
 

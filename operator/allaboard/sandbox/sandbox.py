@@ -3,8 +3,9 @@
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -73,6 +74,7 @@ class Sandbox:
         self.registry = Registry()
         self.api = Api(self.store, self.registry, clock=clock)
         self._host, self._port = host, port
+        self._node_addresses = _node_addresses()
         self._kubelet = Kubelet(self.api, startup_delay=startup_delay)
         self._controllers = Controllers(self.api, gang_scheduler_name=gang_scheduler_name) if controllers else None
         self._runner: web.AppRunner | None = None
@@ -143,7 +145,7 @@ class Sandbox:
     ) -> Body:
         """Register a node as its kubelet would; it's returned as the node controller leaves it."""
         shape, now = NodeShape(cpu, memory, pods, gpus, extra), self.api.now()
-        self.create(node_object(name, shape, labels, taints, ready=ready, now=now))
+        self.create(node_object(name, shape, labels, taints, ready=ready, now=now, address=next(self._node_addresses)))
         settle(self.api, name)
         heartbeat = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro_stamp(self.api.clock())}
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": "kube-node-lease"}}
@@ -250,6 +252,7 @@ def node_object(
     *,
     ready: bool = True,
     now: str | None = None,
+    address: str = "10.0.0.1",
 ) -> Body:
     """Return a Node as a kubelet registers it."""
     now = now or stamp(system_clock())
@@ -271,7 +274,7 @@ def node_object(
             "capacity": capacity,
             "allocatable": dict(capacity),
             "conditions": conditions,
-            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": name}],
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
             "nodeInfo": {
                 "kubeletVersion": KUBELET_VERSION,
                 "osImage": "Sandbox",
@@ -282,6 +285,12 @@ def node_object(
             },
         },
     }
+
+
+def _node_addresses() -> Iterator[str]:
+    """Yield the address of one node after the other; those of pods begin at 10.1."""
+    for number in count():
+        yield f"10.0.{number // 250 % 250}.{number % 250 + 1}"
 
 
 def _label_test(selector: str | None) -> Callable[[Mapping[str, str]], bool]:

@@ -55,8 +55,11 @@ def object_label_selector(selector: Mapping[str, Any] | None) -> LabelTest:
         return lambda _: False
     parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or ():
-        key, operator, values = expression["key"], expression["operator"], ",".join(expression.get("values") or ())
-        parts.append({"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": key, "DoesNotExist": f"!{key}"}[operator])
+        key, operator, values = expression.get("key", ""), expression.get("operator", ""), ",".join(expression.get("values") or ())
+        written = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": key, "DoesNotExist": f"!{key}"}
+        if operator not in written:
+            raise bad_request(f'"{operator}" is not a valid label selector operator')
+        parts.append(written[operator])
     return label_selector(",".join(parts))
 
 

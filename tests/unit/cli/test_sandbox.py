@@ -1,11 +1,14 @@
 """``allaboard sandbox``: what it refuses, before and while it starts."""
 
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError
 from allaboard.cli.main import cli
 
 
@@ -47,3 +50,35 @@ def test_a_port_in_use_is_named() -> None:
         port = taken.getsockname()[1]
         result = sandbox("--port", str(port))
     assert (result.exit_code, result.stderr) == (2, f"Error: can't listen on port {port}: Address already in use\n")
+
+
+def test_settings_that_the_scheduler_can_not_use_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLABOARD_WORKERS", "many")
+    result = sandbox("--run")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Error: ")
+    assert "workers" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "said"),
+    [(OperatorEndedError("the operator could not start"), 1, "Error: the operator could not start\n"), (OperatorStoppedError(), 0, "")],
+)
+def test_a_scheduler_that_ends_while_it_starts_ends_the_sandbox(
+    ended: OperatorEndedError, code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def operator(kubeconfig: Path) -> AsyncIterator[None]:
+        raise ended
+        yield
+
+    monkeypatch.setattr("allaboard.cli.embedded.operator", operator)
+    monkeypatch.setattr("allaboard.cli.sandbox.start_logging", lambda _: None)
+    result = sandbox("--run")
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", said)
+
+
+def test_help_teaches_a_first_try() -> None:
+    text = CliRunner().invoke(cli, ["sandbox", "--help"]).stdout
+    assert "\n    allaboard sandbox --nodes 1 --gpus 4 --run\n" in text
+    assert "\n    kubectl apply -f examples/two-jobs.yaml\n" in text

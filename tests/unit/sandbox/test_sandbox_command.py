@@ -1,6 +1,7 @@
 """``allaboard sandbox``, as a process of its own."""
 
 import asyncio
+import json
 import signal
 import socket
 import sys
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 SECONDS = 30.0
+PODS = "/api/v1/namespaces/default/pods"
 
 
 async def start(*arguments: str) -> asyncio.subprocess.Process:
@@ -48,6 +50,28 @@ async def test_it_prints_where_its_kubeconfig_is_and_cleans_up_when_interrupted(
         ("node-2", "3"),
     ]
     assert (process.returncode, rest) == (0, b"")
+    assert not is_there(kubeconfig)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["which-kopf-takes", "which-it-does-not"])
+async def test_with_a_scheduler_pods_that_name_it_run_and_an_interrupt_ends_both(number: signal.Signals) -> None:
+    process = await start("--nodes", "1", "--run")
+    assert process.stdout is not None
+    async with asyncio.timeout(SECONDS):
+        line = (await process.stdout.readline()).decode()
+        kubeconfig = Path(line.removeprefix("export KUBECONFIG=").strip())
+        spec = {"schedulerName": "allaboard", "containers": [{"name": "main", "image": "busybox:1"}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        async with aiohttp.ClientSession(server_in(kubeconfig)) as session:
+            async with session.post(PODS, json=pod) as response:
+                assert response.status == 201
+            async with session.get(PODS, params={"watch": "1", "fieldSelector": "status.phase=Running"}) as running:
+                assert json.loads(await running.content.readline())["object"]["spec"]["nodeName"] == "node-1"
+        process.send_signal(number)
+        rest, log = await process.communicate()
+    assert (process.returncode, rest) == (0, b"")
+    assert b"gang=default/p outcome=bound" in log
+    assert b"Traceback" not in log
     assert not is_there(kubeconfig)
 
 

@@ -38,6 +38,37 @@ async def test_a_bound_pod_runs(sandbox: Sandbox, pod: MakePod) -> None:
     assert status["containerStatuses"][0]["ready"]
 
 
+def addresses(node: dict[str, Any]) -> dict[str, str]:
+    return {each["type"]: each["address"] for each in node["status"]["addresses"]}
+
+
+def test_each_node_has_addresses_of_its_own() -> None:
+    sandbox = Sandbox(controllers=False)
+    nodes = [sandbox.add_node(f"node-{number}") for number in range(600)]
+    assert len({addresses(node)["InternalIP"] for node in nodes}) == 600
+    assert {addresses(node)["Hostname"] for node in nodes} == {node["metadata"]["name"] for node in nodes}
+    assert all(0 < int(part) < 255 for node in nodes for part in addresses(node)["InternalIP"].split(".")[3:])
+
+
+@pytest.mark.parametrize("in_network_of_host", [True, False])
+async def test_a_pod_that_runs_has_the_address_of_its_node_beside_its_own(in_network_of_host: bool, sandbox: Sandbox, pod: MakePod) -> None:
+    sandbox.add_node("node-1")
+    host = addresses(sandbox.add_node("node-2"))["InternalIP"]
+    sandbox.create(pod(hostNetwork=in_network_of_host, nodeName="node-2"))
+    await sandbox.wait_for(phase("p", "Running"))
+    status = sandbox.get("pods", "p")["status"]  # type: ignore[index]
+    assert (status["hostIP"], status["hostIPs"], status["podIP"] == host) == (host, [{"ip": host}], in_network_of_host)
+
+
+@pytest.mark.parametrize("reported", [[], [{"type": "Hostname", "address": "node-1"}], [{}]])
+async def test_a_pod_runs_on_a_node_without_an_address(reported: list[dict[str, str]], sandbox: Sandbox, pod: MakePod) -> None:
+    sandbox.add_node("node-1")
+    sandbox.patch("nodes", "node-1", [{"op": "replace", "path": "/status/addresses", "value": reported}], "", "status")
+    sandbox.create(pod(nodeName="node-1"))
+    await sandbox.wait_for(phase("p", "Running"))
+    assert "hostIP" not in sandbox.get("pods", "p")["status"]  # type: ignore[index]
+
+
 @pytest.mark.parametrize(
     ("node", "requests", "resource", "figures"),
     [
