@@ -4,6 +4,7 @@ Only handlers that write nothing: job operators overwrite the objects they own, 
 fight. Handlers return nothing, since Kopf would write that to the object's status.
 """
 
+import asyncio
 import logging
 import os
 import signal
@@ -17,6 +18,8 @@ from allaboard.gangs.dialects import MIN_AVAILABLE_LABEL
 from allaboard.settings import SettingsError, load_settings
 
 PODGROUPS = ("scheduling.x-k8s.io", "v1alpha1", "podgroups")
+IS_EMBEDDED = "is_embedded"
+"""What the memo of an operator says that mustn't end its process when it can't start."""
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
@@ -34,7 +37,10 @@ class _NoDiffBase(kopf.DiffBaseStorage):
 
 @kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
-    """Start the scheduler; with settings or credentials that can't be used the operator ends and says why."""
+    """Start the scheduler; with settings, credentials or a port that can't be used the operator ends and says why.
+
+    It ends the process, in one line, which Kopf would wrap in sixty of traceback; unless it is embedded in one that has more to do.
+    """
     settings.posting.enabled = False
     # Selected on the server: Kopf would otherwise receive every change of every pod of the cluster, to drop most of them. Of gangs'
     # pods it receives those that have failed: few, and news. Arrivals and binds come by the thousand, at a millisecond each.
@@ -50,7 +56,9 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
         # Whoever runs the operator starts it again; half of one would look alive and decide nothing.
         await app.start(on_death=lambda: os.kill(os.getpid(), signal.SIGTERM))
     except (SettingsError, CredentialsError, OSError) as error:
-        raise kopf.PermanentError(str(error)) from None
+        words = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        await asyncio.sleep(0)  # Python warns of tasks of Kopf's that would never have begun
+        raise (kopf.PermanentError(words) if memo.get(IS_EMBEDDED) else SystemExit(f"Error: {words}")) from None
     memo.app = app
 
 

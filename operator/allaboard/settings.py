@@ -40,7 +40,7 @@ LONGEST_LEASE_SECONDS = 300
 
 
 _PRESETS: Mapping[str, Mapping[str, object]] = {
-    "seed": {"generations": 1000, "population_size": 50, "mutation_rate": 0.2, "crossover_rate": 0.8}
+    "seed": {"generations": 1000, "population_size": 50, "mutation_rate": 0.2, "crossover_rate": 0.8, "patience": 1000}
 }
 
 
@@ -84,7 +84,9 @@ class SearchOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
     preset: Literal["", "seed"] = Field(
-        "", exclude=True, description="`seed`: 1000 generations of 50, mutation 0.2, crossover 0.8, as the first genetic scheduler had it."
+        "",
+        exclude=True,
+        description="`seed`: 1000 generations of 50, patience 1000, mutation 0.2, crossover 0.8, as the first genetic scheduler had it.",
     )
     generations: int = Field(60, ge=1, le=10_000, description="Generations at most.")
     min_generations: int = Field(20, ge=0, le=10_000, description="Generations at least, unless the best possible is reached.")

@@ -262,6 +262,20 @@ class TestBadInput:
         await cluster.wait_for(lambda s: "anti-affinity is not supported" in pod_condition(s, "a").get("message", ""))
         assert bound(cluster) == []
 
+    async def test_pods_that_ask_another_scheduler_for_a_gang_are_held_until_they_ask_us(self, cluster: Cluster, app: App) -> None:
+        cluster.add_node("node-1")
+        for name in "ab":
+            pod = gang_pod(name, annotations={"scheduling.k8s.io/group-name": "train"})
+            pod["metadata"]["labels"] = {}
+            cluster.create(pod)
+        await cluster.wait_for(lambda s: len(warnings(s, "Unsupported")) == 2)
+        assert "annotation scheduling.k8s.io/group-name asks Volcano for a gang" in pod_condition(cluster, "a")["message"]
+        assert bound(cluster) == []
+        pair = {"pod-group.scheduling.sigs.k8s.io/name": "train", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
+        for name in "ab":
+            cluster.patch("pods", name, {"metadata": {"labels": pair}})
+        await cluster.wait_for(lambda s: len(bound(s)) == 2)
+
 
 async def test_a_pod_with_an_unbound_claim_is_refused_until_it_is_bound_and_then_follows_its_volume(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")

@@ -146,6 +146,7 @@ def test_a_preset_fills_in_what_is_not_stated(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
     search = load_settings().search
     assert (search.generations, search.population_size, search.mutation_rate, search.crossover_rate) == (1000, 64, 0.2, 0.8)
+    assert search.patience == 1000
 
 
 @pytest.mark.parametrize(("value", "words"), [("cpu=much", "headroom.*'much' is neither"), ("cpu", "pairs like"), ("cpu=120%", "120%")])

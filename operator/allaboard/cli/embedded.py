@@ -10,8 +10,8 @@ from pathlib import Path
 
 import kopf
 
-import allaboard.handlers  # noqa: F401  # registers itself with Kopf
 from allaboard.app import App
+from allaboard.handlers import IS_EMBEDDED  # whose import registers them with Kopf
 
 
 class OperatorEndedError(RuntimeError):
@@ -33,7 +33,7 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
     environment |= {f"ALLABOARD_{name.upper()}": str(value) for name, value in settings.items()}
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
-    stop, memo = asyncio.Event(), kopf.Memo()
+    stop, memo = asyncio.Event(), kopf.Memo({IS_EMBEDDED: True})
     running = asyncio.create_task(kopf.operator(clusterwide=True, standalone=True, stop_flag=stop, memo=memo), name="operator")
     inside, problems = asyncio.current_task(), list[OperatorEndedError]()
 

@@ -1,6 +1,7 @@
 """How pods say which gang they belong to. Each way of saying it is one entry of ``DIALECTS``; the first that matches wins.
 
-What a pod says must be right or is an error: a typing mistake in a label must not turn a gang into single pods that start alone.
+What a pod says must be right or is an error: a typing mistake in a label must not turn a gang into single pods that start alone, nor must
+a label that another scheduler would have read.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from allaboard.model.gang import GangKey
+from allaboard.model.marks import MARKS
 from allaboard.model.pod import Pod
 
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
@@ -24,13 +26,14 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[
 class Membership:
     """The gang a pod names. ``min_member`` is set when the pod itself states it: then no PodGroup object needs to exist.
 
-    ``error`` says what is wrong with ``field`` of the pod; the gang is then held.
+    ``error`` says what is wrong with ``field`` of the pod; the gang is then held, for ``reason``, which is a word for events.
     """
 
     key: GangKey
     min_member: int | None = None
     error: str = ""
     field: str = ""
+    reason: str = "InvalidLabel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def _by_label(label: str) -> Callable[[Pod], Membership | None]:
 
 
 def _by_pair(prefix: str) -> Callable[[Pod], Membership | None]:
-    name_label, min_label = f"{prefix}/name", f"{prefix}/min-available"
+    name_label, min_label = _pair(prefix)
 
     def read(pod: Pod) -> Membership | None:
         name, minimum = pod.label(name_label), pod.label(min_label)
@@ -109,6 +112,20 @@ def _by_pair(prefix: str) -> Callable[[Pod], Membership | None]:
     return read
 
 
+def _foreign(pod: Pod) -> Membership | None:
+    if not pod.mark:
+        return None
+    system, kind = MARKS[pod.mark], "annotation" if pod.label(pod.mark) is None else "label"
+    by_labels = f"name the gang by the labels {' and '.join(_pair(PAIR_PREFIXES[0]))}, or remove it if the pod is to start alone"
+    advice = f"replace it by {system.instead}" if system.instead else by_labels
+    error = f"{kind} {pod.mark} asks {system.name} for {system.asks_for}, and isn't read here yet; {advice}"
+    return Membership(single(pod), error=error, field=f"metadata.{kind}s[{pod.mark}]", reason="Unsupported")
+
+
+def _pair(prefix: str) -> tuple[str, str]:
+    return f"{prefix}/name", f"{prefix}/min-available"
+
+
 def _label_field(label: str) -> str:
     return f"metadata.labels[{label}]"
 
@@ -118,4 +135,5 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect("pod-group", _by_label(POD_GROUP_LABEL)),
     Dialect("older-pod-group", _by_label(OLDER_POD_GROUP_LABEL)),
     *(Dialect(f"pair {prefix}", _by_pair(prefix)) for prefix in PAIR_PREFIXES),
+    Dialect("foreign", _foreign),
 )

@@ -250,7 +250,7 @@ class GangRegistry:
         for pod in alive:
             membership = self._memberships[pod.uid]
             if membership.error:
-                return Hold("InvalidLabel", f"pod {pod.name}: {membership.error}", pod, membership.field)
+                return Hold(membership.reason, f"pod {pod.name}: {membership.error}", pod, membership.field)
             if pod.malformed:
                 return Hold("InvalidPod", f"pod {pod.name}: {pod.malformed}", pod, pod.malformed.partition(": ")[0])
         if group is not None and group.malformed:

@@ -12,6 +12,7 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.interner import Interner
 from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimitError
+from allaboard.model.marks import mark_in
 from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
 from allaboard.model.options import Options, options_in
 from allaboard.model.requests import RawObject
@@ -61,7 +62,8 @@ class Pod:
     own gang. ``template`` is a digest of what admission may look at, the same for pods of one template; 0 once it is bound.
     ``malformed`` is set when the object could not be understood, and ``spec`` then holds what could: the pod is shown as what it is
     instead of being lost. ``over`` names the limits that it is over. ``labels`` are sorted, as are ``options``; a pod of another scheduler
-    has neither, nor anything else that says no more than whose it is.
+    has neither, nor anything else that says no more than whose it is. ``mark`` is the name of a label or annotation by which it asks
+    another scheduler for a gang.
     """
 
     namespace: str
@@ -78,6 +80,7 @@ class Pod:
     options: tuple[tuple[str, str], ...] = ()
     owner: Owner | None = None
     group_name: str = ""
+    mark: str = ""
     is_terminating: bool = False
     is_gated: bool = False
     promise: int = 0
@@ -170,6 +173,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[st
         options=tuple(intern(pair) for pair in own.options),
         owner=intern.record(own.owner) if own.owner else None,
         group_name=intern(own.group_name),
+        mark=own.mark,
         is_terminating=metadata.get("deletionTimestamp") is not None,
         is_gated=own.is_gated,
         promise=promise,
@@ -192,6 +196,7 @@ class _Own:
     priority: int = 0
     owner: Owner | None = None
     group_name: str = ""
+    mark: str = ""
     is_gated: bool = False
 
 
@@ -199,8 +204,10 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
     """What can be read of it; ``problems`` are added to, what is wrong with the metadata before all others."""
     own, found = _Own(), []
     try:
-        own.labels = sorted(labels(metadata, "labels", "metadata.", LABELS).items())
+        stated = labels(metadata, "labels", "metadata.", LABELS)
+        own.labels = sorted(stated.items())
         own.options, problem = options_in(metadata)
+        own.mark = mark_in(stated, mapping(metadata, "annotations", "metadata."))
         own.stamp = next((value for name, value in own.options if name == _STAMP_OPTION), "")
         found += [problem] if problem else []
         own.priority = integer(spec, "priority", path="spec.")

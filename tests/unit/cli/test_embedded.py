@@ -1,12 +1,14 @@
 """How an operator in this process ends before it has begun."""
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import kopf
 import pytest
 
-from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, _ready
+from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, _ready, operator
+from allaboard.handlers import start
 
 
 async def ends(error: Exception | None = None) -> None:
@@ -29,6 +31,16 @@ async def test_one_that_can_not_start_says_why() -> None:
     with pytest.raises(OperatorEndedError, match="could not start: address in use") as caught:
         await _ready(asyncio.create_task(ends(OSError("address in use"))), started(), seconds=60)
     assert not isinstance(caught.value, OperatorStoppedError)
+
+
+async def test_one_that_can_not_start_leaves_the_process_that_it_is_embedded_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def only_starts(*, memo: kopf.Memo, **_: object) -> None:
+        await start(settings=kopf.OperatorSettings(), memo=memo)
+
+    monkeypatch.setattr(kopf, "operator", only_starts)
+    with pytest.raises(OperatorEndedError, match="could not start: no cluster to connect to"):
+        async with operator(tmp_path / "no-kubeconfig"):
+            raise AssertionError("it has started")
 
 
 async def test_one_of_which_a_part_has_died_is_not_said_to_be_stopped() -> None:

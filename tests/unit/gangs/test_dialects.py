@@ -7,7 +7,8 @@ import pytest
 from allaboard.gangs.dialects import membership_of, min_available, object_name
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey
-from allaboard.model.pod import Pod
+from allaboard.model.marks import MARKS
+from allaboard.model.pod import ROLE_LABELS, Pod, pod_from
 
 PAIR = "pod-group.scheduling.sigs.k8s.io"
 POD = Pod("ns", "p", "uid", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpec(requests=(("pods", 1),)))
@@ -57,6 +58,47 @@ def test_half_a_pair_is_an_error_that_names_the_other_half(present: str, missing
 
 def test_the_native_group_is_refused_by_name() -> None:
     assert "'native'" in membership_of(replace(POD, group_name="native")).error
+
+
+def marked(kind: str, *names: str, scheduler: str = "allaboard") -> Pod:
+    metadata = {"name": "p", "namespace": "ns", kind: dict.fromkeys(names, "x" * 60)}
+    return pod_from({"metadata": metadata, "spec": {"schedulerName": scheduler}}, ours={"allaboard"})
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_mark_that_another_scheduler_reads_holds_its_pod_and_says_what_to_write_instead(mark: str, kind: str) -> None:
+    membership = membership_of(marked(kind, mark))
+    assert (membership.key, membership.reason) == (GangKey("ns", "p", kind="Pod"), "Unsupported")
+    assert membership.error.startswith(f"{kind.removesuffix('s')} {mark} asks {MARKS[mark].name} for {MARKS[mark].asks_for}, ")
+    assert (MARKS[mark].instead or f"{PAIR}/name and {PAIR}/min-available") in membership.error
+    assert membership.field == f"metadata.{kind}[{mark}]"
+    assert len(membership.error) < 400
+
+
+def test_of_several_marks_the_first_of_the_table_is_told() -> None:
+    assert marked("annotations", *reversed(MARKS)).mark == next(iter(MARKS))
+
+
+@pytest.mark.parametrize("label", ["scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io"])
+def test_a_pod_that_names_its_gang_as_we_read_it_may_have_marks_beside(label: str) -> None:
+    membership = membership_of(replace(marked("annotations", *MARKS), labels=((label, "train"),)))
+    assert (membership.key, membership.error) == (GangKey("ns", "train"), "")
+
+
+@pytest.mark.parametrize("label", ROLE_LABELS)
+def test_a_label_that_names_a_role_is_no_mark(label: str) -> None:
+    assert not membership_of(marked("labels", label)).error
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_marks_of_other_schedulers_pods_are_theirs(mark: str) -> None:
+    assert marked("annotations", mark, scheduler="volcano").mark == ""
+
+
+def test_a_mark_without_a_value_is_none_if_it_is_null_and_one_if_it_is_empty() -> None:
+    found = {value: pod_from({"metadata": {"name": "p", "annotations": {"pod-group-name": value}}}).mark for value in (None, "")}
+    assert found == {None: "", "": "pod-group-name"}
 
 
 def test_a_label_value_that_is_no_object_name_is_cleaned_without_collisions() -> None:

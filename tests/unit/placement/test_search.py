@@ -16,6 +16,7 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Plan, SearchSettings, build_problem, greedy_seeds, search, verify
 from allaboard.placement.search import holds
 from allaboard.placement.valuation import Valuation
+from allaboard.settings import SearchOptions
 
 from .clusters import GI, GPU, Case, cases, in_words, node, pods, snapshot
 from .tight_gang import tight_cluster, tight_gang
@@ -303,6 +304,15 @@ def test_the_search_ends_with_its_generations() -> None:
     plan = place(gang, cluster, settings=SearchSettings(generations=7, min_generations=7, patience=50))
 
     assert (plan.search.generations, plan.search.stopped_by) == (7, "generations")
+
+
+def test_the_preset_of_the_first_genetic_scheduler_searches_for_all_its_generations() -> None:
+    gang = [*pods("ps", 2, {"cpu": 3000}), *pods("worker", 3, {"cpu": 2000, GPU: 1})]
+    cluster = snapshot(gpu_nodes(3), {"node-1": {"cpu": 9000, GPU: 3}, "node-2": {"cpu": 5000, GPU: 2}})
+
+    plan = place(gang, cluster, objective=SPREAD, settings=SearchSettings(**SearchOptions(preset="seed").model_dump()))
+
+    assert (plan.search.generations, len(plan.search.history)) == (1000, 1000)
 
 
 def test_the_search_stops_at_what_can_not_be_beaten() -> None:
