@@ -30,6 +30,7 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.decide import Found, Look, at_look, is_enough, on_plan, when_nowhere
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.longsearch import LongSearches, SearchAbandonedError
@@ -255,29 +256,32 @@ class Scheduler:
             return None
         if self._sealing.awaits_news(gang):
             return None  # which ring again
-        self._open.take_over(gang)
         attempt = Attempt(gang, self.clock(), self.queue.changes)
-        # 2. What we have left half bound, and could not finish, is undone before anything else.
         self._open.observe(gang)
-        if undoing := self._open.undoing(gang):
-            self._under_way.start(key, undoing)
-        # 3. May it be scheduled, and is there anything to do?
-        elif gang.hold and (gang.candidates or gang.is_open):
-            self._outcomes.held(attempt, gang.hold)
-        elif not gang.candidates and (gang.is_whole or not gang.alive):
-            self._outcomes.rests(gang)
-        elif gang.awaits_pods:
-            self._outcomes.awaits_members(gang)
-        else:
-            if gang.missing:
-                self.announcer.waiting_since(gang)
-            return attempt
+        # 2. What is to be done? Whatever was left half bound, and could not be finished, is undone before anything else.
+        match at_look(gang, self.docket.find_half(key), self.clock()):
+            case Look.UNDO:
+                self._under_way.start(key, self._open.undo_overdue(gang))
+            case Look.GIVE_UP:
+                self._under_way.start(key, self._open.give_up(gang))
+            case Look.RESTART_JOBS:
+                self._under_way.start(key, self._open.restart_jobs(gang))
+            case Look.HOLD if gang.hold:
+                self._outcomes.held(attempt, gang.hold)
+            case Look.REST:
+                self._outcomes.rests(gang)
+            case Look.AWAIT_MEMBERS:
+                self._outcomes.awaits_members(gang)
+            case Look.PLACE:
+                if gang.missing:
+                    self.announcer.waiting_since(gang)
+                return attempt
         return None
 
     async def attempt(self, attempt: Attempt, plan: Plan | None) -> None:
         """One gang, from what is known of it to a decision. The ``plan`` is there if it was placed together with others."""
         gang, key, is_alone = attempt.gang, attempt.gang.key, plan is None
-        # 4. Where could everybody go?
+        # 3. Where could everybody go?
         if plan is None:
             try:
                 plan = await self._planner.plan(gang)
@@ -287,26 +291,23 @@ class Scheduler:
                 else:
                     self._outcomes.failed(attempt, str(error))
                 return
-        # 5. Nowhere: say why, and wait for what was lacking; half gangs whose time is over make way. Not known: search longer, beside.
-        if not _is_enough(plan, gang):
-            if plan.feasible is None and key not in self._open:  # one that is half bound has no time for that
-                self._search_longer(attempt, plan)
-                return
+        # 4. Nowhere? Then half gangs whose time is over may make way, and it is told why. If that isn't known, it is searched for longer.
+        found = on_plan(gang, plan, self.docket.find_half(key))
+        if found is Found.MAKE_WAY:
             is_settled = await self._make_way(gang, _MAKE_WAY_SECONDS)
-            if gang.missing and key in self._open:
-                self._under_way.start(key, self._open.undo(gang, gang.bound, words.refusal(gang, plan)))
-            elif not is_settled:
+            found = when_nowhere(gang, self.docket.find_half(key), is_settled=is_settled)
+        match found:
+            case Found.SEARCH_LONGER:
                 self._search_longer(attempt, plan)
-            else:
+            case Found.UNDO:
+                self._under_way.start(key, self._open.undo(gang, gang.bound, words.refusal(gang, plan)))
+            case Found.REFUSE:
                 self._outcomes.refused(attempt, plan)
-            return
-        # 6. Promise the seats, unless the world has moved on meanwhile.
-        transaction = self._promised(attempt, plan)
-        # 7. Bind all or none, beside the next search.
-        if transaction is not None:
-            if is_alone:
-                self.queue.seated(key)
-            self._under_way.start(key, self._commit(attempt, plan, transaction))
+            case Found.BIND if transaction := self._promised(attempt, plan):
+                # 5. The seats are promised: bind all or none, beside the next search.
+                if is_alone:
+                    self.queue.seated(key)
+                self._under_way.start(key, self._commit(attempt, plan, transaction))
 
     def _promised(self, attempt: Attempt, plan: Plan) -> Transaction | None:
         """The transaction that binds ``plan``, its seats promised; ``None`` when it doesn't hold any more: then it is looked at again."""
@@ -359,7 +360,7 @@ class Scheduler:
         finally:
             self._start_long_search()
         await until_fresh(self.is_fresh)
-        if not _is_enough(plan, gang):
+        if not is_enough(plan, gang):
             self._outcomes.refused(attempt, plan)
         elif transaction := self._promised(attempt, plan):
             self.queue.seated(gang.key)
@@ -367,7 +368,7 @@ class Scheduler:
 
     async def _make_way_if_refused(self, gang: Gang, plan: Plan) -> None:
         """In the turn of a long search, since it takes many short ones: nobody else's do in between."""
-        if not _is_enough(plan, gang):
+        if not is_enough(plan, gang):
             await until_fresh(self.is_fresh)
             await self._make_way(gang)
 
@@ -382,9 +383,9 @@ class Scheduler:
     def _is_wanted(self, key: GangKey) -> bool:
         """Whether there is anybody still to search for, and nothing to be done before."""
         gang = self.registry.gang(key)
-        if gang is None or not gang.candidates or gang.hold:
+        if gang is None or not gang.candidates:
             return False
-        return not (self._open.is_given_up(gang) or self._open.is_restartable(gang))
+        return at_look(gang, self.docket.find_half(key), self.clock()) in (Look.PLACE, Look.AWAIT_MEMBERS)
 
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
@@ -434,8 +435,3 @@ class Scheduler:
             yield
         except Exception:
             self._outcomes.defect(key)
-
-
-def _is_enough(plan: Plan, gang: Gang) -> bool:
-    """Whether the gang may start on the seats that were found."""
-    return bool(plan.feasible and gang.startable(dict(plan.assignments)))

@@ -67,6 +67,15 @@ class Half:
     unasked_until: float = -math.inf
     """Until when others are asked for their seats, since it could not be released."""
 
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the missing members are bound around the others, before anybody else."""
+        return self.deadline is not None
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether finishing it has had its time."""
+        return self.deadline is not None and now >= self.deadline
+
     def has_timed_out(self, now: float) -> bool:
         """Whether its own time is over."""
         return self.expires is not None and self.expires <= now

@@ -7,7 +7,7 @@ whole and has lost a member since is healed, however long that takes, unless it 
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from allaboard.cluster.bind import Binder
@@ -15,7 +15,7 @@ from allaboard.cluster.client import ApiError
 from allaboard.cluster.lease import LeaseLostError
 from allaboard.cluster.restart import JobKeptError, JobRestarter
 from allaboard.gangs.registry import GangRegistry
-from allaboard.model.gang import Gang, GangKey, OnMemberLost
+from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
@@ -65,15 +65,6 @@ class OpenGangs:
                 self.add(gang)
             self.queue.mark(gang.key)
 
-    def take_over(self, gang: Gang) -> None:
-        """At the first look at a gang that was there before us, when no earlier leader can bind its members any more: is it half done?"""
-        case = self.docket.find(gang.key)
-        if case is not None and case.is_inherited:
-            case.is_inherited = False
-            if was_cut_off(gang, self.registry.group(gang.key)):
-                logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.owed)
-                self.add(gang)
-
     def was_undone(self, key: GangKey) -> bool:
         """Whether the gang was undone before, so that every member is to be tried beforehand."""
         case = self.docket.find(key)
@@ -112,44 +103,22 @@ class OpenGangs:
             half.restarts_at = -math.inf
 
     def observe(self, gang: Gang) -> None:
-        """Note which run has been whole, and since when a gang is half bound: its time-out runs from then."""
-        half = self.docket.find_half(gang.key)
-        if gang.run and not (half and (half.deadline is not None or half.is_kept_open)):
-            self.docket.case(gang.key).whole_run = gang.run  # or it can't be told, and must not be by whoever comes after us either
+        """Note, at a look, whether whoever was before us left it half done, which run has been whole, and since when it is half bound."""
+        case = self.docket.case(gang.key)
+        if case.is_inherited:  # no earlier leader can bind its members any more
+            case.is_inherited = False
+            if was_cut_off(gang, self.registry.group(gang.key)):
+                logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.owed)
+                self.add(gang)
+        half = case.half
+        if half is not None and not gang.is_open:
+            half.deadline = None
+        if gang.run and not (half and (half.is_finishing or half.is_kept_open)):
+            case.whole_run = gang.run  # or it can't be told, and must not be by whoever comes after us either
         if gang.is_open and gang.owed:
             self._times_out(gang, self.docket.half(gang.key))
         elif half is not None:
             half.expires = None
-
-    def undoing(self, gang: Gang) -> Coroutine[None, None, None] | None:
-        """What must be done with the gang before anything else, if its time is over."""
-        if self.is_overdue(gang):
-            return self.undo_overdue(gang)
-        if self.is_given_up(gang):
-            return self.give_up(gang)
-        return self.restart_jobs(gang) if self.is_restartable(gang) else None
-
-    def is_overdue(self, gang: Gang) -> bool:
-        """Whether the gang is half bound still, although finishing it has had its time."""
-        half = self.docket.find_half(gang.key)
-        if half is None or half.deadline is None:
-            return False
-        if not gang.is_open:
-            half.deadline = None
-            return False
-        return self.clock() >= half.deadline
-
-    def is_given_up(self, gang: Gang) -> bool:
-        """Whether the gang has lost members, could not be healed in its time, and wants to be released then, by now (again)."""
-        half = self.docket.find_half(gang.key)
-        if half is None or half.deadline is not None or gang.on_member_lost is not OnMemberLost.RELEASE:
-            return False
-        return half.has_timed_out(self.clock()) and self.clock() >= half.restarts_at
-
-    def is_restartable(self, gang: Gang) -> bool:
-        """Whether the gang is kept open by its Jobs, its time is over, and it is time to have them suspended (again)."""
-        half = self.docket.find_half(gang.key)
-        return half is not None and half.is_kept_open and may_suspend(gang, half, self.clock()) and self.clock() >= half.restarts_at
 
     def next_look(self, gang: Gang) -> float | None:
         """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for.
@@ -174,20 +143,17 @@ class OpenGangs:
         timeout = self.clock() + self.announcer.seconds_left(gang)
         return timeout if next_look is None else min(timeout, next_look)
 
-    async def finish_forward(self, gang: Gang, outcome: Committed, changes: int) -> None:
-        """Have the missing placed around the bound, before anybody else; undo at once when a member was refused for good."""
-        key = gang.key
-        half = self.docket.find_half(key)
-        if half is not None and half.is_kept_open:
-            self.queue.fail(key, ANYTHING, seen=changes, retry_by=self.clock(), at_least=outcome.retry_after)
-            return
+    def finish(self, gang: Gang, retry_after: float) -> None:
+        """Have the missing placed around the bound, before anybody else."""
         self.add(gang)
-        if outcome.is_final:
-            pods = [*gang.bound, *(seat.pod for seat in outcome.bound)]
-            await self.undo(gang, pods, outcome.message, at_least=outcome.retry_after)
-        else:
-            pause = min(max(_RETRY_SECONDS, outcome.retry_after), FORWARD_SECONDS)
-            self.queue.retry(key, pause, is_firm=outcome.retry_after > 0)
+        pause = min(max(_RETRY_SECONDS, retry_after), FORWARD_SECONDS)
+        self.queue.retry(gang.key, pause, is_firm=retry_after > 0)
+
+    async def undo_refused(self, gang: Gang, outcome: Committed) -> None:
+        """Undo a gang of which a member was refused for good."""
+        self.add(gang)
+        pods = [*gang.bound, *(seat.pod for seat in outcome.bound)]
+        await self.undo(gang, pods, outcome.message, at_least=outcome.retry_after)
 
     async def undo_overdue(self, gang: Gang) -> None:
         """Undo a gang whose time is over."""

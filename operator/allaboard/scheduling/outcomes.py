@@ -11,6 +11,7 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.decide import Reply, on_reply
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.order import ANYTHING, NOTHING, Lacks
@@ -22,6 +23,16 @@ logger = logging.getLogger(__name__)
 
 _BRIEF_SECONDS = 1.0  # seats that are held for no longer are missed by nobody
 _PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
+
+_COUNTED = {
+    Reply.FAILED: "refused",
+    Reply.FAILED_IN_DOUBT: "refused",
+    Reply.STAYS_OPEN: "open",
+    Reply.FINISH: "open",
+    Reply.UNDO: "open",
+    Reply.WHOLE: "whole",
+}
+"""Transactions by what has come of them."""
 
 
 @dataclass(slots=True)
@@ -54,40 +65,37 @@ class Outcomes:
     clock: Callable[[], float]
 
     async def committed(self, attempt: Attempt, plan: Plan, outcome: Committed | Refused) -> None:
-        """The transaction has come to its end; a gang that it left half bound is finished forward."""
-        gang = attempt.gang
-        if isinstance(outcome, Refused):
-            self.metrics.transactions.labels("refused").inc()
+        """The transaction has come to its end."""
+        gang, reply = attempt.gang, on_reply(attempt.gang, outcome, self.docket.find_half(attempt.gang.key))
+        # 1. What has come of each bind is counted, and seats that weren't taken are others'.
+        if isinstance(outcome, Committed):
+            for _, each in outcome.failed:
+                self.metrics.binds.labels(each.result).inc()
+            self.metrics.binds.labels("bound").inc(len(outcome.bound))
+        self.metrics.transactions.labels(_COUNTED[reply]).inc()
+        if isinstance(outcome, Refused) or outcome.failed or outcome.dropped:
             self.queue.given_back()
-            self.failed(attempt, outcome.message, outcome.retry_after)
-            return
-        for _, reply in outcome.failed:
-            self.metrics.binds.labels(reply.result).inc()
-        self.metrics.binds.labels("bound").inc(len(outcome.bound))
-        if outcome.failed or outcome.dropped:
-            self.queue.given_back()
-        if outcome.missing and not outcome.bound and not gang.bound:
-            self.metrics.transactions.labels("refused").inc()
-            if outcome.in_doubt:
+        # 2. Nobody was bound.
+        if isinstance(outcome, Refused) or reply in (Reply.FAILED, Reply.FAILED_IN_DOUBT):
+            if reply is Reply.FAILED_IN_DOUBT:
                 self.open_gangs.add(gang)  # the watch may tell that it is half bound after all
             self.failed(attempt, outcome.message, outcome.retry_after)
             return
+        # 3. It is whole; or half bound, and finished forward, undone, or healed.
         waiting_since = self.announcer.waiting_since(gang)
         self.announcer.bound(gang, outcome, plan.search, self.clock() - attempt.started)
-        if outcome.missing:
-            self.metrics.transactions.labels("open").inc()
-            if gang.is_open and gang.key not in self.open_gangs:
-                # It was half bound before, and not by us: it was whole once, and is healed however long that takes.
-                self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
-                return
-            await self.open_gangs.finish_forward(gang, outcome, attempt.changes)
-            return
-        self._whole(attempt, plan, outcome, waiting_since)
+        if reply is Reply.WHOLE:
+            self._whole(attempt, plan, outcome, waiting_since)
+        elif reply is Reply.FINISH:
+            self.open_gangs.finish(gang, outcome.retry_after)
+        elif reply is Reply.UNDO:
+            await self.open_gangs.undo_refused(gang, outcome)
+        else:
+            self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
 
     def _whole(self, attempt: Attempt, plan: Plan, outcome: Committed, waiting_since: float) -> None:
         """The quorum is bound; of the surplus some may have failed, and some found no room."""
         gang, has_failed = attempt.gang, bool(outcome.failed or outcome.dropped)
-        self.metrics.transactions.labels("whole").inc()
         self._close(gang.key)
         if gang.missing and _follows_success(gang):
             self.queue.settle(gang.key)

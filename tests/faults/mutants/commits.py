@@ -491,7 +491,7 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "is_firm=outcome.retry_after > 0)",
+                "is_firm=retry_after > 0)",
                 "is_firm=False)",
             ),
             Edit(

@@ -232,9 +232,9 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "scheduling/cycle.py",
-                "        elif not gang.candidates and (gang.is_whole or not gang.alive):\n",
-                "        elif (gang.bound and gang.is_whole) or (not gang.candidates and not gang.alive):\n",
+                "scheduling/decide.py",
+                "    if not gang.candidates and (gang.is_whole or not gang.alive):\n",
+                "    if (gang.bound and gang.is_whole) or (not gang.candidates and not gang.alive):\n",
             ),
         ),
     ),

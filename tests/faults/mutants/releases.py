@@ -45,9 +45,9 @@ MUTANTS = (
         "forward",
         (
             Edit(
-                "scheduling/opengangs.py",
-                "        if outcome.is_final:\n",
-                "        if outcome.failed:\n",
+                "scheduling/decide.py",
+                "return Reply.UNDO if outcome.is_final else",
+                "return Reply.UNDO if outcome.failed else",
             ),
         ),
     ),
@@ -57,9 +57,9 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "scheduling/opengangs.py",
-                "return half is not None and half.is_kept_open and may_suspend(",
-                "return half is not None and may_suspend(",
+                "scheduling/decide.py",
+                "return Look.RESTART_JOBS if half.is_kept_open and gang.undo",
+                "return Look.RESTART_JOBS if gang.undo",
             ),
         ),
     ),
@@ -70,7 +70,7 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/outcomes.py",
-                "            await self.open_gangs.finish_forward(gang, outcome, attempt.changes)\n",
+                "            self.open_gangs.finish(gang, outcome.retry_after)\n",
                 "            self.queue.settle(gang.key)\n",
             ),
         ),
@@ -122,9 +122,9 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "scheduling/cycle.py",
-                "        elif not gang.candidates and (gang.is_whole or not gang.alive):\n",
-                "        elif gang.bound and key not in self._open:\n",
+                "scheduling/decide.py",
+                "    if not gang.candidates and (gang.is_whole or not gang.alive):\n",
+                "    if gang.bound and not (half and half.is_finishing):\n",
             ),
         ),
     ),
@@ -325,11 +325,12 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/cycle.py",
-                "        elif gang.hold and (gang.candidates or gang.is_open):\n",
+                "        match at_look(",
                 (
-                    "        elif self.registry.group(key) is None and gang.bound and not gang.is_single:\n"
+                    "        if self.registry.group(key) is None and gang.bound and not gang.is_single:\n"
                     "            self._under_way.start(key, self._open.give_up(gang))\n"
-                    "        elif gang.hold and (gang.candidates or gang.is_open):\n"
+                    "            return None\n"
+                    "        match at_look("
                 ),
             ),
         ),
@@ -420,9 +421,9 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "scheduling/opengangs.py",
-                "        return half.has_timed_out(self.clock()) and self.clock() >= half.restarts_at\n",
-                "        return half.has_timed_out(self.clock())\n",
+                "scheduling/decide.py",
+                "    if not (half.has_timed_out(now) and now >= half.restarts_at):\n",
+                "    if not half.has_timed_out(now):\n",
             ),
         ),
     ),
@@ -432,9 +433,9 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "scheduling/opengangs.py",
-                "        return half.has_timed_out(self.clock()) and self.clock() >= half.restarts_at\n",
-                "        return False\n",
+                "scheduling/decide.py",
+                "    if not half.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE:\n",
+                "    if False:\n",
             ),
         ),
     ),

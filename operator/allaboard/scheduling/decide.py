@@ -1,0 +1,116 @@
+"""What is to be done about a gang, from what is known of it. Values go in and a decision comes out: no clock, no loop, no server.
+
+Three questions are asked in the life of an attempt: at the look (``at_look``), when a plan is there (``on_plan``, and ``when_nowhere`` if
+nobody can be seated by it), and when the binds have been answered (``on_reply``). Whoever asks carries the answer out.
+"""
+
+from enum import Enum, auto
+
+from allaboard.model.gang import Gang, OnMemberLost, Undo
+from allaboard.placement import Plan
+from allaboard.scheduling.docket import Half
+from allaboard.scheduling.transaction import Committed, Refused
+
+
+class Look(Enum):
+    """What a look at a gang comes to."""
+
+    UNDO = auto()
+    """It was left half bound, and finishing it has had its time."""
+    GIVE_UP = auto()
+    """It has lost members, could not be healed in its time, and wants to be released then."""
+    RESTART_JOBS = auto()
+    """It is kept open by its Jobs, which may be suspended by now."""
+    HOLD = auto()
+    """Somebody must mend it first."""
+    REST = auto()
+    """It is whole and nobody waits, or all of it has ended."""
+    AWAIT_MEMBERS = auto()
+    """Too few pods exist."""
+    PLACE = auto()
+    """Seats are to be found."""
+
+
+class Found(Enum):
+    """What is done with a plan."""
+
+    BIND = auto()
+    SEARCH_LONGER = auto()
+    """Beside the others: neither seats nor a proof that there are none were found in short."""
+    MAKE_WAY = auto()
+    """There is no room: half gangs may give theirs up."""
+    UNDO = auto()
+    """There is none for the rest of one that was left half bound."""
+    REFUSE = auto()
+    """It is told why, and waits for what it lacks."""
+
+
+class Reply(Enum):
+    """What has become of a gang once its binds were answered."""
+
+    FAILED = auto()
+    """Nobody was bound."""
+    FAILED_IN_DOUBT = auto()
+    """Nobody was, as far as it is known: it may turn out to be half bound."""
+    STAYS_OPEN = auto()
+    """It was half bound before, and isn't ours to finish: it was whole once, or nobody of it may be released."""
+    FINISH = auto()
+    """It is half bound: the rest is bound around the others, before anybody else."""
+    UNDO = auto()
+    """It is half bound, and a member was refused for good."""
+    WHOLE = auto()
+
+
+def at_look(gang: Gang, half: Half | None, now: float) -> Look:
+    """What is to be done about a gang that is due. What was left half done is undone before anything else."""
+    if half is not None and (undoing := _undoing(gang, half, now)):
+        return undoing
+    if gang.hold and (gang.candidates or gang.is_open):
+        return Look.HOLD
+    if not gang.candidates and (gang.is_whole or not gang.alive):
+        return Look.REST
+    return Look.AWAIT_MEMBERS if gang.awaits_pods else Look.PLACE
+
+
+def _undoing(gang: Gang, half: Half, now: float) -> Look | None:
+    if gang.is_open and half.is_overdue(now):
+        return Look.UNDO
+    if not (half.has_timed_out(now) and now >= half.restarts_at):
+        return None
+    if not half.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE:
+        return Look.GIVE_UP
+    return Look.RESTART_JOBS if half.is_kept_open and gang.undo is Undo.SUSPEND else None
+
+
+def is_enough(plan: Plan, gang: Gang) -> bool:
+    """Whether the gang may start on the seats that were found."""
+    return bool(plan.feasible and gang.startable(dict(plan.assignments)))
+
+
+def on_plan(gang: Gang, plan: Plan, half: Half | None) -> Found:
+    """What a short search's plan is good for."""
+    if is_enough(plan, gang):
+        return Found.BIND
+    if plan.feasible is None and not (half and half.is_finishing):  # one that is half bound has no time for that
+        return Found.SEARCH_LONGER
+    return Found.MAKE_WAY
+
+
+def when_nowhere(gang: Gang, half: Half | None, *, is_settled: bool) -> Found:
+    """There is no room for it. ``is_settled`` if it is known whether half gangs make way, which takes a search for each of them."""
+    if gang.missing and half is not None and half.is_finishing:
+        return Found.UNDO
+    return Found.REFUSE if is_settled else Found.SEARCH_LONGER
+
+
+def on_reply(gang: Gang, outcome: Committed | Refused, half: Half | None) -> Reply:
+    """What the answers to its binds have made of a gang, which was ``gang`` before."""
+    if isinstance(outcome, Refused):
+        return Reply.FAILED
+    if not outcome.missing:
+        return Reply.WHOLE
+    if not outcome.bound and not gang.bound:
+        return Reply.FAILED_IN_DOUBT if outcome.in_doubt else Reply.FAILED
+    if (gang.is_open and not (half and half.is_finishing)) or (half and half.is_kept_open):
+        return Reply.STAYS_OPEN
+    return Reply.UNDO if outcome.is_final else Reply.FINISH
