@@ -1,6 +1,7 @@
 """Reads an HTTP request as the API means it: which verb, on which resource, which object, with which options."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ Query = Mapping[str, str]
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 TRUE = ("true", "1", "True", "t")
+_MOST_DIGITS = 100  # more than any number has, and fewer than Python refuses to read
 OF_CONTAINERS = {
     "log": "has no logs",
     "exec": "can't run a command",
@@ -154,19 +156,19 @@ def selection_of(target: Target, query: Query) -> Selection:
 
 
 def paging_of(query: Query) -> Paging:
-    limit = query.get("limit") or "0"
-    return Paging(int(limit), query.get("continue", ""), query.get("resourceVersion", ""), query.get("resourceVersionMatch", ""))
+    return Paging(
+        _number(query.get("limit")), query.get("continue", ""), query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+    )
 
 
 def watch_options_of(query: Query) -> WatchOptions:
     initial = query.get("sendInitialEvents")
-    timeout = query.get("timeoutSeconds")
     return WatchOptions(
         revision=query.get("resourceVersion", ""),
         match=query.get("resourceVersionMatch", ""),
         bookmarks=query.get("allowWatchBookmarks") in TRUE,
         initial_events=None if initial is None else initial in TRUE,
-        timeout_seconds=float(timeout) if timeout else DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds=_number(query.get("timeoutSeconds")) or DEFAULT_TIMEOUT_SECONDS,
     )
 
 
@@ -174,13 +176,15 @@ def write_options_of(query: Query) -> WriteOptions:
     return WriteOptions(dry_run=_is_dry_run(query), strict=query.get("fieldValidation") == "Strict")
 
 
-def delete_options_of(query: Query, body: Mapping[str, Any]) -> DeleteOptions:
+def delete_options_of(query: Query, body: Any) -> DeleteOptions:
+    check_object(body)
+    check_object(body.get("preconditions") or {})
     grace = query.get("gracePeriodSeconds") or body.get("gracePeriodSeconds")
     propagation = query.get("propagationPolicy") or body.get("propagationPolicy")
     preconditions = body.get("preconditions") or {}
     return DeleteOptions(
         dry_run=_is_dry_run(query) or "All" in (body.get("dryRun") or ()),
-        grace_seconds=None if grace is None else int(grace),
+        grace_seconds=None if grace is None else _number(str(grace)),
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
         orphan_dependents=propagation == "Orphan" or query.get("orphanDependents") in TRUE or body.get("orphanDependents") is True,
@@ -202,6 +206,23 @@ def decode(content_type: str, payload: bytes) -> Any:
         raise errors.kind_not_in_protobuf(error.group_version, error.kind) from None
     except (ValueError, yaml.YAMLError) as error:
         raise errors.bad_request(f"the object provided is unrecognized (must be of type Object): {error}") from error
+
+
+def check_object(body: Any) -> None:
+    """Raise what is answered to a body, or a part of one, that is a text, a list or a number instead."""
+    if not isinstance(body, Mapping):
+        raise errors.bad_request("the object provided is unrecognized (must be of type Object)")
+
+
+def _number(text: str | None) -> int:
+    """Return a number as Go reads it (strconv.ParseInt); none is 0."""
+    if not text:
+        return 0
+    if not re.fullmatch("[+-]?[0-9]+", text):
+        raise errors.bad_request(f"strconv.ParseInt: parsing {errors.quoted(text)}: invalid syntax")
+    if len(text) > _MOST_DIGITS or not -(1 << 63) <= int(text) < 1 << 63:
+        raise errors.bad_request(f"strconv.ParseInt: parsing {errors.quoted(text)}: value out of range")
+    return int(text)
 
 
 def _is_dry_run(query: Query) -> bool:

@@ -182,6 +182,7 @@ class Server:
         if target.name:
             raise errors.method_not_allowed()
         if resource.answer is not None:
+            requests.check_object(body)
             answered = {**body, "kind": resource.kind, "apiVersion": resource.group_version, "status": resource.answer}
             return _json(encode(answered), 201)
         written = self._api.create(resource, target.namespace or "", body, requests.write_options_of(request.query))
