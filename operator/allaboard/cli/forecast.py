@@ -15,7 +15,8 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.placement import Plan, SearchSettings
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
-from allaboard.scheduling.checking import Refused, Seat, checked
+from allaboard.scheduling.answers import Refused, Seat
+from allaboard.scheduling.checking import checked
 from allaboard.scheduling.order import order_of
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
 from allaboard.scheduling.shares import Shares

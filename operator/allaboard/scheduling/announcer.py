@@ -20,9 +20,9 @@ from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
 from allaboard.report.told import Wait
 from allaboard.report.writer import Writer
+from allaboard.scheduling.answers import Committed
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.podgroups import PodGroupKeeper, api_time, utc_now
-from allaboard.scheduling.transaction import Committed
 
 decisions = logging.getLogger("allaboard.decisions")
 

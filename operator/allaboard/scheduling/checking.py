@@ -1,30 +1,13 @@
 """Whether a plan is good for a gang and the cluster as they are by now: the last look before seats are promised."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang
-from allaboard.model.pod import Pod
 from allaboard.placement import verify
 from allaboard.report import words
+from allaboard.scheduling.answers import Refused, Seat
 from allaboard.scheduling.problems import together_of
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """One member and the node it is to have."""
-
-    pod: Pod
-    node_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Nothing was bound, and why; ``retry_after`` is how many seconds the API server wants to be left alone."""
-
-    message: str
-    retry_after: float = 0.0
 
 
 def checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Sequence[Seat] | Refused:

@@ -30,6 +30,7 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.answers import Committed, Refused
 from allaboard.scheduling.decide import Found, Look, at_look, is_enough, on_plan, when_nowhere
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.freshness import until_fresh
@@ -45,7 +46,7 @@ from allaboard.scheduling.ranks import Ranks
 from allaboard.scheduling.sealing import LateBinds, Sealing
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.surroundings import in_surroundings
-from allaboard.scheduling.transaction import Committed, DryRun, Refused, Transaction, begin
+from allaboard.scheduling.transaction import DryRun, Transaction, begin
 from allaboard.scheduling.underway import UnderWay
 from allaboard.scheduling.window import Window
 from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunError

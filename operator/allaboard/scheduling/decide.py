@@ -8,8 +8,8 @@ from enum import Enum, auto
 
 from allaboard.model.gang import Gang, OnMemberLost, Undo
 from allaboard.placement import Plan
+from allaboard.scheduling.answers import Committed, Refused
 from allaboard.scheduling.docket import Half
-from allaboard.scheduling.transaction import Committed, Refused
 
 
 class Look(Enum):

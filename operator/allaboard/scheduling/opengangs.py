@@ -20,11 +20,12 @@ from allaboard.model.pod import Pod
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.answers import Committed, Undone
 from allaboard.scheduling.docket import Docket, Half
 from allaboard.scheduling.order import ANYTHING
 from allaboard.scheduling.past import was_cut_off
 from allaboard.scheduling.queue import GangQueue
-from allaboard.scheduling.transaction import Committed, Undone, undo
+from allaboard.scheduling.transaction import undo
 from allaboard.scheduling.yielding import UNASKED_SECONDS, leaving_of, may_suspend
 
 logger = logging.getLogger(__name__)

@@ -11,13 +11,13 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.answers import Committed, Refused
 from allaboard.scheduling.decide import Reply, on_reply
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.order import ANYTHING, NOTHING, Lacks
 from allaboard.scheduling.past import was_cut_off
 from allaboard.scheduling.queue import GangQueue
-from allaboard.scheduling.transaction import Committed, Refused
 
 logger = logging.getLogger(__name__)
 

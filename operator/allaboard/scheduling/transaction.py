@@ -19,47 +19,12 @@ from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod, stamp_of
 from allaboard.placement.verify import refusal_on
 from allaboard.report import words
-from allaboard.scheduling.checking import Refused as Refused
-from allaboard.scheduling.checking import Seat as Seat
+from allaboard.scheduling.answers import Committed, Refused, Seat, Undone
 from allaboard.scheduling.checking import checked
 
 logger = logging.getLogger(__name__)
 
 DryRun = Literal["role", "all", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """What was bound and what was not. ``missing`` is what the quorum still lacks: 0 means the gang is whole.
-
-    ``dropped`` are members beyond the quorum that the rehearsal refused, so that they weren't tried.
-    """
-
-    bound: tuple[Seat, ...]
-    failed: tuple[tuple[Seat, BindReply], ...] = ()
-    dropped: tuple[tuple[Seat, BindReply], ...] = ()
-    missing: int = 0
-
-    @property
-    def is_final(self) -> bool:
-        """Whether a member was refused in a way that trying again won't change."""
-        # Who was refused and may be bound all the same, by a try before that, isn't known to be lost.
-        return any(reply.result in (Result.REFUSED, Result.GATED) and not reply.in_doubt for _, reply in self.failed)
-
-    @property
-    def in_doubt(self) -> tuple[tuple[Pod, str], ...]:
-        """Members that a bind may still give the seats that stay promised to them, and the version that it named."""
-        return tuple((seat.pod, reply.in_doubt) for seat, reply in self.failed if reply.in_doubt)
-
-    @property
-    def retry_after(self) -> float:
-        """How many seconds the API server wants to be left alone."""
-        return max((reply.retry_after for _, reply in self.failed), default=0.0)
-
-    @property
-    def message(self) -> str:
-        """Why the members that failed did."""
-        return "; ".join(f"pod {seat.pod.name}: {reply.message or reply.result}" for seat, reply in self.failed[:3])
 
 
 @dataclass(slots=True)
@@ -211,14 +176,6 @@ def is_releasable(pod: Pod, *, at_no_cost: bool = False) -> bool:
     if pod.owner is None:
         return pod.option("recreate") == "true"
     return not (at_no_cost and pod.is_of_job)
-
-
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """``released`` are gone; ``is_unfinished`` when some should be, and the API server didn't let us."""
-
-    released: tuple[Pod, ...] = ()
-    is_unfinished: bool = False
 
 
 async def undo(pods: Sequence[Pod], binder: Binder, *, even_running: bool = False) -> Undone:

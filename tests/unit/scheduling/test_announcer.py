@@ -18,9 +18,9 @@ from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
 from allaboard.report.writer import Writer
 from allaboard.scheduling.announcer import Announcer
+from allaboard.scheduling.answers import Committed, Seat
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.podgroups import PodGroupKeeper
-from allaboard.scheduling.transaction import Committed, Seat
 
 MANY = 1000
 FOUND = SearchReport(0, 0, 0, "bound", (), "x")

@@ -10,7 +10,8 @@ from allaboard.cluster.bind import Binder, BindReply, Result
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Owner, Pod
-from allaboard.scheduling.transaction import Committed, Refused, Transaction, begin
+from allaboard.scheduling.answers import Committed, Refused
+from allaboard.scheduling.transaction import Transaction, begin
 from tests.unit.placement.clusters import node, pods
 
 
