@@ -113,6 +113,12 @@ def contending() -> Objects:
     return [gang_pod("old-a", "old", 2), gang_pod("old-b", "old", 2), gang_pod("young-a", "young", 1, requests={"cpu": "8"})]
 
 
+def with_priorities() -> Objects:
+    """The younger goes first."""
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
+    return [high, gang_pod("a", "a", 1, requests={"cpu": "3"}), gang_pod("b", "b", 1, requests={"cpu": "2"}, priorityClassName="high")]
+
+
 def twenty_pods() -> Objects:
     amounts = [{"cpu": str(cpu), "memory": f"{memory}Mi"} for cpu, memory in zip(DEMO_CPU, DEMO_MEMORY, strict=True)]
     found = [gang_pod(f"pod{number:02}", requests=each) for number, each in enumerate(amounts, start=1)]
@@ -142,6 +148,7 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
 
 SCENES: dict[str, tuple[list[dict[str, Any]], Objects]] = {
     "gangs that contend": ([{"cpu": "8"}], contending()),
+    "a gang of a higher priority": ([{"cpu": "4"}], with_priorities()),
     "many pods that contend": ([{"cpu": "8", "memory": "16Gi"}] * 3, twenty_pods()),
     "a gang of a ReplicaSet": ([{"cpu": "8"}], [workload("ReplicaSet", "apps/v1", GANG, replicas=5)]),
     "a ReplicaSet of single pods": ([{"cpu": "3"}], [workload("ReplicaSet", "apps/v1", {}, replicas=5)]),

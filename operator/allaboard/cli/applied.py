@@ -12,6 +12,7 @@ from itertools import groupby
 
 from allaboard.cli.documents import ManifestError, Origin
 from allaboard.cli.manifests import Expanded, Manifests
+from allaboard.cli.priorities import Priorities
 from allaboard.cli.snapshots import Cluster
 from allaboard.cli.workloads import Workload
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
@@ -60,11 +61,13 @@ def applied(manifests: Manifests, cluster: Cluster, scheduler_names: Sequence[st
     """``cluster`` with ``manifests`` in it; ``notes`` are told what is there already. Raises ``ManifestError``."""
     found = Applied()
     there = _There(cluster.pods)
+    priorities = manifests.priorities.beside(cluster.priorities)
+    notes += dict.fromkeys(_unknown_classes(manifests, priorities))
     groups = {group.key: (group, each.origin) for each in cluster.pod_groups for group in _readable(each)}
     # Whatever is made now is younger than all that is there.
     now = 1.0 + max((*(pod.created for pod in cluster.pods), *(group.created for group, _ in groups.values())), default=0.0)
     for workload, expanded in groupby(manifests.pods, key=lambda each: each.workload):
-        made = [(_made(each, cluster, now), each.origin) for each in expanded]
+        made = [(_made(each, cluster, priorities, now), each.origin) for each in expanded]
         own, lacking = _of_workload(workload, made, there, notes) if workload else _bare(made, there, notes)
         found.pods += own
         for pod, origin in lacking:
@@ -160,9 +163,20 @@ def _lacking(workload: Workload, made: Sequence[_New], known: Sequence[Pod], liv
     return made[len(made) - max(0, wanted - living) :]
 
 
-def _made(expanded: Expanded, cluster: Cluster, now: float) -> Pod:
+def _unknown_classes(manifests: Manifests, priorities: Priorities) -> Iterator[str]:
+    for each in manifests.pods:
+        try:
+            name = priorities.unknown(each.raw)
+        except MalformedError as error:
+            raise each.origin.blame(error) from error
+        if name:
+            title = each.workload.title if each.workload else f"Pod {each.raw['metadata']['namespace']}/{each.raw['metadata']['name']}"
+            yield f"{title}: the priority of class {name!r} is not known here, 0 is assumed"
+
+
+def _made(expanded: Expanded, cluster: Cluster, priorities: Priorities, now: float) -> Pod:
     """A pod as it would be made, after those that come before it in the files."""
-    pod = replace(pod_from(expanded.raw, cluster.intern), created=now + expanded.position)
+    pod = replace(pod_from(priorities.admitted(expanded.raw), cluster.intern), created=now + expanded.position)
     return _pinned(pod) if pod.node_name else pod
 
 

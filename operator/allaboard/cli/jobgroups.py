@@ -28,7 +28,7 @@ def with_pod_groups(manifests: Manifests, scheduler: str) -> Manifests:
     """``manifests`` with what training-operator makes of its jobs when its flag names ``scheduler``. Raises ``ManifestError``."""
     if scheduler in _MAKES_NO_SUCH_GROUPS:
         return manifests
-    found = Manifests(pod_groups=list(manifests.pod_groups), notes=manifests.notes)
+    found = replace(manifests, pods=[], pod_groups=list(manifests.pod_groups))
     for workload, expanded in groupby(manifests.pods, key=lambda each: each.workload):
         pods = list(expanded)
         if workload is None or workload.document.api_version != _API_VERSION:

@@ -1,6 +1,7 @@
 """Reads the cluster that ``KUBECONFIG`` or the pod's service account names, once, for a plan."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from allaboard.cli.documents import Origin
@@ -8,7 +9,7 @@ from allaboard.cli.manifests import Expanded
 from allaboard.cli.snapshots import Cluster
 from allaboard.cluster.client import ApiError, ApiServer, RawObject
 from allaboard.cluster.lists import pages
-from allaboard.cluster.paths import NODES, POD_GROUPS, PODS, ApiPath
+from allaboard.cluster.paths import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, ApiPath
 from allaboard.model.errors import MalformedError
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, pod_from
@@ -19,7 +20,7 @@ _PAGE_SIZE = 1000
 
 
 async def read_live_cluster(notes: list[str]) -> Cluster:
-    """Nodes, pods and PodGroups as they are now. What can't be understood is left out, with a note.
+    """Nodes, pods, PodGroups and priorities as they are now. What can't be understood is left out, with a note.
 
     Raises ``CredentialsError`` and ``ApiError``.
     """
@@ -38,6 +39,8 @@ async def read_live_cluster(notes: list[str]) -> Cluster:
         except ApiError as error:
             if error.status != 404:  # without the CRD there are none
                 raise
+        with suppress(ApiError):  # those that pods were admitted with are known all the same
+            await _known(server, PRIORITY_CLASSES.everywhere, found.priorities.learn, notes)
     return found
 
 

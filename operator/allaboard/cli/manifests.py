@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from allaboard.cli.documents import Document, ManifestError, Origin, read_documents
+from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
 from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, Workload, expander, made_up_uid
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import mapping, text
@@ -39,10 +40,11 @@ class Expanded:
 
 @dataclass(slots=True)
 class Manifests:
-    """Everything read. ``notes`` are sentences about what was left out or assumed, for people."""
+    """Everything read, PriorityClasses as ``priorities``. ``notes`` are sentences about what was left out or assumed, for people."""
 
     pods: list[Expanded] = field(default_factory=list)
     pod_groups: list[Expanded] = field(default_factory=list)
+    priorities: Priorities = field(default_factory=Priorities)
     notes: list[str] = field(default_factory=list)
 
 
@@ -55,6 +57,9 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
     known: dict[tuple[str, str, str], Origin] = {}
     for position, document in enumerate(read_documents(paths)):
         try:
+            if (document.group, document.kind) == PRIORITY_CLASS:
+                found.priorities.learn(document.raw)
+                continue
             for expanded in _objects(document, namespace, position, found.notes):
                 _claim_name(expanded, document.origin, known)
                 kept = found.pods if expanded.raw["kind"] == "Pod" else found.pod_groups
@@ -104,14 +109,7 @@ def _objects(document: Document, namespace: str, position: int, notes: list[str]
         expanded = [Expanded(_pod(document, namespace, name), document.origin)]
     if not expanded:
         notes.append(f"{title} has no pods: it is suspended or scaled to zero")
-    notes += [f"{title}: the priority of class {priority_class!r} is not known here, 0 is assumed" for priority_class in _classes(expanded)]
     yield from expanded
-
-
-def _classes(expanded: Iterable[Expanded]) -> list[str]:
-    """Priority classes that stand for a priority: admission control would look them up."""
-    specs = {id(pod.raw["spec"]): pod.raw["spec"] for pod in expanded}.values()
-    return sorted({text(spec, "priorityClassName", path="spec.") for spec in specs if spec.get("priority") is None} - {""})
 
 
 def _pods(pod_set: PodSet, workload: Workload) -> Iterator[Expanded]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from allaboard.cli.documents import read_documents
 from allaboard.cli.jobgroups import flag_of
 from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, pod_record, raw_pod_group
+from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, mapping
 from allaboard.model.interner import Interner
@@ -17,7 +18,7 @@ from allaboard.model.requests import RawObject, default_requests
 
 @dataclass(slots=True)
 class Cluster:
-    """Nodes, pods and PodGroups. What is equal in pods is one object of ``intern``.
+    """Nodes, pods, PodGroups and priorities. What is equal in pods is one object of ``intern``.
 
     ``gang_scheduler`` is the scheduler for which training-operator makes PodGroups, empty when none is known. ``refused`` are the pods (by
     ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
@@ -29,6 +30,7 @@ class Cluster:
     intern: Interner = field(default_factory=Interner)
     gang_scheduler: str = ""
     refused: set[str] = field(default_factory=set)
+    priorities: Priorities = field(default_factory=Priorities)
 
     def heed(self, raw: RawObject, pod: Pod) -> None:
         """Take what a raw pod says of the cluster, beside what it is itself."""
@@ -36,10 +38,15 @@ class Cluster:
             self.gang_scheduler = flag_of(raw) or self.gang_scheduler
         if pod.is_candidate and _was_refused(raw):
             self.refused.add(pod.key)
+        with suppress(MalformedError):
+            self.priorities.learn_from_pod(raw)
 
 
 def read_cluster(paths: Iterable[str]) -> Cluster:
-    """The nodes, pods and PodGroups in files such as ``kubectl get nodes,pods -A -o json`` writes. Raises ``ManifestError``."""
+    """The nodes, pods, PodGroups and PriorityClasses in files such as ``kubectl get nodes,pods -A -o json`` writes.
+
+    Raises ``ManifestError``.
+    """
     found = Cluster()
     for document in read_documents(paths):
         raw = dict(document.raw)
@@ -52,6 +59,8 @@ def read_cluster(paths: Iterable[str]) -> Cluster:
                 found.heed(raw, pod)
             elif (document.group, document.kind) == POD_GROUP:
                 found.pod_groups.append(Expanded(raw_pod_group(document, *identity_of(document, "default")), document.origin))
+            elif (document.group, document.kind) == PRIORITY_CLASS:
+                found.priorities.learn(raw)
         except MalformedError as error:
             raise document.origin.blame(error) from error
     return found

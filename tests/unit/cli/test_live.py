@@ -12,6 +12,8 @@ from allaboard.sandbox import Sandbox
 
 GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
 
+PRIORITY_CLASS = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7}
+
 
 def pod(name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "m", "image": "i"}], **spec}}
@@ -24,7 +26,7 @@ def point_at(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 async def test_nodes_pods_and_pod_groups_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Sandbox() as sandbox:
-        for manifest in (*crds(), pod("a", nodeName="n1"), pod("b", schedulerName="allaboard"), GROUP):
+        for manifest in (*crds(), pod("a", nodeName="n1"), pod("b", schedulerName="allaboard"), GROUP, PRIORITY_CLASS):
             sandbox.apply(manifest)
         sandbox.add_node("n1", cpu="4")
         point_at(sandbox, tmp_path, monkeypatch)
@@ -33,6 +35,7 @@ async def test_nodes_pods_and_pod_groups_are_listed(tmp_path: Path, monkeypatch:
     assert [node.name for node in found.nodes] == ["n1"]
     assert sorted((pod.key, pod.node_name) for pod in found.pods) == [("default/a", "n1"), ("default/b", "")]
     assert [group.raw["metadata"]["name"] for group in found.pod_groups] == ["g"]
+    assert found.priorities.by_class["high"] == 7
     assert notes == []
 
 

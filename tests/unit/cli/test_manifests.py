@@ -278,12 +278,6 @@ def test_names_of_skipped_objects_may_be_anything(read: Any) -> None:
     assert len(read(role).notes) == 1
 
 
-def test_a_priority_class_without_a_priority_is_noted(read: Any) -> None:
-    found = read(workload("Deployment", "apps/v1", template=template(priorityClassName="high")))
-    assert found.notes == ["Deployment default/w: the priority of class 'high' is not known here, 0 is assumed"]
-    assert not read(pod(priorityClassName="high", priority=5)).notes
-
-
 # Bad input
 
 
