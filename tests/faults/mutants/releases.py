@@ -70,8 +70,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/outcomes.py",
-                "            self.open_gangs.finish(gang, outcome.retry_after)\n",
-                "            self.queue.settle(gang.key)\n",
+                "        elif reply is Reply.FINISH:\n",
+                "        elif reply in (Reply.FINISH, Reply.UNDO):\n            self.queue.settle(gang.key)\n        elif False:\n",
             ),
         ),
     ),
