@@ -20,6 +20,8 @@ from allaboard.settings import SettingsError, load_settings
 PODGROUPS = ("scheduling.x-k8s.io", "v1alpha1", "podgroups")
 IS_EMBEDDED = "is_embedded"
 """What the memo of an operator says that mustn't end its process when it can't start."""
+TAKE_SIGNALS = "take_signals"
+"""What the memo of an operator has that takes signals itself: a function that does, called when Kopf has taken them."""
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
@@ -41,6 +43,9 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
 
     It ends the process, in one line, which Kopf would wrap in sixty of traceback; unless it is embedded in one that has more to do.
     """
+    await asyncio.sleep(0)  # Kopf takes the signals, and begins its other tasks, or Python warns of them when this fails
+    if take_signals := memo.get(TAKE_SIGNALS):
+        take_signals()
     settings.posting.enabled = False
     # Selected on the server: Kopf would otherwise receive every change of every pod of the cluster, to drop most of them. Of gangs'
     # pods it receives those that have failed: few, and news. Arrivals and binds come by the thousand, at a millisecond each.
@@ -57,7 +62,6 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
         await app.start(on_death=lambda: os.kill(os.getpid(), signal.SIGTERM))
     except (SettingsError, CredentialsError, OSError) as error:
         words = (error.strerror if isinstance(error, OSError) else "") or str(error)
-        await asyncio.sleep(0)  # Python warns of tasks of Kopf's that would never have begun
         raise (kopf.PermanentError(words) if memo.get(IS_EMBEDDED) else SystemExit(f"Error: {words}")) from None
     memo.app = app
 

@@ -4,11 +4,15 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import sys
+from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import click
 
+from allaboard.cli.inputs import endings
 from allaboard.cluster.client import CredentialsError, load_credentials
 from allaboard.model.gang import Objective
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
@@ -98,16 +102,19 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
     import kopf
     import uvloop
 
-    import allaboard.handlers  # noqa: F401  # registers itself with Kopf
+    from allaboard.handlers import TAKE_SIGNALS  # whose import registers them with Kopf
 
     start_logging(settings, verbose=verbose)
-    memo = kopf.Memo()
+    memo, stop = kopf.Memo(), asyncio.Event()
     try:
         # `kopf run` takes uvloop by itself, `kopf.run` doesn't.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            memo[TAKE_SIGNALS] = partial(_stop_on, {signal.SIGINT, signal.SIGTERM, *endings()}, runner.get_loop(), stop)
+            memo[TAKE_SIGNALS]()
             kopf.run(
                 loop=runner.get_loop(),
                 memo=memo,
+                stop_flag=stop,
                 clusterwide=True,
                 standalone=True,
                 liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None,
@@ -116,3 +123,9 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
         raise click.ClickException(str(error)) from error
     if "app" in memo and memo.app.has_failed:
         sys.exit(1)  # the log says why; whoever runs us starts us again
+
+
+def _stop_on(numbers: Collection[signal.Signals], loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Have signals stop the operator, however many come: to a second one Kopf says ``InvalidStateError``."""
+    for number in numbers:
+        loop.add_signal_handler(number, stop.set)
