@@ -45,3 +45,10 @@ async def test_it_stops_without_a_word_however_often_it_is_told_to(numbers: tupl
             os.kill(process.pid, number)
         words, _ = await process.communicate()
     assert (process.returncode, words) == (0, b"")
+
+
+async def test_when_it_is_killed_nobody_says_anything_either(kubeconfig: Path) -> None:
+    async with running(kubeconfig) as process:
+        process.kill()
+        words, _ = await process.communicate()  # which ends when nobody has standard error open any more
+    assert (process.returncode, words) == (-signal.SIGKILL, b"")

@@ -23,7 +23,7 @@ from allaboard.placement.draft import Draft
 from allaboard.placement.joint import Joint, place_together
 from allaboard.placement.relax import Relief, relieve
 from allaboard.placement.surroundings import Surroundings
-from allaboard.processes import SPAWNED
+from allaboard.processes import spawned
 
 SHORT_EFFORT = 600_000
 """Microseconds that a short search may take, as ``SearchSettings.effort`` reckons."""
@@ -93,7 +93,7 @@ class Workers:
 
     def _new_pool(self) -> ProcessPool:
         """It starts its processes when there is something to do."""
-        return ProcessPool(max_workers=self._number, initializer=_be_quiet, initargs=(self._niceness,), context=SPAWNED)
+        return ProcessPool(max_workers=self._number, initializer=_be_quiet, initargs=(self._niceness,), context=spawned())
 
 
 class OnTheSpot:

@@ -14,7 +14,7 @@ from typing import Any
 
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
-from allaboard.processes import SPAWNED
+from allaboard.processes import spawned
 from allaboard.simulation.fragmentation import target_mix
 from allaboard.simulation.replay import Replay, replay
 from allaboard.simulation.strategies import Setup, make_strategy
@@ -74,7 +74,7 @@ def run_here(jobs: Sequence[Job], workers: int) -> Iterator[Run]:
         yield from map(run_job, jobs)
         return
     others = set(active_children())
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), SPAWNED)
+    pool = ProcessPoolExecutor(min(workers, len(jobs)), spawned())
     try:
         for future in as_completed([pool.submit(run_job, job) for job in jobs]):
             yield future.result()
