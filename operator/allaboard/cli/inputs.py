@@ -2,6 +2,8 @@
 
 import math
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -22,6 +24,19 @@ def endings() -> list[signal.Signals]:
     """The signals that end a command from outside, but for those that it was started to ignore, as by nohup."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Signals that would end the command take effect afterwards: an import that is interrupted may say that a library is broken.
+
+    For a time in which there is one thread only: another would take the signal.
+    """
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, endings())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 class FiniteRange(click.FloatRange):

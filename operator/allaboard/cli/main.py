@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from allaboard import __version__
-from allaboard.cli.inputs import BadInputError, endings
+from allaboard.cli.inputs import BadInputError, endings, uninterrupted
 
 _DEFECT = 70  # EX_SOFTWARE of sysexits.h
 _INTERRUPTED = 130  # 128 and the number of the signal, as shells have it
@@ -49,7 +49,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        with uninterrupted():
+            command: click.Command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from allaboard.cli.inputs import endings
+from allaboard.cli.inputs import endings, uninterrupted
 from allaboard.cluster.client import CredentialsError, load_credentials
 from allaboard.model.gang import Objective
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
@@ -99,10 +99,11 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
     except CredentialsError as error:
         raise click.UsageError(str(error)) from error
 
-    import kopf
-    import uvloop
+    with uninterrupted():
+        import kopf
+        import uvloop
 
-    from allaboard.handlers import TAKE_SIGNALS  # whose import registers them with Kopf
+        from allaboard.handlers import TAKE_SIGNALS  # whose import registers them with Kopf
 
     start_logging(settings, verbose=verbose)
     memo, stop = kopf.Memo(), asyncio.Event()

@@ -30,6 +30,18 @@ def test_an_interrupt_is_told_apart_from_a_verdict(command: list[str], inside: s
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "interrupted\n")
 
 
+def test_an_interrupt_while_a_command_is_imported_waits_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = []
+
+    def interrupted(name: str) -> None:
+        signal.raise_signal(signal.SIGINT)  # to this thread: others, which libraries start while they are imported, block it, too
+        imported.append(name)
+
+    monkeypatch.setattr("allaboard.cli.main.import_module", interrupted)
+    result = CliRunner().invoke(cli, ["plan"])
+    assert (result.exit_code, result.stderr, imported) == (130, "interrupted\n", ["allaboard.cli.plan"])
+
+
 def test_an_answer_that_nobody_listens_to_is_dropped_quietly() -> None:
     read, write = os.pipe()
     os.close(read)
