@@ -18,6 +18,7 @@ from allaboard.placement.surroundings import Surroundings, surroundings_of
 from allaboard.report import words
 from allaboard.scheduling.docket import Advice, Docket
 from allaboard.scheduling.problems import parts_of, together_of
+from allaboard.scheduling.workers import SearchError
 
 logger = logging.getLogger(__name__)
 
@@ -94,5 +95,7 @@ class Advisor:
                 advice.text = await self._find(key)
                 if advice.text and case.advice is advice and self._docket.find(key) is case:  # it may have been forgotten meanwhile
                     self._tell(key, message, advice.text)
+            except SearchError as error:
+                logger.warning("gang %s: what would help can't be told: %s", key, error)
             except Exception:
                 logger.exception("gang %s: what would help can't be told", key)

@@ -2,11 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod
 from allaboard.scheduling.advice import Advisor, leavers
 from allaboard.scheduling.docket import Advice, Docket
+from allaboard.scheduling.workers import SearchError
 
 A, B = GangKey("ns", "a"), GangKey("ns", "b")
 
@@ -78,6 +81,20 @@ async def test_advice_that_can_not_be_found_is_not_looked_for_again() -> None:
     assert sorted(desk.asked) == [A, B]
     assert desk.told == []
     assert desk.advisor.advised(A, "no room.") == "no room."
+
+
+async def test_a_search_process_that_dies_while_it_looks_for_advice_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A service manager's SIGTERM ends the search processes, too."""
+
+    async def dies(key: GangKey) -> str:
+        raise SearchError("the search process died")
+
+    desk = Desk()
+    desk.advisor = Advisor(dies, lambda *_: None)
+    desk.advisor.advised(A, "no room.")
+    await desk.idle()
+    (record,) = caplog.records
+    assert (record.getMessage(), record.exc_info) == ("gang ns/a: what would help can't be told: the search process died", None)
 
 
 async def test_an_advisor_that_is_stopped_looks_no_further() -> None:
