@@ -1,5 +1,6 @@
 """A gang is bound whole or not at all, also when binds fail; and the bugs of an earlier scheduler don't come back."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -54,6 +55,11 @@ def pod_condition(cluster: Cluster, name: str) -> dict[str, Any]:
     return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
 
 
+def conditions(cluster: Cluster, gang: str = "gang") -> dict[str, str]:
+    status = (cluster.get("podgroups", gang) or {}).get("status") or {}
+    return {condition["type"]: condition["status"] for condition in status.get("conditions") or ()}
+
+
 def warnings(cluster: Cluster, reason: str) -> list[str]:
     return [event.get("message") or "" for event in cluster.list("events") if event.get("reason") == reason]
 
@@ -91,6 +97,35 @@ async def test_bare_pods_are_never_deleted_and_the_open_gang_says_so(cluster: Cl
     assert cluster.get("pods", "a") is not None
 
 
+async def test_a_gang_that_is_bound_in_one_go_is_never_said_to_be_half_bound(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1")
+    hold = cluster.faults.pause("bind", "pods", nth=3, dry_run=False)
+    for name in "ab":
+        cluster.create(gang_pod(name))
+    await cluster.wait_for(lambda s: "2 of 3" in message(s))
+    cluster.create(gang_pod("c"))
+    async with asyncio.timeout(20):
+        await hold.arrived()
+    await cluster.wait_for(lambda s: len(bound(s)) == 2)
+    cluster.patch("podgroups", "gang", {"status": {"message": "somebody else's words"}}, subresource="status")
+    await cluster.wait_for(lambda s: message(s) != "somebody else's words", message="what it says is written while it is bound")
+    assert conditions(cluster) == {"PodGroupInitiallyScheduled": "False"}
+    hold.release()
+    await cluster.wait_for(lambda s: message(s) == "3 members bound" and (s.get("podgroups", "gang") or {})["status"]["scheduled"] == 3)
+    assert conditions(cluster) == {"PodGroupInitiallyScheduled": "True"}
+
+
+async def test_a_gang_that_loses_a_member_is_said_to_be_half_bound_until_it_is_whole_again(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1")
+    for name in "abc":
+        cluster.create(gang_pod(name))
+    await cluster.wait_for(lambda s: (s.get("podgroups", "gang") or {}).get("status", {}).get("scheduled") == 3)
+    cluster.delete("pods", "c", grace=0)
+    await cluster.wait_for(lambda s: conditions(s).get("PartiallyBound") == "True")
+    cluster.create(gang_pod("c"))
+    await cluster.wait_for(lambda s: conditions(s).get("PartiallyBound") == "False")
+
+
 async def test_a_refused_rehearsal_binds_nobody(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     cluster.faults.add(Fault("bind", "pods", times=10_000, status=403, message="admission says no", dry_run=True))
@@ -105,7 +140,6 @@ def test_whatever_binds_fail_a_gang_ends_whole_and_no_node_is_over_committed(
     data: st.DataObject, home: Home, searcher: Searcher, tmp_path: Any
 ) -> None:
     """The invariant, under random faults that end: whole at last, every pod bound once, nothing over-committed on the way."""
-    import asyncio
     import os
 
     faults = data.draw(

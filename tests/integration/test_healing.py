@@ -21,7 +21,7 @@ from allaboard.scheduling.workers import SearchOverrunError
 from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod
-from .test_all_or_none import bound, message, pod_condition, replica_set, warnings
+from .test_all_or_none import bound, conditions, message, pod_condition, replica_set, warnings
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -37,11 +37,6 @@ async def cluster(home: Home) -> AsyncIterator[Cluster]:
 
 def pod_group(name: str, minimum: int) -> dict[str, Any]:
     return {**POD_GROUP, "metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": minimum}}
-
-
-def conditions(cluster: Cluster, gang: str = "gang") -> dict[str, str]:
-    status = (cluster.get("podgroups", gang) or {}).get("status") or {}
-    return {condition["type"]: condition["status"] for condition in status.get("conditions") or []}
 
 
 def is_absent_for_good(cluster: Cluster) -> bool:

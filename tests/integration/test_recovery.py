@@ -16,8 +16,8 @@ from allaboard.sandbox.faults import Hold
 from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod
-from .test_all_or_none import bound, message, replica_set, warnings
-from .test_healing import conditions, pod_group
+from .test_all_or_none import bound, conditions, message, replica_set, warnings
+from .test_healing import pod_group
 
 pytestmark = pytest.mark.usefixtures("impatient")
 

@@ -30,7 +30,8 @@ class Opinion:
     """The scheduler's last word on a gang: what PodGroup conditions are made of.
 
     ``started`` is RFC 3339, when the quorum was first there; ``whole_since`` when the gang was last found whole, which is still to be
-    told when it isn't any more; ``has_timed_out`` once it waited longer than it asked for.
+    told when it isn't any more; ``has_timed_out`` once it waited longer than it asked for; ``is_being_bound`` from when its first
+    members are bound until it is seen whole, or more is said of it: that some are bound before others doesn't make it half bound.
     """
 
     verdict: Verdict
@@ -38,6 +39,7 @@ class Opinion:
     started: str = ""
     whole_since: str = ""
     has_timed_out: bool = False
+    is_being_bound: bool = False
 
 
 def pod_group_status(gang: Gang, phase: str, opinion: Opinion, current: Mapping[str, Any], now: str) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any
             "all members that must start together have been bound" if is_scheduled else opinion.message,
         ),
     ]
-    partial = gang.is_open
+    partial = gang.is_open and not opinion.is_being_bound
     if partial or "PartiallyBound" in before:
         text = f"{len(gang.bound)} of {gang.quorum} members bound: {opinion.message}" if partial else "no longer"
         wanted.append(("PartiallyBound", partial, "MembersMissing" if partial else "Whole", text))

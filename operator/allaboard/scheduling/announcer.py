@@ -121,6 +121,10 @@ class Announcer:
         self._count("error", len(gang.candidates), seconds)
         self._log(gang, "failed", None, seconds, message)
 
+    def binds(self, gang: Gang) -> None:
+        """Members are about to be bound, one before the other."""
+        self._keeper.begin_bind(gang)
+
     def bound(self, gang: Gang, outcome: Committed, report: SearchReport, seconds: float) -> None:
         """Members were bound; the gang is whole unless some are still missing."""
         nodes = {seat.pod.uid: seat.node_name for seat in outcome.bound}
@@ -143,7 +147,7 @@ class Announcer:
             return
         if gang.missing:
             self._metrics.gang_latency.observe(self._clock() - self.waiting_since(gang))
-        self._say(gang, Verdict.SCHEDULED, f"{total} members bound")
+        self._say(gang, Verdict.SCHEDULED, f"{total} members bound", is_being_bound=True)
         self._end_wait(gang.key)
         self._log(gang, "bound", report, seconds, "", missing=0)
 
@@ -187,7 +191,7 @@ class Announcer:
         if (case := self._docket.find(key)) is not None:
             case.told.wait = None
 
-    def _say(self, gang: Gang, verdict: Verdict, message: str) -> None:
+    def _say(self, gang: Gang, verdict: Verdict, message: str, *, is_being_bound: bool = False) -> None:
         told = self._docket.case(gang.key).told
         wait, before = told.wait, told.opinion
         opinion = Opinion(
@@ -196,6 +200,7 @@ class Announcer:
             started=api_time(wait.started) if wait else "",
             whole_since=api_time(self._now()) if verdict is Verdict.SCHEDULED else before.whole_since if before else "",
             has_timed_out=wait is not None and wait.has_timed_out and verdict is not Verdict.SCHEDULED,
+            is_being_bound=is_being_bound,
         )
         self._keeper.tell(gang, opinion)
 

@@ -375,6 +375,7 @@ class Scheduler:
 
     async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
         began = self.clock()
+        self.announcer.binds(attempt.gang)
         outcome = await transaction.commit()
         attempt.held_seconds = self.clock() - began
         if isinstance(outcome, Committed):

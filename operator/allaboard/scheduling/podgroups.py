@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -93,6 +94,11 @@ class PodGroupKeeper:
         if self.opinion(gang.key) is not None:
             self._write(gang.key)
 
+    def begin_bind(self, gang: Gang) -> None:
+        """Members of ``gang`` are about to be bound. If nobody of it is yet, it isn't called half bound before that has ended."""
+        if (opinion := self.opinion(gang.key)) is not None and not gang.bound:
+            self._docket.case(gang.key).told.opinion = replace(opinion, is_being_bound=True)
+
     def opinion(self, key: GangKey) -> Opinion | None:
         """What was last said of a gang."""
         case = self._docket.find(key)
@@ -113,6 +119,8 @@ class PodGroupKeeper:
         told = case.told
         told.is_unwritten = True  # until it is
         gang, opinion = self._registry.gang(key), told.opinion
+        if gang is not None and opinion is not None and opinion.is_being_bound and gang.is_whole:
+            told.opinion = opinion = replace(opinion, is_being_bound=False)
         await asyncio.sleep(0)  # it may have thousands of members, and has been put together just now
         group = await self._group_of(gang) if gang is not None and opinion is not None else None
         if gang is not None and opinion is not None and group is not None:

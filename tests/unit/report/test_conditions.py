@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
-from allaboard.model.pod import parse_time
+from allaboard.model.pod import Pod, parse_time
 from allaboard.report.conditions import Opinion, Verdict, pod_group_status, scheduled_since
 
 
@@ -23,3 +24,20 @@ def test_a_gang_that_was_whole_says_since_when_though_it_was_not_written_while_i
     whole_since = "2026-01-01T00:00:02Z"
     status = pod_group_status(gang, "Scheduling", Opinion(Verdict.PARTIAL, "1 of 3", whole_since=whole_since), {}, "2026-01-01T00:00:09Z")
     assert scheduled_since(status) == parse_time(whole_since)
+
+
+@pytest.mark.parametrize(("is_being_bound", "said"), [(True, []), (False, ["True"])])
+def test_a_gang_is_half_bound_when_some_of_it_are_bound_and_nobody_else_is_about_to_be(is_being_bound: bool, said: list[str]) -> None:
+    pods = [Pod("ml", name, name, "1", 0.0, "allaboard", node, "Pending", 0, SchedulingSpec(())) for name, node in (("a", "n1"), ("b", ""))]
+    gang = Gang(GangKey("ml", "g"), 2, tuple(pods), 0, 0.0, Objective.BINPACK, 60)
+    opinion = Opinion(Verdict.WAITING, "waits", is_being_bound=is_being_bound)
+    status = pod_group_status(gang, "Scheduling", opinion, {}, "2026-01-01T00:00:00Z")
+    assert [condition["status"] for condition in status["conditions"] if condition["type"] == "PartiallyBound"] == said
+
+
+def test_that_a_gang_is_no_longer_half_bound_is_said_if_it_was_said_to_be() -> None:
+    gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
+    before = {"conditions": [{"type": "PartiallyBound", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+    status = pod_group_status(gang, "Running", Opinion(Verdict.SCHEDULED, "1 members bound"), before, "2026-01-01T00:00:09Z")
+    (condition,) = [each for each in status["conditions"] if each["type"] == "PartiallyBound"]
+    assert (condition["status"], condition["message"], condition["lastTransitionTime"]) == ("False", "no longer", "2026-01-01T00:00:09Z")

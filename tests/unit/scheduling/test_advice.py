@@ -90,7 +90,7 @@ async def test_a_search_process_that_dies_while_it_looks_for_advice_is_told_in_a
         raise SearchError("the search process died")
 
     desk = Desk()
-    desk.advisor = Advisor(dies, lambda *_: None)
+    desk.advisor = Advisor(Docket(), dies, lambda *_: None)
     desk.advisor.advised(A, "no room.")
     await desk.idle()
     (record,) = caplog.records
