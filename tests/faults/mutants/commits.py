@@ -508,7 +508,7 @@ MUTANTS = (
         (
             Edit(
                 "report/conditions.py",
-                "    partial = gang.is_open\n",
+                "    partial = gang.is_open and not opinion.is_being_bound\n",
                 "    partial = gang.is_open or bool(gang.bound)\n",
             ),
         ),

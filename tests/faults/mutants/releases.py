@@ -231,7 +231,7 @@ MUTANTS = (
         (
             Edit(
                 "report/conditions.py",
-                "    partial = gang.is_open\n",
+                "    partial = gang.is_open and not opinion.is_being_bound\n",
                 "    partial = False\n",
             ),
         ),
