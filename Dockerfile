@@ -2,7 +2,8 @@
 FROM python:3.13-slim AS build
 WORKDIR /src
 COPY setup.cfg pyproject.toml constraints.txt README.md LICENSE ./
-COPY operator operator
+# Not operator/allaboard_sandbox, which is for the demo and the tests.
+COPY operator/allaboard operator/allaboard
 COPY crds crds
 COPY examples examples
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1

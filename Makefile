@@ -17,7 +17,7 @@ help: ## Show this help
 $(RUNS): setup.cfg constraints.txt
 	@echo "Installing into $(VENV): takes half a minute, and the network for packages from PyPI ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[sandbox]'
 	@touch $@
 
 $(READY): $(RUNS)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from allaboard.cli import bundled
-from allaboard.sandbox import NodeShape, Sandbox, node_object
+from allaboard_sandbox import NodeShape, Sandbox, node_object
 from operator_process import children, memory_mib, operator_process
 
 

@@ -25,8 +25,8 @@ from rich.table import Table
 
 from allaboard.app import App
 from allaboard.cli import bundled
-from allaboard.sandbox import Sandbox
 from allaboard.settings import load_settings
+from allaboard_sandbox import Sandbox
 from operator_process import ROOT
 
 sys.path.append(str(ROOT))

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from allaboard.cli import bundled
 from allaboard.model.limits import MEMBERS
-from allaboard.sandbox import NodeShape, Sandbox, node_object
+from allaboard_sandbox import NodeShape, Sandbox, node_object
 from operator_process import memory_mib, operator_process
 
 _NODES = 200

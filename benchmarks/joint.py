@@ -25,10 +25,10 @@ from scipy.optimize import Bounds, milp
 
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, SearchSettings, verify
-from allaboard.placement.contest import Contest, Waiting, contest_of
-from allaboard.placement.decoder import Decoder
-from allaboard.placement.joint import Joint, place_together
-from allaboard.placement.program import Rows, add_capacity, contended, seating
+from allaboard.placement.contest.contest import Contest, Waiting, contest_of
+from allaboard.placement.contest.decoder import Decoder
+from allaboard.placement.contest.joint import Joint, place_together
+from allaboard.placement.solvers.program import Rows, add_capacity, contended, seating
 from allaboard.scheduling.workers import JOINT_EFFORT
 from joint_cases import LOADS, queue
 from openb import ALL_NODES, openb

@@ -59,7 +59,7 @@ class Created:
 
 def a_node(number: int) -> dict[str, Any]:
     """A ready node of 16 cpu, 64 GiB and 110 pods, kept by a fake kubelet."""
-    from allaboard.sandbox import NodeShape, node_object  # not needed where pods are created
+    from allaboard_sandbox import NodeShape, node_object  # not needed where pods are created
 
     node = node_object(f"node-{number}", NodeShape("16", "64Gi", pods=110))
     node["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}

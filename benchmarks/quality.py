@@ -28,7 +28,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, workload_of
 from allaboard.placement import Problem, SearchSettings, build_problem, greedy_seeds, search
-from allaboard.placement.valuation import Valuation
+from allaboard.placement.problem.valuation import Valuation
 from openb import GPU_NODES, openb
 from tight_cases import CPU_PODS, FILLS, GI, GPU, GPU_PODS, Shape, drawn_shapes, read_shapes, state_of
 

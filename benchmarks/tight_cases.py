@@ -24,7 +24,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Problem, build_problem
-from allaboard.placement.oracle import Verdict, ask
+from allaboard.placement.solvers.feasibility import Finding, ask
 
 GI = 1024**3
 GPU = "nvidia.com/gpu"
@@ -165,16 +165,16 @@ def _filled_up(
 def _most(snapshot: Snapshot, family: str, order: tuple[int, ...]) -> tuple[int, bool]:
     """The most members that are found to fit, and whether it is proved that one more doesn't."""
 
-    def verdict(size: int) -> Verdict:
-        return ask(_problem(snapshot, family, order, size)).verdict
+    def finding(size: int) -> Finding:
+        return ask(_problem(snapshot, family, order, size)).finding
 
     low, high = 0, _STARTING_SIZE
-    while high <= _MOST_SIZE and verdict(high) is Verdict.FITS:
+    while high <= _MOST_SIZE and finding(high) is Finding.FITS:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if verdict(middle) is Verdict.FITS else (low, middle)
-    return low, ask(_problem(snapshot, family, order, low + 1), _PROOF_NODE_LIMIT).verdict is Verdict.CANNOT_FIT
+        low, high = (middle, high) if finding(middle) is Finding.FITS else (low, middle)
+    return low, ask(_problem(snapshot, family, order, low + 1), _PROOF_NODE_LIMIT).finding is Finding.CANNOT_FIT
 
 
 def _problem(snapshot: Snapshot, family: str, order: tuple[int, ...], size: int) -> Problem:

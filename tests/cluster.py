@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from allaboard.sandbox.faults import Faults
+from allaboard_sandbox.faults import Faults
 
 Body = dict[str, Any]
 

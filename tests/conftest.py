@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from allaboard.cli import bundled
-from allaboard.sandbox import Sandbox
+from allaboard_sandbox import Sandbox
 from tests.cluster import Home
 
 # Shared CI machines stall now and then; a deadline per example would fail for that alone.

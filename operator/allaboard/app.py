@@ -11,14 +11,14 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
-from allaboard.cluster.bind import Binder
+from allaboard.binding.bind import Binder
+from allaboard.binding.election import Candidate, Elect, in_own_thread
+from allaboard.binding.epoch import CARRIED_OUT_SECONDS, Epoch
+from allaboard.binding.lease import Lease, LeaseLostError, LeaseTimes, Server, own_namespace
+from allaboard.binding.restart import JobRestarter
 from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.cluster.election import Candidate, Elect, in_own_thread
-from allaboard.cluster.epoch import CARRIED_OUT_SECONDS, Epoch
-from allaboard.cluster.lease import Lease, LeaseLostError, LeaseTimes, Server, own_namespace
 from allaboard.cluster.paths import CLAIMS, NODES, PODS, VOLUMES
 from allaboard.cluster.reflector import Reflector
-from allaboard.cluster.restart import JobRestarter
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
@@ -26,14 +26,17 @@ from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, pod_from
+from allaboard.model.reasons import Code
 from allaboard.placement import SearchSettings
+from allaboard.report.announcer import Announcer
 from allaboard.report.events import EventRecorder
 from allaboard.report.metrics import Metrics, serve
+from allaboard.report.podgroups import PodGroupKeeper
+from allaboard.report.pods import PodTeller
 from allaboard.report.writer import Writer
-from allaboard.scheduling.announcer import Announcer
 from allaboard.scheduling.cycle import Scheduler
 from allaboard.scheduling.docket import Docket
-from allaboard.scheduling.podgroups import PodGroupKeeper
+from allaboard.scheduling.lobby import Room
 from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Overtaking, Ranks
@@ -76,6 +79,7 @@ class App:
             backoff_initial=settings.backoff_initial_seconds,
             backoff_max=settings.backoff_max_seconds,
             overtaking=overtaking,
+            seats=Room(self.view),
         )
         self.view.listen(self._note_excess)
         self.view.repulsion.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
@@ -118,7 +122,7 @@ class App:
         epoch = Epoch(server, lease, concurrency=settings.bind_concurrency)
         binder = Binder(server, lease, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts)
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
-        announcer = Announcer(server, events, keeper, self.docket, writer, self.metrics)
+        announcer = Announcer(events, PodTeller(server, events, writer), keeper, self.docket, self.metrics)
         volumes = VolumeView()
         self._scheduler = scheduler = Scheduler(
             view=self.view,
@@ -274,6 +278,8 @@ class App:
     def _measure(self, writer: Writer) -> None:
         sizes, counts, gauges = self.queue.sizes, self.view.counts, self.metrics.gauges
         gauges("pending_podgroups", "Gangs by where they wait.", "queue", {name: partial(self._queued, name) for name in sizes()})
+        reasons = {str(code): partial(self._waiting, code) for code in Code if code is not Code.SCHEDULED}
+        gauges("waiting_podgroups", "Gangs that aren't whole, by what their PodGroup gives as the reason.", "reason", reasons)
         gauges("cache_size", "Objects known.", "type", {name: partial(self._known, name) for name in counts})
         silences = {name: partial(_silence, reflector) for name, reflector in self._reflectors.items()}
         lags = {name: partial(_lag, reflector) for name, reflector in self._reflectors.items()}
@@ -282,6 +288,9 @@ class App:
         self.metrics.gauge("leader", "Whether this replica decides.", lambda: float(self.leads))
         self.metrics.gauge("writes_waiting", "Events and statuses that are yet to be written.", lambda: writer.waiting)
         self.metrics.gauge("writes_dropped", "Events and statuses that were given up.", lambda: writer.dropped)
+
+    def _waiting(self, code: Code) -> float:
+        return sum(case.told.opinion is not None and case.told.opinion.code is code for case in self.docket)
 
     def _note_excess(self, old: Pod | None, new: Pod | None) -> None:
         """Count and log a pod of which a part is left out; of ours its gang is told as well."""

@@ -6,8 +6,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from fractions import Fraction
 from functools import partial
 
-from allaboard.sandbox import ApiError
-from allaboard.sandbox.quantities import parse
+from allaboard_sandbox import ApiError
+from allaboard_sandbox.quantities import parse
 from tests.cluster import Body, Cluster
 from tests.tasks import beside
 

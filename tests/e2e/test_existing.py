@@ -14,7 +14,7 @@ import pytest
 import trustme
 import yaml
 
-from allaboard.sandbox import NodeShape, node_object
+from allaboard_sandbox import NodeShape, node_object
 from tests.cluster import Body, Cluster, Home
 from tests.stories import gang_pod
 

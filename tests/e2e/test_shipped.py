@@ -22,8 +22,8 @@ import yaml
 
 from allaboard.cli import bundled
 from allaboard.cli.run import run
-from allaboard.sandbox import NodeShape, node_object
 from allaboard.settings import Settings
+from allaboard_sandbox import NodeShape, node_object
 from tests.cluster import Home
 
 from .controlplane.client import ApiError
@@ -189,15 +189,16 @@ def test_the_images_program_tells_its_options(image: Image) -> None:
     assert "--health-port" in done.stdout
 
 
-def test_the_image_has_no_development_tools(image: Image) -> None:
+def test_the_image_has_neither_the_sandbox_nor_development_tools(image: Image) -> None:
     found = set(image.python("import importlib.metadata as m; [print(d.name) for d in m.distributions()]").split())
 
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras = "\n".join(setup["options.extras_require"].values())
-    tools = set(re.findall(r"^[\w-]+", extras, re.MULTILINE)) - {"allaboard"}
+    tools = set(re.findall(r"^[\w-]+", extras, re.MULTILINE)) - {"allaboard", "jsonpatch"}  # which Kopf needs as well
     assert "allaboard" in found
     assert found.isdisjoint({*tools, "pip", "setuptools"})
+    assert image.python("import importlib.util as u; print(u.find_spec('allaboard_sandbox'))").strip() == "None"
 
 
 def test_the_image_has_the_crds_and_the_examples(image: Image) -> None:

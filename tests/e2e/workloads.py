@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from allaboard.sandbox.quantities import parse
+from allaboard_sandbox.quantities import parse
 from tests.cluster import Body, Cluster
 from tests.stories import MINIMUM, NAME, pods
 

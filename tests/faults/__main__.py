@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from allaboard.sandbox import Sandbox
+from allaboard_sandbox import Sandbox
 
 from . import kills, leaders, mutants, schedules, spread, standoff
 from .kills import Point, Relay, Toll

@@ -17,9 +17,9 @@ from aiohttp import web
 
 from allaboard.cluster.client import ApiError, ApiServer, RawObject, _api_error, _checked, decoded
 from allaboard.cluster.paths import ApiPath
-from allaboard.sandbox import ApiError as SandboxError
-from allaboard.sandbox import Sandbox, errors, requests, watch
-from allaboard.sandbox.server import JSON, Server, fail, struck
+from allaboard_sandbox import ApiError as SandboxError
+from allaboard_sandbox import Sandbox, errors, requests, watch
+from allaboard_sandbox.server import JSON, Server, fail, struck
 
 from .judge import Judge, Request, current
 from .judge.wire import seen_by_judge

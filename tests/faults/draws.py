@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from allaboard.sandbox import Fault
+from allaboard_sandbox import Fault
 
 from .gangs import HIGH_PRIORITY, GangSpec, Role
 from .simulation import POOLS

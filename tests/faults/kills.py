@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allaboard.cli import bundled
-from allaboard.sandbox.faults import FOR_EVER, Call, Hold
+from allaboard_sandbox.faults import FOR_EVER, Call, Hold
 from tests.cluster import Cluster
 from tests.stories import bound, gang_pod, pods, running, status_of
 

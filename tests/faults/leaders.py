@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allaboard.cluster.lease import LeaseTimes
-from allaboard.sandbox import Sandbox
-from allaboard.sandbox.faults import FOR_EVER
-from allaboard.sandbox.store import Change
+from allaboard.binding.lease import LeaseTimes
+from allaboard_sandbox import Sandbox
+from allaboard_sandbox.faults import FOR_EVER
+from allaboard_sandbox.store import Change
 from tests.stories import bound, running
 
 from .gangs import STAMP, Body, GangSpec, manifests

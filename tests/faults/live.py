@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from allaboard.sandbox import ApiError, Fault
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox import ApiError, Fault
+from allaboard_sandbox.faults import FOR_EVER
 from tests.cluster import Cluster
 from tests.tasks import beside
 

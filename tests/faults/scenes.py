@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from allaboard.sandbox import Fault
+from allaboard_sandbox import Fault
 
 from .draws import acts, gangs, numbers, pauses
 from .gangs import HIGH_PRIORITY, GangSpec, Kind, Role

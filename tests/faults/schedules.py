@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from allaboard.sandbox import Fault
+from allaboard_sandbox import Fault
 
 from .draws import acts, bind_faults, gangs, numbers, pauses, possible, watched
 from .gangs import STAMP, GangSpec

@@ -22,13 +22,13 @@ from allaboard import app as app_module
 from allaboard.app import App
 from allaboard.cli import bundled
 from allaboard.placement import Plan, Problem, SearchSettings, search
-from allaboard.placement.contest import Contest
-from allaboard.placement.joint import Joint, place_together
-from allaboard.placement.relax import Relief
-from allaboard.placement.surroundings import Surroundings
-from allaboard.sandbox import ApiError, Fault, Sandbox
-from allaboard.sandbox.store import DELETED, Change
+from allaboard.placement.contest.contest import Contest
+from allaboard.placement.contest.joint import Joint, place_together
+from allaboard.placement.relief.reach import Reach
+from allaboard.placement.relief.relief import Relief
 from allaboard.settings import load_settings
+from allaboard_sandbox import ApiError, Fault, Sandbox
+from allaboard_sandbox.store import DELETED, Change
 
 from .direct import DirectServer, Weather
 from .gangs import HIGH, HIGH_PRIORITY, Body, GangSpec, pod_of
@@ -93,7 +93,7 @@ class InlineSearcher:
             await asyncio.sleep(self._chance.uniform(0.001, 0.05))
         return place_together(contest, SEARCH)
 
-    async def relieve(self, around: Surroundings) -> Relief:
+    async def relieve(self, around: Reach) -> Relief:
         """Nobody reads what would help here."""
         return Relief()
 
@@ -340,13 +340,13 @@ def _crds(which: str) -> list[Body]:
         found = copy.deepcopy(found)
         for version in (version for crd in found for version in crd["spec"]["versions"]):
             fields = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-            for name in ("conditions", "members", "message"):
+            for name in ("conditions", "members", "reason", "summary", "message"):
                 del fields[name]  # scheduler-plugins' status knows none of them
     return found
 
 
 def quiet() -> None:
     """Keep the logs of thousands of schedules out of the way."""
-    for name in ("allaboard", "asyncio"):
+    for name in ("allaboard", "allaboard_sandbox", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     gc.freeze()

@@ -14,8 +14,8 @@ from unittest import mock
 
 from aiohttp import web
 
-from allaboard.sandbox import ApiError, Fault, Sandbox
-from allaboard.sandbox.server import Server
+from allaboard_sandbox import ApiError, Fault, Sandbox
+from allaboard_sandbox.server import Server
 
 from .gangs import GangSpec, manifests
 from .judge import Judge

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from allaboard.sandbox import Sandbox
-from allaboard.sandbox.store import Change
+from allaboard_sandbox import Sandbox
+from allaboard_sandbox.store import Change
 
 from .gangs import GangSpec, manifests
 from .kills import install_crds, remove

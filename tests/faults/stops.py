@@ -1,14 +1,15 @@
 """Random schedules in which the scheduler is stopped, killed, or stands still, at any moment."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from allaboard.sandbox import Fault
+from allaboard_sandbox import Fault
 
 from .draws import gangs, numbers, pauses, standstills
-from .gangs import HIGH_PRIORITY, GangSpec
+from .gangs import HIGH_PRIORITY, STAMP, GangSpec, Kind
 from .scenes import Scenes, plain
 from .schedules import Schedules
 
@@ -16,13 +17,17 @@ from .schedules import Schedules
 class SchedulesWithRestarts(Scenes):
     """The same, and the scheduler is stopped or killed at any moment and starts again without memory."""
 
-    def cut_off(self, gang: GangSpec, sizes: Sequence[int], highest: int | None = None) -> Sequence[GangSpec]:
-        """The scheduler is killed when two of each of some gangs are bound, and others take what is left; one may have a high priority."""
+    def cut_off(self, gang: GangSpec, sizes: Sequence[int], highest: int | None = None, last: Kind = "controlled") -> Sequence[GangSpec]:
+        """The scheduler is killed when two of each of some gangs are bound, and others take what is left.
+
+        One may have a high priority, and the last be of another kind.
+        """
         self.stage(2)
         for number, size in enumerate(sizes):
             self.w.hold_binds(f"gang-{len(self.w.gangs)}-*", nth=3)
+            kind = last if number == len(sizes) - 1 else "controlled"
             priority = HIGH_PRIORITY if number == highest else 0
-            self.arrive(plain(gang, size, cpu=1, kind="controlled", least=0, priority=priority), [], 0.0)
+            self.arrive(plain(gang, size, cpu=1, kind=kind, least=0, priority=priority, completions=0), [], 0.0)
         halves = self.w.gangs[-len(sizes) :]
         self.after("cut off", 1.0)
         self.w.crash(1.0)
@@ -142,9 +147,54 @@ class SchedulesWithRestarts(Scenes):
             self.w.let_go(f"{other.name}-")
         self.after("make way", pause)
 
+    @precondition(Schedules.has_place)
+    @rule(
+        gang=gangs,
+        last=st.sampled_from(["job", "job", "controlled"]),
+        suspends=st.sampled_from([True, True, False]),
+        highest=st.sampled_from([None, None, 1]),
+        trouble=st.sampled_from(["none", "slow", "refused", "refused for good", "guarded"]),
+        rival=st.sampled_from([2, 4]),
+        ends=st.booleans(),
+        pause=pauses,
+    )
+    def half_gangs_are_asked_for_their_seats_in_vain(
+        self, gang: GangSpec, last: Kind, suspends: bool, highest: int | None, trouble: str, rival: int, ends: bool, pause: float
+    ) -> None:
+        """Two are cut off half way; somebody comes who needs the seats of both, or of either, and not all of them can be given back."""
+        halves = self.cut_off(replace(gang, suspends=suspends, forgives=False), (4, 4), highest, last)
+        match trouble:
+            case "refused":
+                self.w.fault(Fault("evict", "pods", times=4, status=403))
+            case "refused for good":
+                for half in halves:  # though it looks as if they could go
+                    self.w.fault(Fault("evict", "pods", f"{half.name}-*", times=400, status=403))
+            case "guarded":
+                self.w.guard(halves[-1])
+        self.after("cut off", 26.0)
+        if trouble == "slow":
+            self.w.fault(Fault("get", "jobs", status=0, delay=12.0))
+        self.arrive(plain(gang, rival, cpu=1, kind="controlled", least=0, priority=0), [], 50.0)
+        if ends:
+            self.w.remove_foreign()
+        self.after("asked in vain", 60.0)
+        self.after("asked in vain", pause)
+
+    @precondition(Schedules.has_place)
+    @rule(gang=gangs, promise=st.integers(7, 99), pause=pauses)
+    def a_tenant_forges_what_was_promised_before_a_restart(self, gang: GangSpec, promise: int, pause: float) -> None:
+        """Its gang is whole, and nobody but its pods says so where there are no PodGroups."""
+        self.stage()
+        self.arrive(plain(gang, 4, cpu=1, kind="controlled", least=0), [], 0.5)
+        self.w.annotate(self.w.gangs[-1], {STAMP: f"deadbeef/{promise}"})
+        self.w.crash(0.5)
+        self.after("forged promise", 40.0)
+        self.after("forged promise", pause)
+
     # What this machine is for is chosen more often than each of the many others.
     killed_in_another_commit = killed_in_a_third_commit = the_scheduler_is_killed_in_a_commit
     others_are_lost_while_nobody_schedules = members_are_lost_while_nobody_schedules
+    others_are_asked_for_their_seats_in_vain = half_gangs_are_asked_for_their_seats_in_vain
     others_are_cut_off = gangs_are_cut_off_and_need_each_others_seats
     killed_while_another_heals = killed_while_a_third_heals = the_scheduler_is_killed_while_a_gang_heals
 

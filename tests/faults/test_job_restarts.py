@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
 
 from .directed.ground import cut_off
 from .gangs import Body, GangSpec, manifests

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from allaboard.sandbox import Sandbox
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox import Sandbox
+from allaboard_sandbox.faults import FOR_EVER
 from tests.stories import bound, pods
 
 from . import kills

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from allaboard.cluster.lease import LeaseTimes
-from allaboard.sandbox import Sandbox
-from allaboard.sandbox.store import Change
+from allaboard.binding.lease import LeaseTimes
+from allaboard_sandbox import Sandbox
+from allaboard_sandbox.store import Change
 
 from . import kills, leaders
 from .gangs import GangSpec

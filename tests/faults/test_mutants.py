@@ -1,13 +1,13 @@
 """The judge can convict: each scheduler that breaks a promise is found out by the schedule that aims at it, and nobody else is."""
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from .directed import SCHEDULES
-from .mutants import MUTANTS, Mutant, Verdict, hunt_all, plant
+from .forks import Forks, forking
+from .mutants import MUTANTS, Mutant, hunt, plant
 from .simulation import quiet
 
 
@@ -22,17 +22,14 @@ def test_a_scheduler_that_keeps_its_promises_is_acquitted(schedule: Callable[[],
 
 
 @pytest.fixture(scope="module")
-def verdicts(request: pytest.FixtureRequest) -> dict[str, Verdict]:
-    """What came of the hunts of all mutants that are asked for, two at once."""
-    items = (item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec"))
-    wanted = [mutant for item in items if isinstance(mutant := item.callspec.params.get("mutant"), Mutant)]
-    return {verdict.mutant.name: verdict for verdict in asyncio.run(hunt_all(wanted, lambda _: None, is_directed=True))}
+def forks() -> Iterator[Forks]:
+    with forking() as started:
+        yield started
 
 
-@pytest.mark.timeout(900)  # the first of them waits for all hunts
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_a_scheduler_that_breaks_a_promise_is_convicted(mutant: Mutant, verdicts: dict[str, Verdict]) -> None:
-    verdict = verdicts[mutant.name]
+async def test_a_scheduler_that_breaks_a_promise_is_convicted(mutant: Mutant, forks: Forks) -> None:
+    verdict = await hunt(forks, mutant, "directed", mutant.directed)
     assert mutant.rule in verdict.rules, verdict.found or "nothing was found"
 
 

@@ -5,8 +5,8 @@ import asyncio
 import aiohttp
 import pytest
 
-from allaboard.sandbox import Sandbox
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox import Sandbox
+from allaboard_sandbox.faults import FOR_EVER
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main", "image": "pause"}]}}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
 
 from .gangs import GangSpec
 from .world import World

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from allaboard.cluster.paths import PODS
-from allaboard.sandbox import Fault
+from allaboard_sandbox import Fault
 
 from . import replay
 from .gangs import GangSpec

@@ -72,7 +72,7 @@ def virtual_clocks(loop: VirtualLoop, seed: int) -> Iterator[random.Random]:
     state = random.getstate()
     random.seed(seed)
     with ExitStack() as stack:
-        for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "allaboard"]:
+        for module in _ours():
             _replace(stack, module, "time", time, shim)
             _replace(stack, module, "uuid4", uuid.uuid4, uuid4)
             _replace(stack, module, "uuid", uuid, SimpleNamespace(uuid4=uuid4))
@@ -92,6 +92,10 @@ def virtual_clocks(loop: VirtualLoop, seed: int) -> Iterator[random.Random]:
             random.setstate(state)
 
 
+def _ours() -> list[types.ModuleType]:
+    return [module for name, module in sys.modules.items() if name.partition(".")[0] in ("allaboard", "allaboard_sandbox")]
+
+
 def _replace(stack: ExitStack, module: types.ModuleType, name: str, old: Any, new: Any) -> None:
     if vars(module).get(name) is old:
         stack.enter_context(mock.patch.object(module, name, new))
@@ -102,9 +106,7 @@ def _clocked_functions() -> tuple[tuple[Any, tuple[str, ...]], ...]:
     """The functions of the scheduler that have a clock as a default, with where they have it. Looked for once: it takes a while."""
     clocks = (time.monotonic, time.time, time.perf_counter)
     found: dict[int, tuple[Any, tuple[str, ...]]] = {}
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] != "allaboard":
-            continue
+    for module in _ours():
         for holder in [module, *(each for each in vars(module).values() if isinstance(each, type))]:
             for function in vars(holder).values():
                 if not isinstance(function, types.FunctionType):

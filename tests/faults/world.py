@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from allaboard.sandbox import ApiError, Fault
-from allaboard.sandbox import binding as sandbox_binding
-from allaboard.sandbox.api import WriteOptions
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox import ApiError, Fault
+from allaboard_sandbox import binding as sandbox_binding
+from allaboard_sandbox.api import WriteOptions
+from allaboard_sandbox.faults import FOR_EVER
 
 from . import hostile
 from .gangs import SUSPENDED, Body, GangSpec, manifests, pod_of, workload_name

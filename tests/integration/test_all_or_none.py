@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from allaboard.app import App
 from allaboard.cli.stories import manifest
 from allaboard.model.pod import STAMP
-from allaboard.sandbox import Fault
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import load_settings
+from allaboard_sandbox import Fault
 from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from allaboard.cluster.bind import Binder, Result
+from allaboard.binding.answers import Result
+from allaboard.binding.bind import Binder
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.paths import PODS
 from allaboard.model.pod import STAMP, Pod, pod_from
-from allaboard.sandbox import Fault
+from allaboard.placement import Violation, Wrong
+from allaboard_sandbox import Fault
 from tests.cluster import Cluster
 
 from .conftest import gang_pod
@@ -168,14 +170,17 @@ async def test_a_pod_that_is_newer_than_the_unanswered_bind_is_in_doubt_no_more(
     assert (reply.result, reply.in_doubt) == (Result.REFUSED, "")
 
 
-@pytest.mark.parametrize(("looks", "requests"), [(["gone"], 0), (["", "gone"], 1)])
+GONE = Violation(Wrong.NO_NODE, "default/a", "node-1")
+
+
+@pytest.mark.parametrize(("looks", "requests"), [([GONE], 0), ([None, GONE], 1)])
 async def test_no_request_is_sent_for_a_seat_that_is_no_longer_good(
-    looks: list[str], requests: int, cluster: Cluster, binder: Binder, pod: Pod
+    looks: list[Violation | None], requests: int, cluster: Cluster, binder: Binder, pod: Pod
 ) -> None:
     cluster.faults.add(Fault("bind", "pods", times=9, status=429))
     with cluster.faults.noting() as calls:
         reply = await binder.bind(pod, "node-1", "t1/3", look=lambda: looks.pop(0))
-    assert (reply.result, reply.message) == (Result.SPOILT, "gone")
+    assert (reply.result, reply.violation) == (Result.SPOILT, GONE)
     assert sum(call.verb == "bind" for call in calls) == requests
 
 

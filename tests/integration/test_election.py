@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from allaboard.cluster.election import in_own_thread
-from allaboard.cluster.lease import Lease, LeaseLostError, LeaseTimes, Server
-from allaboard.sandbox import Fault, Sandbox
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard.binding.election import in_own_thread
+from allaboard.binding.lease import Lease, LeaseLostError, LeaseTimes, Server
+from allaboard_sandbox import Fault, Sandbox
+from allaboard_sandbox.faults import FOR_EVER
 
 TIMES = LeaseTimes(duration=2, renew_deadline=1.2, retry=0.2)
 

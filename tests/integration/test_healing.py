@@ -14,10 +14,10 @@ from allaboard.cluster.reflector import Reflector
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER, Hold
 from allaboard.scheduling.planner import Planner
 from allaboard.scheduling.workers import SearchOverrunError
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER, Hold
 from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod
@@ -117,7 +117,7 @@ async def test_stopping_in_the_middle_of_a_commit_ends_it_first(cluster: Cluster
     third.release()
     await stopping
     assert len(bound(cluster)) == 3
-    assert len([event for event in cluster.list("events") if event.get("reason") == "Scheduled"]) == 3
+    assert len([event for event in cluster.list("events") if event.get("reason") == "Scheduled"]) == 4  # and of the gang
 
 
 async def test_a_token_that_expires_half_way_costs_nobody_a_seat(cluster: Cluster, start_app: StartApp) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from allaboard.cluster.jobs import SUSPENDED
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard.binding.jobs import SUSPENDED
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
 from tests.cluster import Body, Cluster, Home
 
 from .conftest import StartApp

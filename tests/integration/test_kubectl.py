@@ -146,10 +146,15 @@ async def test_a_definition_applied_is_served(bare: Cluster, kubectl_binary: str
     assert "podgroups.scheduling.x-k8s.io created" in await kubectl("apply", "-f", str(CRDS))
     await kubectl("wait", "--for=condition=Established", "crd/podgroups.scheduling.x-k8s.io")
     assert "podgroup.scheduling.x-k8s.io/gang created" in await kubectl("apply", "-f", "-", manifest=pod_group())
-    bare.patch("podgroups", "gang", {"status": {"phase": "Pending", "scheduled": 0, "message": "waits"}}, subresource="status")
+    bare.patch(
+        "podgroups",
+        "gang",
+        {"status": {"phase": "Pending", "scheduled": 0, "reason": "Held", "summary": "waits", "message": "waits long"}},
+        subresource="status",
+    )
     header, row = rows(await kubectl("get", "pg"))
-    assert header == ["NAME", "PHASE", "MIN", "SCHEDULED", "RUNNING", "MESSAGE", "AGE"]
-    assert row[:5] == ["gang", "Pending", "2", "0", "waits"]
+    assert header == ["NAME", "PHASE", "MIN", "SCHEDULED", "RUNNING", "REASON", "AGE", "MESSAGE"]
+    assert (row[:5], row[-1]) == (["gang", "Pending", "2", "0", "Held"], "waits")
     described = await kubectl("describe", "podgroup", "gang")
     assert "Min Member:  2" in described
 

@@ -22,7 +22,7 @@ from allaboard.gangs.dialects import membership_of
 from allaboard.model.pod import pod_from
 from tests.cluster import Cluster, Home
 from tests.stories import gpu_nodes
-from tests.unit.placement.test_search import DEMO_CPU, DEMO_MEMORY
+from tests.unit.placement.solvers.test_search import DEMO_CPU, DEMO_MEMORY
 
 from .conftest import StartApp, gang_pod
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from allaboard.app import App
-from allaboard.cluster.bind import Binder
+from allaboard.binding.bind import Binder
 from allaboard.cluster.client import ApiServer
 from allaboard.model.pod import pod_from
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import Hold
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import Hold
 from tests.cluster import Cluster, Home
 
 from .conftest import StartApp, gang_pod

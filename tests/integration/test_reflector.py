@@ -14,7 +14,7 @@ from allaboard.cluster.paths import PODS
 from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, PodStore
 from allaboard.model.pod import pod_from
-from allaboard.sandbox import Fault
+from allaboard_sandbox import Fault
 from tests.cluster import Cluster
 
 from .conftest import gang_pod

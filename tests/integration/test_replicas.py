@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from allaboard.app import App
-from allaboard.cluster.bind import STAMP
+from allaboard.binding.bind import STAMP
+from allaboard.binding.epoch import EPOCH
 from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.cluster.epoch import EPOCH
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import load_settings
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
 from tests.cluster import Cluster, Home
 
 from .conftest import gang_pod

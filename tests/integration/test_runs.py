@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from allaboard.model.pod import STAMP
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox.faults import FOR_EVER
 from tests.cluster import Cluster, Home
 from tests.stories import running
 

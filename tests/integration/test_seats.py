@@ -9,9 +9,9 @@ import pytest
 
 from allaboard.app import App
 from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER
-from allaboard.scheduling.announcer import Announcer
+from allaboard.report.pods import PodTeller
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
 from tests.cluster import Body, Cluster, Home
 
 from .conftest import StartApp, gang_pod
@@ -182,7 +182,7 @@ async def test_a_bind_without_an_answer_comes_too_late_when_its_seat_is_free_aga
     async def say_nothing(*_: object) -> None:
         """Words would make the pods newer, too."""
 
-    monkeypatch.setattr(Announcer, "_write_condition", say_nothing)
+    monkeypatch.setattr(PodTeller, "_write", say_nothing)
     app = await start_app(bind_attempts=1)
     cluster.add_node("node-1", cpu="2")
     for number in range(2):

@@ -10,7 +10,7 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.placement import Plan
 from allaboard.scheduling.planner import Planner
 from tests.cluster import Cluster
-from tests.unit.placement.test_search import DEMO_CPU, DEMO_MEMORY
+from tests.unit.placement.solvers.test_search import DEMO_CPU, DEMO_MEMORY
 
 from .conftest import StartApp, gang_pod
 

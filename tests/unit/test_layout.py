@@ -2,6 +2,7 @@
 
 import operator
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +15,19 @@ def test_the_source_root_does_not_hide_pythons_operator_module() -> None:
     assert not (ROOT / "operator" / "__init__.py").exists()
     assert not (ROOT / "operator.py").exists()
     assert Path(operator.__file__ or "").parent == Path(sys.modules["os"].__file__ or "").parent
+
+
+def test_everything_but_the_commands_that_serve_a_sandbox_does_without_it() -> None:
+    code = """if True:
+        import importlib, pkgutil, sys
+        sys.modules |= {"allaboard_sandbox": None, "jsonschema": None}
+        import allaboard
+        serve = {f"allaboard.cli.{name}" for name in ("demo", "sandbox", "stories")}
+        for name in {module.name for module in pkgutil.walk_packages(allaboard.__path__, "allaboard.")} - serve:
+            importlib.import_module(name)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_setting_is_documented_and_nothing_else_is() -> None:

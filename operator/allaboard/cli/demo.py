@@ -23,8 +23,8 @@ from allaboard.cli import bundled
 from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator
 from allaboard.cli.inputs import BadInputError, FiniteRange
 from allaboard.cli.stories import STORIES, Objects, Stage, Story, StoryError
-from allaboard.sandbox import Sandbox
 from allaboard.settings import SettingsError, load_settings
+from allaboard_sandbox import Sandbox
 
 _FRAME_SECONDS = 0.1
 _BARS = "▁▂▃▄▅▆▇█"

@@ -8,6 +8,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from allaboard.binding.answers import Refused, Seat
+from allaboard.binding.checking import checked
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
@@ -15,8 +17,6 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.placement import Plan, SearchSettings
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
-from allaboard.scheduling.answers import Refused, Seat
-from allaboard.scheduling.checking import checked
 from allaboard.scheduling.order import order_of
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
 from allaboard.scheduling.shares import Shares

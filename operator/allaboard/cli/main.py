@@ -31,6 +31,8 @@ _COMMANDS = {
     "demo": ("allaboard.cli.demo", "Watch real manifests being scheduled whole or not at all."),
 }
 
+_OF_THE_SANDBOX = ("allaboard_sandbox", "jsonpatch", "jsonschema")  # which the operator does without
+
 
 class _Commands(click.Group):
     """Finds commands by name, without importing them for the list that ``--help`` shows, and says how they were ended from outside."""
@@ -49,8 +51,13 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        with uninterrupted():
-            command: click.Command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        try:
+            with uninterrupted():
+                command: click.Command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        except ModuleNotFoundError as error:
+            if error.name not in _OF_THE_SANDBOX:
+                raise
+            raise BadInputError(f"`allaboard {cmd_name}` needs the extra: pip install 'allaboard[sandbox]'") from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -16,8 +16,8 @@ import yaml
 from allaboard.cli import bundled
 from allaboard.cli.inputs import BadInputError, Quantity, endings
 from allaboard.cli.run import start_logging
-from allaboard.sandbox import ApiError, Sandbox
 from allaboard.settings import SettingsError, load_settings
+from allaboard_sandbox import ApiError, Sandbox
 
 
 @click.command()

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from allaboard.cli import bundled
-from allaboard.sandbox import ApiError, NodeShape, Sandbox
+from allaboard_sandbox import ApiError, NodeShape, Sandbox
 
 Objects = list[dict[str, Any]]
 Apply = Callable[[Objects], Awaitable[None]]
@@ -226,7 +226,7 @@ async def _impossible(stage: Stage) -> None:
             any(words.search(note) for note in stage.events("FailedScheduling"))
             and bool(words.search(stage.refusal_of("tf-impossible-worker")))
             and initially.get("status") == "False"
-            and initially.get("reason") == "Unschedulable"
+            and initially.get("reason") == group.get("reason") == "NeverFits"
             and bool(words.search(group.get("message", "")))
         )
 

@@ -176,6 +176,11 @@ class ClusterView:
             if node_name not in self._nodes:
                 self._usage.release(node_name)
 
+    def as_promised(self, pod: Pod) -> Pod | None:
+        """``pod`` with the seat that it has been promised and has not been seen to take, ``None`` without one."""
+        node_name = self._assumed.get(pod.uid)
+        return replace(pod, node_name=node_name) if node_name else None
+
     def is_assumed(self, pod: Pod) -> bool:
         """Whether ``pod`` has been promised a seat it has not been seen to take."""
         return pod.uid in self._assumed

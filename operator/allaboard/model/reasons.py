@@ -30,3 +30,32 @@ class Reason(NamedTuple):
 
 Counted = tuple[tuple[Reason, int], ...]
 """Reasons, each with the number of nodes that it keeps pods off, in no order that matters."""
+
+
+class Code(StrEnum):
+    """Why a gang isn't whole: the closed list that its PodGroup's condition, its printer column and the metrics have."""
+
+    WAITING = "WaitingForMembers"
+    HELD = "Held"  # somebody must mend it first
+    INSUFFICIENT = "Insufficient"
+    FRAGMENTED = "Fragmented"  # there is enough in sum, and not together
+    NEVER_FITS = "NeverFits"  # not on empty nodes either
+    CONSTRAINTS = "Constraints"  # not for want of room
+    RETRYING = "Retrying"  # the attempt failed, not the gang
+    SCHEDULED = "Scheduled"
+
+
+class Cause(NamedTuple):
+    """Why a gang has no room. ``requested`` and ``there`` are of ``resource``, in the units of ``model.requests``.
+
+    Where no resource is named it is something else: of ``CONSTRAINTS`` ``subject`` says which rule, and is empty where no node admits
+    those who are needed; of ``NEVER_FITS`` the nodes are too small in a way that no single amount tells.
+    """
+
+    code: Code
+    resource: str = ""
+    requested: int = 0
+    there: int = 0
+    is_of_one: bool = False
+    """Whether ``requested`` is what one member asks for, and ``there`` the most that a node has."""
+    subject: str = ""

@@ -1,12 +1,12 @@
 """The search for a placement of a whole gang. Pure: same input, same plan."""
 
-from allaboard.placement.filters import NodeFilters
-from allaboard.placement.genetic import SearchSettings
-from allaboard.placement.greedy import greedy_seeds
-from allaboard.placement.plan import Explanation, Plan, RoleExplanation, SearchReport, Shortage
-from allaboard.placement.problem import Problem, build_problem
-from allaboard.placement.search import search
-from allaboard.placement.verify import Violation, Wrong, verify
+from allaboard.placement.problem.plan import Explanation, Plan, RoleExplanation, SearchReport, Shortage
+from allaboard.placement.problem.problem import Problem, build_problem
+from allaboard.placement.rules.filters import NodeFilters
+from allaboard.placement.rules.verify import Violation, Wrong, verify
+from allaboard.placement.solvers.genetic import SearchSettings
+from allaboard.placement.solvers.greedy import greedy_seeds
+from allaboard.placement.solvers.search import search
 
 __all__ = [
     "Explanation",

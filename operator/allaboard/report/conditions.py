@@ -2,44 +2,41 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from datetime import UTC, datetime
 from typing import Any
 
 from allaboard.model.gang import Gang
 from allaboard.model.pod import parse_time
+from allaboard.model.reasons import Code
+from allaboard.report.words import summary
 
 Condition = dict[str, Any]
 
 _INITIALLY = "PodGroupInitiallyScheduled"
 
 
-class Verdict(StrEnum):
-    """What the scheduler last said of a gang; the reason of its conditions."""
-
-    WAITING = "WaitingForMembers"
-    HELD = "Held"
-    UNSCHEDULABLE = "Unschedulable"
-    SCHEDULING = "Scheduling"
-    SCHEDULED = "Scheduled"
-    PARTIAL = "PartiallyBound"
-    ERROR = "SchedulerError"
-
-
 @dataclass(frozen=True, slots=True)
 class Opinion:
     """The scheduler's last word on a gang: what PodGroup conditions are made of.
 
-    ``started`` is RFC 3339, when the quorum was first there; ``whole_since`` when the gang was last found whole, which is still to be
-    told when it isn't any more; ``has_timed_out`` once it waited longer than it asked for; ``is_being_bound`` from when its first
-    members are bound until it is seen whole, or more is said of it: that some are bound before others doesn't make it half bound.
+    ``short`` is the ``message`` for a table, which may be cut. ``started`` is RFC 3339, when the quorum was first there; ``whole_since``
+    when the gang was last found whole, which is still to be told when it isn't any more; ``has_timed_out`` once it waited longer than it
+    asked for; ``is_being_bound`` from when its first members are bound until it is seen whole, or more is said of it: that some are bound
+    before others doesn't make it half bound.
     """
 
-    verdict: Verdict
+    code: Code
     message: str
+    short: str = ""
     started: str = ""
     whole_since: str = ""
     has_timed_out: bool = False
     is_being_bound: bool = False
+
+
+def api_time(seconds: float) -> str:
+    """Seconds since the epoch as the Kubernetes API writes a time (RFC 3339)."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def pod_group_status(gang: Gang, phase: str, opinion: Opinion, current: Mapping[str, Any], now: str) -> dict[str, Any]:
@@ -54,6 +51,8 @@ def pod_group_status(gang: Gang, phase: str, opinion: Opinion, current: Mapping[
         "running": sum(1 for pod in living if pod.phase == "Running"),
         "succeeded": gang.in_phase("Succeeded"),
         "failed": gang.in_phase("Failed"),
+        "reason": opinion.code,
+        "summary": summary(opinion.short or opinion.message),
         "message": opinion.message,
         "conditions": _conditions(opinion, gang, current.get("conditions") or (), now),
     }
@@ -88,14 +87,14 @@ def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any
         (
             _INITIALLY,
             is_scheduled,
-            Verdict.SCHEDULED if is_scheduled else opinion.verdict,
+            Code.SCHEDULED if is_scheduled else opinion.code,
             "all members that must start together have been bound" if is_scheduled else opinion.message,
         ),
     ]
     partial = gang.is_open and not opinion.is_being_bound
     if partial or "PartiallyBound" in before:
         text = f"{len(gang.bound)} of {gang.quorum} members bound: {opinion.message}" if partial else "no longer"
-        wanted.append(("PartiallyBound", partial, "MembersMissing" if partial else "Whole", text))
+        wanted.append(("PartiallyBound", partial, opinion.code if partial else "Whole", text))
     if opinion.has_timed_out or "Timeout" in before:
         text = f"not scheduled within {gang.timeout_seconds} s: {opinion.message}" if opinion.has_timed_out else "no longer"
         wanted.append(("Timeout", opinion.has_timed_out, "ScheduleTimeout" if opinion.has_timed_out else "Scheduled", text))

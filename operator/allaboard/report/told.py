@@ -1,9 +1,10 @@
 """What was told of one gang, so that it is told again only when it has changed, and what is told next agrees with it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from allaboard.model.gang import GangKey
 from allaboard.report.conditions import Opinion
 
 
@@ -34,3 +35,19 @@ class Told:
     written: Written | None = None
     is_unwritten: bool = False
     """Whether its PodGroup doesn't show the opinion yet."""
+
+
+class Remembered(Protocol):
+    """Where it is kept what was told of each gang, and forgotten with all else that is remembered of it."""
+
+    def told(self, key: GangKey) -> Told:
+        """What was told of a gang; nothing yet, if it hasn't been spoken of."""
+        ...
+
+    def find_told(self, key: GangKey) -> Told | None:
+        """What was told of a gang, if anything is remembered of it."""
+        ...
+
+    def all_told(self) -> Iterable[tuple[GangKey, Told]]:
+        """What was told, by gang."""
+        ...

@@ -3,20 +3,23 @@
 Formats: kube-scheduler framework/types.go (FitError), 1.37. A gang's own sentence comes first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from allaboard.binding.answers import BindReply, Committed, MembersChanged, NotAdmitted, Refused, Seat
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
-from allaboard.model.gang import Gang
+from allaboard.model.gang import Gang, Hold
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import format_amount
-from allaboard.model.reasons import Counted, Kind, Reason
+from allaboard.model.reasons import Cause, Code, Counted, Kind, Reason
 from allaboard.placement import Explanation, Plan, RoleExplanation, Violation, Wrong
-from allaboard.placement.relax import More, Relief
+from allaboard.placement.relief.relief import More, Relief
 
 NO_NODES = "no nodes available to schedule pods"
 _JOB_POLICY = "a podFailurePolicy rule with action Ignore on the condition DisruptionTarget"
 _FEW_NODES = 3
 _EVENT_NOTE_LIMIT = 1024  # bytes; the API server refuses longer notes
+_SUMMARY_LIMIT = 80  # characters: a column of a table
 
 
 _REASONS = {
@@ -33,6 +36,16 @@ _REASONS = {
     Kind.INSUFFICIENT: "Insufficient {subject}",
 }
 """kube-scheduler's, where it has words for it (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a gang has no room: in one word, in a sentence, in a few words for a table, and for each of its pods, by UID."""
+
+    code: Code
+    message: str
+    short: str
+    of_pods: Mapping[str, str]
 
 
 def reason(why: Reason) -> str:
@@ -54,10 +67,38 @@ def violation(found: Violation) -> str:
             return f"{where}: host port {found.subject} is taken"
         case Wrong.SCATTERED:
             return f"members would not share one {found.subject}: {', '.join(found.values)}"
+        case Wrong.TAKEN:
+            return f"{where}: others have taken its room"
         case Wrong.OVERLOAD:
             requested, free = (format_amount(found.subject, amount) for amount in (found.requested, found.free))
             return f"{found.node}: {found.pods} members ask for {requested} {found.subject}, {free} free"
     return f"{where}: {reason(found.reason) if found.reason else found.wrong}"
+
+
+def not_bound(outcome: Refused | Committed) -> str:
+    """Why nobody, or not everybody, of a gang was bound for which there were seats."""
+    if isinstance(outcome, Committed):
+        return "; ".join(f"pod {seat.pod.name}: {_why_not(reply)}" for seat, reply in outcome.failed[:3])
+    match outcome.because:
+        case MembersChanged(there, missing):
+            return f"members changed while the gang was being placed: {there} of {missing} missing ones are still there"
+        case Violation() as found:
+            return f"the cluster changed while the gang was being placed: {violation(found)}"
+        case NotAdmitted(seat, reply):
+            return f"pod {seat.pod.name} {seat_not_taken(seat, reply)}"
+        case Hold() as hold:
+            return hold.message
+        case gone:
+            return f"podgroup {gone} is gone"
+
+
+def seat_not_taken(seat: Seat, reply: BindReply) -> str:
+    """Why a member was not bound."""
+    return f"can't be bound to {seat.node_name}: {_why_not(reply)}"
+
+
+def _why_not(reply: BindReply) -> str:
+    return violation(reply.violation) if reply.violation else reply.message or reply.result
 
 
 def fit_error(total_nodes: int, reasons: Counted) -> str:
@@ -68,9 +109,43 @@ def fit_error(total_nodes: int, reasons: Counted) -> str:
     return f"0/{total_nodes} nodes are available" + (f": {counted}." if counted else ".")
 
 
-def refusal(gang: Gang, plan: Plan) -> str:
-    """Why ``gang`` was not placed, for its PodGroup: how many would fit, and what keeps the first one that doesn't."""
-    return _Refusal(gang, plan).because_of(_hardest_role(plan.explanation))
+def refusal(gang: Gang, plan: Plan, why: Cause | None = None) -> str:
+    """Why ``gang`` was not placed, for its PodGroup: how many would fit, ``why``, and what keeps the first one that doesn't."""
+    return _Refusal(gang, plan, why).because_of(_hardest_role(plan.explanation))
+
+
+def refused(gang: Gang, plan: Plan, why: Cause) -> Refusal:
+    """All that is told of a gang for which there is no room."""
+    return Refusal(why.code, refusal(gang, plan, why), cause(why, plan), pod_refusals(gang, plan, why))
+
+
+def cause(why: Cause, plan: Plan) -> str:
+    """Why a gang has no room, in a few words."""
+    amounts = [format_amount(why.resource, amount) for amount in (why.requested, why.there)] if why.resource else []
+    match why.code:
+        case Code.INSUFFICIENT:
+            return f"needs {amounts[0]} {why.resource} where {amounts[1]} are free" if amounts else "too little is free"
+        case Code.FRAGMENTED if amounts:
+            return f"needs {amounts[0]} {why.resource}; {amounts[1]} are free, but in pieces"
+        case Code.FRAGMENTED:
+            return "enough is free, but in pieces"
+        case Code.NEVER_FITS if why.is_of_one:
+            return f"a member asks for {amounts[0]} {why.resource}; no node it may use has more than {amounts[1]}"
+        case Code.NEVER_FITS if amounts:
+            return f"needs {amounts[0]} {why.resource}; the nodes it may use have {amounts[1]} in all"
+        case Code.NEVER_FITS:
+            return "too large for the nodes it may use, even when they are empty"
+        case Code.CONSTRAINTS if why.subject:
+            return f"would fit but for its {why.subject}"
+    role = _hardest_role(plan.explanation)
+    kept = [(nodes, reason(each)) for each, nodes in role.reasons if each.kind is not Kind.INSUFFICIENT] if role else []
+    nodes, text = max(kept, default=(0, ""))
+    return f"{nodes} of {plan.explanation.total_nodes} {text}" if text else NO_NODES
+
+
+def summary(text: str) -> str:
+    """``text`` cut to what a column of a table holds."""
+    return text if len(text) <= _SUMMARY_LIMIT else f"{text[: _SUMMARY_LIMIT - 1].rstrip()}…"
 
 
 def advice(gang: Gang, relief: Relief, leaver: Gang | None) -> str:
@@ -103,9 +178,9 @@ def selector_text(spec: SchedulingSpec) -> str:
     return f"{selector},{affinity}" if selector and affinity else selector or affinity
 
 
-def pod_refusals(gang: Gang, plan: Plan) -> dict[str, str]:
+def pod_refusals(gang: Gang, plan: Plan, why: Cause | None = None) -> dict[str, str]:
     """Why each candidate was not placed, by UID: the gang's sentence, and what keeps the pods of that one's own role."""
-    sentence, hardest = _Refusal(gang, plan), _hardest_role(plan.explanation)
+    sentence, hardest = _Refusal(gang, plan, why), _hardest_role(plan.explanation)
     told: dict[str, str] = {}
     for role in plan.explanation.roles:
         told.update(dict.fromkeys(role.pods, sentence.because_of(role if role.unplaced or hardest is None else hardest)))
@@ -123,13 +198,21 @@ def surplus_refusals(plan: Plan) -> dict[str, str]:
     return told
 
 
+def members_missing_in_short(gang: Gang) -> str:
+    """The same as ``members_missing``, for a table."""
+    return f"{_there(gang)} of {gang.required} members exist"
+
+
+def _there(gang: Gang) -> int:
+    return len(gang.alive) + (gang.succeeded if gang.missing else 0)  # a next wave needs its own
+
+
 def members_missing(gang: Gang) -> str:
     """That a gang waits for pods that don't exist yet."""
-    there = len(gang.alive) + (gang.succeeded if gang.missing else 0)  # a next wave needs its own
     gated = sum(1 for pod in gang.members if pod.is_gated and not pod.is_terminating)
     tail = f", {gated} of them gated" if gated else ""
     roles = "".join(f", role {role} lacks {number}" for role, number in sorted(gang.roles_without_pods.items()))
-    return f"podgroup {gang.key}: waiting for members: {there} of {gang.required} exist{tail}{roles}"
+    return f"podgroup {gang.key}: waiting for members: {_there(gang)} of {gang.required} exist{tail}{roles}"
 
 
 def kept_open(gang: Gang, bound: Sequence[Pod], message: str, problem: str = "") -> str:
@@ -203,9 +286,9 @@ def _hardest_role(explanation: Explanation) -> RoleExplanation | None:
 class _Refusal:
     """Why a gang was not placed. What is the gang's is found out once: it may have thousands of members, and hundreds of roles."""
 
-    def __init__(self, gang: Gang, plan: Plan) -> None:
+    def __init__(self, gang: Gang, plan: Plan, why: Cause | None) -> None:
         self._explanation = plan.explanation
-        self._head = "" if gang.is_single else _head(gang, plan)
+        self._head = "" if gang.is_single else _head(gang, plan, why)
         self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}
 
     def because_of(self, role: RoleExplanation | None) -> str:
@@ -217,13 +300,11 @@ class _Refusal:
         return f"{self._head}; {who}{reasons}"
 
 
-def _head(gang: Gang, plan: Plan) -> str:
+def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     explanation = plan.explanation
     already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
     placeable = f"{already + explanation.placeable} of {gang.min_member} members placeable"
     head = f"podgroup {gang.key}: {placeable} (minMember {gang.min_member})"
-    if explanation.shortage is not None:
-        lacking = explanation.shortage
-        requested, free = (format_amount(lacking.resource, amount) for amount in (lacking.requested, lacking.free))
-        head += f", needs {requested} {lacking.resource} where {free} are free"
+    if why is not None and (why.resource or why.subject or why.code is Code.NEVER_FITS):
+        head += f", {cause(why, plan)}"
     return f"{head}, no placement found" if plan.feasible is None else head

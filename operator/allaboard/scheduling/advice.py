@@ -13,11 +13,12 @@ from contextlib import suppress
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem
-from allaboard.placement.relax import Relief
-from allaboard.placement.surroundings import Surroundings, surroundings_of
+from allaboard.placement.relief.reach import Reach as Surroundings
+from allaboard.placement.relief.reach import reach_of as surroundings_of
+from allaboard.placement.relief.relief import Relief
 from allaboard.report import words
 from allaboard.scheduling.docket import Advice, Docket
-from allaboard.scheduling.problems import parts_of, together_of
+from allaboard.scheduling.problems import parts_of
 from allaboard.scheduling.workers import SearchError
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ def leavers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
 def surroundings(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> Surroundings:
     """What advice for ``gang`` is found from, when any of ``others`` might leave; ``problem`` is that of placing it."""
     bound = [(key, other.bound) for key, other in others.items()]
-    return surroundings_of(problem, gang.candidates, snapshot, bound, parts_of(gang), together_of(gang), filters)
+    return surroundings_of(problem, gang.candidates, snapshot, bound, parts_of(gang), gang.sharing, filters)
 
 
 def sentence(gang: Gang, relief: Relief, others: Mapping[str, Gang]) -> str:

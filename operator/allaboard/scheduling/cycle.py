@@ -1,6 +1,7 @@
 """The main path: from a gang that is due to a gang that is bound, or told why not.
 
-Read ``Scheduler.cycle`` first, then ``prepare`` and ``attempt``; how attempts end is in ``outcomes``. Searches run one after another,
+Read ``Scheduler.cycle`` first, then ``prepare`` and ``attempt``: what they decide (``decide``) is carried out in ``act``, and how
+attempts end is in ``outcomes``. Searches run one after another,
 each on a snapshot that contains the seats promised before it; transactions run beside them, so the API server works on one gang while
 the next is searched. These searches are short. A gang for which a short one finds neither seats nor a proof that there are none is searched
 for at length, beside the cycle (``longsearch``).
@@ -8,16 +9,15 @@ for at length, beside the cycle (``longsearch``).
 
 import asyncio
 import logging
-import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 
-from allaboard.cluster.bind import Binder
-from allaboard.cluster.epoch import Epoch
-from allaboard.cluster.restart import JobRestarter
+from allaboard.binding.bind import Binder
+from allaboard.binding.epoch import Epoch
+from allaboard.binding.restart import JobRestarter
+from allaboard.binding.transaction import DryRun
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
@@ -27,18 +27,16 @@ from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
 from allaboard.report import words
+from allaboard.report.announcer import Announcer
 from allaboard.report.metrics import Metrics
+from allaboard.scheduling.act import Actor
 from allaboard.scheduling.advice import Advisor
-from allaboard.scheduling.announcer import Announcer
-from allaboard.scheduling.answers import Committed, Refused
-from allaboard.scheduling.decide import Found, Look, at_look, is_enough, on_plan, when_nowhere
+from allaboard.scheduling.decide import Found, Look, at_look, on_plan
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.freshness import until_fresh
-from allaboard.scheduling.longsearch import LongSearches, SearchAbandonedError
+from allaboard.scheduling.longsearch import LongSearches
 from allaboard.scheduling.opengangs import OpenGangs
-from allaboard.scheduling.order import ANYTHING, Lacks
 from allaboard.scheduling.outcomes import Attempt, Outcomes
-from allaboard.scheduling.past import run_was_whole
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
 from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
@@ -46,10 +44,9 @@ from allaboard.scheduling.ranks import Ranks
 from allaboard.scheduling.sealing import LateBinds, Sealing
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.surroundings import in_surroundings
-from allaboard.scheduling.transaction import DryRun, Transaction, begin
 from allaboard.scheduling.underway import UnderWay
 from allaboard.scheduling.window import Window
-from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunError
+from allaboard.scheduling.workers import Searcher, SearchError
 from allaboard.scheduling.yielding import Yielding
 
 logger = logging.getLogger(__name__)
@@ -83,13 +80,13 @@ class Scheduler:
     clock: Callable[[], float] = time.monotonic
     _under_way: UnderWay = field(init=False)
     _open: OpenGangs = field(init=False)
-    _yielding: Yielding = field(init=False)
     _outcomes: Outcomes = field(init=False)
     _planner: Planner = field(init=False)
     _sealing: Sealing = field(init=False)
     _late: LateBinds = field(init=False)
     _advisor: Advisor = field(init=False)
     _long: LongSearches = field(init=False)
+    _act: Actor = field(init=False)
 
     def __post_init__(self) -> None:
         self._long = LongSearches(self.docket, self.clock, Shares(self.clock))
@@ -99,7 +96,6 @@ class Scheduler:
         self._open = OpenGangs(
             self.registry, self.docket, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock
         )
-        self._yielding = Yielding(self.registry, self.docket, self.binder, self.clock)
         self._outcomes = Outcomes(
             self.registry,
             self.docket,
@@ -114,6 +110,26 @@ class Scheduler:
         self._under_way = UnderWay(self.docket, self.queue, self._outcomes.defect)
         self._sealing = Sealing(self.view, self.queue, self.epoch, self._under_way, self._outcomes.failed_now)
         self._late = LateBinds(self.view, self.epoch, self._outcomes.settled, self.clock)
+        self._act = Actor(
+            self.view,
+            self.docket,
+            self.queue,
+            self.binder,
+            self.announcer,
+            self._planner,
+            self._open,
+            Yielding(self.registry, self.docket, self.binder, self.clock, self._late.pods),
+            self._outcomes,
+            self._under_way,
+            self._late,
+            self._long,
+            self.ranks.place,
+            self._gang,
+            self._prepared,
+            self.dry_run,
+            self.is_fresh,
+            self.clock,
+        )
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod has changed: seats it no longer takes may be what others wait for."""
@@ -260,24 +276,8 @@ class Scheduler:
         attempt = Attempt(gang, self.clock(), self.queue.changes)
         self._open.observe(gang)
         # 2. What is to be done? Whatever was left half bound, and could not be finished, is undone before anything else.
-        match at_look(gang, self.docket.find_half(key), self.clock()):
-            case Look.UNDO:
-                self._under_way.start(key, self._open.undo_overdue(gang))
-            case Look.GIVE_UP:
-                self._under_way.start(key, self._open.give_up(gang))
-            case Look.RESTART_JOBS:
-                self._under_way.start(key, self._open.restart_jobs(gang))
-            case Look.HOLD if gang.hold:
-                self._outcomes.held(attempt, gang.hold)
-            case Look.REST:
-                self._outcomes.rests(gang)
-            case Look.AWAIT_MEMBERS:
-                self._outcomes.awaits_members(gang)
-            case Look.PLACE:
-                if gang.missing:
-                    self.announcer.waiting_since(gang)
-                return attempt
-        return None
+        look = at_look(gang, self.docket.find_half(key), self.clock())
+        return attempt if self._act.on_look(attempt, look) else None
 
     async def attempt(self, attempt: Attempt, plan: Plan | None) -> None:
         """One gang, from what is known of it to a decision. The ``plan`` is there if it was placed together with others."""
@@ -287,100 +287,14 @@ class Scheduler:
             try:
                 plan = await self._planner.plan(gang)
             except SearchError as error:
-                if isinstance(error, SearchOverrunError) and key not in self._open:
-                    self._search_longer(attempt, None)
-                else:
-                    self._outcomes.failed(attempt, str(error))
+                await self._act.on_error(attempt, error)
                 return
         # 4. Nowhere? Then half gangs whose time is over may make way, and it is told why. If that isn't known, it is searched for longer.
         found = on_plan(gang, plan, self.docket.find_half(key))
         if found is Found.MAKE_WAY:
-            is_settled = await self._make_way(gang, _MAKE_WAY_SECONDS)
-            found = when_nowhere(gang, self.docket.find_half(key), is_settled=is_settled)
-        match found:
-            case Found.SEARCH_LONGER:
-                self._search_longer(attempt, plan)
-            case Found.UNDO:
-                self._under_way.start(key, self._open.undo(gang, gang.bound, words.refusal(gang, plan)))
-            case Found.REFUSE:
-                self._outcomes.refused(attempt, plan)
-            case Found.BIND if transaction := self._promised(attempt, plan):
-                # 5. The seats are promised: bind all or none, beside the next search.
-                if is_alone:
-                    self.queue.seated(key)
-                self._under_way.start(key, self._commit(attempt, plan, transaction))
-
-    def _promised(self, attempt: Attempt, plan: Plan) -> Transaction | None:
-        """The transaction that binds ``plan``, its seats promised; ``None`` when it doesn't hold any more: then it is looked at again."""
-        key = attempt.gang.key
-        fresh = self._gang(key)
-        if fresh is None or fresh.hold:
-            self.queue.mark(key)
-            return None
-        attempt.gang = fresh
-        # After an undo every member is tried beforehand: one pod that is refused would undo the gang for ever.
-        dry_run: DryRun = "all" if self._open.was_undone(key) else self.dry_run
-        look = partial(self._gang, key)
-        was_whole = run_was_whole(fresh, self.docket.find(key))
-        transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, look, dry_run, was_whole=was_whole)
-        if isinstance(transaction, Refused):
-            logger.info("gang %s: %s; looking again", key, transaction.message)
-            self.queue.retry(key, _LOOK_AGAIN_SECONDS)
-            return None
-        return transaction
-
-    def _search_longer(self, attempt: Attempt, plan: Plan | None) -> None:
-        """Neither seats nor a proof were found in short: the gang has its turn beside, and is told what is known if that isn't now."""
-        gang = attempt.gang
-        lacks = Lacks.of(plan.explanation, gang.candidates) if plan else ANYTHING
-        if plan and gang.missing and not self._long.is_idle:
-            seconds = self.clock() - attempt.started
-            self.announcer.refused(gang, words.pod_refusals(gang, plan), words.refusal(gang, plan), plan.search, seconds)
-        self.queue.pause(gang.key, lacks, seen=attempt.changes, retry_by=self._open.deadline(gang))
-        self._long.join(gang.key, self.ranks.place(gang.key))
-        self._start_long_search()
-
-    def _start_long_search(self) -> None:
-        """Begin the long search whose turn it is, unless one is going on."""
-        while (key := self._long.next()) is not None:
-            if (attempt := self._prepared(key)) is not None:
-                self._under_way.start(key, self._at_length(attempt))
-                return
-            self._long.done(key)
-
-    async def _at_length(self, attempt: Attempt) -> None:
-        """One gang, searched for beside the cycle on what is free now; its plan is checked on what is free then."""
-        gang = attempt.gang
-        try:
-            plan = await self._long.search(gang.key, partial(self._planner.plan_at_length, gang), partial(self._make_way_if_refused, gang))
-        except SearchAbandonedError:
-            return
-        except SearchError as error:
-            self._outcomes.failed(attempt, str(error))
-            return
-        finally:
-            self._start_long_search()
-        await until_fresh(self.is_fresh)
-        if not is_enough(plan, gang):
-            self._outcomes.refused(attempt, plan)
-        elif transaction := self._promised(attempt, plan):
-            self.queue.seated(gang.key)
-            await self._commit(attempt, plan, transaction)
-
-    async def _make_way_if_refused(self, gang: Gang, plan: Plan) -> None:
-        """In the turn of a long search, since it takes many short ones: nobody else's do in between."""
-        if not is_enough(plan, gang):
-            await until_fresh(self.is_fresh)
-            await self._make_way(gang)
-
-    async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
-        began = self.clock()
-        self.announcer.binds(attempt.gang)
-        outcome = await transaction.commit()
-        attempt.held_seconds = self.clock() - began
-        if isinstance(outcome, Committed):
-            self._late.expect(attempt.gang.key, outcome.in_doubt)
-        await self._outcomes.committed(attempt, plan, outcome)
+            found = await self._act.make_way(gang, _MAKE_WAY_SECONDS)
+        # 5. Somewhere? The seats are promised, and all are bound or none, beside the next search.
+        await self._act.on_found(attempt, plan, found, is_alone=is_alone)
 
     def _is_wanted(self, key: GangKey) -> bool:
         """Whether there is anybody still to search for, and nothing to be done before."""
@@ -393,31 +307,6 @@ class Scheduler:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
         gang = self.registry.gang(key)
         return in_surroundings(gang, self.volumes, self.view) if gang else None
-
-    async def _make_way(self, gang: Gang, seconds: float = math.inf) -> bool:
-        """Release half gangs whose time is over, if their seats are what ``gang`` lacks of its minimum.
-
-        False if whose these are can't be found out in ``seconds``: then that is to be done beside the cycle.
-        """
-        if not gang.missing:
-            return True
-        ends = self.clock() + seconds
-
-        async def would_fit(without: Sequence[Pod]) -> bool:
-            if self.clock() >= ends:
-                raise TimeoutError
-            with suppress(SearchError):
-                return bool((await self._planner.plan(gang, without)).feasible)
-            return False
-
-        try:
-            yielding = await self._yielding.who_yields(gang, would_fit)
-        except TimeoutError:
-            return False
-        for other in yielding:
-            if other.key not in self._under_way:
-                self._under_way.start(other.key, self._open.yield_to(gang, other))
-        return True
 
     async def _advice(self, key: GangKey) -> str:
         """What would help a gang that can't be placed; empty when nothing is known to, or it isn't refused any more."""

@@ -6,9 +6,9 @@ nobody can be seated by it), and when the binds have been answered (``on_reply``
 
 from enum import Enum, auto
 
+from allaboard.binding.answers import Committed, Refused
 from allaboard.model.gang import Gang, OnMemberLost, Undo
 from allaboard.placement import Plan
-from allaboard.scheduling.answers import Committed, Refused
 from allaboard.scheduling.docket import Half
 
 
@@ -18,7 +18,7 @@ class Look(Enum):
     UNDO = auto()
     """It was left half bound, and finishing it has had its time."""
     GIVE_UP = auto()
-    """It has lost members, could not be healed in its time, and wants to be released then."""
+    """It has lost members, and wants to be released when they can't be replaced in its time, which is over."""
     RESTART_JOBS = auto()
     """It is kept open by its Jobs, which may be suspended by now."""
     HOLD = auto()
@@ -41,6 +41,10 @@ class Found(Enum):
     """There is no room: half gangs may give theirs up."""
     UNDO = auto()
     """There is none for the rest of one that was left half bound."""
+    GIVE_UP = auto()
+    """The same as at a look: there was no room for whom it has lost."""
+    RESTART_JOBS = auto()
+    """The same as at a look."""
     REFUSE = auto()
     """It is told why, and waits for what it lacks."""
 
@@ -62,9 +66,19 @@ class Reply(Enum):
 
 
 def at_look(gang: Gang, half: Half | None, now: float) -> Look:
-    """What is to be done about a gang that is due. What was left half done is undone before anything else."""
-    if half is not None and (undoing := _undoing(gang, half, now)):
-        return undoing
+    """What is to be done about a gang that is due. What was left half done is undone before anything else.
+
+    One whose own time is over is looked for seats once more before it is released: they may have come free just now.
+    """
+    if half is not None and gang.is_open and half.is_overdue(now):
+        return Look.UNDO
+    look = _look(gang)
+    if half is not None and (look is not Look.PLACE or half.was_tried) and (ending := _ending(gang, half, now)):
+        return Look[ending.name]
+    return look
+
+
+def _look(gang: Gang) -> Look:
     if gang.hold and (gang.candidates or gang.is_open):
         return Look.HOLD
     if not gang.candidates and (gang.is_whole or not gang.alive):
@@ -72,14 +86,13 @@ def at_look(gang: Gang, half: Half | None, now: float) -> Look:
     return Look.AWAIT_MEMBERS if gang.awaits_pods else Look.PLACE
 
 
-def _undoing(gang: Gang, half: Half, now: float) -> Look | None:
-    if gang.is_open and half.is_overdue(now):
-        return Look.UNDO
+def _ending(gang: Gang, half: Half, now: float) -> Found | None:
+    """How a half gang is released whose own time is over."""
     if not (half.has_timed_out(now) and now >= half.restarts_at):
         return None
     if not half.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE:
-        return Look.GIVE_UP
-    return Look.RESTART_JOBS if half.is_kept_open and gang.undo is Undo.SUSPEND else None
+        return Found.GIVE_UP
+    return Found.RESTART_JOBS if half.is_kept_open and gang.undo is Undo.SUSPEND else None
 
 
 def is_enough(plan: Plan, gang: Gang) -> bool:
@@ -96,11 +109,16 @@ def on_plan(gang: Gang, plan: Plan, half: Half | None) -> Found:
     return Found.MAKE_WAY
 
 
-def when_nowhere(gang: Gang, half: Half | None, *, is_settled: bool) -> Found:
-    """There is no room for it. ``is_settled`` if it is known whether half gangs make way, which takes a search for each of them."""
+def when_nowhere(gang: Gang, half: Half | None, now: float, *, is_settled: bool, is_served: bool = False) -> Found:
+    """There is no room for it.
+
+    ``is_settled`` if it is known whether half gangs make way, which takes a search for each of them; ``is_served`` if some do.
+    """
     if gang.missing and half is not None and half.is_finishing:
         return Found.UNDO
-    return Found.REFUSE if is_settled else Found.SEARCH_LONGER
+    if not is_settled:
+        return Found.SEARCH_LONGER
+    return Found.REFUSE if half is None or is_served else _ending(gang, half, now) or Found.REFUSE
 
 
 def on_reply(gang: Gang, outcome: Committed | Refused, half: Half | None) -> Reply:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod
 from allaboard.report.told import Told
-from allaboard.scheduling.order import Lacks, Order
+from allaboard.scheduling.order import Lacks, Need, Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Turn:
     """Whether nothing cuts its pause short."""
     lacks: Lacks | None = None
     """What it waits for, if it does."""
+    need: Need | None = None
+    """What it needs, if it is due as soon as there is room for that, and not in a pause for want of it."""
     rings_at: float | None = None
     has_looked_again: bool = False
     tentative: tuple[int, float] | None = None
@@ -58,6 +60,8 @@ class Half:
     """When its own time-out has passed."""
     restarts_at: float = -math.inf
     """When it may be released again."""
+    was_tried: bool = False
+    """Whether an attempt at it has failed since its time was over."""
     made_way_for: GangKey | None = None
     released: Sequence[Pod] = ()
     """Who of it was, and may be leaving still."""
@@ -142,6 +146,19 @@ class Docket:
     def find(self, key: GangKey) -> Case | None:
         """The case of a gang, if there is one."""
         return self._cases.get(key)
+
+    def told(self, key: GangKey) -> Told:
+        """What was told of a gang, whose case begins if there is none."""
+        return self.case(key).told
+
+    def find_told(self, key: GangKey) -> Told | None:
+        """What was told of a gang, if it has a case."""
+        case = self._cases.get(key)
+        return case.told if case else None
+
+    def all_told(self) -> Iterator[tuple[GangKey, Told]]:
+        """What was told, by gang."""
+        return ((case.key, case.told) for case in self)
 
     def half(self, key: GangKey) -> Half:
         """What is remembered of a half gang, which begins if there is nothing."""

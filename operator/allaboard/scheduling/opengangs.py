@@ -10,22 +10,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from allaboard.cluster.bind import Binder
+from allaboard.binding.answers import Committed, Undone
+from allaboard.binding.bind import Binder
+from allaboard.binding.lease import LeaseLostError
+from allaboard.binding.restart import JobKeptError, JobRestarter
+from allaboard.binding.transaction import undo
 from allaboard.cluster.client import ApiError
-from allaboard.cluster.lease import LeaseLostError
-from allaboard.cluster.restart import JobKeptError, JobRestarter
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.report import words
+from allaboard.report.announcer import Announcer
 from allaboard.report.metrics import Metrics
-from allaboard.scheduling.announcer import Announcer
-from allaboard.scheduling.answers import Committed, Undone
 from allaboard.scheduling.docket import Docket, Half
 from allaboard.scheduling.order import ANYTHING
 from allaboard.scheduling.past import was_cut_off
 from allaboard.scheduling.queue import GangQueue
-from allaboard.scheduling.transaction import undo
 from allaboard.scheduling.yielding import UNASKED_SECONDS, leaving_of, may_suspend
 
 logger = logging.getLogger(__name__)
@@ -73,10 +73,14 @@ class OpenGangs:
 
     def add(self, gang: Gang) -> None:
         """The gang was left half bound just now; its time runs from the first time that is said."""
+        self.suspect(gang)
+        self._times_out(gang, self.docket.half(gang.key))
+
+    def suspect(self, gang: Gang) -> None:
+        """Some of a gang may turn out to be bound: then it is finished. Until then its time-out doesn't run."""
         half = self.docket.half(gang.key)
         if half.deadline is None:
             half.deadline = self.clock() + FORWARD_SECONDS
-        self._times_out(gang, half)
 
     def _times_out(self, gang: Gang, half: Half) -> None:
         """Its time-out runs from the first time that it was found half bound."""
@@ -100,7 +104,7 @@ class OpenGangs:
                 each.made_way_for = None
         if (half := self.docket.find_half(key)) is not None:
             half.deadline = half.expires = None
-            half.is_renewed = half.is_kept_open = False
+            half.is_renewed = half.is_kept_open = half.was_tried = False
             half.restarts_at = -math.inf
 
     def observe(self, gang: Gang) -> None:
@@ -119,7 +123,12 @@ class OpenGangs:
         if gang.is_open and gang.owed:
             self._times_out(gang, self.docket.half(gang.key))
         elif half is not None:
-            half.expires = None
+            half.expires, half.was_tried = None, False
+
+    def failed(self, key: GangKey) -> None:
+        """An attempt at the gang has failed: if it is half bound and its time is over, it isn't looked for seats first any more."""
+        if (half := self.docket.find_half(key)) is not None:
+            half.was_tried = half.has_timed_out(self.clock())
 
     def next_look(self, gang: Gang) -> float | None:
         """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for.
@@ -154,7 +163,7 @@ class OpenGangs:
         """Undo a gang of which a member was refused for good."""
         self.add(gang)
         pods = [*gang.bound, *(seat.pod for seat in outcome.bound)]
-        await self.undo(gang, pods, outcome.message, at_least=outcome.retry_after)
+        await self.undo(gang, pods, words.not_bound(outcome), at_least=outcome.retry_after)
 
     async def undo_overdue(self, gang: Gang) -> None:
         """Undo a gang whose time is over."""
@@ -163,14 +172,18 @@ class OpenGangs:
 
     async def give_up(self, gang: Gang) -> None:
         """Release all members of a gang that has lost some and wants that; who is kept is healed as others are, in between."""
-        self.docket.half(gang.key).restarts_at = self.clock() + gang.timeout_seconds
+        self._began(gang)
         text = f"{gang.missing} lost members could not be replaced within {gang.timeout_seconds} s"
         await self._undo_in_turn(gang, text, even_running=True)
 
     async def restart_jobs(self, gang: Gang) -> None:
         """Release all members of a half gang that its Jobs have kept open; in between it is looked for seats as others are."""
-        self.docket.half(gang.key).restarts_at = self.clock() + gang.timeout_seconds
+        self._began(gang)
         await self._undo_in_turn(gang, f"{gang.missing} missing members could not be bound within {gang.timeout_seconds} s")
+
+    def _began(self, gang: Gang) -> None:
+        half = self.docket.half(gang.key)
+        half.restarts_at, half.was_tried = self.clock() + gang.timeout_seconds, False
 
     async def yield_to(self, other: Gang, gang: Gang) -> None:
         """Release all members of the half ``gang``, whose seats ``other`` needs."""

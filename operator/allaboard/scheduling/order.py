@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, OnMemberLost, Outline
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind
@@ -95,6 +96,9 @@ class Lacks:
         """What may help when it comes free: each of the resources; ``None`` where a change of any kind could, "" where none is known to."""
         return (None,) if self.anything else self.resources or ("",)
 
+
+Need = tuple[tuple[SchedulingSpec, int], ...]
+"""Kinds of pods, and how many of each must be seated."""
 
 NOTHING = Lacks()
 ANYTHING = Lacks(anything=True)

@@ -2,18 +2,20 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from allaboard.binding.answers import Committed, Refused
 from allaboard.gangs.registry import OVER_LIMIT, GangRegistry
 from allaboard.model.gang import Gang, GangKey, Hold
+from allaboard.model.reasons import Cause
 from allaboard.placement import Plan
 from allaboard.report import words
+from allaboard.report.announcer import Announcer
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
-from allaboard.scheduling.announcer import Announcer
-from allaboard.scheduling.answers import Committed, Refused
 from allaboard.scheduling.decide import Reply, on_reply
 from allaboard.scheduling.docket import Docket
+from allaboard.scheduling.lobby import need_of
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.order import ANYTHING, NOTHING, Lacks
 from allaboard.scheduling.past import was_cut_off
@@ -78,8 +80,8 @@ class Outcomes:
         # 2. Nobody was bound.
         if isinstance(outcome, Refused) or reply in (Reply.FAILED, Reply.FAILED_IN_DOUBT):
             if reply is Reply.FAILED_IN_DOUBT:
-                self.open_gangs.add(gang)  # the watch may tell that it is half bound after all
-            self.failed(attempt, outcome.message, outcome.retry_after)
+                self.open_gangs.suspect(gang)  # the watch may tell that it is half bound after all
+            self.failed(attempt, words.not_bound(outcome), outcome.retry_after)
             return
         # 3. It is whole; or half bound, and finished forward, undone, or healed.
         waiting_since = self.announcer.waiting_since(gang)
@@ -91,6 +93,7 @@ class Outcomes:
         elif reply is Reply.UNDO:
             await self.open_gangs.undo_refused(gang, outcome)
         else:
+            self.open_gangs.failed(gang.key)
             self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
 
     def _whole(self, attempt: Attempt, plan: Plan, outcome: Committed, waiting_since: float) -> None:
@@ -114,27 +117,28 @@ class Outcomes:
         elif surplus:  # what was known of their room isn't so any more
             self.queue.mark(gang.key)
 
-    def refused(self, attempt: Attempt, plan: Plan) -> None:
-        """There is no room, for the gang or for its surplus: it waits for what it lacks."""
+    def refused(self, attempt: Attempt, plan: Plan, why: Cause | None) -> None:
+        """There is no room, for the gang (``why``) or for its surplus: it waits for what it lacks."""
         gang = attempt.gang
         seconds = self.clock() - attempt.started
-        if gang.is_whole:
+        if why is None:
             # Of a next wave everybody waits, those too who would have found a seat.
             refusals = words.pod_refusals(gang, plan) if gang.next_wave else words.surplus_refusals(plan)
             self.announcer.surplus_refused(gang, refusals)
             self.announcer.unchanged(gang)
         else:
-            message = words.refusal(gang, plan)
+            refusal = words.refused(gang, plan, why)
             if plan.feasible is False and not gang.is_single:
-                message = self.advisor.advised(gang.key, message)
-            self.announcer.refused(gang, words.pod_refusals(gang, plan), message, plan.search, seconds)
+                refusal = replace(refusal, message=self.advisor.advised(gang.key, refusal.message))
+            self.announcer.refused(gang, refusal, plan.search, seconds)
         lacks, retry_by = Lacks.of(plan.explanation, gang.candidates), self.open_gangs.deadline(gang)
-        self.queue.refuse(gang.key, lacks, seen=attempt.changes, is_promised=self.are_seats_promised(), retry_by=retry_by)
+        is_promised, need = self.are_seats_promised(), need_of(gang)
+        self.queue.refuse(gang.key, lacks, seen=attempt.changes, is_promised=is_promised, retry_by=retry_by, need=need)
 
     def awaits_members(self, gang: Gang) -> None:
         """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller."""
         self._look_again_in_time(gang)
-        self.announcer.members_missing(gang, words.members_missing(gang))
+        self.announcer.members_missing(gang, words.members_missing(gang), words.members_missing_in_short(gang))
 
     def held(self, attempt: Attempt, hold: Hold) -> None:
         """It must not be scheduled until somebody mends it."""
@@ -167,6 +171,7 @@ class Outcomes:
     def failed(self, attempt: Attempt, message: str, retry_after: float = 0.0) -> None:
         """The attempt failed for a reason that isn't the cluster's room; it is tried again after a pause, such as the API server wants."""
         self.announcer.failed(attempt.gang, message, self.clock() - attempt.started)
+        self.open_gangs.failed(attempt.gang.key)
         # Whoever has held seats in vain leaves them to others for as long.
         pause = max(retry_after, 0.0 if attempt.was_brief else attempt.held_seconds)
         self.queue.fail(attempt.gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=pause)

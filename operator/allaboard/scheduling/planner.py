@@ -10,7 +10,7 @@ Others wait for these searches, so they are short, and their time is charged to 
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,13 +19,15 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.packing import Packing
 from allaboard.model.pod import Pod
-from allaboard.placement import NodeFilters, Plan, Problem
-from allaboard.placement.contest import contest_of, may_contend
-from allaboard.placement.draft import Draft, Packer
-from allaboard.placement.joint import Joint
+from allaboard.model.reasons import Cause, Code
+from allaboard.placement import NodeFilters, Plan, Problem, build_problem
+from allaboard.placement.contest.contest import contest_of, may_contend
+from allaboard.placement.contest.joint import Joint
+from allaboard.placement.problem.draft import Draft, Packer
+from allaboard.placement.relief.causes import Repaired, amounts_alone, cause_of
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import leavers, sentence, surroundings
-from allaboard.scheduling.problems import draft_of, problem_of, size_of, waiting_of
+from allaboard.scheduling.problems import draft_of, parts_of, problem_of, size_of, waiting_of
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.workers import Searcher, SearchError
 
@@ -69,6 +71,7 @@ class Planner:
     shares: Shares
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _packer: Packer = field(default_factory=Packer)
+    _repaired: Repaired = field(default_factory=Repaired)
 
     async def plan(self, gang: Gang, without: Sequence[Pod] = ()) -> Plan:
         """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one. By a short search.
@@ -80,6 +83,32 @@ class Planner:
             plan = await self.searcher.search_briefly(problem, self._seed(gang))
         self.metrics.searched(plan.search, seconds())
         return plan
+
+    async def cause(self, gang: Gang) -> Cause:
+        """Why a gang has no room that was refused just now."""
+        snapshot, parts, together = self.view.snapshot(), parts_of(gang), gang.sharing
+        if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
+            return Cause(Code.INSUFFICIENT)  # it takes as long again as to build the problem
+        cause = cause_of(
+            gang.candidates, gang.least, snapshot, parts=parts, together=together, filters=self._filters, repaired=self._repaired
+        )
+        has_ports = any(pod.spec.host_ports for pod in gang.candidates)
+        if cause.code is not Code.FRAGMENTED or not (together or has_ports):
+            return cause
+        # Without what keeps members from each other, is there room?
+        problem = build_problem(
+            amounts_alone(gang.candidates),
+            gang.least,
+            snapshot,
+            objective=gang.objective,
+            packing=self.packing,
+            parts=parts,
+            filters=self._filters,
+        )
+        with suppress(SearchError), self._timed([gang]):
+            if (await self.searcher.search_briefly(problem, self._seed(gang))).feasible:
+                return Cause(Code.CONSTRAINTS, subject=f"one {together[0][0]} for all" if together else "host ports")
+        return cause
 
     async def plan_at_length(self, gang: Gang) -> Plan:
         """The same by a long search, for which nobody waits. Raises ``SearchError``."""

@@ -7,8 +7,8 @@ from allaboard.model.gang import Gang
 from allaboard.model.packing import Packing
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem, build_problem
-from allaboard.placement.contest import Waiting
-from allaboard.placement.draft import Asking, Draft, Packer
+from allaboard.placement.contest.contest import Waiting
+from allaboard.placement.problem.draft import Asking, Draft, Packer
 
 
 def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilters, packing: Packing) -> Problem:
@@ -21,7 +21,7 @@ def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilter
         packing=packing,
         topology=gang.topology,
         parts=parts_of(gang),
-        together=together_of(gang),
+        together=gang.sharing,
         filters=filters,
     )
 
@@ -37,7 +37,7 @@ def draft_of(gang: Gang, minimum: int, snapshot: Snapshot, packer: Packer, packi
         packing=packing,
         topology=gang.topology,
         parts=parts_of(gang),
-        together=together_of(gang),
+        together=gang.sharing,
     )
 
 
@@ -56,7 +56,7 @@ def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
         objective=gang.objective,
         topology=gang.topology,
         parts=parts_of(gang),
-        together=together_of(gang),
+        together=gang.sharing,
         must_not_be_overtaken=is_protected,
     )
 
@@ -69,8 +69,3 @@ def parts_of(gang: Gang) -> Sequence[tuple[Collection[str], int]]:
         if pod.role in uids:
             uids[pod.role].add(pod.uid)
     return [(uids[role], number) for role, number in lacking.items()]
-
-
-def together_of(gang: Gang) -> Sequence[tuple[str, Collection[str]]]:
-    """Labels, and the members by uid that must share the value of it."""
-    return [(label, {pod.uid for pod in members}) for (label, _), members in gang.together.items()]

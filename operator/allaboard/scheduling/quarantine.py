@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from allaboard.cluster.epoch import Epoch
+from allaboard.binding.epoch import Epoch
 from allaboard.cluster.retry import Sleep
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
-from allaboard.placement.matching import affinity_matches
+from allaboard.placement.rules.matching import affinity_matches
 
 logger = logging.getLogger(__name__)
 

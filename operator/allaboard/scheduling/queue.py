@@ -19,8 +19,6 @@ else a gang whose binds are refused for good would take the seats each time that
 """
 
 import asyncio
-import heapq
-import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -28,8 +26,11 @@ from dataclasses import replace
 from allaboard.model.gang import GangKey
 from allaboard.scheduling.docket import Docket, Placed, Turn
 from allaboard.scheduling.line import Line
-from allaboard.scheduling.order import Lacks, Order, order_of_gone
+from allaboard.scheduling.lobby import Seats, no_seats_known
+from allaboard.scheduling.order import Lacks, Need, Order, order_of_gone
+from allaboard.scheduling.parked import Parked
 from allaboard.scheduling.ranks import OVERTAKING, Overtaking
+from allaboard.scheduling.timers import Timers
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _STAYED_SECONDS = 60.0  # whoever was whole for so long has not lost its members soon
@@ -55,6 +56,7 @@ class GangQueue:
         backoff_initial: float = 1.0,
         backoff_max: float = 60.0,
         overtaking: Overtaking = OVERTAKING,
+        seats: Seats = no_seats_known,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._order = order
@@ -65,10 +67,8 @@ class GangQueue:
         self._clock = clock
         self._due = Line(self._place)
         self._pausing = Line(self._place)
-        self._timers: list[tuple[float, GangKey]] = []
-        self._ringing = self._parked = 0  # how many have a timer, and how many wait for what they lack
-        self._lacking: dict[str | None, dict[GangKey, None]] = {}  # those parked, by what they lack; by None where anything helps
-        self._woken: dict[GangKey, None] = {}  # those parked for whom something has come free
+        self._timers = Timers(self._known, clock)
+        self._parked = Parked(self._docket, self._place, seats)
         self._tentative: dict[GangKey, None] = {}  # those refused while seats were promised to others
         self._changed = asyncio.Event()
         self._given_back = -1
@@ -112,17 +112,19 @@ class GangQueue:
 
     def sizes(self) -> Mapping[str, int]:
         """How many gangs are active, backing off and unschedulable: kube-scheduler's words."""
-        return {"active": len(self._due), "backoff": max(0, self._ringing - self._parked), "unschedulable": self._parked}
+        return {"active": len(self._due), "backoff": max(0, len(self._timers) - len(self._parked)), "unschedulable": len(self._parked)}
 
     def mark(self, key: GangKey) -> None:
         """Something about the gang itself has changed: it is due, at once or when its pause ends."""
         if key in self._due:
             return  # a thousand members that come one by one make one entry
-        self._unpark(key)
+        now, turn = self._clock(), self._known(key)
+        if turn.need is None or turn.not_before <= now or not self._exists(key):
+            self._unpark(key)  # and whose room can be counted is due before its pause ends if there is room
         if not self._exists(key):
             # One that comes by its name begins anew.
             self.forget(key)
-        now, turn = self._clock(), self._known(key)
+            turn = self._known(key)
         if (rested := self._rests_until(key)) > now:
             self._set_timer(key, rested)
         elif turn.not_before > now:
@@ -138,27 +140,40 @@ class GangQueue:
         Of thousands the first are due at once, the others when ``stirred`` returns.
         """
         self.changes += 1
-        for resource in self._lacking if freed is None else (None, *freed):
-            self._woken.update(self._lacking.get(resource, {}))
+        self._parked.wake(freed)
+        self._changed.set()
         self._stir()
 
     async def stirred(self) -> None:
-        """Return when all who were woken are due, or in their pauses."""
-        while self._woken:
+        """Return when all who were woken are due, or in their pauses, and those for whom there is room by count."""
+        while self._parked.are_woken:
             self._stir()
             await asyncio.sleep(0)
+        for key in self._parked.admitted():
+            self._unpark(key)
+            if self._known(key).is_firm or self._rests_until(key) > self._clock():
+                self.mark(key)
+            else:
+                self._make_due(key)
 
     def _stir(self) -> None:
-        for key in list(itertools.islice(self._woken, _SLICE)):
-            del self._woken[key]
+        for key in self._parked.woken(_SLICE):
             self.mark(key)
-        if self._woken:
+        if self._parked.are_woken:
             self._changed.set()
 
-    def refuse(self, key: GangKey, lacks: Lacks, *, seen: int, is_promised: bool, retry_by: float | None = None) -> None:
-        """The gang was refused for want of room, otherwise as ``fail``. ``is_promised`` when seats are promised to others just now."""
+    def refuse(
+        self, key: GangKey, lacks: Lacks, *, seen: int, is_promised: bool, retry_by: float | None = None, need: Need | None = None
+    ) -> None:
+        """The gang was refused for want of room, otherwise as ``fail``. ``is_promised`` when seats are promised to others just now.
+
+        With a ``need`` it is due as soon as there is room for that by count, unless it was refused though there is.
+        """
         attempts = self._count_failure(key)
-        self._turn(key).is_firm = False
+        turn = self._turn(key)
+        turn.is_firm = False
+        self._unpark(key)
+        turn.need = self._parked.countable(need)
         self.pause(key, lacks, seen=seen, retry_by=retry_by)
         if is_promised or self._given_back > seen:
             self._turn(key).tentative = (attempts, self._clock())
@@ -220,20 +235,18 @@ class GangQueue:
     def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
         """Let the gang wait for what it lacks, without counting a failure. Otherwise as ``fail``."""
         turn = self._turn(key)
-        if self.changes != seen and not turn.has_looked_again:
+        if turn.need is None and self.changes != seen and not turn.has_looked_again:
             # Something came free while the attempt was going on; it must not be slept over. The second time in a row the others go first,
             # or a gang that doesn't fit would keep them waiting for ever on a busy cluster.
             turn.has_looked_again = True
             self.mark(key)
             return
         turn.has_looked_again = False
-        if self.changes != seen or key in self._pausing:  # or something about the gang itself has changed meanwhile
+        if (turn.need is None and self.changes != seen) or key in self._pausing:  # or something about the gang itself has changed meanwhile
             retry_by = self._clock()
-        self._unpark(key)
-        turn.lacks = lacks
-        self._parked += 1
-        for resource in lacks.awaited:
-            self._lacking.setdefault(resource, {})[key] = None
+        if turn.lacks is not None:
+            self._unpark(key)
+        self._parked.add(key, turn, lacks)
         flush = self._clock() + _FLUSH_SECONDS
         self._set_timer(key, max(turn.not_before, flush if retry_by is None else min(flush, retry_by)))
 
@@ -302,6 +315,7 @@ class GangQueue:
         if line is None:
             return None
         key = line.pop()
+        self._unpark(key)
         self._stop_timer(key)
         return key
 
@@ -341,10 +355,11 @@ class GangQueue:
             self._ring_timers()
             if self._due:
                 return
+            if self._parked.ask_again():
+                continue
             self._changed.clear()
-            pause = self._timers[0][0] - self._clock() if self._timers else None
             try:
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(self._timers.seconds):
                     await self._changed.wait()
             except TimeoutError:
                 continue
@@ -353,17 +368,7 @@ class GangQueue:
         return self._order(key) if self._exists(key) else order_of_gone(key)
 
     def _unpark(self, key: GangKey) -> None:
-        self._woken.pop(key, None)
-        turn = self._known(key)
-        if turn.lacks is None:
-            return
-        for resource in turn.lacks.awaited:
-            waiting = self._lacking[resource]
-            del waiting[key]
-            if not waiting:
-                del self._lacking[resource]
-        turn.lacks = None
-        self._parked -= 1
+        self._parked.discard(key, self._known(key))
 
     def _make_due(self, key: GangKey) -> None:
         self._stop_timer(key)
@@ -375,21 +380,13 @@ class GangQueue:
         turn = self._turn(key)
         if key in self._due or turn.rings_at == when:
             return
-        self._ringing += turn.rings_at is None
-        turn.rings_at = when
-        heapq.heappush(self._timers, (when, key))
+        self._timers.set(key, turn, when)
         self._changed.set()
 
     def _stop_timer(self, key: GangKey) -> None:
-        turn = self._known(key)
-        if turn.rings_at is not None:
-            turn.rings_at = None
-            self._ringing -= 1
+        self._timers.stop(self._known(key))
 
     def _ring_timers(self) -> None:
-        now = self._clock()
-        while self._timers and (self._timers[0][0] <= now or self._known(self._timers[0][1]).rings_at != self._timers[0][0]):
-            when, key = heapq.heappop(self._timers)
-            if self._known(key).rings_at == when:
-                self._unpark(key)
-                self._make_due(key)
+        for key in self._timers.rung():
+            self._unpark(key)
+            self._make_due(key)

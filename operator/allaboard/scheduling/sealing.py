@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from allaboard.cluster.epoch import CARRIED_OUT_SECONDS, EPOCH, Epoch, is_newer
+from allaboard.binding.epoch import CARRIED_OUT_SECONDS, EPOCH, Epoch, is_newer
 from allaboard.cluster.retry import Sleep
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang, GangKey
@@ -61,6 +61,7 @@ class LateBinds:
     clock: Callable[[], float] = time.monotonic
     sleep: Sleep = asyncio.sleep
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _awaited: dict[str, Pod] = field(default_factory=dict)  # by UID
 
     def expect(self, key: GangKey, in_doubt: Iterable[tuple[Pod, str]]) -> None:
         """Of each pod an unanswered bind has named a version. The seats stay promised, and are given back in time."""
@@ -70,12 +71,17 @@ class LateBinds:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def pods(self) -> Sequence[Pod]:
+        """Those of whom it isn't known yet whether they take their seats, with these."""
+        return list(filter(None, map(self.view.as_promised, self._awaited.values())))
+
     def stop(self) -> None:
         """Look after nobody any more."""
         for task in self._tasks:
             task.cancel()
 
     async def _settle(self, key: GangKey, members: Sequence[Pod]) -> None:
+        self._awaited |= {pod.uid: pod for pod in members}
         await asyncio.gather(*map(self._await, members))
         self.settled(key)
 
@@ -90,4 +96,5 @@ class LateBinds:
                 break
             await self.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+        self._awaited.pop(pod.uid, None)
         self.view.forget(pod)

@@ -18,11 +18,11 @@ from typing import Self, TypeVar
 from pebble import ProcessExpired, ProcessPool
 
 from allaboard.placement import Plan, Problem, SearchSettings, search
-from allaboard.placement.contest import Contest
-from allaboard.placement.draft import Draft
-from allaboard.placement.joint import Joint, place_together
-from allaboard.placement.relax import Relief, relieve
-from allaboard.placement.surroundings import Surroundings
+from allaboard.placement.contest.contest import Contest
+from allaboard.placement.contest.joint import Joint, place_together
+from allaboard.placement.problem.draft import Draft
+from allaboard.placement.relief.reach import Reach as Surroundings
+from allaboard.placement.relief.relief import Relief, relieve
 from allaboard.processes import spawned
 
 SHORT_EFFORT = 600_000
@@ -143,7 +143,7 @@ class Searcher:
         return await self._beside.run(_search, problem, self._settings, seed)
 
     async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
-        """``placement.joint.place_together`` elsewhere; on the spot if it ``is_easy``, since all are single pods and none contend.
+        """``placement.contest.joint`` elsewhere; on the spot if it ``is_easy``, since all are single pods and none contend.
 
         Raises ``SearchError``.
         """
@@ -153,7 +153,7 @@ class Searcher:
         return await self._first.run(place_together, contest, self._joint)
 
     async def relieve(self, around: Surroundings) -> Relief:
-        """``placement.relax.relieve``, which nobody waits for, beside the others. Raises ``SearchError``."""
+        """``placement.relief``, which nobody waits for, beside the others. Raises ``SearchError``."""
         return await self._beside.run(relieve, around)
 
 

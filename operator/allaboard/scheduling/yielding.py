@@ -1,10 +1,12 @@
 """Which half gangs make way for a gang that needs their seats: no more than it takes, and none in vain."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from allaboard.cluster.bind import Binder
+from allaboard.binding.bind import Binder
+from allaboard.binding.lease import LeaseLostError
+from allaboard.binding.transaction import is_releasable
 from allaboard.cluster.client import ApiError
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Undo
@@ -12,10 +14,11 @@ from allaboard.model.pod import Pod
 from allaboard.scheduling.docket import Docket, Half
 from allaboard.scheduling.order import order_of
 from allaboard.scheduling.past import run_was_whole
-from allaboard.scheduling.transaction import is_releasable
 
 UNASKED_SECONDS = 10.0
 """How long a half gang that can't be released isn't asked again: others are."""
+_BUSY_SECONDS = 1.0
+"""How long a half gang isn't asked while something is being done about it."""
 _MOST_ASKED = 32
 """Of so many half gangs at most it is found out whether their seats would help: each costs a search."""
 
@@ -28,15 +31,17 @@ class Yielding:
     docket: Docket
     binder: Binder
     clock: Callable[[], float]
+    in_doubt: Callable[[], Sequence[Pod]] = tuple
+    """Whoever may not take the seats that they were promised, which is about to be known."""
 
     async def who_yields(self, gang: Gang, would_fit: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
         """The half gangs that must yield to ``gang``, as few as it takes; none unless it ``would_fit`` without their bound pods.
 
-        None either if it would fit by now, or when those have gone that are leaving. They have never been whole and their time-out has
-        passed: half a gang that blocks others is the deadlock that gang scheduling is there to prevent. Of two half gangs the later in
-        the queue yields; to one that is absent those of no higher priority do, but not to one that has just made way itself, nor ever the
-        one that it has made way for; and nobody for whom another has just made way, who would have done so in vain. Nobody makes way
-        beside one of a Job that doesn't let it go.
+        None either if it would fit by now, or when those have gone that are leaving, or if unanswered binds come to nothing. They have
+        never been whole and their time-out has passed: half a gang that blocks others is the deadlock that gang scheduling is there to
+        prevent. Of two half gangs the later in the queue yields; to one that is absent those of no higher priority do, but not to one that
+        has just made way itself, nor ever the one that it has made way for; and nobody for whom another has just made way, who would have
+        done so in vain. Nobody makes way beside one whose Job or disruption budget doesn't let it go.
         """
         for _ in range(_MOST_ASKED):
             going = self._going()
@@ -63,6 +68,9 @@ class Yielding:
             return ()
         if not await fits_without(blocking):
             return ()
+        # Nobody goes for what may be free soon.
+        if (doubtful := self.in_doubt()) and await would_fit([*self._leaving(), *doubtful]):
+            return ()
         # 1. The last few of the queue that are enough: with more of them it fits as well.
         too_few, enough = 0, len(blocking)
         while enough - too_few > 1:
@@ -85,12 +93,12 @@ class Yielding:
         return needed
 
     async def _may_go(self, gang: Gang) -> bool:
-        """Whether the bound members of a half gang can be released, as far as their Jobs are concerned."""
-        if may_suspend(gang, self.docket.find_half(gang.key), self.clock()):
-            return True
+        """Whether the bound members of a half gang can be released: one of each owner is asked for, without effect."""
+        is_suspended = may_suspend(gang, self.docket.find_half(gang.key), self.clock())
+        asked = {pod.owner: pod for pod in gang.bound}.values()
         try:
-            return all([await self.binder.may_go(pod) for pod in {pod.owner: pod for pod in gang.bound}.values()])
-        except ApiError:
+            return all([await self.binder.would_go(pod, is_suspended=is_suspended) for pod in asked])
+        except (ApiError, LeaseLostError):
             return False
 
     def _in_the_way(self, gang: Gang) -> Sequence[Gang]:
@@ -116,6 +124,16 @@ class Yielding:
             reverse=True,
         )
         return asked[:_MOST_ASKED]
+
+    def put_off(self, keys: Iterable[GangKey]) -> None:
+        """Something is being done about gangs: they aren't asked for a moment, nor is anybody beside them."""
+        for key in keys:
+            self.docket.half(key).unasked_until = self.clock() + _BUSY_SECONDS
+
+    def is_served(self, key: GangKey) -> bool:
+        """Whether half gangs make way for a gang just now."""
+        now = self.clock()
+        return any(half.made_way_for == key and half.is_going(now) for _, half in self.docket.halves())
 
     def _makes_way(self, gang: Gang) -> bool:
         """Whether the seats that the gang has given up are still to be taken by the other, and not to be added to by a third one's."""

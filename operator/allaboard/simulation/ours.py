@@ -19,11 +19,11 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, Workload
 from allaboard.placement import NodeFilters, build_problem, search
-from allaboard.placement.contest import Waiting, contest_of
-from allaboard.placement.devices import best_device, whole_devices
-from allaboard.placement.joint import place_together
-from allaboard.placement.objectives import WEIGHTS
-from allaboard.placement.prices import gap_worth, prices_of
+from allaboard.placement.contest.contest import Waiting, contest_of
+from allaboard.placement.contest.joint import place_together
+from allaboard.placement.problem.objectives import WEIGHTS
+from allaboard.placement.problem.prices import gap_worth, prices_of
+from allaboard.placement.rules.devices import best_device, whole_devices
 from allaboard.simulation.baselines import fullest_devices
 from allaboard.simulation.state import ClusterState, Seat
 from allaboard.simulation.strategies import Seats, Setup
@@ -162,7 +162,7 @@ class _Mirror:
         return seats
 
     def _seats(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None) -> Seats:
-        """As ``placement.devices`` counts: whole devices first, then the large shares."""
+        """As ``placement.rules.devices`` counts: whole devices first, then the large shares."""
         seats: list[Seat | None] = [None] * len(arrival.members)
         demands = [self.state.classes[member] for member in arrival.members]
         for index in sorted(range(len(demands)), key=lambda index: -demands[index].gpu_milli):

@@ -96,7 +96,7 @@ def build(names: tuple[str, ...]) -> None:
 
 
 def _node(name: str, cpu: str, gpus: int) -> dict[str, object]:
-    from allaboard.sandbox import NodeShape, node_object  # the same shape as the sandbox's nodes
+    from allaboard_sandbox import NodeShape, node_object  # the same shape as the sandbox's nodes
 
     node = node_object(name, NodeShape(cpu, gpus=gpus))
     node["metadata"]["annotations"] = dict([NODE_ANNOTATION])

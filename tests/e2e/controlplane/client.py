@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from allaboard.sandbox import ApiError
+from allaboard_sandbox import ApiError
 
 from .access import Access
 

@@ -13,7 +13,7 @@ import urllib3
 import yaml
 from rich.console import Console
 
-from allaboard.sandbox import ApiError
+from allaboard_sandbox import ApiError
 
 from . import binaries
 from .access import Access, UnusableError, read_kubeconfig

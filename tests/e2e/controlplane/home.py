@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from allaboard.sandbox import ApiError, NodeShape, node_object
-from allaboard.sandbox.faults import Faults
+from allaboard_sandbox import ApiError, NodeShape, node_object
+from allaboard_sandbox.faults import Faults
 
 from .access import kubeconfig
 from .client import JSON_PATCH, MERGE_PATCH, Api, Body, Resource, namespace_of

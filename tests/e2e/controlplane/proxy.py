@@ -15,10 +15,10 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from allaboard.sandbox import ApiError
-from allaboard.sandbox.faults import Faults
-from allaboard.sandbox.requests import Place, decode, place_of
-from allaboard.sandbox.server import fail, refused, struck
+from allaboard_sandbox import ApiError
+from allaboard_sandbox.faults import Faults
+from allaboard_sandbox.requests import Place, decode, place_of
+from allaboard_sandbox.server import fail, refused, struck
 from tests.faults.judge.wire import Observer, observed
 
 from .access import Access

@@ -1,7 +1,7 @@
 """What is asked of a commit: everybody or nobody, where there is room, once."""
 
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
 from tests.faults.gangs import GangSpec, Role
 from tests.faults.world import demand
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tests.faults.gangs import GangSpec
+from tests.faults.gangs import GangSpec, Role
 from tests.faults.world import World, demand
 
 NEVER = 3600.0
@@ -18,6 +18,11 @@ def quiet_world(**options: Any) -> Iterator[World]:
     with World(**options) as world:
         world.advance(QUIET_SECONDS)
         yield world
+
+
+def uncounted(name: str, cpu: int, **fields: Any) -> GangSpec:
+    """A gang of two, one of each role, for which it takes a search to tell whether there is room."""
+    return GangSpec(name, size=1, minimum=2, cpu=cpu, others=(Role("ps", 1, cpu),), least=1, **fields)
 
 
 def cut_off(world: World, *gangs: GangSpec) -> None:

@@ -1,7 +1,7 @@
 """Several half gangs, binds that nobody answers or that are answered by errors, and what a tenant forges or deletes meanwhile."""
 
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
 from tests.faults.gangs import HIGH_PRIORITY, STAMP, GangSpec
 from tests.faults.world import demand
 
@@ -79,6 +79,20 @@ def half_gang_beside_a_job() -> None:
         end(world)
 
 
+def half_gang_beside_a_guarded_one() -> None:
+    """Two gangs are cut off half way and run, one of which a disruption budget guards: neither makes way for one that needs both."""
+    with quiet_world(nodes=1, cpu=8) as world:
+        guarded = GangSpec("second", size=4, minimum=4)
+        cut_off(world, GangSpec("first", size=4, minimum=4), guarded)
+        world.fill()
+        world.guard(guarded)
+        world.advance(40)
+        world.add(GangSpec("large", size=4, minimum=4))
+        world.advance(40)
+        world.judge.check()
+        end(world)
+
+
 def asked_at_the_same_time() -> None:
     """Two gangs are cut off half way and run. One is a Job that is being asked to go, and won't, when somebody comes who needs both."""
     with quiet_world(nodes=1, cpu=12) as world:
@@ -89,6 +103,23 @@ def asked_at_the_same_time() -> None:
         hold = world.sandbox.faults.pause("get", "jobs")
         world.advance(8)
         world.add(GangSpec("large", size=6, minimum=6))
+        world.advance(8)
+        hold.release()
+        world.advance(30)
+        world.judge.check()
+        end(world)
+
+
+def asked_while_it_is_busy() -> None:
+    """The same, and the Job takes so long that it isn't waited for any more."""
+    with quiet_world(nodes=1, cpu=12) as world:
+        job = GangSpec("job", "job", size=4, minimum=4, cpu=2, priority=HIGH_PRIORITY, suspends=True)
+        cut_off(world, GangSpec("other", size=4, minimum=4), job)
+        world.fill()
+        world.advance(20)
+        hold = world.sandbox.faults.pause("get", "jobs")
+        world.advance(20)
+        world.add(GangSpec("large", size=6, minimum=6, priority=HIGH_PRIORITY))
         world.advance(8)
         hold.release()
         world.advance(30)
@@ -133,6 +164,24 @@ def unanswered_for_long() -> None:
         world.fault(Fault("bind", "pods", "gang-2", times=FOR_EVER, drop=True, dry_run=False))
         world.add(GangSpec("gang", "recreated", size=3, minimum=3))
         world.advance(60)
+        world.judge.check()
+        world.sandbox.faults.clear()
+        end(world)
+
+
+def bound_late_in_doubt() -> None:
+    """Nobody answers a gang's binds. Half a minute later one has come after all, and another gang wants its seat: its time begins then."""
+    with quiet_world(nodes=1, cpu=4) as world:
+        world.fault(Fault("bind", "pods", "gang-*", status=0, delay=32.0))
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, drop=True))
+        world.fault(Fault("patch", "pods", "gang-*", times=FOR_EVER, status=503))
+        world.add(GangSpec("gang", size=2, minimum=2, cpu=2))
+        world.advance(5)
+        world.add(GangSpec("other", size=2, minimum=2, cpu=2))
+        world.advance(29)
+        world.sandbox.faults.clear()
+        world.fault(Fault("bind", "pods", "gang-*", times=FOR_EVER, drop=True))
+        world.advance(50)
         world.judge.check()
         world.sandbox.faults.clear()
         end(world)

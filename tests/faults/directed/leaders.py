@@ -1,7 +1,7 @@
 """Schedulers that are killed or stand still, and what they had sent."""
 
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
 from tests.faults.gangs import GangSpec
 from tests.faults.world import demand
 

@@ -1,7 +1,7 @@
 """Half gangs, gangs that have lost members, and who is released of them."""
 
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
 from tests.faults import hostile
 from tests.faults.gangs import GangSpec
 from tests.faults.world import demand

@@ -1,11 +1,11 @@
 """Whose turn it is, and what those are told who wait."""
 
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
 from tests.faults.gangs import HIGH_PRIORITY, GangSpec, Role
 from tests.faults.world import demand
 
-from .ground import QUIET_SECONDS, end, quiet_world
+from .ground import QUIET_SECONDS, end, quiet_world, uncounted
 
 
 def priorities() -> None:
@@ -81,7 +81,7 @@ def refused_beside_another() -> None:
         with quiet_world(nodes=1, seed=seed) as world:
             world.fill()
             for name in ("gang-1", "gang-2", "other"):
-                world.add(GangSpec(name, size=2, minimum=2, cpu=3))
+                world.add(uncounted(name, cpu=3))
             world.fault(Fault("bind", "pods", "gang-*", times=FOR_EVER, status=403))
             world.advance(2)
             world.remove_foreign()
@@ -93,13 +93,13 @@ def priority_in_its_pause() -> None:
     """A gang of a high priority pauses, refused again and again, when room comes for it and for one that has just come."""
     with quiet_world(nodes=2) as world:
         world.fill()
-        world.add(GangSpec("high", size=2, minimum=2, cpu=4, priority=HIGH_PRIORITY))
+        world.add(uncounted("high", cpu=4, priority=HIGH_PRIORITY))
         world.advance(3)
         for number in range(5):
             world.empty(1)
             world.bind_foreign(1, 6 + number % 2)
             world.advance(3)
-        world.add(GangSpec("low", size=2, minimum=2, cpu=4))
+        world.add(uncounted("low", cpu=4))
         world.advance(2)
         world.empty(0)
         world.advance(30)

@@ -35,7 +35,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from allaboard.sandbox.store import DELETED, Change
+from allaboard_sandbox.store import DELETED, Change
 from tests.faults.gangs import SUSPENDED, GangSpec
 
 from .binds import Binds

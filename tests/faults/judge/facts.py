@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from allaboard.sandbox.kubelet import amounts, requests_of
+from allaboard_sandbox.kubelet import amounts, requests_of
 from tests.faults.gangs import ROLE
 
 Body = dict[str, Any]

@@ -185,7 +185,7 @@ class Releases:
         before, self._made_way[spec] = self._made_way.get(spec, -math.inf), now
         if now - before < _SETTLED_SECONDS:
             return  # of the same gang, and some of its seats may be free by now
-        yielded = self._yielded(now)  # by whoever releases this one too
+        yielded = {each for each in self._yielded(now) if not self._has_served(each)}  # by whoever releases this one too
         missing = {other: self._lacks(other) for other in self.books.gangs if other not in yielded}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
         released = {each for each, when in self._given_back.values() if now - when < _SETTLED_SECONDS}
@@ -229,6 +229,14 @@ class Releases:
         if self.books.minimum(spec) is None and any(self.books.minima_since(spec, self.books.clock() - DELETION_SECONDS)):
             lacks = max(lacks, *(last - len(self.lives.bound(spec)) - self.lives.succeeded(spec) for last in self.books.last_minimum(spec)))
         return lacks
+
+    def _has_served(self, spec: GangSpec) -> bool:
+        """Whether somebody has become whole since a gang last made way."""
+        return any(
+            self.lives.of(other).whole_since >= self._made_way[spec]
+            for other in self.books.gangs
+            if self.lives.bound(other) and not self.lives.missing(other)
+        )
 
     def _yielded(self, at: float, within: float = _SETTLED_SECONDS) -> set[GangSpec]:
         """Who made way in the moment around ``at``."""

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from allaboard.sandbox import requests
-from allaboard.sandbox.faults import Call, Fault, Faults
+from allaboard_sandbox import requests
+from allaboard_sandbox.faults import Call, Fault, Faults
 
 from .entries import Request, current
 

@@ -1,20 +1,20 @@
 """Schedulers that break one promise each: does the judge notice?
 
-A mutant is a patch with a name: what stands in a module of the scheduler, and what takes its place in a copy of the tree. Each has a
+A mutant is a patch with a name: what stands in a module of the scheduler, and what takes its place in a copy of it. Each has a
 directed schedule that convicts it at once, which CI plays; ``make faults`` plays random ones until one does.
 """
 
 import asyncio
 import json
-import os
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.faults.forks import Forks, forking
+
 from . import commits, halves, leaders, releases, turns
-from .mutant import ROOT, Edit, Mutant, patched, plant
+from .mutant import Edit, Mutant, patched, plant
 
 __all__ = ["MOST", "MUTANTS", "Edit", "Mutant", "Verdict", "hunt", "hunt_all", "plant"]
 
@@ -39,35 +39,26 @@ class Verdict:
     unsound: tuple[str, ...] = ()
 
 
-async def hunt(mutant: Mutant | None, *how: str) -> Verdict:
+async def hunt(forks: Forks, mutant: Mutant | None, *how: str) -> Verdict:
     """Play schedules with a mutant, or with the scheduler as it is: ``directed NAME``, ``random MOST SEED`` or ``again SEED``."""
     with tempfile.TemporaryDirectory(prefix="allaboard-mutant-") as folder:
         subject = mutant or Mutant("as it is", "", "", ())
         plant(subject, Path(folder))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "tests.faults.hunt",
-            *how,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{folder}/operator{os.pathsep}{ROOT}", "PYTHONHASHSEED": "0"},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        said, complaints = await process.communicate()
-    if process.returncode:
-        return Verdict(subject, 0, "it doesn't start", complaints.decode(errors="replace")[-2000:])
-    answer = json.loads(said.splitlines()[-1])
+        said = await forks.hunt(Path(folder), *how)
+    try:
+        answer = json.loads(said.splitlines()[-1])
+    except (IndexError, ValueError):
+        return Verdict(subject, 0, "it doesn't start", said[-2000:])
     return Verdict(subject, answer["played"], answer["rule"], answer["found"], tuple(answer["rules"]), answer["seed"])
 
 
-async def convict(mutant: Mutant, most: int, seed: int) -> Verdict:
+async def convict(forks: Forks, mutant: Mutant, most: int, seed: int) -> Verdict:
     """Hunt a mutant by random schedules. What convicts it must acquit the scheduler as it is, or it says nothing, and the hunt goes on."""
     played, unsound = 0, list[str]()
     while True:
-        verdict = await hunt(mutant, "random", str(most - played), str(seed + len(unsound)))
+        verdict = await hunt(forks, mutant, "random", str(most - played), str(seed + len(unsound)))
         played += verdict.played
-        is_sound = not verdict.seed or not (await hunt(None, "again", verdict.seed)).rule
+        is_sound = not verdict.seed or not (await hunt(forks, None, "again", verdict.seed)).rule
         if not is_sound:
             unsound.append(verdict.seed)
             verdict = replace(verdict, rule="", found="", rules=(), seed="")
@@ -82,9 +73,8 @@ async def hunt_all(
     most: int = MOST,
     seed: int = 1,
     at_once: int = 2,
-    is_directed: bool = False,
 ) -> list[Verdict]:
-    """Hunt each by random schedules, or by its directed one, a few at once; ``on_verdict`` hears of each that has come to its end.
+    """Hunt each by random schedules, a few at once; ``on_verdict`` hears of each that has come to its end.
 
     Raises ``ValueError`` before the first when a patch doesn't fit the code any more.
     """
@@ -92,10 +82,12 @@ async def hunt_all(
         patched(mutant)
     turns_left = asyncio.Semaphore(at_once)
 
-    async def one(mutant: Mutant) -> Verdict:
-        async with turns_left:
-            verdict = await (hunt(mutant, "directed", mutant.directed) if is_directed else convict(mutant, most, seed))
-            on_verdict(verdict)
-            return verdict
+    with forking() as forks:
 
-    return list(await asyncio.gather(*map(one, mutants)))
+        async def one(mutant: Mutant) -> Verdict:
+            async with turns_left:
+                verdict = await convict(forks, mutant, most, seed)
+                on_verdict(verdict)
+                return verdict
+
+        return list(await asyncio.gather(*map(one, mutants)))

@@ -14,7 +14,7 @@ MUTANTS = (
                 "problem_of(gang, 1,",
             ),
             Edit(
-                "scheduling/checking.py",
+                "binding/checking.py",
                 "    if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):\n",
                 "    if not seats:\n",
             ),
@@ -27,7 +27,7 @@ MUTANTS = (
         (
             PAUSES,
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "            replies = await self._bind(seats)\n",
                 (
                     "            half = len(seats) // 2\n"
@@ -44,7 +44,7 @@ MUTANTS = (
         "precondition",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 '                "resourceVersion": bind.version,\n',
                 "",
             ),
@@ -56,7 +56,7 @@ MUTANTS = (
         "precondition",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 '                "uid": pod.uid,\n',
                 "",
             ),
@@ -68,12 +68,12 @@ MUTANTS = (
         "node",
         (
             Edit(
-                "scheduling/checking.py",
+                "binding/checking.py",
                 "    if violations:\n",
                 "    if not violations and False:\n",
             ),
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 "        if problem := bind.look():\n",
                 '        if problem := "":\n',
             ),
@@ -102,12 +102,12 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 "        if otherwise.result is Result.SPOILT and not bind.is_in_doubt:\n",
                 "        if True:\n",
             ),
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 "if bind.is_in_doubt and not certain else reply\n",
                 "if False else reply\n",
             ),
@@ -136,7 +136,7 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 "bind), attempts, self._sleep, patience=patience, turn=turn)",
                 "bind), attempts, self._sleep, turn=turn)",
             ),
@@ -153,7 +153,7 @@ MUTANTS = (
         "rehearsal",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 'if self.dry_run == "none" or len(self.seats) == 1:',
                 'if self.dry_run == "none" or len(self.seats) == 1 or (self._tries_all and self.gang.bound):',
             ),
@@ -163,13 +163,13 @@ MUTANTS = (
         "a seat isn't looked at again before a bind is made again",
         "filled_between_tries",
         "node",
-        (Edit("scheduling/transaction.py", "if not problem and self.view.is_overbooked(node.name, seat.pod.spec):", "if False:"),),
+        (Edit("binding/transaction.py", "if not problem and self.view.is_overbooked(node.name, seat.pod.spec):", "if False:"),),
     ),
     Mutant(
         "a gang that is held since the rehearsal is bound",
         "group_gone_in_the_rehearsal",
         "journal",
-        (Edit("scheduling/transaction.py", "if gang is None or gang.hold:", "if gang is None:"),),
+        (Edit("binding/transaction.py", "if gang is None or gang.hold:", "if gang is None:"),),
     ),
     Mutant(
         "no look after the rehearsal",
@@ -177,7 +177,7 @@ MUTANTS = (
         "quorum",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "            if rehearsed:\n",
                 "            if not seats:\n",
             ),
@@ -189,7 +189,7 @@ MUTANTS = (
         "candidate",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "        gang = self.look()\n",
                 "        gang: Gang | None = self.gang\n",
             ),
@@ -213,7 +213,7 @@ MUTANTS = (
         "node",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 "        if problem := bind.look():\n",
                 '        if problem := "":\n',
             ),
@@ -225,7 +225,7 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "scheduling/checking.py",
+                "binding/checking.py",
                 "Seat(pods[uid], node_name) for uid, node_name in assignments.items()",
                 "Seat(pods[uid], min(assignments.values())) for uid in assignments",
             ),
@@ -249,7 +249,7 @@ MUTANTS = (
         "double",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 "        return replace(reply, in_doubt=bind.version) if bind.is_in_doubt and not certain else reply\n",
                 "        return reply\n",
             ),
@@ -300,7 +300,7 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 ("            for seat in free.values():\n                self.view.forget(seat.pod)\n"),
                 "            pass\n",
             ),
@@ -341,7 +341,7 @@ MUTANTS = (
         "journal",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 '                "annotations": {STAMP: bind.stamp},\n',
                 "",
             ),
@@ -353,7 +353,7 @@ MUTANTS = (
         "journal",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "self.gang.required, was_whole",
                 "1, was_whole",
             ),
@@ -365,7 +365,7 @@ MUTANTS = (
         "rehearsal",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 '        if self.dry_run == "none" or len(self.seats) == 1:\n',
                 "        if True:\n",
             ),
@@ -377,7 +377,7 @@ MUTANTS = (
         "rehearsal",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 ('return self.dry_run == "all" or not all(is_releasable(seat.pod, at_no_cost=True) for seat in self.seats)'),
                 'return self.dry_run == "all"',
             ),
@@ -401,7 +401,7 @@ MUTANTS = (
         "rehearsal",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "            refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]\n",
                 ("            refusals = []\n            del rehearsal\n"),
             ),
@@ -567,7 +567,7 @@ MUTANTS = (
         "rehearsal",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "else list({_template(seat.pod): seat for seat in self.seats}.values())",
                 "else ()",
             ),
@@ -579,7 +579,7 @@ MUTANTS = (
         "quorum",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "        replies = await in_slices(bind, seats)\n",
                 ("        replies = []\n        for each in seats:\n            replies += await in_slices(bind, [each])\n"),
             ),
@@ -592,7 +592,7 @@ MUTANTS = (
         (
             PAUSES,
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "            replies = await self._bind(seats)\n",
                 (
                     '            is_new = seats[0].pod.label("scheduling.x-k8s.io/pod-group")\n'
@@ -612,7 +612,7 @@ MUTANTS = (
         (
             PAUSES,
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "            replies = await self._bind(seats)\n",
                 (
                     "            needed = dict(self.gang.role_minimums)\n"

@@ -66,6 +66,18 @@ MUTANTS = (
         (Edit("scheduling/yielding.py", "for other in needed if not await self._may_go(other)]", "for other in needed if False]"),),
     ),
     Mutant(
+        "half gangs make way beside one that a budget keeps",
+        "half_gang_beside_a_guarded_one",
+        "release",
+        (
+            Edit(
+                "binding/bind.py",
+                "            if error.status in (403, 429):\n                return False\n",
+                "            if error.status in (403, 429):\n                return True\n",
+            ),
+        ),
+    ),
+    Mutant(
         "whoever has only been asked to go counts as leaving",
         "asked_at_the_same_time",
         "release",
@@ -74,6 +86,18 @@ MUTANTS = (
                 "scheduling/yielding.py",
                 "chain(self._leaving(), *(other.bound for other in others))",
                 "chain(self._leaving(), *(other.bound for other in [*others, *self._asked_now()]))",
+            ),
+        ),
+    ),
+    Mutant(
+        "half gangs make way beside one about which something is being done",
+        "asked_while_it_is_busy",
+        "release",
+        (
+            Edit(
+                "scheduling/act.py",
+                "        for other in yielding if not busy else ():\n",
+                "        for other in [each for each in yielding if each.key not in busy]:\n",
             ),
         ),
     ),
@@ -102,6 +126,12 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a gang's time begins while nobody of it is known to be bound",
+        "bound_late_in_doubt",
+        "release",
+        (Edit("scheduling/outcomes.py", "self.open_gangs.suspect(gang)", "self.open_gangs.add(gang)"),),
+    ),
+    Mutant(
         "a half gang's time is renewed by each attempt",
         "unanswered_for_long",
         "forward",
@@ -119,7 +149,7 @@ MUTANTS = (
         "double",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 "if 400 <= error.status < 500 and error.status != 408:",
                 "if error.status >= 400 and error.status != 408:",
             ),
@@ -132,7 +162,7 @@ MUTANTS = (
         (
             PAUSES,
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "            replies = await self._bind(seats)\n",
                 (
                     "            replies = await self._bind(seats)\n"
@@ -186,7 +216,7 @@ MUTANTS = (
         (
             PAUSES,
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "        return self.seats if self._tries_all else list({_template(seat.pod): seat for seat in self.seats}.values())\n",
                 (
                     "        now = asyncio.get_running_loop().time()\n"
@@ -198,7 +228,7 @@ MUTANTS = (
                 ),
             ),
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "DryRun = Literal[",
                 "_TRIED: dict[object, float] = {}\nDryRun = Literal[",
             ),
@@ -212,12 +242,12 @@ MUTANTS = (
             PAUSES,
             PRIORITY_IGNORED,
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 '        if self.dry_run == "none" or len(self.seats) == 1:\n',
                 '        if self.dry_run == "none":\n',
             ),
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "            refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]\n",
                 (
                     "            await asyncio.sleep(0.6)\n"

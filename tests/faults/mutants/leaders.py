@@ -9,7 +9,7 @@ MUTANTS = (
         "seal",
         (
             Edit(
-                "cluster/epoch.py",
+                "binding/epoch.py",
                 ("        if self._begins_at < 0:\n            return []\n"),
                 "        return []\n",
             ),
@@ -21,7 +21,7 @@ MUTANTS = (
         "late",
         (
             Edit(
-                "cluster/epoch.py",
+                "binding/epoch.py",
                 '                    await self._server.patch(path, {"metadata": metadata})\n',
                 "                    pass\n",
             ),
@@ -33,7 +33,7 @@ MUTANTS = (
         "leader",
         (
             Edit(
-                "cluster/lease.py",
+                "binding/lease.py",
                 "or self._clock() >= self._seen_at + seen.duration)",
                 "or self._clock() >= self._seen_at)",
             ),
@@ -93,7 +93,7 @@ MUTANTS = (
         "leader",
         (
             Edit(
-                "cluster/lease.py",
+                "binding/lease.py",
                 "self._clock() >= self._seen_at + seen.duration)",
                 "self._clock() >= self._seen_at + seen.duration + 8)",
             ),
@@ -120,7 +120,7 @@ MUTANTS = (
         "leader",
         (
             Edit(
-                "cluster/lease.py",
+                "binding/lease.py",
                 ("        self._renewed = None\n        if not self._has_tried:\n"),
                 ("        self._renewed = None\n        if True:\n"),
             ),
@@ -132,7 +132,7 @@ MUTANTS = (
         "over-commit",
         (
             Edit(
-                "cluster/epoch.py",
+                "binding/epoch.py",
                 ("        sealed: set[str] = set()\n        tried"),
                 ("        return []\n        sealed: set[str] = set()\n        tried"),
             ),
@@ -149,7 +149,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "was_whole=bool(run) and self.was_whole)",
                 "was_whole=False)",
             ),
@@ -161,12 +161,12 @@ MUTANTS = (
         "leader",
         (
             Edit(
-                "cluster/lease.py",
+                "binding/lease.py",
                 ("    if left <= 0:\n        raise LeaseLostError"),
                 ("    if False:\n        raise LeaseLostError"),
             ),
             Edit(
-                "cluster/lease.py",
+                "binding/lease.py",
                 'async with answered_within(None if left == float("inf") else left, ',
                 "async with answered_within(None, ",
             ),

@@ -1,6 +1,5 @@
-"""A scheduler that breaks one promise: what stands in a module, and what takes its place in a copy of the tree."""
+"""A scheduler that breaks one promise: what stands in a module, and what takes its place in a copy of it."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ class Edit:
     after: str
 
 
-PAUSES = Edit("scheduling/transaction.py", "import logging\n", "import asyncio\nimport logging\n")
+PAUSES = Edit("binding/transaction.py", "import logging\n", "import asyncio\nimport logging\n")
 """For a transaction that waits where it shouldn't."""
 
 
@@ -42,10 +41,8 @@ def patched(mutant: Mutant) -> dict[str, str]:
 
 
 def plant(mutant: Mutant, folder: Path) -> None:
-    """Copy the scheduler below ``folder`` with the patch in it. Raises ``ValueError`` when it doesn't fit the code any more."""
-    texts = patched(mutant)
-    shutil.copytree(ROOT / "operator", folder / "operator", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for beside in ("crds", "examples", "setup.cfg"):
-        (folder / beside).symlink_to(ROOT / beside)
-    for module, text in texts.items():
-        (folder / "operator" / "allaboard" / module).write_text(text)
+    """Write the modules that the patch changes below ``folder``. Raises ``ValueError`` when it doesn't fit the code any more."""
+    for module, text in patched(mutant).items():
+        path = folder / "allaboard" / module
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)

@@ -2,6 +2,12 @@
 
 from .mutant import Edit, Mutant
 
+_ENDS_FIRST = Edit(
+    "scheduling/decide.py",
+    "    if half is not None and (look is not Look.PLACE or half.was_tried) and (ending",
+    "    if half is not None and (ending",
+)
+
 MUTANTS = (
     Mutant(
         "undo removed",
@@ -9,7 +15,7 @@ MUTANTS = (
         "forward",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "    releasable = [pod for pod in pods if is_releasable(pod)]\n",
                 "    return Undone(tuple(pods))\n",
             ),
@@ -21,7 +27,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 ('    if not even_running and any(pod.phase == "Running" for pod in pods):\n        return Undone()\n'),
                 "    even_running = True\n",
             ),
@@ -33,7 +39,7 @@ MUTANTS = (
         "precondition",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 'preconditions = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}',
                 'preconditions = {"uid": pod.uid}',
             ),
@@ -58,8 +64,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/decide.py",
-                "return Look.RESTART_JOBS if half.is_kept_open and gang.undo",
-                "return Look.RESTART_JOBS if gang.undo",
+                "return Found.RESTART_JOBS if half.is_kept_open and gang.undo",
+                "return Found.RESTART_JOBS if gang.undo",
             ),
         ),
     ),
@@ -81,7 +87,7 @@ MUTANTS = (
         "kept pod",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 '        return pod.option("recreate") == "true"\n',
                 "        return True\n",
             ),
@@ -93,12 +99,12 @@ MUTANTS = (
         "kept pod",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 "        return not pod.is_of_job or",
                 "        return True or",
             ),
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 "send = self._evict if pod.is_of_job or even_running",
                 "send = self._evict if even_running",
             ),
@@ -110,7 +116,7 @@ MUTANTS = (
         "lost",
         (
             Edit(
-                "cluster/restart.py",
+                "binding/restart.py",
                 '            change = {"suspend": False} if job.is_suspended and not job.manager else {}\n',
                 "            return\n",
             ),
@@ -170,7 +176,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "cluster/restart.py",
+                "binding/restart.py",
                 "            await self._until_gone(found.pods)\n",
                 "",
             ),
@@ -182,7 +188,7 @@ MUTANTS = (
         "stranger",
         (
             Edit(
-                "cluster/restart.py",
+                "binding/restart.py",
                 "if job.is_suspended and not job.manager else",
                 "if job.is_suspended else",
             ),
@@ -194,7 +200,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "cluster/restart.py",
+                "binding/restart.py",
                 "                await self._ask_budgets(owner, pod)\n",
                 "",
             ),
@@ -217,10 +223,11 @@ MUTANTS = (
         "would_be_suspended",
         "unresolved",
         (
+            _ENDS_FIRST,
             Edit(
                 "scheduling/opengangs.py",
-                ("        self.docket.half(gang.key).restarts_at = self.clock() + gang.timeout_seconds\n        await self._undo_in_turn"),
-                "        await self._undo_in_turn",
+                "        half.restarts_at, half.was_tried = self.clock() + gang.timeout_seconds, False\n",
+                "        half.was_tried = False\n",
             ),
         ),
     ),
@@ -242,7 +249,7 @@ MUTANTS = (
         "journal",
         (
             Edit(
-                "cluster/restart.py",
+                "binding/restart.py",
                 '{SUSPENDED: "true"}, {"suspend": True}',
                 '{}, {"suspend": True}',
             ),
@@ -254,7 +261,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "cluster/restart.py",
+                "binding/restart.py",
                 (
                     "                if pod.uid not in losable:\n"
                     "                    raise JobKeptError(owner.name, f\"can't be suspended while its pod {pod.name} "
@@ -283,7 +290,7 @@ MUTANTS = (
         "forward",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 "        return not pod.is_of_job or await self._retried(partial(ignores_disruption, self._server, pod))\n",
                 "        return not pod.is_of_job\n",
             ),
@@ -300,7 +307,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 "send = self._evict if pod.is_of_job or even_running else self._delete",
                 "send = self._delete",
             ),
@@ -312,7 +319,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "cluster/bind.py",
+                "binding/bind.py",
                 '"kind": "DeleteOptions", "preconditions": preconditions}',
                 '"kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": preconditions}',
             ),
@@ -325,12 +332,12 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/cycle.py",
-                "        match at_look(",
+                "        look = at_look(",
                 (
                     "        if self.registry.group(key) is None and gang.bound and not gang.is_single:\n"
                     "            self._under_way.start(key, self._open.give_up(gang))\n"
                     "            return None\n"
-                    "        match at_look("
+                    "        look = at_look("
                 ),
             ),
         ),
@@ -394,7 +401,7 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "scheduling/transaction.py",
+                "binding/transaction.py",
                 "    release = partial(binder.release, even_running=even_running)\n",
                 (
                     "    releasable = releasable[: max(1, len(releasable) - 1)]\n"

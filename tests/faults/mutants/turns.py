@@ -46,8 +46,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/queue.py",
-                ("        self.changes += 1\n        for resource in self._lacking if"),
-                ("        self.changes += 1\n        return\n        for resource in self._lacking if"),
+                "        self._parked.wake(freed)\n",
+                "        return\n",
             ),
         ),
     ),
@@ -86,6 +86,12 @@ MUTANTS = (
                 "            if False:\n",
             ),
         ),
+    ),
+    Mutant(
+        "nobody is let in for whom there is room by count",
+        "others_end",
+        "idle",
+        (Edit("scheduling/queue.py", "for key in self._parked.admitted():", "for key in ():"),),
     ),
     Mutant(
         "room that others leave wakes nobody",

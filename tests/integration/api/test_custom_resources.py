@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from allaboard.cli import bundled
-from allaboard.sandbox import ApiError
+from allaboard_sandbox import ApiError
 from tests.cluster import Cluster
 
 from .conftest import APPLY, GROUPS, MERGE, answer, definition, group, is_served

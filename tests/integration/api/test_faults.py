@@ -3,7 +3,7 @@
 import aiohttp
 import pytest
 
-from allaboard.sandbox import Fault
+from allaboard_sandbox import Fault
 from tests.cluster import Cluster
 
 from .conftest import PODS, answer, bind, pod

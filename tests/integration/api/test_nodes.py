@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allaboard.sandbox import NodeShape, node_object
+from allaboard_sandbox import NodeShape, node_object
 from tests.cluster import Cluster
 
 NOT_READY = "node.kubernetes.io/not-ready"

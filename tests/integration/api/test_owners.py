@@ -5,7 +5,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from allaboard.sandbox import ApiError
+from allaboard_sandbox import ApiError
 from tests.cluster import Cluster
 
 from .conftest import answer, config_map, pod

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allaboard.sandbox import ApiError
+from allaboard_sandbox import ApiError
 from tests.cluster import Cluster
 
 from .conftest import pod

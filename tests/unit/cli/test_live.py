@@ -8,7 +8,7 @@ import pytest
 from allaboard.cli.bundled import crds
 from allaboard.cli.live import read_live_cluster
 from allaboard.cluster.client import ApiError, CredentialsError, load_credentials
-from allaboard.sandbox import Sandbox
+from allaboard_sandbox import Sandbox
 
 GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
 

@@ -42,6 +42,18 @@ def test_an_interrupt_while_a_command_is_imported_waits_until_it_is(monkeypatch:
     assert (result.exit_code, result.stderr, imported) == (130, "interrupted\n", ["allaboard.cli.plan"])
 
 
+@pytest.mark.parametrize("command", ["demo", "sandbox"])
+@pytest.mark.parametrize("missing", ["allaboard_sandbox", "jsonschema"])
+def test_a_command_without_the_sandbox_that_it_needs_names_the_extra(command: str, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = [name for name in sys.modules if name.partition(".")[0] == "allaboard_sandbox"]
+    for name in (*known, "allaboard.cli.demo", "allaboard.cli.sandbox", "allaboard.cli.stories"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    result = CliRunner().invoke(cli, [command])
+    told = f"Error: `allaboard {command}` needs the extra: pip install 'allaboard[sandbox]'\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
+
+
 def test_an_answer_that_nobody_listens_to_is_dropped_quietly() -> None:
     read, write = os.pipe()
     os.close(read)

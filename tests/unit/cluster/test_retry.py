@@ -8,7 +8,7 @@ import pytest
 
 from allaboard.cluster.client import ApiError
 from allaboard.cluster.retry import LONGEST_SECONDS, Patience, retried
-from tests.unit.cluster.elections import virtually
+from tests.unit.binding.elections import virtually
 
 BUSY = ApiError(503, "ServiceUnavailable", "busy")
 ASKS = ApiError(429, "TooManyRequests", "slow down", retry_after=7.0)

@@ -8,9 +8,9 @@ import pytest
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
-from allaboard.model.reasons import Kind, Reason
-from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Shortage, Violation, Wrong
-from allaboard.placement.relax import More, MoreNodes, Relief
+from allaboard.model.reasons import Cause, Code, Kind, Reason
+from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Violation, Wrong
+from allaboard.placement.relief.relief import More, MoreNodes, Relief
 from allaboard.report import words
 
 
@@ -22,8 +22,8 @@ def a_gang(*names: str, minimum: int, kind: str = "PodGroup") -> Gang:
     return Gang(GangKey("ns", "g", kind), minimum, tuple(map(a_pod, names)), 0, 0.0, Objective.BINPACK, 60)
 
 
-def a_plan(*roles: RoleExplanation, placeable: int, minimum: int, feasible: bool | None = False, shortage: Shortage | None = None) -> Plan:
-    explanation = Explanation(3, minimum, placeable, roles, shortage)
+def a_plan(*roles: RoleExplanation, placeable: int, minimum: int, feasible: bool | None = False) -> Plan:
+    explanation = Explanation(3, minimum, placeable, roles, None)
     unplaced = tuple(uid for role in roles if role.unplaced for uid in role.pods)
     return Plan(feasible, "bound", (), unplaced, explanation, SearchReport(0, 0, 0, "bound", (), "x"))
 
@@ -96,8 +96,33 @@ def test_a_gang_of_one_is_told_in_kube_schedulers_words_alone() -> None:
 
 def test_a_shortage_in_all_is_told_with_amounts() -> None:
     gang = a_gang("w0", "w1", minimum=2)
-    plan = a_plan(WORKERS, placeable=0, minimum=2, shortage=Shortage("cpu", requested=9000, free=2500))
-    assert "needs 9 cpu where 2500m are free" in words.refusal(gang, plan)
+    plan = a_plan(WORKERS, placeable=0, minimum=2)
+    assert "needs 9 cpu where 2500m are free" in words.refusal(gang, plan, Cause(Code.INSUFFICIENT, "cpu", 9000, 2500))
+
+
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        (Cause(Code.INSUFFICIENT, "gpu", 16, 12), "needs 16 gpu where 12 are free"),
+        (Cause(Code.FRAGMENTED, "gpu", 8, 12), "needs 8 gpu; 12 are free, but in pieces"),
+        (Cause(Code.NEVER_FITS, "gpu", 64, 4, is_of_one=True), "a member asks for 64 gpu; no node it may use has more than 4"),
+        (Cause(Code.NEVER_FITS, "gpu", 64, 40), "needs 64 gpu; the nodes it may use have 40 in all"),
+        (Cause(Code.NEVER_FITS), "too large for the nodes it may use, even when they are empty"),
+        (Cause(Code.CONSTRAINTS, subject="host ports"), "would fit but for its host ports"),
+    ],
+)
+def test_each_cause_is_told_in_a_few_words(why: Cause, told: str) -> None:
+    gang, plan = a_gang("w0", "w1", minimum=2), a_plan(WORKERS, placeable=0, minimum=2)
+    refusal = words.refused(gang, plan, why)
+    assert (refusal.code, refusal.short) == (why.code, told)
+    assert told in refusal.message
+    assert len(told) <= 80
+
+
+def test_where_no_node_admits_a_gang_the_commonest_rule_is_told() -> None:
+    kept = RoleExplanation(("w0",), unplaced=1, most=0, reasons=((Reason(Kind.AFFINITY), 2), (Reason(Kind.UNSCHEDULABLE), 1)))
+    refusal = words.refused(a_gang("w0", "w1", minimum=2), a_plan(kept, placeable=0, minimum=2), Cause(Code.CONSTRAINTS))
+    assert refusal.short == "2 of 3 node(s) didn't match Pod's node affinity/selector"
 
 
 def test_not_found_is_not_sold_as_impossible() -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from allaboard.cluster.bind import Binder
+from allaboard.binding.bind import Binder
 from allaboard.cluster.client import ApiServer
 from allaboard.model.pod import Pod, pod_from
 from allaboard.report import writer as module

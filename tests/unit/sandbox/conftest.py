@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from allaboard.sandbox import Sandbox
+from allaboard_sandbox import Sandbox
 
 Body = dict[str, Any]
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from allaboard.sandbox import ApiError, Sandbox
-from allaboard.sandbox.api import WriteOptions
-from allaboard.sandbox.binding import bind
-from allaboard.sandbox.eviction import evict
+from allaboard_sandbox import ApiError, Sandbox
+from allaboard_sandbox.api import WriteOptions
+from allaboard_sandbox.binding import bind
+from allaboard_sandbox.eviction import evict
 
 MakePod = Callable[..., dict[str, Any]]
 Body = dict[str, Any]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import Faults
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import Faults
 
 
 def hits(faults: Faults, requests: list[tuple[str, str]]) -> list[bool]:

@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from allaboard.sandbox import NodeShape, Sandbox, node_object
-from allaboard.sandbox.api import WriteOptions
-from allaboard.sandbox.binding import bind
+from allaboard_sandbox import NodeShape, Sandbox, node_object
+from allaboard_sandbox.api import WriteOptions
+from allaboard_sandbox.binding import bind
 
 PODS = "/api/v1/namespaces/default/pods"
 MakePod = Callable[..., dict[str, Any]]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from allaboard.sandbox import Sandbox
-from allaboard.sandbox.api import WriteOptions
-from allaboard.sandbox.binding import bind
-from allaboard.sandbox.kubelet import requests_of
+from allaboard_sandbox import Sandbox
+from allaboard_sandbox.api import WriteOptions
+from allaboard_sandbox.binding import bind
+from allaboard_sandbox.kubelet import requests_of
 
 MakePod = Callable[..., dict[str, Any]]
 

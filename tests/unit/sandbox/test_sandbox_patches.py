@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.sandbox import ApiError
-from allaboard.sandbox.patches import apply_json_patch, apply_merge_patch, apply_server_side, apply_strategic_merge_patch
+from allaboard_sandbox import ApiError
+from allaboard_sandbox.patches import apply_json_patch, apply_merge_patch, apply_server_side, apply_strategic_merge_patch
 
 JSON = st.recursive(
     st.integers() | st.text(max_size=3) | st.booleans(),

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.sandbox import ApiError, Sandbox, requests
-from allaboard.sandbox.admission import without_nulls
-from allaboard.sandbox.messages import KINDS
-from allaboard.sandbox.protobuf import MAGIC, MEDIA_TYPE, MalformedError, UnknownKindError, decode
+from allaboard_sandbox import ApiError, Sandbox, requests
+from allaboard_sandbox.admission import without_nulls
+from allaboard_sandbox.messages import KINDS
+from allaboard_sandbox.protobuf import MAGIC, MEDIA_TYPE, MalformedError, UnknownKindError, decode
 
 OBJECTS = json.loads(Path(__file__).with_name("protobuf_objects.json").read_text())["objects"]
 HEADERS = {"Content-Type": MEDIA_TYPE, "Accept": f"{MEDIA_TYPE},application/json"}

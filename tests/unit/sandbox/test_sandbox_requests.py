@@ -5,8 +5,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from allaboard.sandbox import Sandbox, requests
-from allaboard.sandbox.watch import DEFAULT_TIMEOUT_SECONDS
+from allaboard_sandbox import Sandbox, requests
+from allaboard_sandbox.watch import DEFAULT_TIMEOUT_SECONDS
 
 PODS = "/api/v1/namespaces/default/pods"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from allaboard.sandbox.schema import defaulted, problems, pruned
+from allaboard_sandbox.schema import defaulted, problems, pruned
 
 CRDS = Path(__file__).parents[3] / "crds"
 

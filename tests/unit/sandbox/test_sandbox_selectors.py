@@ -2,9 +2,9 @@
 
 import pytest
 
-from allaboard.sandbox import ApiError
-from allaboard.sandbox.kinds import Registry
-from allaboard.sandbox.selectors import field_selector, label_selector, object_label_selector
+from allaboard_sandbox import ApiError
+from allaboard_sandbox.kinds import Registry
+from allaboard_sandbox.selectors import field_selector, label_selector, object_label_selector
 
 LABELS = {"app": "web", "tier": "front", "empty": ""}
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.sandbox.store import Store
+from allaboard_sandbox.store import Store
 
 
 def test_every_write_gets_the_next_revision() -> None:

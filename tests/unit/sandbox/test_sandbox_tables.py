@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from allaboard.sandbox import jsonpath
-from allaboard.sandbox.kinds import BUILT_IN, Resource
-from allaboard.sandbox.tables import human_duration, layout_of
+from allaboard_sandbox import jsonpath
+from allaboard_sandbox.kinds import BUILT_IN, Resource
+from allaboard_sandbox.tables import human_duration, layout_of
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from allaboard.sandbox import Sandbox
-from allaboard.sandbox.api import WriteOptions
-from allaboard.sandbox.binding import bind
+from allaboard_sandbox import Sandbox
+from allaboard_sandbox.api import WriteOptions
+from allaboard_sandbox.binding import bind
 
 Body = dict[str, Any]
 CRDS = Path(__file__).parents[3] / "crds"

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from allaboard.sandbox import Sandbox
-from allaboard.sandbox.lists import Selection
-from allaboard.sandbox.server import JSON
-from allaboard.sandbox.watch import LAST_BOOKMARK_SECONDS, WatchOptions, watch
-from tests.unit.cluster.elections import now, virtually
+from allaboard_sandbox import Sandbox
+from allaboard_sandbox.lists import Selection
+from allaboard_sandbox.server import JSON
+from allaboard_sandbox.watch import LAST_BOOKMARK_SECONDS, WatchOptions, watch
+from tests.unit.binding.elections import now, virtually
 
 
 async def test_what_happens_while_a_bookmark_is_read_is_told_at_once() -> None:

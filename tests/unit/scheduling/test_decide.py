@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.cluster.bind import BindReply, Result
+from allaboard.binding.answers import BindReply, Committed, MembersChanged, Refused, Result, Seat
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
-from allaboard.scheduling.answers import Committed, Refused, Seat
 from allaboard.scheduling.decide import Found, Look, Reply, at_look, is_enough, on_plan, on_reply, when_nowhere
 from allaboard.scheduling.docket import Half
 
@@ -40,6 +39,7 @@ ABSENT, HALF, WHOLE, LONELY = a_gang(waiting=4), a_gang(bound=2, waiting=2), a_g
 MENDED = Hold("BadLabel", "a label is wrong", "labels", None)
 FINISHING, OVERDUE = Half(deadline=NOW + 1, expires=NOW + 60), Half(deadline=NOW, expires=NOW + 60)
 OPEN, TIMED_OUT = Half(is_kept_open=True, expires=NOW + 1), Half(is_kept_open=True, expires=NOW)
+TRIED = replace(TIMED_OUT, was_tried=True)
 ASKED_ONCE = replace(TIMED_OUT, restarts_at=NOW + 1)
 GIVES_UP, SUSPENDS = replace(HALF, on_member_lost=OnMemberLost.RELEASE), replace(HALF, undo=Undo.SUSPEND)
 
@@ -66,13 +66,18 @@ GIVES_UP, SUSPENDS = replace(HALF, on_member_lost=OnMemberLost.RELEASE), replace
         (HALF, OPEN, Look.PLACE),
         (HALF, TIMED_OUT, Look.PLACE),
         (SUSPENDS, OPEN, Look.PLACE),
-        (SUSPENDS, TIMED_OUT, Look.RESTART_JOBS),
-        (SUSPENDS, ASKED_ONCE, Look.PLACE),
+        (SUSPENDS, TIMED_OUT, Look.PLACE),  # seats may have come free
+        (SUSPENDS, TRIED, Look.RESTART_JOBS),
+        (replace(LONELY, undo=Undo.SUSPEND), TIMED_OUT, Look.RESTART_JOBS),
+        (replace(SUSPENDS, hold=MENDED), TIMED_OUT, Look.RESTART_JOBS),
+        (SUSPENDS, replace(ASKED_ONCE, was_tried=True), Look.PLACE),
         (SUSPENDS, Half(expires=NOW), Look.PLACE),  # whole before: it is healed
         # whole before, and has lost members
         (HALF, Half(expires=NOW), Look.PLACE),
         (GIVES_UP, Half(expires=NOW + 1), Look.PLACE),
-        (GIVES_UP, Half(expires=NOW), Look.GIVE_UP),
+        (GIVES_UP, Half(expires=NOW), Look.PLACE),
+        (GIVES_UP, Half(expires=NOW, was_tried=True), Look.GIVE_UP),
+        (replace(LONELY, on_member_lost=OnMemberLost.RELEASE), Half(expires=NOW), Look.GIVE_UP),
         (GIVES_UP, ASKED_ONCE, Look.PLACE),
         (GIVES_UP, replace(FINISHING, expires=NOW), Look.PLACE),
         # whole
@@ -122,10 +127,20 @@ def test_what_a_plan_is_good_for(gang: Gang, feasible: bool | None, seated: int,
         (HALF, OPEN, True, Found.REFUSE),
         (HALF, OPEN, False, Found.SEARCH_LONGER),
         (a_gang(bound=4, waiting=1), FINISHING, True, Found.REFUSE),
+        (SUSPENDS, TIMED_OUT, True, Found.RESTART_JOBS),
+        (SUSPENDS, TIMED_OUT, False, Found.SEARCH_LONGER),
+        (SUSPENDS, ASKED_ONCE, True, Found.REFUSE),
+        (HALF, TIMED_OUT, True, Found.REFUSE),
+        (GIVES_UP, Half(expires=NOW), True, Found.GIVE_UP),
+        (GIVES_UP, replace(FINISHING, expires=NOW), True, Found.UNDO),
     ],
 )
 def test_what_is_done_with_whoever_has_no_room(gang: Gang, half: Half | None, is_settled: bool, found: Found) -> None:
-    assert when_nowhere(gang, half, is_settled=is_settled) is found
+    assert when_nowhere(gang, half, NOW, is_settled=is_settled) is found
+
+
+def test_nobody_is_released_for_whom_another_makes_way() -> None:
+    assert when_nowhere(SUSPENDS, TIMED_OUT, NOW, is_settled=True, is_served=True) is Found.REFUSE
 
 
 def outcome_of(gang: Gang, *, bound: int, result: Result | None = None, in_doubt: str = "") -> Committed:
@@ -164,7 +179,7 @@ def test_what_the_answers_make_of_a_gang(
 
 
 def test_what_was_refused_before_any_bind_has_failed() -> None:
-    assert on_reply(ABSENT, Refused("the cluster changed"), None) is Reply.FAILED
+    assert on_reply(ABSENT, Refused(MembersChanged(0, 2)), None) is Reply.FAILED
 
 
 TIMES = st.sampled_from([NOW - 1, NOW, NOW + 1])

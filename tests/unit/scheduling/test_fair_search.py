@@ -11,12 +11,12 @@ import pytest
 
 from allaboard.app import App
 from allaboard.placement import Plan, Problem, search
-from allaboard.placement.contest import Contest
-from allaboard.placement.joint import Joint
-from allaboard.sandbox import Fault
-from allaboard.sandbox.faults import FOR_EVER
+from allaboard.placement.contest.contest import Contest
+from allaboard.placement.contest.joint import Joint
 from allaboard.scheduling.docket import Turn
 from allaboard.scheduling.workers import SearchError, SearchOverrunError
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
 from tests.faults import simulation
 from tests.faults.gangs import GangSpec, manifests
 from tests.faults.simulation import POOLS, SEARCH, InlineSearcher, Simulation

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import GangKey, Objective
 from allaboard.placement import SearchSettings
-from allaboard.placement.contest import Waiting, contest_of
-from allaboard.placement.joint import place_together
+from allaboard.placement.contest.contest import Waiting, contest_of
+from allaboard.placement.contest.joint import place_together
 from allaboard.scheduling.order import ANYTHING, Order
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Overtaking

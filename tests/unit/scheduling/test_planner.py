@@ -7,7 +7,7 @@ from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.packing import PACKING
 from allaboard.placement import Plan, Problem, SearchSettings, search
-from allaboard.placement.draft import Draft
+from allaboard.placement.problem.draft import Draft
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling import planner
 from allaboard.scheduling.order import order_of_gone

@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
+from allaboard.binding.epoch import CARRIED_OUT_SECONDS, Epoch
 from allaboard.cluster.client import ApiServer
-from allaboard.cluster.epoch import CARRIED_OUT_SECONDS, Epoch
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import HostPort
 from allaboard.scheduling.quarantine import Quarantine, claim_on

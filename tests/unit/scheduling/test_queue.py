@@ -485,11 +485,11 @@ def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tup
                 queue.settle(key)
             case _:
                 queue.pop()
-        of_lacks = {key: {r for r, keys in queue._lacking.items() if key in keys} for key in (A, B, C)}
+        of_lacks = {key: {r for r, keys in queue._parked._lacking.items() if key in keys} for key in (A, B, C)}
         known = {key: queue._known(key).lacks for key in (A, B, C)}
         expected = {key: set(lacks.awaited) if lacks else set() for key, lacks in known.items()}
         assert of_lacks == expected
-        assert not queue._woken
+        assert not queue._parked.are_woken
 
 
 def test_whoever_was_refused_while_seats_were_promised_pauses_for_a_moment_when_they_are_given_back() -> None:

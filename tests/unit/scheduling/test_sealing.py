@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
+from allaboard.binding.epoch import CARRIED_OUT_SECONDS, Epoch
 from allaboard.cluster.client import ApiError
-from allaboard.cluster.epoch import CARRIED_OUT_SECONDS, Epoch
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod

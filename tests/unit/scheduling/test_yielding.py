@@ -37,8 +37,9 @@ class Scene:
         for key in gangs:
             half = self.docket.half(key)
             half.is_kept_open, half.expires = True, 0.0
-        binder = Mock(may_go=AsyncMock(side_effect=lambda pod: not pod.is_of_job))
-        self.yielding = Yielding(Mock(gang=gangs.get), self.docket, binder, lambda: NOW)
+        binder = Mock(would_go=AsyncMock(side_effect=lambda pod, *, is_suspended: is_suspended or not pod.is_of_job))
+        self.in_doubt: Sequence[Pod] = ()
+        self.yielding = Yielding(Mock(gang=gangs.get), self.docket, binder, lambda: NOW, lambda: self.in_doubt)
 
     async def asked_by(self, gang: Gang, needs: int) -> list[str]:
         """Who yields to a gang that needs so many seats."""
@@ -51,6 +52,13 @@ class Scene:
 
 FIRST, SECOND, THIRD = (a_gang(name, bound=2, created=float(age)) for age, name in enumerate(("first", "second", "third")))
 LATE = a_gang("late", created=100.0)
+
+
+@pytest.mark.parametrize(("doubtful", "who"), [(1, ["third"]), (2, [])])
+async def test_nobody_yields_for_seats_that_may_be_free_as_soon_as_unanswered_binds_are_known_of(doubtful: int, who: list[str]) -> None:
+    scene = Scene(FIRST, SECOND, THIRD)
+    scene.in_doubt = FIRST.bound[:doubtful]
+    assert await scene.asked_by(LATE, 2) == who
 
 
 @pytest.mark.parametrize(("needs", "who"), [(0, []), (1, ["third"]), (2, ["third"]), (3, ["third", "second"]), (7, [])])

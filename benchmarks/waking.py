@@ -1,0 +1,80 @@
+"""What it costs to tell, when something comes free, who of thousands of refused gangs is worth another look.
+
+Gangs of four pods wait on a cluster that is full. Each wake is a pod that has gone: seats are counted for each need, and as many gangs are
+due as there is room for, none while nothing fits. The bar is 20 ms a wake with 10,000 gangs.
+"""
+
+import asyncio
+import statistics
+import time
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from allaboard.cluster.view import ClusterView
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import GangKey
+from allaboard.model.node import Node
+from allaboard.model.pod import Pod
+from allaboard.scheduling.lobby import Room
+from allaboard.scheduling.order import Lacks, Order
+from allaboard.scheduling.queue import GangQueue
+
+BAR_SECONDS = 0.02
+GPU = "nvidia.com/gpu"
+SIZE = 4
+
+
+def full(nodes: int) -> ClusterView:
+    """A cluster of nodes of eight GPUs, all taken."""
+    view = ClusterView()
+    allocatable = (("cpu", 64_000), ("memory", 512 << 30), (GPU, 8), ("pods", 110))
+    taken = SchedulingSpec((("cpu", 1000), (GPU, 8), ("pods", 1)))
+    for number in range(nodes):
+        view.upsert_node(Node(f"node-{number}", f"node-{number}", allocatable))
+        view.upsert_pod(Pod("others", f"pod-{number}", f"pod-{number}", "1", 0.0, "other", f"node-{number}", "Running", 0, taken))
+    return view
+
+
+async def measure(view: ClusterView, gangs: int, needs: int, wakes: int) -> tuple[float, float, int]:
+    """Seconds a wake that helps nobody takes, the median and the longest, and how many are due when one node's GPUs come free."""
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, float(key.name), key), seats=Room(view))
+    specs = [SchedulingSpec((("cpu", 1000 + each), (GPU, 1), ("pods", 1))) for each in range(needs)]
+    for number in range(gangs):
+        need = ((specs[number % needs], SIZE),)
+        queue.refuse(GangKey("ml", str(number)), Lacks(frozenset({GPU})), seen=queue.changes, is_promised=False, need=need)
+    took = []
+    for _ in range(wakes):
+        began = time.perf_counter()
+        queue.wake([GPU])
+        await queue.stirred()
+        took.append(time.perf_counter() - began)
+    gone = view.pod("others/pod-0")
+    view.remove_pod("others/pod-0")
+    queue.wake([GPU])
+    await queue.stirred()
+    due = queue.sizes()["active"]
+    if gone is not None:
+        view.upsert_pod(gone)
+    return statistics.median(took), max(took), due
+
+
+@click.command(help=__doc__)
+@click.option("--gangs", default=10_000, show_default=True, help="Gangs that wait.")
+@click.option("--nodes", default=5_000, show_default=True, help="Nodes of the cluster.")
+@click.option("--wakes", default=50, show_default=True, help="Wakes that are measured.")
+def main(gangs: int, nodes: int, wakes: int) -> None:
+    """Print the table."""
+    view = full(nodes)
+    table = Table(
+        "different needs", "a wake, median", "longest", "due when 8 GPUs come free", "held", title=f"{gangs:,} gangs, {nodes:,} nodes"
+    )
+    for needs in (1, 20, 200):
+        median, longest, due = asyncio.run(measure(view, gangs, needs, wakes))
+        table.add_row(str(needs), f"{median * 1000:.2f} ms", f"{longest * 1000:.2f} ms", str(due), "yes" if median <= BAR_SECONDS else "NO")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Whether a plan is good for a gang and the cluster as they are by now: the last look before seats are promised."""
+
+from collections.abc import Mapping, Sequence
+
+from allaboard.binding.answers import MembersChanged, Refused, Seat
+from allaboard.cluster.view import ClusterView
+from allaboard.model.gang import Gang
+from allaboard.placement import verify
+
+
+def checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Sequence[Seat] | Refused:
+    """The seats of a plan (node name by pod UID) of which nothing is promised yet, if it is good for the gang and the cluster as they are.
+
+    ``gang`` must be as fresh as the view: members that have gone since the plan was made are left out, and the rest must make a quorum.
+    """
+    # 1. Who is still there to be seated?
+    pods = {pod.uid: pod for pod in gang.candidates}
+    startable = gang.startable(assignments.keys() & pods.keys())
+    seats = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in startable]
+    if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):
+        return Refused(MembersChanged(len(seats), gang.missing))
+    # 2. Does everybody still fit? Plain integers against the view as it is now.
+    seated = {seat.pod.uid: seat.node_name for seat in seats}
+    violations = verify(seated, [seat.pod for seat in seats], view.snapshot(), gang.sharing)
+    return Refused(violations[0]) if violations else seats

@@ -1,0 +1,200 @@
+"""Binds a planned gang as one transaction: everybody, or nobody.
+
+A Kubernetes bind can't be taken back, only the pod deleted. So the plan is checked against the live view and tried without effect
+first, and every bind carries a stamp: whoever looks at the pods sees which transaction bound them and what it promised.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+from uuid import uuid4
+
+from allaboard.binding.answers import BindReply, Committed, NotAdmitted, Refused, Result, Seat, Undone
+from allaboard.binding.bind import Binder
+from allaboard.binding.checking import checked
+from allaboard.binding.turns import in_slices
+from allaboard.cluster.view import ClusterView
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Gang
+from allaboard.model.pod import Pod, stamp_of
+from allaboard.placement import Violation, Wrong
+from allaboard.placement.rules.verify import refusal_on
+
+logger = logging.getLogger(__name__)
+
+DryRun = Literal["role", "all", "none"]
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Seats that are promised in the view until they are bound or given back. Made by ``begin``, where its parts are told."""
+
+    gang: Gang
+    seats: Sequence[Seat]
+    view: ClusterView
+    binder: Binder
+    look: Callable[[], Gang | None]
+    dry_run: DryRun = "role"
+    was_whole: bool = False
+    new_run: str = field(default_factory=lambda: uuid4().hex[:12])
+
+    @property
+    def stamp(self) -> str:
+        """What every bind carries: the run, which is a new one when nobody is bound, the minimum it promises, and what has been."""
+        run = self.gang.run
+        return stamp_of(run or self.new_run, self.gang.required, was_whole=bool(run) and self.was_whole)
+
+    async def commit(self) -> Committed | Refused:
+        """Try, look again, bind, decide. Never raises for an answer of the API server.
+
+        Seats that weren't taken are given back, but for those that a bind without an answer may still take.
+        """
+        free = {seat.pod.uid: seat for seat in self.seats}
+        try:
+            # 3. Ask the API server without effect: admission and RBAC refuse kinds of pods. Spare members may step in for them.
+            rehearsed = self._rehearsed()
+            rehearsal = await self._bind(rehearsed, dry_run=True)
+            refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]
+            asked = max((reply.retry_after for _, reply in refusals), default=0.0)
+            seats = self._without([seat for seat, _ in refusals])
+            if refusals and (not seats or self.gang.missing_once_bound({seat.pod.uid for seat in seats})):
+                return Refused(NotAdmitted(*refusals[0]), asked)
+            # 4. That took time: what has become of the plan? Nothing is awaited from here to the first bind.
+            if rehearsed:
+                still = self._still(seats)
+                if isinstance(still, Refused):
+                    return replace(still, retry_after=asked)
+                seats = still
+            # 5. Bind everybody at once, each bind stamped.
+            replies = await self._bind(seats)
+            bound = tuple(seat for seat, reply in replies if reply.is_bound)
+            for seat, reply in replies:
+                if reply.is_bound or reply.in_doubt:
+                    del free[seat.pod.uid]
+            # 6. Decide: members beyond the quorum are welcome, not needed.
+            failed = tuple((seat, reply) for seat, reply in replies if not reply.is_bound)
+            missing = self.gang.missing_once_bound({seat.pod.uid for seat in bound})
+            return Committed(bound, failed, tuple(refusals), missing)
+        finally:
+            for seat in free.values():
+                self.view.forget(seat.pod)
+
+    def _rehearsed(self) -> Sequence[Seat]:
+        """The seats to try without effect: everybody where nobody could be released again, else one of each template.
+
+        A single bind is its own rehearsal.
+        """
+        if self.dry_run == "none" or len(self.seats) == 1:
+            return ()
+        return self.seats if self._tries_all else list({_template(seat.pod): seat for seat in self.seats}.values())
+
+    @property
+    def _tries_all(self) -> bool:
+        return self.dry_run == "all" or not all(is_releasable(seat.pod, at_no_cost=True) for seat in self.seats)
+
+    def _without(self, refused: Sequence[Seat]) -> Sequence[Seat]:
+        """The seats that are left when some were refused, each for itself or for all of its template."""
+        if self._tries_all:
+            gone = {seat.pod.uid for seat in refused}
+            return [seat for seat in self.seats if seat.pod.uid not in gone]
+        templates = {_template(seat.pod) for seat in refused}
+        return [seat for seat in self.seats if _template(seat.pod) not in templates]
+
+    def _still(self, seats: Sequence[Seat]) -> Sequence[Seat] | Refused:
+        """The seats of members that are still there, if the plan is still good for the gang and the cluster as they are now."""
+        self.view.forget_all(seat.pod for seat in seats)
+        gang = self.look()
+        if gang is None or gang.hold:
+            return Refused(gang.hold if gang and gang.hold else self.gang.key)
+        still = checked(gang, {seat.pod.uid: seat.node_name for seat in seats}, self.view)
+        if isinstance(still, Refused):
+            return still
+        self.view.assume_all((seat.pod, seat.node_name) for seat in still)
+        self.gang = gang
+        return still
+
+    async def _bind(self, seats: Sequence[Seat], *, dry_run: bool = False) -> list[tuple[Seat, BindReply]]:
+        stamp = self.stamp
+
+        def bind(seat: Seat) -> Awaitable[BindReply]:
+            return self.binder.bind(seat.pod, seat.node_name, stamp, dry_run=dry_run, look=partial(self._problem, seat))
+
+        # Whatever one bind raises, the others go on and must be counted.
+        replies = await in_slices(bind, seats)
+        return [(seat, _reply(seat, reply, dry_run)) for seat, reply in zip(seats, replies, strict=True)]
+
+    def _problem(self, seat: Seat) -> Violation | None:
+        """What is wrong with one seat by now: a bind may have waited for its turn, or be made again."""
+        pod, node = seat.pod, self.view.node(seat.node_name)
+        if node is None:
+            return Violation(Wrong.NO_NODE, pod.key, seat.node_name)
+        if refusal := refusal_on(pod.spec, node):
+            return Violation(Wrong.REFUSED, pod.key, node.name, refusal)
+        return Violation(Wrong.TAKEN, pod.key, node.name) if self.view.is_overbooked(node.name, pod.spec) else None
+
+
+def begin(
+    gang: Gang,
+    assignments: Mapping[str, str],
+    view: ClusterView,
+    binder: Binder,
+    look: Callable[[], Gang | None],
+    dry_run: DryRun = "role",
+    *,
+    was_whole: bool = False,
+) -> Transaction | Refused:
+    """Check ``assignments`` (node name by pod UID) against the live view and promise the seats.
+
+    Nothing is awaited between the check and the promise, so no other gang can be given a seat in between. ``gang`` must be as fresh
+    as the view: members that have gone since the plan was made are left out, and the rest must still make a quorum. ``look`` says how
+    the gang is later on, and ``was_whole`` what the binds are to say of the run.
+    """
+    seats = checked(gang, assignments, view)
+    if isinstance(seats, Refused):
+        return seats
+    view.assume_all((seat.pod, seat.node_name) for seat in seats)
+    return Transaction(gang, seats, view, binder, look, dry_run, was_whole)
+
+
+def _template(pod: Pod) -> tuple[SchedulingSpec, int]:
+    """What is the same for all pods that admission can't tell apart but by their names and numbers."""
+    return pod.spec, pod.template
+
+
+def is_releasable(pod: Pod, *, at_no_cost: bool = False) -> bool:
+    """Whether deleting ``pod`` gives its seat back without losing it: its controller makes it anew.
+
+    A bare pod would be gone, so it is kept unless its owner has said that it is recreated. A batch Job may count a failure, and is asked
+    when it comes to it: that it is ``at_no_cost`` isn't known before.
+    """
+    if pod.owner is None:
+        return pod.option("recreate") == "true"
+    return not (at_no_cost and pod.is_of_job)
+
+
+async def undo(pods: Sequence[Pod], binder: Binder, *, even_running: bool = False) -> Undone:
+    """Release the bound ``pods`` of an open gang that have not started; ``even_running`` evicts those that have.
+
+    Otherwise nobody is released once any of them runs: the gang would stay open all the same, with less.
+    """
+    if not even_running and any(pod.phase == "Running" for pod in pods):
+        return Undone()
+    releasable = [pod for pod in pods if is_releasable(pod)]
+    release = partial(binder.release, even_running=even_running)
+    outcomes = await in_slices(release, releasable)
+    return Undone(
+        released=tuple(pod for pod, outcome in zip(releasable, outcomes, strict=True) if outcome is True),
+        is_unfinished=any(isinstance(outcome, Exception) for outcome in outcomes),
+    )
+
+
+def _reply(seat: Seat, outcome: BindReply | BaseException, dry_run: bool) -> BindReply:
+    if isinstance(outcome, BindReply):
+        return outcome
+    if not isinstance(outcome, Exception):
+        raise outcome
+    logger.error("a bind failed by a defect", exc_info=outcome)
+    in_doubt = "" if dry_run else seat.pod.resource_version
+    return BindReply(Result.UNANSWERED, str(outcome) or type(outcome).__name__, in_doubt)

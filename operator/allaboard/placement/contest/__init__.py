@@ -1,0 +1,1 @@
+"""Several gangs that wait for the same seats, placed together."""

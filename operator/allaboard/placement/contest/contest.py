@@ -1,0 +1,277 @@
+"""Several gangs that wait for the same seats, as one problem: all their pods are its roles, whoever's they are.
+
+A role is one scheduling spec, so that pods of two gangs may be of the same role. What is free changes with every gang that is seated:
+``Standing`` is the cluster at one moment of that, and ``alone`` gives one gang the cluster as it stands then.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from allaboard.model.arrays import Floats, Integers
+from allaboard.model.gang import Objective
+from allaboard.model.packing import PACKING, Packing
+from allaboard.model.pod import Pod
+from allaboard.model.quantities import LARGEST_AMOUNT
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement.problem.fragmentation import Fragmentation
+from allaboard.placement.problem.objectives import GPU, Weights, is_gpu
+from allaboard.placement.problem.problem import Problem, Role, Together, build_problem, minimums_of, numbered, party_of
+from allaboard.placement.rules.devices import WHOLE
+from allaboard.placement.rules.filters import NodeFilters
+
+_MEASURES = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A gang that waits, as ``build_problem`` takes it.
+
+    One that ``must_not_be_overtaken`` is placed before all others that wait.
+    """
+
+    pods: Sequence[Pod]
+    minimum: int
+    seed: int
+    objective: Objective
+    topology: str = ""
+    parts: Sequence[tuple[Collection[str], int]] = ()
+    together: Sequence[tuple[str, Collection[str]]] = ()
+    must_not_be_overtaken: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contender:
+    """One gang of a contest.
+
+    ``roles``: int64[own roles], their positions in the contest's problem, where two may be one; of each ``pods``, and int64[own roles]
+    ``count`` and ``least``. ``sums`` and ``together`` are as in ``Problem``.
+    ``gpus``: int64[own roles], thousandths of GPUs that one pod asks for. ``share`` is for a gang that asks for none: what its minimum
+    takes of the cpu or the memory that is free, whichever is more. ``domains``: int64[nodes].
+    """
+
+    roles: Integers
+    pods: tuple[tuple[str, ...], ...]
+    count: Integers
+    least: Integers
+    minimum: int
+    gpus: Integers
+    share: float
+    objective: Objective
+    domains: Integers | None
+    seed: int
+    is_protected: bool
+    sums: tuple[tuple[tuple[int, ...], int], ...]
+    together: tuple[Together, ...]
+
+    @property
+    def is_bound_up(self) -> bool:
+        """Whether there is more to it than how many of each role sit: then seats are found by the whole search only."""
+        return bool(self.together) or bool(self.sums)
+
+    @property
+    def needs_search(self) -> bool:
+        """Whether filling nodes one after another may miss seats that there are."""
+        return self.is_bound_up or len(self.roles) > 1
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one pod that goes where it costs least."""
+        return self.total == 1 and self.minimum <= 1 and not self.is_bound_up
+
+    @property
+    def total(self) -> int:
+        """Pods in all."""
+        return int(self.count.sum())
+
+    @property
+    def most_gpus(self) -> int:
+        """Thousandths of GPUs that its minimum may ask for."""
+        each = np.sort(np.repeat(self.gpus, self.count))
+        return int(each[max(0, len(each) - self.minimum) :].sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contest:
+    """``gangs`` in queue order, and all their pods on one cluster: a problem for each objective, alike but for what is wanted."""
+
+    problems: Mapping[Objective, Problem]
+    gangs: tuple[Contender, ...]
+
+    @property
+    def problem(self) -> Problem:
+        """The problem with the objective of most pods."""
+        return next(iter(self.problems.values()))
+
+
+@dataclass(slots=True)
+class Standing:
+    """The cluster while gangs are being seated; fields as in ``Problem`` and ``Scoring``. ``seats``: int64[roles, nodes]."""
+
+    free: Integers
+    used: Floats
+    devices: Integers | None
+    seats: Integers
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Standing":
+        """Before anybody is seated."""
+        devices = None if problem.devices is None else problem.devices.copy()
+        return cls(problem.free.copy(), problem.scoring.used.copy(), devices, problem.seats.copy())
+
+    def copy(self) -> "Standing":
+        """The same, to be changed apart."""
+        devices = None if self.devices is None else self.devices.copy()
+        return Standing(self.free.copy(), self.used.copy(), devices, self.seats.copy())
+
+
+def contest_of(gangs: Sequence[Waiting], snapshot: Snapshot, filters: NodeFilters | None = None, packing: Packing = PACKING) -> Contest:
+    """The contest of ``gangs``, in queue order, for the nodes of ``snapshot``."""
+    filters = filters or NodeFilters()
+    pods = [pod for gang in gangs for pod in gang.pods]
+    weight: dict[Objective, int] = {}
+    for gang in gangs:
+        weight[gang.objective] = weight.get(gang.objective, 0) + len(gang.pods)
+    objectives = sorted(weight, key=lambda objective: -weight[objective])
+    problems = {
+        objective: build_problem(pods, 0, snapshot, objective=objective, packing=packing, filters=filters) for objective in objectives
+    }
+    problem = problems[objectives[0]]
+    role_of = {uid: position for position, role in enumerate(problem.roles) for uid in role.pods}
+    rows = np.flatnonzero(np.isin([node.name for node in snapshot.nodes], problem.nodes))
+
+    def domains(label: str, alone: int | None = None) -> Integers:
+        codes: Integers = filters.domains(label, snapshot.nodes, alone)[rows]
+        return codes
+
+    return Contest(problems, tuple(_contender(gang, problem, role_of, domains) for gang in gangs))
+
+
+def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], domains: Callable[..., Integers]) -> Contender:
+    own: dict[tuple[int, tuple[bool, ...]], list[Pod]] = {}
+    for pod in gang.pods:
+        own.setdefault((role_of[pod.uid], party_of(pod, gang.parts, gang.together)), []).append(pod)
+    specs = [members[0].spec for members in own.values()]
+    gpus = [min(spec.gpu_share + WHOLE * sum(amount for name, amount in spec.requests if is_gpu(name)), LARGEST_AMOUNT) for spec in specs]
+    free = {name: sum(problem.free[problem.columns.index(name)].tolist()) for name in _MEASURES if name in problem.columns}
+    asked = {name: sum(spec.amount(name) * len(members) for spec, members in zip(specs, own.values(), strict=True)) for name in free}
+    part = gang.minimum / max(1, len(gang.pods))
+    least, sums = minimums_of([(_of_party(own, number), least) for number, (_, least) in enumerate(gang.parts)], len(own))
+    groups = [_of_party(own, len(gang.parts) + number) for number in range(len(gang.together))]
+    return Contender(
+        roles=np.array([role for role, _ in own], dtype=np.int64),
+        pods=tuple(tuple(pod.uid for pod in members) for members in own.values()),
+        count=np.array([len(members) for members in own.values()], dtype=np.int64),
+        least=least,
+        minimum=gang.minimum,
+        gpus=np.array(gpus, dtype=np.int64),
+        share=0.0 if any(gpus) else part * max((asked[name] / max(1, free[name]) for name in free), default=0.0),
+        objective=gang.objective,
+        domains=numbered(domains(gang.topology)) if gang.topology else None,
+        seed=gang.seed,
+        is_protected=gang.must_not_be_overtaken,
+        sums=sums,
+        together=tuple(Together(label, of, domains(label, -1)) for (label, _), of in zip(gang.together, groups, strict=True) if of),
+    )
+
+
+def _of_party(own: Iterable[tuple[int, tuple[bool, ...]]], number: int) -> tuple[int, ...]:
+    """Positions of the roles whose pods belong to one of the parts and groups."""
+    return tuple(position for position, (_, belongs) in enumerate(own) if belongs[number])
+
+
+def alone(contest: Contest, gang: Contender, standing: Standing) -> Problem:
+    """The problem of one gang with all others where they sit."""
+    problem = contest.problems[gang.objective]
+    found = as_it_stands(problem, standing, gang.roles, np.arange(len(problem.nodes)))
+    roles = tuple(
+        Role(pods, problem.roles[role].requests, problem.roles[role].refusals)
+        for pods, role in zip(gang.pods, gang.roles.tolist(), strict=True)
+    )
+    return replace(
+        found,
+        roles=roles,
+        count=gang.count,
+        least=gang.least,
+        minimum=gang.minimum,
+        domains=gang.domains,
+        sums=gang.sums,
+        together=gang.together,
+    )
+
+
+def as_it_stands(problem: Problem, standing: Standing, roles: Integers, rows: Integers, *, is_relative: bool = False) -> Problem:
+    """Some of the roles on some of the nodes, given by positions, as the cluster stands.
+
+    With ``is_relative`` costs are those of a node with everybody on it, so that only differences between them say anything.
+    """
+    part = problem if len(rows) == len(problem.nodes) else problem.restricted_to(rows)
+    scoring = part.scoring
+    taken = part.free - standing.free[:, rows]
+    devices = None if standing.devices is None else standing.devices[rows]
+    return replace(
+        part,
+        roles=tuple(part.roles[role] for role in roles.tolist()),
+        count=part.count[roles],
+        least=part.least[roles],
+        demand=part.demand[roles],
+        free=standing.free[:, rows],
+        admits=part.admits[roles],
+        seats=standing.seats[np.ix_(roles, rows)],
+        devices=devices,
+        shares=part.shares[roles],
+        scoring=replace(scoring, used=standing.used[:, rows], step=scoring.step[roles], weight=scoring.weight[roles]),
+        dislike=None if part.dislike is None else part.dislike[roles],
+        fragmentation=_fragmentation(part.fragmentation, dict(zip(part.columns, taken, strict=True)), devices, roles, is_relative),
+    )
+
+
+def _fragmentation(
+    before: Fragmentation | None, taken: Mapping[str, Integers], devices: Integers | None, roles: Integers, is_relative: bool
+) -> Fragmentation | None:
+    """That of the nodes once ``taken`` is taken of them, for some of the roles."""
+    if before is None:
+        return None
+    nodes = len(before.before)
+    now = replace(
+        before,
+        cpu_free=np.maximum(before.cpu_free - taken.get("cpu", 0), 0),
+        gpus_free=np.maximum(before.gpus_free - taken.get(GPU, 0), 0),
+        devices=devices if before.devices is not None else None,
+        takes_cpu=before.takes_cpu[roles],
+        takes_gpus=before.takes_gpus[roles],
+        takes_part=before.takes_part[roles],
+        before=np.zeros(nodes),
+        worth=np.zeros(nodes),
+    )
+    if is_relative:
+        return now
+    rows, nobody = np.arange(nodes), np.zeros((nodes, len(roles)), dtype=np.int64)
+    return replace(
+        now,
+        before=now.costs(rows, nobody, Weights(fragmentation=1.0)),
+        worth=-now.costs(rows, nobody, Weights(worth=1.0)),
+    )
+
+
+def may_contend(contest: Contest) -> bool:
+    """Whether some order of the gangs may leave somebody out. ``False`` is certain; found out without seating anybody.
+
+    A pod finds a seat whatever the others do, when they can't fill all nodes it may use: for each resource, those nodes are filled first
+    of which least is free, until all demands are used up.
+    """
+    problem = contest.problem
+    nodes = np.count_nonzero(problem.seats, axis=1)
+    if problem.devices is not None or not nodes.all() or any(gang.together for gang in contest.gangs):
+        return True
+    demand = problem.demand.astype(np.float64)
+    everybody = problem.count @ demand
+    free = np.sort(problem.free.astype(np.float64), axis=1)
+    filled = np.zeros(len(nodes), dtype=np.int64)
+    for column, amounts in enumerate(free):
+        for role in np.flatnonzero((demand[:, column] > 0) & (everybody[column] > demand[:, column])).tolist():
+            own = demand[role, column]
+            usable = amounts[np.searchsorted(amounts, own) :]
+            filled[role] += np.searchsorted(np.cumsum(usable - own + 1), everybody[column] - own, side="right")
+    return bool((filled >= nodes).any())

@@ -1,0 +1,276 @@
+"""Seats one gang after another, fast: what an order of gangs comes to. The joint search tries hundreds of orders.
+
+What each node could take is kept for all roles, and reckoned anew only for the nodes that a gang has touched. A single pod goes where it
+costs least; what pods cost on a node depends on who was seated there since the start, and is remembered by that from order to order.
+A larger gang fills nodes along one of a few rules, with its scarce or its plentiful roles first, and where none of them seats it, takes the
+seats that were found for it beforehand, if they are still free.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from allaboard.model.arrays import Floats, Integers
+from allaboard.placement.contest.contest import Contender, Contest, Standing, as_it_stands
+from allaboard.placement.problem.objectives import GPU, requested_to_capacity_ratio
+from allaboard.placement.problem.prices import gap_worth
+from allaboard.placement.problem.problem import SHARES
+from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.rules.devices import seated, seats_on_devices, whole_devices
+from allaboard.placement.rules.room import MOST_SEATS, fill, seats_for
+from allaboard.placement.solvers.greedy import best_first, scarce_first
+
+RULES = 6
+"""Ways to seat a larger gang: three rules, each with the scarce and with the plentiful roles first."""
+
+_PACKED, _BEST_FIT, _SPREAD = range(3)
+_EQUAL = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seats:
+    """Where a gang sits: ``taken``: int64[own roles, k] pods on the nodes ``rows``: int64[k]. ``cost`` is known of single pods."""
+
+    rows: Integers
+    taken: Integers
+    cost: float = 0.0
+
+
+@dataclass(slots=True)
+class Table:
+    """A standing with what single pods cost there: float64[single roles, nodes]. ``stale`` are nodes to look up anew.
+
+    ``past`` says who was seated on a node since the start.
+    """
+
+    standing: Standing
+    costs: Floats
+    past: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    stale: set[int] = field(default_factory=set)
+
+    def copy(self) -> "Table":
+        """The same, to be changed apart."""
+        return Table(self.standing.copy(), self.costs.copy(), dict(self.past), set(self.stale))
+
+
+class Decoder:
+    """Seats the gangs of one contest. It remembers what pods cost, so keep it as long as the search."""
+
+    def __init__(self, contest: Contest) -> None:
+        self._contest = contest
+        self._problem = problem = contest.problem
+        singles = sorted({int(gang.roles[0]) for gang in contest.gangs if gang.is_single})
+        self._singles = np.array(singles, dtype=np.int64)
+        self._single_of = {role: position for position, role in enumerate(singles)}
+        self._known: dict[tuple[int, tuple[int, ...]], Floats] = {}
+        self._demands = [(column, np.flatnonzero(problem.demand[:, column])) for column in range(len(problem.columns))]
+        self._is_unlimited = ~problem.demand.any(axis=1)
+        self._shared = np.flatnonzero(problem.shares)
+        self._whole = problem.columns.index(GPU) if GPU in problem.columns else -1
+        self._sum = problem.columns.index(SHARES) if SHARES in problem.columns else -1
+        self._gaps = gap_worth(problem.fragmentation.prices, problem.weights) if problem.fragmentation else None
+        self._scale = 1.0 / np.maximum(problem.free.max(axis=1, initial=0), 1)
+        self._orders = [self._role_orders(gang) for gang in contest.gangs]
+        self._found: dict[int, list[Seats]] = {}
+        standing = Standing.of(problem)
+        self.start = Table(standing, np.full((len(singles), len(problem.nodes)), np.inf))
+        if singles:
+            every = np.arange(len(problem.nodes))
+            self.start.costs[:] = self._costs(standing, every)
+
+    def learn(self, position: int, seats: Seats) -> None:
+        """Seats to fall back on for a gang."""
+        self._found.setdefault(position, []).append(seats)
+
+    def find(self, table: Table, position: int, rule: int = 0) -> Seats | None:
+        """Seats for the minimum of a gang; ``None`` when none are found."""
+        gang = self._contest.gangs[position]
+        return self._single(table, gang) if gang.is_single else self._larger(table, gang, position, rule)
+
+    def more(self, table: Table, position: int, sitting: Integers) -> list[Seats]:
+        """Seat members beyond the minimum, and change ``table`` so. ``sitting``: int64[own roles], members that have seats."""
+        gang, parts = self._contest.gangs[position], list[Seats]()
+        if gang.together:
+            return parts  # who knows in which domain
+        for own in self._orders[position][0]:
+            role = int(gang.roles[own])
+            rows = np.flatnonzero(table.standing.seats[role])
+            room = table.standing.seats[role, rows]
+            wanted = min(int(gang.count[own] - sitting[own]), int(room.sum()))
+            if wanted > 0:
+                order = self._node_order(role, _PACKED, table.standing.free[:, rows], table.standing.used[:, rows], rows, None)
+                taken = np.zeros((len(gang.roles), len(rows)), dtype=np.int64)
+                taken[own] = fill(np.minimum(room, wanted), wanted, order)
+                is_used = taken[own] > 0
+                parts.append(Seats(rows[is_used], taken[:, is_used]))
+                self.take(table, gang, parts[-1])
+        return parts
+
+    def are_free(self, standing: Standing, gang: Contender, seats: Seats) -> bool:
+        """Whether nothing is taken twice; of GPUs that are shared that isn't known."""
+        load = np.einsum("rc,rk->ck", self._problem.demand[gang.roles], seats.taken)
+        return standing.devices is None and bool((load <= standing.free[:, seats.rows]).all())
+
+    def take(self, table: Table, gang: Contender, seats: Seats) -> None:
+        """Take seats, which must be free."""
+        standing, problem, rows = table.standing, self._problem, seats.rows
+        demand = problem.demand[gang.roles]
+        standing.free[:, rows] -= np.einsum("rc,rk->ck", demand, seats.taken)
+        step = problem.scoring.step[gang.roles[:, None], :, rows[None, :]]
+        standing.used[:, rows] += np.einsum("rks,rk->sk", step, seats.taken)
+        if standing.devices is not None:
+            shares = problem.shares[gang.roles]
+            whole = demand[:, self._whole] @ seats.taken if self._whole >= 0 else np.zeros(len(rows), dtype=np.int64)
+            left, _ = seated(standing.devices[rows], whole, seats.taken[shares > 0].T, shares[shares > 0], self._gaps)
+            standing.devices[rows] = left
+            if self._whole >= 0:
+                standing.free[self._whole, rows] = whole_devices(left)
+            standing.free[self._sum, rows] = left.sum(axis=1)
+        standing.seats[:, rows] = self._seats(standing, rows)
+        if len(self._singles):
+            roles, places = np.nonzero(seats.taken)
+            for role, place in zip(roles.tolist(), places.tolist(), strict=True):
+                row, kind, pods = int(rows[place]), int(gang.roles[role]), int(seats.taken[role, place])
+                table.past[row] = (*table.past.get(row, ()), kind, pods)
+                table.stale.add(row)
+
+    def _seats(self, standing: Standing, rows: Integers) -> Integers:
+        """What each of ``rows`` takes of every role alone: int64[roles, k]."""
+        problem = self._problem
+        seats = np.where(problem.admits[:, rows], np.int64(MOST_SEATS), np.int64(0))
+        for column, roles in self._demands:
+            if len(roles):
+                seats[roles] = np.minimum(seats[roles], standing.free[column, rows] // problem.demand[roles, column, None])
+        seats[self._is_unlimited] = np.minimum(seats[self._is_unlimited], 1)
+        if standing.devices is not None:
+            for role in self._shared.tolist():
+                seats[role] = np.minimum(seats[role], seats_on_devices(standing.devices[rows], int(problem.shares[role])))
+        return seats
+
+    def _single(self, table: Table, gang: Contender) -> Seats | None:
+        """The cheapest node; ties go to the fuller one, then by name."""
+        if table.stale:
+            self._look_up(table)
+        costs = table.costs[self._single_of[int(gang.roles[0])]]
+        least = costs.min(initial=np.inf)
+        if least == np.inf:
+            return None
+        near = np.flatnonzero(costs <= least + _EQUAL)
+        row = near[np.argmax(table.standing.used[:, near].sum(axis=0).round(9))] if len(near) > 1 else near[0]
+        return Seats(np.array([row]), np.ones((1, 1), dtype=np.int64), float(costs[row]))
+
+    def _look_up(self, table: Table) -> None:
+        rows = sorted(table.stale)
+        new = [row for row in rows if (row, table.past[row]) not in self._known]
+        if new:
+            costs = self._costs(table.standing, np.array(new, dtype=np.int64))
+            for place, row in enumerate(new):
+                self._known[row, table.past[row]] = costs[:, place]
+        for row in rows:
+            table.costs[:, row] = self._known[row, table.past[row]]
+        table.stale.clear()
+
+    def _costs(self, standing: Standing, rows: Integers) -> Floats:
+        """What one more pod of each single role costs on each of ``rows``: float64[single roles, k], inf where it doesn't fit."""
+        costs = np.full((len(self._singles), len(rows)), np.inf)
+        roles, places = np.nonzero(standing.seats[np.ix_(self._singles, rows)] > 0)
+        if len(roles):
+            now = as_it_stands(self._problem, standing, self._singles, rows, is_relative=True)
+            patterns = np.zeros((len(roles) + len(rows), len(self._singles)), dtype=np.int64)
+            patterns[np.arange(len(roles)), roles] = 1
+            found = Valuation(now).node_costs(np.concatenate([places, np.arange(len(rows))]), patterns)
+            costs[roles, places] = found[: len(roles)] - found[len(roles) :][places]
+        return costs
+
+    def _larger(self, table: Table, gang: Contender, position: int, rule: int) -> Seats | None:
+        rooms = table.standing.seats[gang.roles]
+        if not self._may_fit(table.standing, gang, rooms):
+            return None
+        if not gang.is_bound_up:
+            orders = self._orders[position]
+            tries = list(dict.fromkeys((choice % 3, orders[choice // 3 % len(orders)]) for choice in (rule, *range(RULES))))
+            for way, order in tries if len(orders) > 1 or gang.domains is not None else tries[:1]:
+                seats = self._along(table.standing, gang, way, order, rooms)
+                if seats is not None:
+                    return seats
+        known = self._found.get(position, ())
+        return next((seats for seats in known if self.are_free(table.standing, gang, seats)), None)
+
+    def _may_fit(self, standing: Standing, gang: Contender, rooms: Integers) -> bool:
+        """Whether it isn't plain that the gang doesn't fit, from each role alone and each resource alone."""
+        most = np.minimum(rooms.sum(axis=1), gang.count)
+        if (most < gang.least).any() or most.sum() < gang.minimum:
+            return False
+        if gang.minimum < gang.total or len(gang.roles) == 1:
+            return True
+        usable = rooms.any(axis=0)
+        asked = gang.count @ self._problem.demand[gang.roles]
+        return bool((asked <= standing.free[:, usable].sum(axis=1)).all())
+
+    def _along(self, standing: Standing, gang: Contender, way: int, order: Sequence[int], rooms: Integers) -> Seats | None:
+        """Fill nodes role by role. As many of each as there must be, then of each as many as there are, up to the minimum."""
+        problem = self._problem
+        rows = np.flatnonzero(rooms.any(axis=0))
+        free = standing.free[:, rows]
+        used = standing.used[:, rows]
+        devices = None if standing.devices is None else standing.devices[rows]
+        taken = np.zeros((len(gang.roles), len(rows)), dtype=np.int64)
+        ranks = None if gang.domains is None else _by_domain(gang.domains[rows], rooms[:, rows])
+        rest = gang.minimum - int(gang.least.sum())
+        is_first = True
+        for own in order:
+            wanted = int(gang.least[own]) + min(max(rest, 0), int(gang.count[own] - gang.least[own]))
+            rest -= wanted - int(gang.least[own])
+            if not wanted:
+                continue
+            role = int(gang.roles[own])
+            demand = problem.demand[role]
+            room = rooms[own, rows] if is_first else seats_for(demand, free, problem.admits[role, rows])
+            if devices is not None and problem.shares[role] and not is_first:
+                room = np.minimum(room, seats_on_devices(devices, int(problem.shares[role])))
+            is_first = False
+            room = np.minimum(room, wanted)
+            if room.sum() < wanted:
+                return None
+            seats = fill(room, wanted, self._node_order(role, way, free, used, rows, ranks))
+            taken[own] = seats
+            free = free - demand[:, None] * seats
+            used = used + problem.scoring.step[role][:, rows] * seats
+            if devices is not None:
+                whole = seats * demand[self._whole] if self._whole >= 0 else np.zeros_like(seats)
+                share = int(problem.shares[role])
+                parts = seats[:, None] if share else np.zeros((len(rows), 0), dtype=np.int64)
+                sizes = np.array([share] if share else [], dtype=np.int64)
+                devices, fits = seated(devices, whole, parts, sizes, self._gaps)
+                if not fits.all():
+                    return None
+                free[self._sum] = devices.sum(axis=1)
+                if self._whole >= 0:
+                    free[self._whole] = whole_devices(devices)
+        is_used = taken.any(axis=0)
+        return Seats(rows[is_used], taken[:, is_used])
+
+    def _node_order(self, role: int, way: int, free: Integers, used: Floats, rows: Integers, ranks: Integers | None) -> Integers:
+        if way == _BEST_FIT:
+            score = -(self._scale @ free)
+        else:
+            scoring = self._problem.scoring
+            step, weight = scoring.step[role][:, rows], scoring.weight[role][:, rows]
+            score = requested_to_capacity_ratio(used + step, weight) * (1.0 if way == _PACKED else -1.0)
+        order = best_first(score, used)
+        return order if ranks is None else order[np.argsort(ranks[order], kind="stable")]
+
+    def _role_orders(self, gang: Contender) -> list[tuple[int, ...]]:
+        """The scarce roles first, and last."""
+        scarce = scarce_first(self._problem, gang.roles)
+        return [scarce, scarce[::-1]] if len(scarce) > 1 else [scarce]
+
+
+def _by_domain(domains: Integers, rooms: Integers) -> Integers:
+    """The rank of each node's domain, those with the most room first: int64[k]."""
+    room = np.bincount(domains, weights=rooms.sum(axis=0))
+    rank = np.empty(len(room), dtype=np.int64)
+    rank[np.argsort(-room, kind="stable")] = np.arange(len(room))
+    ranks: Integers = rank[domains]
+    return ranks

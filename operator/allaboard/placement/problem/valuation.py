@@ -1,0 +1,128 @@
+"""What placements cost: the sum over their nodes of what the pods there cost together, and what the nodes cost together.
+
+All terms but the topology domains are separable by node, so a placement's cost is looked up node by node in a table of who sits there
+(the *pattern*) that grows as the search meets new patterns: few do, compared with how often.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allaboard.model.arrays import Floats, Integers
+from allaboard.placement.problem.problem import Problem
+
+_LARGEST_KEY = 2**62
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Worth:
+    """How good a placement is, compared field by field: members that lack, surplus left out, and the score, negated."""
+
+    missing: int
+    surplus: int
+    cost: float
+
+    @property
+    def score(self) -> float:
+        """Higher is better."""
+        return -self.cost
+
+
+class Valuation:
+    """The costs of placements of one problem. It remembers what it has computed, so keep it as long as the search."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        # One more than there are: a move is valued before the pod has left where it was.
+        strides = np.cumprod([1, *(problem.count + 2).tolist()], dtype=object)
+        self._is_remembered = problem.fragmentation is not None and int(strides[-1]) * max(1, len(problem.nodes)) < _LARGEST_KEY
+        self._strides = strides.astype(np.int64) if self._is_remembered else np.zeros(0, dtype=np.int64)
+        self._keys: Integers = np.zeros(0, dtype=np.int64)
+        self._values: Floats = np.zeros(0)
+
+    def costs(self, counts: Integers) -> Floats:
+        """float64[plans] of ``counts``: int64[plans, roles, nodes], lower is better. Nobody seated costs nothing."""
+        problem = self._problem
+        plans, rows = np.nonzero(counts.any(axis=1))
+        total = np.bincount(plans, weights=self.node_costs(rows, counts[plans, :, rows]), minlength=len(counts)).astype(np.float64)
+        if problem.domains is not None and problem.weights.domains:
+            used = np.zeros((len(counts), int(problem.domains.max(initial=0)) + 1), dtype=np.bool_)
+            used[plans, problem.domains[rows]] = True
+            total += problem.weights.domains * used.sum(axis=1)
+        return total
+
+    def scores(self, counts: Integers) -> Floats:
+        """float64[plans], 100 less the hundredfold cost of a member, higher is better; 0 where nobody sits."""
+        members = counts.sum(axis=(1, 2))
+        costs = self.costs(counts)
+        mean = np.divide(costs, members, out=np.ones(len(costs)), where=members > 0)
+        scores: Floats = 100.0 * (1.0 - mean)
+        return scores
+
+    def worth(self, counts: Integers) -> Worth:
+        """Of one plan, int64[roles, nodes]; the least is the best."""
+        placed = counts.sum(axis=1)
+        missing = max(0, int(self._problem.lacking(placed)))
+        return Worth(missing, self._problem.total - int(placed.sum()) - missing, -float(self.scores(counts[None])[0]))
+
+    def node_costs(self, rows: Integers, patterns: Integers) -> Floats:
+        """float64[k] of ``patterns``: int64[k, roles] on nodes ``rows``: int64[k]."""
+        if not self._is_remembered:
+            return self._computed(rows, patterns)
+        keys, places = np.unique(rows * self._strides[-1] + patterns @ self._strides[:-1], return_inverse=True)
+        first = np.empty(len(keys), dtype=np.int64)
+        first[places.ravel()] = np.arange(len(rows))
+        found = np.searchsorted(self._keys, keys)
+        is_known = np.zeros(len(keys), dtype=np.bool_)
+        inside = found < len(self._keys)
+        is_known[inside] = self._keys[found[inside]] == keys[inside]
+        values = np.empty(len(keys))
+        values[is_known] = self._values[found[is_known]]
+        new = first[~is_known]
+        if len(new):
+            values[~is_known] = self._computed(rows[new], patterns[new])
+            order = np.argsort(merged := np.concatenate([self._keys, keys[~is_known]]), kind="stable")
+            self._keys, self._values = merged[order], np.concatenate([self._values, values[~is_known]])[order]
+        return values[places.ravel()]
+
+    def _computed(self, rows: Integers, patterns: Integers) -> Floats:
+        problem, weights = self._problem, self._problem.weights
+        total = np.zeros(len(rows))
+        if weights.packing:
+            total += weights.packing * (patterns.sum(axis=1) - self._packed(rows, patterns))
+        if weights.spreading:
+            total += weights.spreading * self._fullness(rows, patterns)
+        if problem.dislike is not None:
+            total += np.einsum("kr,rk->k", patterns, problem.dislike[:, rows])
+        if problem.fragmentation is not None:
+            total += problem.fragmentation.costs(rows, patterns, weights)
+        return total
+
+    def _packed(self, rows: Integers, patterns: Integers) -> Floats:
+        """Members weighed by how their node scores, 0..1. What scores nothing is left out of a member's mean: that is upstream's rule."""
+        scoring = self._problem.scoring
+        if scoring.packing.is_plain:
+            return self._fullness(rows, patterns)
+        scores = scoring.packing.score(scoring.used[:, rows] + np.einsum("kr,rsk->sk", patterns, scoring.step[:, :, rows]))
+        weight = scoring.weight[:, :, rows] * (scores > 0)
+        total = weight.sum(axis=1)
+        means = np.divide(np.einsum("rsk,sk->rk", weight, scores), total, out=np.zeros_like(total), where=total > 0)
+        packed: Floats = np.einsum("kr,rk->k", patterns, means)
+        return packed
+
+    def _fullness(self, rows: Integers, patterns: Integers) -> Floats:
+        """Members weighed by how full their node is, 0..1. No resource of a member scores zero here, since it adds to each."""
+        scoring = self._problem.scoring
+        seated = patterns.astype(np.float64)
+        total = np.zeros(len(rows))
+        for resource in range(len(scoring.used)):
+            utilization = scoring.used[resource, rows] + np.einsum("kr,rk->k", seated, scoring.step[:, resource, rows])
+            total += np.minimum(utilization, 1.0) * np.einsum("kr,rk->k", seated, scoring.weight[:, resource, rows])
+        return total
+
+
+def one_each(roles: int, role: int, rows: Integers) -> Integers:
+    """Patterns of one pod of ``role`` on each of ``rows``: int64[k, roles]."""
+    patterns = np.zeros((len(rows), roles), dtype=np.int64)
+    patterns[:, role] = 1
+    return patterns

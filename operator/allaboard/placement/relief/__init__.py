@@ -1,0 +1,1 @@
+"""What would make room for a gang that can't be placed."""

@@ -1,0 +1,180 @@
+"""Why a gang was refused, in one word that is true: what is asked in sum, what the nodes are when they are empty, and what rules leave.
+
+Each cause is told by counting on the nodes that the filters admit:
+
+=============  ===========================================================================================================
+Constraints    too few members are admitted by any node, or amounts alone would fit and a rule between members or pods doesn't
+NeverFits      it wouldn't fit on these nodes if they were empty, ready and schedulable (by a bound that no placement exceeds)
+Insufficient   of one resource less is free there in sum than the minimum asks for
+Fragmented     enough of each is free in sum, and it can't be put together, or wasn't
+=============  ===========================================================================================================
+
+The first that holds is told. That a rule is in the way takes a search without it, which is left to the caller: ``amounts_alone``.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+
+from allaboard.model.arrays import Integers, Mask
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.node import Node
+from allaboard.model.reasons import Cause, Code
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement.problem.problem import Candidate, minimums_of, roles_of
+from allaboard.placement.rules.filters import NodeFilters
+from allaboard.placement.rules.room import seats_for
+
+_PASSING = "node.kubernetes.io/"  # taints that say how a node is just now
+_LARGEST = 2**62
+
+Parts = Sequence[tuple[Collection[str], int]]
+Together = Sequence[tuple[str, Collection[str]]]
+
+
+@dataclass(slots=True)
+class Repaired:
+    """Nodes as they would be if they were ready and schedulable; the last are remembered."""
+
+    filters: NodeFilters = field(default_factory=NodeFilters)
+    _nodes: tuple[Node, ...] = ()
+    _repaired: tuple[Node, ...] = ()
+
+    def of(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """The same nodes in the same order."""
+        if nodes is not self._nodes:
+            self._nodes, self._repaired = nodes, tuple(map(_repaired, nodes))
+        return self._repaired
+
+
+def cause_of(
+    pods: Sequence[Candidate],
+    minimum: int,
+    snapshot: Snapshot,
+    *,
+    parts: Parts = (),
+    together: Together = (),
+    filters: NodeFilters,
+    repaired: Repaired,
+) -> Cause:
+    """Why ``pods``, of which ``minimum`` are needed and of each of ``parts`` so many, have no room on ``snapshot``.
+
+    ``FRAGMENTED`` is only told if no rule is in the way: see ``amounts_alone``.
+    """
+    members = roles_of(pods, parts, together)
+    specs = tuple(spec for spec, _ in members)
+    needs = [(tuple(role for role, (_, uids) in enumerate(members) if uids[0] in part), least) for part, least in parts]
+    ask = _Ask(minimum, np.array([len(uids) for _, uids in members], dtype=np.int64), *minimums_of(needs, len(specs)))
+    admits = _admitted(specs, snapshot.nodes, filters)
+    if ask.lacks(np.where(admits.any(axis=1), ask.count, 0)):
+        return Cause(Code.CONSTRAINTS)
+    names = tuple(sorted({resource for spec in specs for resource, amount in spec.requests if amount > 0}))
+    demand = np.array([[min(dict(spec.requests).get(name, 0), _LARGEST) for name in names] for spec in specs], dtype=np.int64)
+    demand = demand.reshape(len(specs), len(names))
+    nodes = repaired.of(snapshot.nodes)
+    has, could = _amounts(snapshot, snapshot.allocatable, names), _admitted(specs, nodes, repaired.filters)
+    groups = [
+        (tuple(role for role, (_, uids) in enumerate(members) if uids[0] in group), filters.domains(label, snapshot.nodes, alone=-1))
+        for label, group in together
+    ]
+    room = np.stack([seats_for(row, has, could[role]) for role, row in enumerate(demand)])
+    at_best = _tightest(ask, names, demand, has, could)
+    if at_best.requested > at_best.there or ask.lacks(_most_in_domains(ask.count, room, groups)):
+        return _never(at_best, names, demand, has, could, room)
+    now = _tightest(ask, names, demand, _amounts(snapshot, snapshot.allocatable - snapshot.used, names), admits)
+    return now if now.requested > now.there else now._replace(code=Code.FRAGMENTED)
+
+
+def amounts_alone(pods: Sequence[Candidate]) -> list[Candidate]:
+    """``pods`` without the rules that keep them from each other: what has no room then lacks nothing but amounts."""
+    specs = {spec: replace(spec, host_ports=()) for spec in {pod.spec for pod in pods}}
+    return [_Bare(pod.uid, specs[pod.spec]) for pod in pods]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bare:
+    uid: str
+    spec: SchedulingSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ask:
+    """How many are needed: in all, of each role, and of some roles together."""
+
+    minimum: int
+    count: Integers
+    least: Integers
+    sums: tuple[tuple[tuple[int, ...], int], ...]
+
+    def lacks(self, most: Integers) -> bool:
+        """Whether ``most``: int64[roles] are too few."""
+        enough = bool(most.sum() >= self.minimum and (most >= self.least).all())
+        return not (enough and all(most[list(roles)].sum() >= least for roles, least in self.sums))
+
+
+def _admitted(specs: Sequence[SchedulingSpec], nodes: tuple[Node, ...], filters: NodeFilters) -> Mask:
+    masks = np.array([filters.usable(spec, nodes).admitted for spec in specs], dtype=np.bool_)
+    return masks.reshape(len(specs), len(nodes))
+
+
+def _amounts(snapshot: Snapshot, table: Integers, names: Sequence[str]) -> Integers:
+    """int64[resources, nodes] of ``table``: int64[nodes, resources of the snapshot], nothing where there is less."""
+    amounts = np.zeros((len(names), len(snapshot.nodes)), dtype=np.int64)
+    for row, name in enumerate(names):
+        if (column := snapshot.column_of(name)) is not None:
+            amounts[row] = np.clip(table[:, column], 0, _LARGEST - 1)
+    return amounts
+
+
+def _most_in_domains(count: Integers, room: Integers, groups: Sequence[tuple[tuple[int, ...], Integers]]) -> Integers:
+    """int64[roles], what no placement exceeds when each group sits within one domain: of its roles each in the best for that one."""
+    most: Integers = np.minimum(room.sum(axis=1), count)
+    for roles, domains in groups:
+        known, place = np.unique(domains, return_inverse=True)
+        for role in roles:
+            seats = np.bincount(place.ravel(), weights=np.minimum(room[role], count[role]), minlength=len(known))
+            most[role] = min(int(most[role]), int(seats[known >= 0].max(initial=0)))
+    return most
+
+
+def _never(in_all: Cause, names: Sequence[str], demand: Integers, has: Integers, could: Mask, room: Integers) -> Cause:
+    """What the nodes lack when they are empty: for one member, or for all together."""
+    for role in np.flatnonzero(~room.any(axis=1)).tolist():
+        largest = has[:, could[role]].max(axis=1, initial=0)
+        short = np.flatnonzero(demand[role] > largest)
+        if len(short):
+            column = max(short.tolist(), key=lambda each: Fraction(int(demand[role, each]), max(1, int(largest[each]))))
+            return Cause(Code.NEVER_FITS, names[column], int(demand[role, column]), int(largest[column]), is_of_one=True)
+    return in_all._replace(code=Code.NEVER_FITS) if in_all.requested > in_all.there else Cause(Code.NEVER_FITS)
+
+
+def _tightest(ask: _Ask, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
+    """The resource of which most is asked beside what is free: at least by those who are needed, and where any who ask for it may go."""
+    found = []
+    for column, name in enumerate(names):
+        asking = demand[:, column] > 0
+        there = sum(free[column, admits[asking].any(axis=0)].tolist())
+        found.append(Cause(Code.INSUFFICIENT, name, _least_asked(ask, demand[:, column].tolist()), there))
+    return max(found, key=lambda cause: (cause.requested > cause.there, Fraction(cause.requested, max(1, cause.there))))
+
+
+def _least_asked(ask: _Ask, amounts: Sequence[int]) -> int:
+    """What the minimum asks for at least: what roles need by themselves, and the least demanding of the others up to the minimum."""
+    least: list[int] = ask.least.tolist()
+    count: list[int] = ask.count.tolist()
+    asked = sum(number * amount for number, amount in zip(least, amounts, strict=True))
+    wanted = max(0, ask.minimum - sum(least))
+    for amount, left in sorted(zip(amounts, (there - number for there, number in zip(count, least, strict=True)), strict=True)):
+        taken = min(left, wanted)
+        asked += taken * amount
+        wanted -= taken
+    return asked
+
+
+def _repaired(node: Node) -> Node:
+    taints = tuple(taint for taint in node.taints if not taint.key.startswith(_PASSING))
+    if node.is_ready and not node.is_unschedulable and len(taints) == len(node.taints):
+        return node
+    return replace(node, is_ready=True, is_unschedulable=False, taints=taints)

@@ -1,0 +1,1 @@
+"""Ways to place one gang, each better at some problems, and the search that chooses among them."""

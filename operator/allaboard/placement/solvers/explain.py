@@ -1,0 +1,44 @@
+"""Why members were left out: for each node the first filter that refuses it, after the plan's own pods.
+
+That "after" is what makes the answer useful: of a gang of five for which four fit, nothing is wrong with the empty cluster.
+"""
+
+import numpy as np
+
+from allaboard.model.arrays import Integers
+from allaboard.model.reasons import Counted
+from allaboard.placement.problem.plan import Explanation, RoleExplanation
+from allaboard.placement.problem.problem import Problem, capacity_refusals
+from allaboard.placement.solvers.bounds import Bounds
+
+
+def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
+    """The explanation of the placement ``counts``: int64[roles, nodes]."""
+    placed = counts.sum(axis=1)
+    left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
+    return Explanation(
+        total_nodes=problem.total_nodes,
+        minimum=problem.minimum,
+        placeable=int(placed.sum()),
+        roles=tuple(
+            RoleExplanation(
+                pods=role.pods,
+                unplaced=unplaced,
+                most=bounds.most[position],
+                reasons=_reasons(problem, position, left) if unplaced else (),
+            )
+            for position, (role, unplaced) in enumerate(zip(problem.roles, (problem.count - placed).tolist(), strict=True))
+        ),
+        shortage=bounds.shortage,
+    )
+
+
+def _reasons(problem: Problem, role: int, left: Integers) -> Counted:
+    """Refusals of the nodes left behind, of this role's filters on the others, and of what is free there."""
+    reasons = dict(problem.roles[role].refusals)
+    if problem.outside:
+        reasons |= dict(problem.outside[role])
+    here = capacity_refusals(problem.columns, problem.resources, problem.demand[role], left, problem.admits[role])
+    for reason, nodes in here:
+        reasons[reason] = reasons.get(reason, 0) + nodes
+    return tuple(sorted(reasons.items()))

@@ -1,0 +1,187 @@
+"""Asks an exact solver whether a gang fits: a placement, a proof that there is none, or neither in the work allowed.
+
+The solver is HiGHS. It reckons in floating point and to a tolerance, so nothing is taken on trust: a placement is counted again in
+integers, and that there is none must be found twice, with presolve and without. The tolerance only ever lets rows take a little
+more, so it can't make a gang impossible that isn't.
+Where GPUs are shared, a row says what all devices of a node give together, which is more than they do: a proof stands, and a placement that
+doesn't hold device by device is no answer.
+
+The work is bounded by branches of the search tree and by size, never by the clock: the same question has the same answer everywhere.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from allaboard.model.arrays import Integers, Mask
+from allaboard.placement.problem.problem import Problem, Together
+from allaboard.placement.rules.room import first_seats, seats_for
+from allaboard.placement.solvers.program import INFEASIBLE, Rows, Seating, add_capacity, add_members, contended, seating, solve
+
+NODE_LIMIT = 200
+"""Branches after which a question is given up: enough for gangs as they are, and seldom a second."""
+
+_LARGE = 2_000  # variables from which on presolve mostly costs more than it saves
+_MOST_VARIABLES = 60_000  # the first relaxation of more would take seconds
+_EFFORT_PER_VARIABLE = 200  # microseconds for each role: measured on three-partitions, what is hardest of all for the solver
+
+
+class Finding(StrEnum):
+    """What the solver says of a gang."""
+
+    FITS = "fits"
+    CANNOT_FIT = "cannot-fit"
+    NOT_FOUND = "not-found"
+    """Neither a placement nor a proof was found: nothing is known."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """``counts``: int64[roles, nodes], a placement of the minimum and of what more fits beside it; only with FITS."""
+
+    finding: Finding
+    counts: Integers | None = None
+
+
+def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Together] = (), effort: int = 0) -> Answer:
+    """Whether the minimum of ``problem`` fits, each of ``together`` within one domain. A role may be in one of ``together`` only.
+
+    With ``effort``, questions that may take more microseconds than that are not asked: branches alone don't bound the first of them.
+    """
+    if problem.minimum > problem.total or (problem.least > problem.count).any():
+        return Answer(Finding.CANNOT_FIT)
+    # 1. The program, unless it is plain that nothing can come of it.
+    domains = np.zeros_like(problem.seats)
+    for group in together:
+        domains[list(group.roles)] = group.domains
+    seats = np.where(domains >= 0, np.minimum(problem.seats, problem.count[:, None]), 0)
+    alone = np.minimum(seats.sum(axis=1), problem.count)
+    if (alone < _needed(problem)).any() or problem.lacking(alone) > 0:
+        return Answer(Finding.CANNOT_FIT)
+    where = contended(problem.demand, seats, problem.free)
+    variables = seating(problem, seats, np.asarray(where.any(axis=0)), domains)
+    if len(variables.role) > _MOST_VARIABLES or (effort and is_long(len(seats), len(variables.role), effort)):
+        return Answer(Finding.NOT_FOUND)
+    if not len(variables.role):
+        return Answer(Finding.FITS, np.zeros_like(seats))
+    rows = Rows()
+    add_capacity(rows, problem, where, variables)
+    add_members(rows, problem, variables)
+    choices = 0
+    for group in together:
+        added = _add_domains(rows, problem, group, variables, len(variables.role) + choices)
+        if added is None:
+            return Answer(Finding.CANNOT_FIT)
+        choices += added
+    upper = np.concatenate([variables.most, np.ones(choices)]).astype(np.float64)
+    # 2. A placement, if it holds; that there is none is believed when it is found twice, with presolve and without.
+    is_large = len(variables.role) > _LARGE
+    is_refuted = True
+    for presolve in (not is_large, is_large):
+        status, values = solve(rows, upper, node_limit, presolve=presolve)
+        if values is not None:
+            counts = variables.counts(seats, np.rint(values[: len(variables.role)]).astype(np.int64))
+            if satisfies(problem, counts, together):
+                return Answer(Finding.FITS, _completed(problem, counts, together))
+            is_refuted = False  # by its tolerance too much; the other way may find one that holds
+        elif status != INFEASIBLE:
+            return Answer(Finding.NOT_FOUND)
+    return Answer(Finding.CANNOT_FIT if is_refuted else Finding.NOT_FOUND)
+
+
+def is_long(roles: int, variables: int, effort: int) -> bool:
+    """Whether a program with so many variables of so many roles may take more than ``effort`` microseconds."""
+    return roles * variables * _EFFORT_PER_VARIABLE > effort
+
+
+def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] = ()) -> bool:
+    """Whether ``counts``: int64[roles, nodes] is a placement of the minimum, counted in integers."""
+    placed = counts.sum(axis=1)
+    return bool(
+        (counts >= 0).all()
+        and (np.einsum("rc,rn->cn", problem.demand, counts) <= problem.free).all()
+        and not counts[~problem.admits].any()
+        and (placed <= problem.count).all()
+        and problem.lacking(placed) <= 0
+        and (problem.trimmed(counts[None]) == counts).all()
+        and all(_is_together(counts, group) for group in together)
+    )
+
+
+def _is_together(counts: Integers, group: Together) -> bool:
+    used = np.unique(group.domains[counts[list(group.roles)].any(axis=0)])
+    return len(used) <= 1 and -1 not in used
+
+
+def _needed(problem: Problem) -> Integers:
+    """How many of each role there must be when all others are placed: int64[roles]."""
+    needed: Integers = np.maximum(problem.least, problem.minimum - (problem.total - problem.count))
+    return needed
+
+
+def _add_domains(rows: Rows, problem: Problem, group: Together, variables: Seating, first: int) -> int | None:
+    """One variable from ``first`` on for each domain that could take the group; how many, ``None`` when none could but one must.
+
+    Only in the domain chosen may its roles sit, and what must be placed of each is placed there; the second follows from the first,
+    but not in fractions, which is what the solver starts from.
+    """
+    roles = np.array(group.roles)
+    needed = _needed(problem)[roles]
+    mine = np.flatnonzero(np.isin(variables.role, roles))
+    known, domain = np.unique(variables.domain[mine], return_inverse=True)
+    position = np.searchsorted(np.sort(roles), variables.role[mine])
+    room = np.zeros((len(roles), len(known)), dtype=np.int64)
+    np.add.at(room, (np.argsort(roles)[position], domain), variables.most[mine])
+    possible = np.flatnonzero((room >= needed[:, None]).all(axis=0))
+    if not len(possible) and needed.any():
+        return None
+    choice = np.full(len(known), -1)
+    choice[possible] = np.arange(len(possible)) + first
+    allowed = np.flatnonzero(choice[domain] >= 0)
+    rows.add(
+        np.concatenate([np.arange(len(mine)), allowed]),
+        np.concatenate([mine, choice[domain[allowed]]]),
+        np.concatenate([np.ones(len(mine)), -variables.most[mine[allowed]].astype(np.float64)]),
+        np.full(len(mine), -np.inf),
+        np.zeros(len(mine)),
+    )
+    for role, least in zip(roles.tolist(), needed.tolist(), strict=True):
+        ours = allowed[variables.role[mine[allowed]] == role]
+        if least > 0:
+            rows.add(
+                np.concatenate([choice[domain[ours]] - first, np.arange(len(possible))]),
+                np.concatenate([mine[ours], choice[possible]]),
+                np.concatenate([np.ones(len(ours)), np.full(len(possible), -float(least))]),
+                np.zeros(len(possible)),
+                np.full(len(possible), np.inf),
+            )
+    if len(possible):
+        rows.add(np.zeros_like(possible), choice[possible], np.ones(len(possible)), np.array([float((needed > 0).any())]), np.ones(1))
+    return len(possible)
+
+
+def _completed(problem: Problem, counts: Integers, together: Sequence[Together]) -> Integers:
+    """As many pods beyond the minimum as fit beside ``counts``, role by role, first by name."""
+    if (counts.sum(axis=1) == problem.count).all() or problem.devices is not None:
+        return counts
+    counts = counts.copy()
+    left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
+    for role in range(len(counts)):
+        wanted = int(problem.count[role] - counts[role].sum())
+        room = np.minimum(seats_for(problem.demand[role], left, problem.admits[role] & _allowed(counts, role, together)), wanted)
+        taken = first_seats(room, wanted)
+        counts[role] += taken
+        left -= problem.demand[role][:, None] * taken
+    return counts
+
+
+def _allowed(counts: Integers, role: int, together: Sequence[Together]) -> Mask:
+    """The nodes of the domain that the role's group sits in: bool[nodes]; the first there is when nobody of it is seated."""
+    allowed = np.ones(counts.shape[1], dtype=np.bool_)
+    for group in together:
+        if role in group.roles:
+            used = group.domains[counts[list(group.roles)].any(axis=0)]
+            allowed &= (group.domains == (used[0] if len(used) else 0)) & (group.domains >= 0)
+    return allowed

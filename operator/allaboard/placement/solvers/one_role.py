@@ -1,0 +1,118 @@
+"""The best placement of interchangeable pods, exactly: a gang of one role needs no search.
+
+Without topology domains a placement costs what its nodes cost, each by how many pods it takes. Choosing those numbers is a multiple-choice
+knapsack (Kellerer et al., Knapsack Problems, 11): dynamic programming over pods, one node after the other. Equal nodes are taken
+together by doubling, so that hundreds of them cost no more than a few.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allaboard.model.arrays import Floats, Integers
+from allaboard.placement.problem.problem import Problem
+from allaboard.placement.problem.valuation import Valuation
+
+_DIGITS = 10  # nodes whose costs differ by rounding only are equal
+_EPSILON = 1e-12
+_MOST_STEPS = 60_000  # operations on whole arrays
+_MOST_WORK = 40_000_000  # of their elements; more would take longer than a search
+_MOST_COSTS = 120_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What some nodes cost together, float64[pods + 1] or less, inf where there is no such way.
+
+    Of one node, or of ``parts``: then ``second``: int64[pods + 1] is how many of the pods go to the second of them.
+    """
+
+    costs: Floats
+    parts: "tuple[_Table, _Table] | None" = None
+    second: Integers | None = None
+
+
+def accepts(problem: Problem) -> bool:
+    """Whether its pods are interchangeable and what they cost can be told node by node: no topology domains, no shared GPUs."""
+    return len(problem.roles) == 1 and bool(problem.nodes) and problem.domains is None and problem.devices is None
+
+
+def best_of_one_role(problem: Problem, valuation: Valuation) -> Integers | None:
+    """The counts, int64[1, nodes], of a placement that nothing beats; as many pods as there are seats.
+
+    ``None`` when the problem, of those that are accepted, is too large.
+    """
+    seats = np.minimum(problem.seats[0], problem.count[0])
+    pods = int(min(problem.count[0], seats.sum()))
+    if int(seats.sum()) > _MOST_COSTS:
+        return None
+    # The fullest first, so that ties go to nodes that are in use.
+    order = np.argsort(-problem.scoring.used.sum(axis=0).round(9), kind="stable")
+    kinds, first, kind_of = np.unique(_costs(valuation, seats)[order], axis=0, return_index=True, return_inverse=True)
+    members = [order[kind_of.ravel() == kind] for kind in range(len(kinds))]
+    steps = sum(_steps(len(rows), int(seats[rows[0]]), pods) for rows in members)
+    if steps > _MOST_STEPS or steps * pods > _MOST_WORK:
+        return None
+    counts = np.zeros((1, len(problem.nodes)), dtype=np.int64)
+    chosen = np.argsort(first, kind="stable").tolist()
+    tables = [_repeated(_Table(kinds[kind]), len(members[kind]), pods) for kind in chosen]
+    all_together = [tables[0]]
+    for table in tables[1:]:
+        all_together.append(_joined(all_together[-1], table, pods))
+    for position in range(len(tables) - 1, -1, -1):
+        second = all_together[position].second
+        own = int(second[pods]) if position and second is not None else pods
+        taken = sorted(_taken(tables[position], own), reverse=True)
+        counts[0, members[chosen[position]]] = taken
+        pods -= own
+    return counts
+
+
+def _costs(valuation: Valuation, seats: Integers) -> Floats:
+    """float64[nodes, most + 1]: what each node costs with so many pods."""
+    most = int(seats.max(initial=0))
+    costs = np.full((len(seats), most + 1), np.inf)
+    costs[:, 0] = 0.0
+    rows, taken = np.nonzero(np.arange(1, most + 1) <= seats[:, None])
+    costs[rows, taken + 1] = valuation.node_costs(rows, taken[:, None] + 1)
+    return costs.round(_DIGITS)
+
+
+def _steps(nodes: int, seats: int, pods: int) -> int:
+    """How many operations on whole arrays a class of equal nodes takes."""
+    total, together = min(nodes * seats, pods), 1
+    while together < min(nodes, pods):
+        total += 2 * min(together * seats, pods)
+        together *= 2
+    return total
+
+
+def _repeated(one: _Table, nodes: int, pods: int) -> _Table:
+    """Equal nodes together."""
+    if nodes == 1:
+        return one
+    half = _repeated(one, nodes // 2, pods)
+    both = _joined(half, half, pods)
+    return _joined(both, one, pods) if nodes % 2 else both
+
+
+def _joined(left: _Table, right: _Table, pods: int) -> _Table:
+    """The best ways to split up to ``pods`` between two tables."""
+    size = min(pods + 1, len(left.costs) + len(right.costs) - 1)
+    costs, second = np.full(size, np.inf), np.zeros(size, dtype=np.int64)
+    for taken, cost in enumerate(right.costs[:size].tolist()):
+        if cost < np.inf:
+            candidate = left.costs[: size - taken] + cost
+            place = slice(taken, taken + len(candidate))
+            better = candidate < costs[place] - _EPSILON
+            costs[place] = np.where(better, candidate, costs[place])
+            second[place][better] = taken
+    return _Table(costs, (left, right), second)
+
+
+def _taken(table: _Table, pods: int) -> list[int]:
+    """How many pods each node of a table takes, when together they take ``pods``."""
+    if table.parts is None or table.second is None:
+        return [pods]
+    second = int(table.second[pods])
+    return [*_taken(table.parts[0], pods - second), *_taken(table.parts[1], second)]

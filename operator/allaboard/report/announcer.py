@@ -1,0 +1,257 @@
+"""Tells everybody what came of an attempt: pods by events and conditions, the PodGroup by its status, operators by log and metrics."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from allaboard.binding.answers import Committed
+from allaboard.cluster.paths import POD_GROUPS
+from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Pod
+from allaboard.model.reasons import Code
+from allaboard.placement import SearchReport
+from allaboard.report import words
+from allaboard.report.conditions import Opinion, api_time
+from allaboard.report.events import EventRecorder, ObjectReference
+from allaboard.report.metrics import Metrics
+from allaboard.report.podgroups import PodGroupKeeper
+from allaboard.report.pods import FAILED, PodTeller
+from allaboard.report.told import Remembered, Wait
+from allaboard.report.words import Refusal
+
+decisions = logging.getLogger("allaboard.decisions")
+
+
+class Announcer:
+    """One place for all that is said, so that its parts agree."""
+
+    def __init__(
+        self,
+        events: EventRecorder,
+        pods: PodTeller,
+        keeper: PodGroupKeeper,
+        remembered: Remembered,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._events = events
+        self._pods = pods
+        self._keeper = keeper
+        self._remembered = remembered
+        self._metrics = metrics
+        self._clock = clock
+        self._now = now
+
+    def repeat(self) -> None:
+        """Say again of each pod why it waits, at its gang's next attempt: an earlier leader's words may have come late, over ours."""
+        self._pods.repeat()
+
+    def waiting_since(self, gang: Gang) -> float:
+        """When the gang's present wait for seats began, on the clock; now, if that is news."""
+        return self._wait(gang).since
+
+    def _wait(self, gang: Gang) -> Wait:
+        told = self._remembered.told(gang.key)
+        if told.wait is None:
+            told.wait = Wait(self._clock(), self._now())
+        return told.wait
+
+    def seconds_left(self, gang: Gang) -> float:
+        """How long the gang may still wait for its seats; 0 or less once it has timed out."""
+        return self.waiting_since(gang) + gang.timeout_seconds - self._clock()
+
+    def has_timed_out(self, gang: Gang) -> bool:
+        """Whether the gang has waited longer for its seats than it asked to."""
+        return self.seconds_left(gang) <= 0
+
+    def members_missing(self, gang: Gang, message: str, short: str) -> None:
+        """The gang waits for pods that don't exist yet."""
+        self._end_wait(gang.key)
+        self._say(gang, Code.WAITING, message, short)
+
+    def held(self, gang: Gang, reason: str, message: str, offender: Pod | None) -> None:
+        """The gang can't be trusted until somebody mends ``offender``, or its PodGroup when that is ``None``."""
+        about = self._reference(gang) if offender is None else ObjectReference.of_pod(offender)
+        if about is not None:
+            self._events.warning(about, reason, "Scheduling", message)
+        self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=gang.is_single)
+        self._say(gang, Code.HELD, message)
+        self._metrics.attempts.labels("error").inc()
+        self._log(gang, "held", None, 0.0, message)
+
+    def refused(self, gang: Gang, refusal: Refusal, report: SearchReport | None, seconds: float) -> None:
+        """The gang fits nowhere."""
+        self._tell_refused(gang, refusal.of_pods, is_event=gang.is_single)
+        self._time_out_if_due(gang, refusal.message)
+        self._say(gang, refusal.code, refusal.message, refusal.short)
+        self._count("unschedulable", len(refusal.of_pods), seconds)
+        self._log(gang, "refused", report, seconds, refusal.message)
+
+    def advised(self, gang: Gang, message: str, advised: str) -> None:
+        """What would help a gang that was refused with ``message``, if that is still the last that was said of it."""
+        opinion = self._keeper.opinion(gang.key)
+        if opinion is not None and opinion.message == message:
+            self._keeper.tell(gang, replace(opinion, message=advised))
+
+    def surplus_refused(self, gang: Gang, messages: Mapping[str, str]) -> None:
+        """The gang is whole; members beyond its minimum found no seat."""
+        self._tell_refused(gang, messages, is_event=True)
+        self._metrics.pods_scheduled.labels("unschedulable").inc(len(messages))
+
+    def failed(self, gang: Gang, message: str, seconds: float) -> None:
+        """The attempt itself failed: a worker died, the API server refused a bind."""
+        is_told_of_gang = bool(gang.missing) and not gang.is_single
+        self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=not is_told_of_gang)
+        if gang.missing:
+            self._time_out_if_due(gang, message)
+            self._say(gang, Code.RETRYING, message)
+        self._count("error", len(gang.candidates), seconds)
+        self._log(gang, "failed", None, seconds, message)
+
+    def binds(self, gang: Gang) -> None:
+        """Members are about to be bound, one before the other."""
+        self._keeper.begin_bind(gang)
+
+    def bound(self, gang: Gang, outcome: Committed, report: SearchReport, seconds: float) -> None:
+        """Members were bound; the gang is whole unless some are still missing."""
+        nodes = {seat.pod.uid: seat.node_name for seat in outcome.bound}
+        self._pods.scheduled([seat.pod for seat in outcome.bound], lambda pod: nodes[pod.uid])
+        problems = {seat.pod.uid: words.seat_not_taken(seat, reply) for seat, reply in (*outcome.failed, *outcome.dropped)}
+        losers = [seat.pod for seat, _ in (*outcome.failed, *outcome.dropped)]
+        self._pods.unscheduled(losers, lambda pod: problems[pod.uid], "SchedulerError", is_event=True)
+        self._count("error" if outcome.missing else "scheduled", len(outcome.bound), seconds)
+        total = len(gang.bound) + len(outcome.bound)
+        if outcome.missing:
+            text = f"{total} of {gang.quorum} members bound, {outcome.missing} missing: {words.not_bound(outcome)}"
+            self._say(gang, Code.RETRYING, text)
+            self._log(gang, "open", report, seconds, text, outcome.missing)
+            return
+        if gang.missing:
+            self._metrics.gang_latency.observe(self._clock() - self.waiting_since(gang))
+        self._say(gang, Code.SCHEDULED, f"{total} members bound", is_being_bound=True)
+        self._end_wait(gang.key)
+        self._log(gang, "bound", report, seconds, "", missing=0)
+
+    def undone(self, gang: Gang, released: Iterable[Pod], message: str) -> None:
+        """Bound members were released because the rest could not be seated."""
+        released = tuple(released)
+        self._pods.released(released, f"released: {message}")
+        self._metrics.releases.inc(len(released))
+        text = f"undone, released {', '.join(pod.name for pod in released)}: {message}"
+        self._say(gang, Code.RETRYING, text)
+        self._log(gang, "undone", None, 0.0, text)
+
+    def kept_open(self, gang: Gang, message: str) -> None:
+        """Bound members of a half gang stay bound, since releasing them would cost more than their seats."""
+        if (about := self._reference(gang)) is not None:
+            self._events.warning(about, "KeptOpen", "Binding", message)
+        before = self._keeper.opinion(gang.key)
+        self._say(gang, before.code if before and before.code is not Code.SCHEDULED else Code.RETRYING, message)
+
+    def unchanged(self, gang: Gang) -> None:
+        """Nothing to decide; the PodGroup's counts, or what was last said, may not be so any more."""
+        before = self._keeper.opinion(gang.key)
+        if gang.is_whole and gang.bound:
+            message = f"{len(gang.bound)} members bound"
+            if before is None or before.code is not Code.SCHEDULED or before.message != message:
+                self._say(gang, Code.SCHEDULED, message)
+                self._end_wait(gang.key)
+                return
+        elif gang.members and not gang.alive:
+            succeeded = gang.in_phase("Succeeded")
+            self._say(gang, Code.SCHEDULED, f"ended: {succeeded} members succeeded, {gang.in_phase('Failed')} failed")
+            return
+        self._keeper.tell(gang)
+
+    def forget_pod(self, pod: Pod) -> None:
+        """The pod is gone."""
+        self._pods.forget(pod.uid)
+
+    def _end_wait(self, key: GangKey) -> None:
+        """The gang is whole, lacks members or is gone: a later wait for seats is counted from its own beginning."""
+        if (told := self._remembered.find_told(key)) is not None:
+            told.wait = None
+
+    def _say(self, gang: Gang, code: Code, message: str, short: str = "", *, is_being_bound: bool = False) -> None:
+        told = self._remembered.told(gang.key)
+        wait, before = told.wait, told.opinion
+        opinion = Opinion(
+            code,
+            message,
+            short,
+            started=api_time(wait.started) if wait else "",
+            whole_since=api_time(self._now()) if code is Code.SCHEDULED else before.whole_since if before else "",
+            has_timed_out=wait is not None and wait.has_timed_out and code is not Code.SCHEDULED,
+            is_being_bound=is_being_bound,
+        )
+        self._keeper.tell(gang, opinion)
+        if before is None or before.code is not code:
+            self._tell_change(gang, code, message)
+
+    def _tell_change(self, gang: Gang, code: Code, message: str) -> None:
+        """One event for the gang where each of its pods would have the same; of one that only begins, or is held, there is another."""
+        about = None if gang.is_single or code in (Code.WAITING, Code.HELD) else self._reference(gang)
+        if about is None:
+            return
+        if code is Code.SCHEDULED:
+            self._events.normal(about, "Scheduled", "Binding", message)
+        else:
+            self._events.warning(about, FAILED, "Scheduling", f"{code}: {message}")
+
+    def _time_out_if_due(self, gang: Gang, message: str) -> None:
+        wait = self._wait(gang)
+        if wait.has_timed_out or not self.has_timed_out(gang):
+            return
+        wait.has_timed_out = True
+        about = self._reference(gang)
+        if about is not None:
+            note = f"not scheduled within {gang.timeout_seconds} s: {message}"
+            self._events.warning(about, "Timeout", "Scheduling", note)
+
+    def _reference(self, gang: Gang) -> ObjectReference | None:
+        """What an event about the whole gang is about: its PodGroup, or one of its pods where there is none."""
+        if gang.is_single or not gang.uid:
+            return ObjectReference.of_pod(gang.members[0]) if gang.members else None
+        return ObjectReference(POD_GROUPS.api_version, POD_GROUPS.kind, gang.key.namespace, gang.key.name, gang.uid)
+
+    def _tell_refused(self, gang: Gang, messages: Mapping[str, str], *, is_event: bool) -> None:
+        refused = [pod for pod in gang.candidates if pod.uid in messages]
+        self._pods.unscheduled(refused, lambda pod: messages[pod.uid], is_event=is_event)
+
+    def _count(self, result: str, pods: int, seconds: float) -> None:
+        self._metrics.attempts.labels(result).inc()
+        self._metrics.pods_scheduled.labels(result).inc(pods)
+        self._metrics.attempt_seconds.labels(result).observe(seconds)
+
+    def _log(self, gang: Gang, outcome: str, report: SearchReport | None, seconds: float, reason: str, missing: int | None = None) -> None:
+        """The one line per gang and attempt."""
+        facts: dict[str, object] = {
+            "gang": str(gang.key),
+            "outcome": outcome,
+            "members": len(gang.alive),
+            "minMember": gang.min_member,
+            "missing": gang.missing if missing is None else missing,
+        }
+        if report is not None:
+            facts |= {
+                "generations": report.generations,
+                "seedScore": round(report.seed_score, 3),
+                "score": round(report.score, 3),
+                "bestSeed": report.best_seed,
+                "stoppedBy": report.stopped_by,
+            }
+        facts["durationMs"] = round(seconds * 1000, 1)
+        if reason:
+            facts["reason"] = reason
+        line = " ".join(f"{name}={_quoted(value)}" for name, value in facts.items())
+        decisions.info("%s", line, extra={"decision": facts, "history": report.history if report else ()})
+
+
+def _quoted(value: object) -> str:
+    """``value`` on one line, in quotes when it isn't one word: parts of it may be a tenant's or a webhook's."""
+    text = str(value)
+    return text if text.isprintable() and not set(text) & {" ", '"'} else json.dumps(text, ensure_ascii=False)

@@ -1,5 +1,0 @@
-"""Stand-ins for the controllers a cluster brings along: just enough of each for pods to appear, be replaced and be counted."""
-
-from allaboard.sandbox.controllers.runtime import Controllers
-
-__all__ = ["Controllers"]

@@ -1,0 +1,158 @@
+"""The batch Job controller, with the property that matters to a scheduler: a lost pod counts as a failure.
+
+Even one evicted before it ran, unless the Job's podFailurePolicy ignores disruptions. What the controller deletes itself, as it does with
+all active pods of a suspended Job, doesn't count (both observed on a real cluster; kubernetes pkg/controller/job, deleteJobPods, 1.37).
+Back-off delays between retries are left out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from allaboard_sandbox.api import Api
+from allaboard_sandbox.controllers import workload
+from allaboard_sandbox.controllers.ownership import Ownership, controlled_by, controller_of, reference_to
+from allaboard_sandbox.store import DELETED, Body, Change, Key, Record
+
+TABLE = "jobs.batch"
+INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The pods of one Job that have ended, by UID. A real Job holds its pods with a finalizer until they are counted."""
+
+    succeeded: dict[str, str | None] = field(default_factory=dict)
+    """UID to completion index."""
+    failed: set[str] = field(default_factory=set)
+    excused: set[str] = field(default_factory=set)
+
+
+class JobController:
+    """Runs the pods of each Job until enough have succeeded or too many have failed."""
+
+    def __init__(self, api: Api, ownership: Ownership) -> None:
+        self._api = api
+        self._ownership = ownership
+        self._tallies: dict[str, _Tally] = {}
+
+    def keys(self, change: Change) -> Iterator[Key]:
+        if change.table == TABLE:
+            if change.type == DELETED:
+                self._tallies.pop(change.record.uid, None)
+            yield change.record.key
+        elif change.table == "pods":
+            for key in controlled_by(change, "Job"):
+                self._count(change, key)
+                yield key
+
+    def reconcile(self, key: Key) -> None:
+        record = workload.living(self._api, TABLE, key)
+        if record is None or _is_finished(record.body):
+            return
+        spec = record.body["spec"]
+        tally = self._tallies.setdefault(record.uid, _Tally())
+        active = [pod for pod in self._ownership.owned(record, "pods") if workload.is_active(pod)]
+        wanted = self._wanted(spec, tally, len(active))
+        outcome = _outcome(spec, tally, len(active))
+        surplus = active if wanted is None or outcome else workload.least_useful_first(active)[: max(0, len(active) - wanted)]
+        for pod in surplus:
+            tally.excused.add(pod.uid)
+            self._api.delete(self._api.resource("pods"), *pod.key)
+        if not outcome and wanted is not None:
+            self._create_pods(record, tally, active, wanted - len(active))
+        self._write_status(record, tally, outcome)
+
+    def _count(self, change: Change, key: Key) -> None:
+        pod, job = change.record, self._api.store.table(TABLE).get(key)
+        owner = controller_of(pod.body)
+        if job is None or owner is None or owner["uid"] != job.uid:
+            return
+        tally = self._tallies.setdefault(job.uid, _Tally())
+        phase = pod.body["status"].get("phase")
+        if phase == "Succeeded":
+            tally.succeeded[pod.uid] = _index_of(pod)
+        elif phase == "Failed" or workload.is_terminating(pod) or change.type == DELETED:
+            spec = job.body["spec"]
+            if pod.uid not in tally.excused and not _is_ignored(spec, pod):
+                tally.failed.add(pod.uid)
+
+    def _wanted(self, spec: Body, tally: _Tally, active: int) -> int | None:
+        """Return how many pods should be active; None when the Job is suspended."""
+        if spec["suspend"]:
+            return None
+        if (completions := spec.get("completions")) is None:
+            # A work queue: once one pod has found it empty, no new ones are started.
+            return active if tally.succeeded else int(spec["parallelism"])
+        return max(0, min(int(spec["parallelism"]), int(completions) - len(tally.succeeded)))
+
+    def _create_pods(self, job: Record, tally: _Tally, active: list[Record], count: int) -> None:
+        spec, name = job.body["spec"], job.key[1]
+        identity = {"job-name": name, "controller-uid": job.uid}
+        labels = identity | {f"batch.kubernetes.io/{label}": value for label, value in identity.items()}
+        indexed = spec["completionMode"] == "Indexed"
+        taken = {_index_of(pod) for pod in active} | set(tally.succeeded.values())
+        free = (str(index) for index in range(spec.get("completions") or 0) if str(index) not in taken)
+        for _ in range(count):
+            prefix, template = f"{name}-", spec["template"]
+            if indexed and (index := next(free, None)) is not None:
+                metadata = template.get("metadata") or {}
+                annotations = {**(metadata.get("annotations") or {}), INDEX_ANNOTATION: index}
+                prefix, template = f"{name}-{index}-", {**template, "metadata": {**metadata, "annotations": annotations}}
+                labels = {**labels, INDEX_ANNOTATION: index}
+            owner = reference_to(self._api.resource(TABLE), job)
+            self._api.create(self._api.resource("pods"), job.key[0], workload.pod_from(template, owner, labels=labels, generateName=prefix))
+
+    def _write_status(self, job: Record, tally: _Tally, outcome: Body | None) -> None:
+        before = job.body.get("status") or {}
+        active = [pod for pod in self._ownership.owned(job, "pods") if workload.is_active(pod)]
+        now = self._api.now()
+        suspended = bool(job.body["spec"]["suspend"])
+        conditions = list(before.get("conditions") or ())
+        moment = {"lastProbeTime": now, "lastTransitionTime": now}
+        if suspended is not workload.has_condition(job.body, "Suspended") and not outcome:
+            word = "suspended" if suspended else "resumed"
+            told = {"type": "Suspended", "status": str(suspended), "reason": f"Job{word.title()}", "message": f"Job {word}", **moment}
+            conditions = [*(each for each in conditions if each["type"] != "Suspended"), told]
+        status = {
+            "active": len(active),
+            "ready": sum(1 for pod in active if workload.is_ready(pod)),
+            "succeeded": len(tally.succeeded),
+            "failed": len(tally.failed),
+            "uncountedTerminatedPods": {},
+            "conditions": conditions,
+        }
+        if not suspended:  # a Job that is resumed starts anew, and with it its activeDeadlineSeconds
+            status["startTime"] = before.get("startTime") or now
+        if outcome:
+            conditions.append({**outcome, "status": "True", **moment})
+            status |= {"completionTime": now} if outcome["type"] == "Complete" else {}
+        workload.set_status(self._api, self._api.resource(TABLE), job, status)
+
+
+def _outcome(spec: Body, tally: _Tally, active: int) -> Body | None:
+    """Return the condition a Job ends with, or None while it goes on."""
+    if len(tally.failed) > spec["backoffLimit"]:
+        return {"type": "Failed", "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
+    completions = spec.get("completions")
+    if (tally.succeeded and not active) if completions is None else len(tally.succeeded) >= completions:
+        return {"type": "Complete", "reason": "CompletionsReached", "message": "Reached expected number of succeeded pods"}
+    return None
+
+
+def _is_finished(job: Body) -> bool:
+    return workload.has_condition(job, "Complete") or workload.has_condition(job, "Failed")
+
+
+def _is_ignored(spec: Body, pod: Record) -> bool:
+    """Tell whether the pod failure policy ignores a pod that ended because of a disruption."""
+    disrupted = workload.has_condition(pod.body, "DisruptionTarget")
+    return disrupted and any(
+        rule.get("action") == "Ignore" and pattern.get("type") == "DisruptionTarget"
+        for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ()
+        for pattern in rule.get("onPodConditions") or ()
+    )
+
+
+def _index_of(pod: Record) -> str | None:
+    index = (pod.body["metadata"].get("annotations") or {}).get(INDEX_ANNOTATION)
+    return None if index is None else str(index)

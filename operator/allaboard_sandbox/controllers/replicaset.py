@@ -1,0 +1,47 @@
+"""The ReplicaSet controller: as many pods as asked for, replaced when lost."""
+
+from collections.abc import Iterator
+
+from allaboard_sandbox.api import Api
+from allaboard_sandbox.controllers import workload
+from allaboard_sandbox.controllers.ownership import Ownership, controlled_by, reference_to
+from allaboard_sandbox.store import Change, Key
+
+TABLE = "replicasets.apps"
+
+
+class ReplicaSetController:
+    """Keeps the number of pods of each ReplicaSet."""
+
+    def __init__(self, api: Api, ownership: Ownership) -> None:
+        self._api = api
+        self._ownership = ownership
+
+    def keys(self, change: Change) -> Iterator[Key]:
+        if change.table == TABLE:
+            yield change.record.key
+        elif change.table == "pods":
+            yield from controlled_by(change, "ReplicaSet")
+
+    def reconcile(self, key: Key) -> None:
+        record = workload.living(self._api, TABLE, key)
+        if record is None:
+            return
+        resource, spec = self._api.resource(TABLE), record.body["spec"]
+        active = [pod for pod in self._ownership.owned(record, "pods") if workload.is_active(pod)]
+        missing = spec["replicas"] - len(active)
+        for _ in range(missing):
+            made = workload.pod_from(spec["template"], reference_to(resource, record), generateName=f"{key[1]}-")
+            self._api.create(self._api.resource("pods"), key[0], made)
+        for pod in workload.least_useful_first(active)[: max(0, -missing)]:
+            self._api.delete(self._api.resource("pods"), *pod.key)
+        active = [pod for pod in self._ownership.owned(record, "pods") if workload.is_active(pod)]
+        ready = sum(1 for pod in active if workload.is_ready(pod))
+        status = {
+            "replicas": len(active),
+            "fullyLabeledReplicas": len(active),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "observedGeneration": record.body["metadata"]["generation"],
+        }
+        workload.set_status(self._api, resource, record, status)

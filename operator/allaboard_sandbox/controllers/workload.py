@@ -1,0 +1,82 @@
+"""What all workload controllers do with pods: make one from a template, count those that live, write a status."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from allaboard_sandbox.api import TERMINAL_PHASES, Api
+from allaboard_sandbox.clock import micro_stamp
+from allaboard_sandbox.kinds import Resource
+from allaboard_sandbox.store import Body, Key, Record
+
+
+def pod_from(template: Body, owner: Body, *, labels: Body | None = None, **naming: str) -> Body:
+    """Return a pod made from a template, with a reference to its owner; ``naming`` is name or generateName."""
+    metadata: dict[str, Any] = {
+        field: template["metadata"][field] for field in ("labels", "annotations") if field in template.get("metadata", {})
+    }
+    metadata["labels"] = {**(metadata.get("labels") or {}), **(labels or {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**metadata, **naming, "ownerReferences": [owner]},
+        "spec": template.get("spec") or {},
+    }
+
+
+def living(api: Api, table: str, key: Key) -> Record | None:
+    """Return an object that exists and isn't being deleted: there is nothing to do for others."""
+    record = api.store.table(table).get(key)
+    return None if record is None or "deletionTimestamp" in record.body["metadata"] else record
+
+
+def is_active(pod: Record) -> bool:
+    """Tell whether a pod runs or still may."""
+    return pod.body["status"].get("phase") not in TERMINAL_PHASES and not is_terminating(pod)
+
+
+def is_terminating(pod: Record) -> bool:
+    return "deletionTimestamp" in pod.body["metadata"]
+
+
+def is_ready(pod: Record) -> bool:
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod.body["status"].get("conditions") or ())
+
+
+def has_condition(body: Body, type: str) -> bool:
+    return any(each["type"] == type and each["status"] == "True" for each in (body.get("status") or {}).get("conditions") or ())
+
+
+def least_useful_first(pods: Iterable[Record]) -> list[Record]:
+    """Return pods in the order in which a controller with too many gives them up: unbound, then not ready, then the youngest."""
+    return sorted(
+        pods,
+        key=lambda pod: (bool(pod.body["spec"].get("nodeName")), is_ready(pod), -pod.revision),
+    )
+
+
+def set_status(api: Api, resource: Resource, record: Record, status: Body) -> None:
+    current = api.read(resource, *record.key)
+    api.update(resource, *record.key, {**current.body, "status": status}, subresource="status")
+
+
+def emit(api: Api, involved: Record, component: str, type: str, reason: str, message: str) -> None:
+    """Write an Event about an object."""
+    body, now = involved.body, api.now()
+    fields = ("kind", "apiVersion", "name", "namespace", "uid", "resourceVersion")
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{involved.key[1]}."},
+        "involvedObject": {field: value for field, value in (body | body["metadata"]).items() if field in fields},
+        "type": type,
+        "reason": reason,
+        "message": message,
+        "source": {"component": component},
+        "reportingComponent": component,
+        "reportingInstance": "",
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "eventTime": micro_stamp(api.clock()),
+        "count": 1,
+    }
+    api.create(api.resource("events"), involved.key[0] or "default", event)

@@ -1,0 +1,215 @@
+"""Which kinds of object the API serves, as one table; custom resources join it while running.
+
+A ``Resource`` is one kind seen through one group version. Two may share a storage table (the two Event APIs, the versions of a CRD).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from allaboard_sandbox import eventviews
+from allaboard_sandbox.store import Body
+
+JsonObject = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One printer column of a custom resource."""
+
+    name: str
+    type: str
+    path: str
+    description: str = ""
+    format: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where the scale subresource finds its numbers."""
+
+    spec: str = ".spec.replicas"
+    status: str = ".status.replicas"
+    selector: str = ".status.labelSelector"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind of object, as one group version serves it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    singular: str = ""
+    status: bool = False
+    scale: ScalePaths | None = None
+    generation: bool = False
+    fields: tuple[str, ...] = ()
+    """Field selectors supported beside metadata.name and metadata.namespace; a trailing dot-star supports a whole subtree."""
+    unconditional_update: bool = True
+    """Whether a PUT without resourceVersion is accepted."""
+    create_on_update: bool = False
+    returns_deleted: bool = False
+    """Whether DELETE answers with the object rather than with a Status."""
+    answer: JsonObject | None = None
+    """The status that a review is answered with: a question, which nothing is kept of, and which only POST asks."""
+    caution: str = ""
+    """What whoever makes one is warned of, since a real cluster would do more with it."""
+    table: str = ""
+    schema: JsonObject | None = None
+    columns: tuple[Column, ...] = ()
+    custom: bool = False
+    inward: Callable[[Body], Body] | None = None
+    outward: Callable[[Body], Body] | None = None
+    group_version: str = field(init=False)
+    qualified: str = field(init=False)
+    header: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        group_version = f"{self.group}/{self.version}" if self.group else self.version
+        qualified = f"{self.plural}.{self.group}" if self.group else self.plural
+        object.__setattr__(self, "group_version", group_version)
+        object.__setattr__(self, "qualified", qualified)
+        object.__setattr__(self, "header", f'{{"kind":"{self.kind}","apiVersion":"{group_version}",'.encode())
+        object.__setattr__(self, "table", self.table or qualified)
+        object.__setattr__(self, "singular", self.singular or self.kind.lower())
+
+    @property
+    def qualified_kind(self) -> str:
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    @property
+    def storage_path(self) -> str:
+        """Where etcd keeps the objects; those of built-in kinds without their group."""
+        return f"/registry/{self.group}/{self.plural}" if self.custom else f"/registry/{self.plural}"
+
+    @property
+    def list_kind(self) -> str:
+        return f"{self.kind}List"
+
+    def present(self, body: Body) -> Body:
+        """Return a stored body as this group version shows it."""
+        seen = self.outward(body) if self.outward else body
+        return {**seen, "kind": self.kind, "apiVersion": self.group_version}
+
+
+POD_FIELDS = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.podIPs",
+    "status.nominatedNodeName",
+)
+EVENT_FIELDS = ("involvedObject.*", "reason", "reportingComponent", "source", "type")
+
+BUILT_IN: tuple[Resource, ...] = (
+    Resource("", "v1", "namespaces", "Namespace", namespaced=False, short_names=("ns",), status=True, returns_deleted=True,
+             fields=("status.phase",)),
+    Resource("", "v1", "nodes", "Node", namespaced=False, short_names=("no",), status=True, fields=("spec.unschedulable",)),
+    Resource("", "v1", "pods", "Pod", short_names=("po",), categories=("all",), status=True, generation=True, fields=POD_FIELDS,
+             returns_deleted=True),
+    Resource("", "v1", "services", "Service", short_names=("svc",), categories=("all",), status=True, returns_deleted=True),
+    Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",)),
+    Resource("", "v1", "secrets", "Secret", fields=("type",)),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",), returns_deleted=True),
+    Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False, short_names=("pv",), status=True,
+             returns_deleted=True),
+    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), status=True, returns_deleted=True),
+    Resource("", "v1", "events", "Event", short_names=("ev",), fields=EVENT_FIELDS, create_on_update=True),
+    Resource("events.k8s.io", "v1", "events", "Event", short_names=("ev",), fields=EVENT_FIELDS, create_on_update=True,
+             table="events", inward=eventviews.to_core, outward=eventviews.from_core),
+    Resource("apps", "v1", "deployments", "Deployment", short_names=("deploy",), categories=("all",), status=True, generation=True,
+             scale=ScalePaths()),
+    Resource("apps", "v1", "replicasets", "ReplicaSet", short_names=("rs",), categories=("all",), status=True, generation=True,
+             scale=ScalePaths()),
+    Resource("apps", "v1", "statefulsets", "StatefulSet", short_names=("sts",), categories=("all",), status=True, generation=True,
+             scale=ScalePaths()),
+    Resource("apps", "v1", "daemonsets", "DaemonSet", short_names=("ds",), categories=("all",), status=True, generation=True),
+    Resource("batch", "v1", "jobs", "Job", categories=("all",), status=True, generation=True, fields=("status.successful",)),
+    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), status=True, generation=True,
+             unconditional_update=False),
+    Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",)),
+    Resource("coordination.k8s.io", "v1", "leases", "Lease", unconditional_update=False, create_on_update=True),
+    Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short_names=("sc",)),
+    Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False),
+    Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,
+             short_names=("crd", "crds"), status=True, generation=True, unconditional_update=False),
+    Resource("", "v1", "resourcequotas", "ResourceQuota", short_names=("quota",), status=True, returns_deleted=True,
+             caution="the sandbox keeps quotas and enforces none"),
+    # Stored so that a manifest with them can be applied; nobody is denied anything, and no webhook is called.
+    Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
+    Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", short_names=("netpol",), generation=True),
+    Resource("networking.k8s.io", "v1", "ingresses", "Ingress", short_names=("ing",), status=True, generation=True),
+    Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration",
+             namespaced=False, generation=True),
+    Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
+             namespaced=False, generation=True),
+    Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False,
+             answer={"allowed": True, "reason": "everybody may do everything in the sandbox"}),
+    Resource("authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", namespaced=False,
+             answer={"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+                     "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": False}),
+    Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False,
+             answer={"userInfo": {"username": "sandbox", "groups": ["system:masters", "system:authenticated"]}}),
+)  # fmt: skip
+
+
+class Registry:
+    """The resources served now."""
+
+    def __init__(self, resources: Iterable[Resource] = BUILT_IN) -> None:
+        self._resources: dict[tuple[str, str, str], Resource] = {}
+        for resource in resources:
+            self.add(resource)
+
+    def add(self, resource: Resource) -> None:
+        self._resources[resource.group, resource.version, resource.plural] = resource
+
+    def discard(self, group: str, plural: str) -> None:
+        """Stop serving a custom resource, in all its versions."""
+        for key in [key for key in self._resources if (key[0], key[2]) == (group, plural)]:
+            del self._resources[key]
+
+    def get(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._resources.get((group, version, plural))
+
+    def of_table(self, table: str) -> Resource | None:
+        """Return the resource that stores its objects in ``table``, in its storage version."""
+        return next((resource for resource in self._resources.values() if resource.table == table), None)
+
+    def groups(self) -> dict[str, list[str]]:
+        """Return the versions served of each API group, in the order of registration."""
+        found: dict[str, list[str]] = {}
+        for resource in self._resources.values():
+            versions = found.setdefault(resource.group, [])
+            if resource.version not in versions:
+                versions.append(resource.version)
+        return found
+
+    def served_by(self, group: str, version: str) -> list[Resource]:
+        return [resource for resource in self._resources.values() if (resource.group, resource.version) == (group, version)]
+
+    def of_object(self, body: Body) -> Resource | None:
+        """Return the resource an object belongs to by its apiVersion and kind."""
+        wanted = (body.get("apiVersion"), body.get("kind"))
+        return next((each for each in self._resources.values() if (each.group_version, each.kind) == wanted), None)
+
+    def named(self, word: str) -> Resource | None:
+        """Return the resource called ``word``: a plural, ``plural.group``, singular, kind or short name."""
+        lowered = word.lower()
+        for resource in self._resources.values():
+            if lowered in (resource.plural, resource.qualified, resource.singular, resource.kind.lower(), *resource.short_names):
+                return resource
+        return None

@@ -1,0 +1,134 @@
+"""LIST: which records a request selects, and in pages that all show the state of the first one.
+
+A continue token names a revision and the last key seen. The event log lets any remembered revision be rebuilt, so no page is kept for a
+client that may never come back; a token older than the log is answered 410 with a token that goes on from the present state.
+"""
+
+import base64
+import binascii
+import bisect
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from allaboard_sandbox import errors
+from allaboard_sandbox.kinds import Resource
+from allaboard_sandbox.selectors import everything, field_selector, label_selector
+from allaboard_sandbox.store import Body, Key, Record, Store
+
+EXACT, NOT_OLDER_THAN = "Exact", "NotOlderThan"
+CURRENT = -1
+"""The revision in a token that goes on from whatever is current."""
+CONTINUE_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue "
+    "parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token "
+    "results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and "
+    "now may show up in the list."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a resource a request is about."""
+
+    namespace: str | None = None
+    labels: str = ""
+    fields: str = ""
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.labels or self.fields)
+
+    def predicate(self, resource: Resource) -> Callable[[Body], bool]:
+        """Return the compiled test of both selectors."""
+        by_label, by_field = label_selector(self.labels), field_selector(self.fields, resource)
+        if by_label is everything:
+            return by_field
+        return lambda body: by_label(body["metadata"].get("labels") or {}) and by_field(body)
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """Which part of a list, and how fresh, a request wants."""
+
+    limit: int = 0
+    token: str = ""
+    revision: str = ""
+    match: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list, and how to get the next."""
+
+    records: Sequence[Record]
+    revision: int
+    token: str = ""
+    remaining: int | None = None
+
+
+def list_page(store: Store, resource: Resource, selection: Selection, paging: Paging = Paging()) -> Page:
+    """Return the page a LIST asks for, or raise what the API server would answer."""
+    revision, after = _position(store, resource, paging)
+    records = store.table(resource.table).snapshot(selection.namespace, revision, store.revision)
+    if records is None:
+        if not paging.token:
+            raise errors.expired("The resourceVersion for the provided list is too old.")
+        raise errors.expired(CONTINUE_EXPIRED, continue_token=_token(CURRENT, after or ("", "")))
+    start = bisect.bisect_right(records, after, key=lambda record: record.key) if after else 0
+    if not paging.limit and not start and not selection.is_filtered:
+        return Page(records, revision)
+    matches = selection.predicate(resource)
+    found: list[Record] = []
+    for index in range(start, len(records)):
+        if not matches(records[index].body):
+            continue
+        if paging.limit and len(found) == paging.limit:
+            # Counting what remains would mean evaluating the selectors to the end, so a real server doesn't either.
+            remaining = None if selection.is_filtered else len(records) - index
+            return Page(found, revision, _token(revision, found[-1].key), remaining)
+        found.append(records[index])
+    return Page(found, revision)
+
+
+def _position(store: Store, resource: Resource, paging: Paging) -> tuple[int, Key | None]:
+    """Return the revision to list at, and the key after which to start."""
+    if paging.match and not paging.revision and not paging.token:
+        raise _bad_options(resource, "resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if paging.match == EXACT and paging.revision == "0":
+        raise _bad_options(resource, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+    if paging.token:
+        revision, after = _parsed_token(paging.token)
+        return (store.revision if revision == CURRENT else revision), after
+    asked = parsed_revision(paging.revision)
+    if asked > store.revision:
+        raise errors.too_large_revision(asked, store.revision)
+    return (asked if paging.match == EXACT else store.revision), None
+
+
+def parsed_revision(text: str) -> int:
+    """Return a resourceVersion parameter as a number; absent is 0."""
+    try:
+        return int(text or 0)
+    except ValueError:
+        message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise errors.ApiError(500, "", message) from None
+
+
+def _bad_options(resource: Resource, message: str) -> errors.ApiError:
+    text = f'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: {message}'
+    return errors.ApiError(422, "Invalid", text, details={"group": "meta.k8s.io", "kind": "ListOptions"})
+
+
+def _token(revision: int, after: Key) -> str:
+    token = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": "/".join(after)}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
+
+
+def _parsed_token(token: str) -> tuple[int, Key]:
+    try:
+        decoded = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        namespace, _, name = str(decoded["start"]).partition("/")
+        return int(decoded["rv"]), (namespace, name)
+    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        raise errors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error

@@ -1,0 +1,150 @@
+"""A process that has imported what others have written and nothing of ours, and forks for each hunt.
+
+To import NumPy, SciPy, Kubernetes' client and Hypothesis takes ten times as long as to play a directed schedule. Whoever is forked imports
+the scheduler itself, with the modules that a mutant has in their places, and ends with its hunt: nothing of ours is ever shared.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parents[2]
+_THEIRS = (
+    "aiohttp.web",
+    "deap.base",
+    "hypothesis.stateful",
+    "jsonpatch",
+    "jsonschema",
+    "kubernetes.aio.client",
+    "moocore",
+    "orjson",
+    "pebble",
+    "prometheus_client",
+    "pydantic_settings",
+    "scipy.optimize",
+    "scipy.special",
+    "tenacity",
+    "unittest.mock",
+    "yaml",
+)
+_READY = "ready"
+
+
+class Forks:
+    """A door at which hunts are asked for."""
+
+    def __init__(self, door: Path) -> None:
+        self._door = door
+
+    async def hunt(self, patches: Path, *how: str) -> str:
+        """What ``hunt`` says when it is run with these arguments on the scheduler with the modules in ``patches``; how it came to grief."""
+        reader, writer = await asyncio.open_unix_connection(self._door)
+        try:
+            writer.write(json.dumps({"patches": str(patches), "how": how}).encode() + b"\n")
+            return (await reader.read()).decode(errors="replace")
+        finally:
+            writer.close()
+
+
+@contextmanager
+def forking() -> Iterator[Forks]:
+    """Start the process; whatever hunts when it is left is ended with it."""
+    with tempfile.TemporaryDirectory(prefix="allaboard-forks-") as folder:
+        door = Path(folder, "door")
+        # Sets are walked in the same order each time, and a process that forks has one thread.
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}/operator{os.pathsep}{ROOT}", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.forks", str(door)],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            if process.stdout.readline().strip() != _READY:
+                raise RuntimeError("the process that hunts doesn't start")
+            yield Forks(door)
+
+
+def main(door: str) -> None:
+    """Fork for whoever knocks, until nobody holds the other end of the standard input."""
+    for name in _THEIRS:
+        import_module(name)
+    if ours := sorted(name for name in sys.modules if name.partition(".")[0] == "allaboard"):
+        raise RuntimeError(f"imported before it is known whose: {', '.join(ours)}")
+    gc.freeze()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(door)
+        listening.listen(64)
+        sys.stdout.write(f"{_READY}\n")
+        sys.stdout.flush()
+        while not (ready := select.select([listening, sys.stdin], [], [])[0]) or sys.stdin not in ready:
+            asking, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                _hunt(asking)
+            asking.close()
+            _forget_the_dead()
+    os.killpg(0, 9)
+
+
+def _forget_the_dead() -> None:
+    """So that those who have hunted are no zombies."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+
+
+class Patches(MetaPathFinder):
+    """Finds the modules of a mutant before those that they stand for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._paths = {".".join(path.relative_to(folder).with_suffix("").parts): path for path in folder.rglob("*.py")}
+        self.names = self._paths.keys()
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return spec_from_file_location(fullname, self._paths[fullname]) if fullname in self._paths else None
+
+
+def _hunt(asking: socket.socket) -> None:
+    """Hunt, say what came of it to whoever asks, and end."""
+    try:
+        asked = json.loads(asking.makefile().readline())
+        for number in (1, 2):
+            os.dup2(asking.fileno(), number)
+        patches = Patches(Path(asked["patches"]))
+        sys.meta_path.insert(0, patches)
+        sys.argv = ["hunt", *asked["how"]]
+        import_module("tests.faults.hunt").main()
+        if left := patches.names - sys.modules.keys():
+            raise RuntimeError(f"patched, and never imported: {', '.join(sorted(left))}")  # after what it says, so that it is heard
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

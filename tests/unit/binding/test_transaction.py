@@ -1,0 +1,176 @@
+"""What is looked at before seats are promised, and again before they are taken."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from allaboard.binding.answers import BindReply, Committed, Refused, Result
+from allaboard.binding.bind import Binder, Look
+from allaboard.binding.transaction import Transaction, begin
+from allaboard.cluster.view import ClusterView
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.pod import Owner, Pod
+from allaboard.report import words
+from tests.unit.placement.clusters import node, pods
+
+
+def test_members_that_would_sit_apart_are_promised_nothing() -> None:
+    members = pods("w", 2, {"cpu": 1000})
+    gang = Gang(GangKey("default", "g"), 2, tuple(members), 0, 0.0, Objective.BINPACK, 60, required_topology="rack")
+    view = ClusterView()
+    for name, rack in (("a", "x"), ("b", "x"), ("c", "y")):
+        view.upsert_node(node(name, {"cpu": 1000}, labels={"rack": rack}))
+    for pod in members:
+        view.upsert_pod(pod)
+    binder = cast("Binder", None)  # nothing is bound yet
+
+    refused = begin(gang, {"w-0": "a", "w-1": "c"}, view, binder, lambda: gang)
+
+    assert isinstance(refused, Refused)
+    assert "members would not share one rack: x, y" in words.not_bound(refused)
+    assert not any(view.is_assumed(pod) for pod in members)
+    assert isinstance(begin(gang, {"w-0": "a", "w-1": "b"}, view, binder, lambda: gang), Transaction)
+
+
+class Api:
+    """Binds whatever is asked for, after ``before`` was called; what it was asked to try without effect is written down."""
+
+    def __init__(self, before: Callable[[Pod, bool], None] = lambda pod, dry_run: None) -> None:
+        self.before = before
+        self.tried: list[str] = []
+        self.bound: list[str] = []
+
+    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look) -> BindReply:
+        self.before(pod, dry_run)
+        if problem := look():
+            return BindReply(Result.SPOILT, violation=problem)
+        (self.tried if dry_run else self.bound).append(pod.name)
+        return BindReply(Result.BOUND)
+
+
+def world(members: Sequence[Pod], api: Api, minimum: int = 4) -> tuple[ClusterView, Transaction]:
+    """A node with room for four, all seats on which are promised."""
+    gang = Gang(GangKey("default", "g"), minimum, tuple(members), 0, 0.0, Objective.BINPACK, 60)
+    view = ClusterView()
+    view.upsert_node(node("a", {"cpu": 4000}))
+    for pod in members:
+        view.upsert_pod(pod)
+    transaction = begin(gang, {pod.uid: "a" for pod in members}, view, cast("Binder", api), lambda: gang)
+    assert isinstance(transaction, Transaction)
+    return view, transaction
+
+
+JOB, SET = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r", "u")
+
+
+@pytest.mark.parametrize(
+    ("owner", "templates", "options", "tried"),
+    [
+        (SET, (1, 1, 1, 1), (), 1),
+        (SET, (1, 1, 2, 3), (), 3),
+        (JOB, (1, 1, 1, 1), (), 4),  # nobody could be released again
+        (None, (1, 1, 1, 1), (), 4),
+        (None, (1, 1, 1, 1), (("recreate", "true"),), 1),
+    ],
+)
+async def test_everybody_is_tried_where_nobody_could_be_released_and_one_of_each_template_elsewhere(
+    owner: Owner | None, templates: Sequence[int], options: tuple[tuple[str, str], ...], tried: int
+) -> None:
+    made = zip(pods("w", 4, {"cpu": 1000}), templates, strict=True)
+    members = [replace(pod, owner=owner, template=template, options=options) for pod, template in made]
+    api = Api()
+    _, transaction = world(members, api)
+    assert isinstance(await transaction.commit(), Committed)
+    assert (len(api.tried), len(api.bound)) == (tried, 4)
+
+
+@pytest.mark.parametrize("change", ["gone", "cordoned", "small", "member"])
+async def test_nothing_is_bound_when_the_plan_has_gone_bad_during_the_rehearsal(change: str) -> None:
+    members = pods("w", 4, {"cpu": 1000})
+
+    def happen(pod: Pod, dry_run: bool) -> None:
+        if change == "gone":
+            view.remove_node("a")
+        elif change == "member":
+            view.remove_pod(members[0].key)
+            transaction.look = lambda: replace(transaction.gang, members=tuple(members[1:]))
+        else:
+            here = node("a", {"cpu": 3000 if change == "small" else 4000})
+            view.upsert_node(replace(here, is_unschedulable=change == "cordoned"))
+
+    api = Api(happen)
+    view, transaction = world(members, api)
+    assert isinstance(await transaction.commit(), Refused)
+    assert api.bound == []
+    assert view.counts["assumed_pods"] == 0
+
+
+async def test_who_wanted_to_be_left_alone_in_a_rehearsal_is_when_the_plan_has_gone_bad_as_well() -> None:
+    members = pods("w", 4, {"cpu": 1000})
+
+    class Throttling(Api):
+        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look) -> BindReply:
+            view.remove_node("a")
+            return BindReply(Result.UNANSWERED, retry_after=8.0) if pod.name == "w-0" else BindReply(Result.BOUND)
+
+    view, transaction = world(members, Throttling(), minimum=3)
+    outcome = await transaction.commit()
+    assert isinstance(outcome, Refused)
+    assert outcome.retry_after == 8.0
+
+
+async def test_each_seat_is_looked_at_before_its_own_request() -> None:
+    members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
+
+    def happen(pod: Pod, dry_run: bool) -> None:
+        if not dry_run and pod.name == "w-2":
+            view.remove_node("a")
+
+    api = Api(happen)
+    view, transaction = world(members, api)
+    outcome = await transaction.commit()
+    assert isinstance(outcome, Committed)
+    assert (api.bound, outcome.missing, outcome.in_doubt) == (["w-0", "w-1"], 2, ())
+    assert not view.is_assumed(members[2])
+
+
+async def test_only_seats_that_may_still_be_taken_stay_promised() -> None:
+    members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
+
+    class Unsure(Api):
+        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look) -> BindReply:
+            if dry_run or pod.name == "w-0":
+                return BindReply(Result.BOUND)
+            if pod.name == "w-1":
+                raise RuntimeError("a defect")
+            return BindReply(Result.UNANSWERED, "no answer", "7") if pod.name == "w-2" else BindReply(Result.REFUSED, "no")
+
+    view, transaction = world(members, Unsure())
+    outcome = await transaction.commit()
+    assert isinstance(outcome, Committed)
+    assert [(pod.name, version) for pod, version in outcome.in_doubt] == [("w-1", "1"), ("w-2", "7")]
+    assert [view.is_assumed(pod) for pod in members] == [True, True, True, False]
+
+
+async def test_when_one_of_a_template_is_refused_beforehand_nobody_of_it_is_bound() -> None:
+    made = zip(pods("w", 4, {"cpu": 1000}), (1, 1, 2, 2), strict=True)
+    members = [replace(pod, owner=SET, template=template) for pod, template in made]
+
+    class Refusing(Api):
+        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look) -> BindReply:
+            if dry_run and pod.template == 1:
+                return BindReply(Result.REFUSED, "denied")
+            return await super().bind(pod, node_name, stamp, dry_run=dry_run, look=look)
+
+    api = Refusing()
+    _, transaction = world(members, api, minimum=2)
+    assert isinstance(await transaction.commit(), Committed)
+    assert api.bound == ["w-2", "w-3"]
+
+
+def test_who_joins_a_run_is_stamped_with_it() -> None:
+    first, second = pods("w", 2, {"cpu": 1000})
+    _, transaction = world([replace(first, node_name="a", transaction="run", promise=2), second], Api(), minimum=2)
+    assert transaction.stamp == "run/2"

@@ -1,0 +1,78 @@
+"""No namespace takes the others' turns, and no multitude the event loop's."""
+
+import asyncio
+
+import pytest
+
+from allaboard.binding.turns import Turns, in_slices
+
+
+async def test_no_namespace_has_more_than_its_own_turns_and_nobody_more_than_all() -> None:
+    turns = Turns(5, 2)
+    now: dict[str, int] = {}
+    most: dict[str, int] = {}
+    together = 0
+
+    async def request(namespace: str) -> None:
+        nonlocal together
+        async with turns.of(namespace):
+            now[namespace] = now.get(namespace, 0) + 1
+            most[namespace] = max(most.get(namespace, 0), now[namespace])
+            together = max(together, sum(now.values()))
+            await asyncio.sleep(0)
+            now[namespace] -= 1
+
+    await asyncio.gather(*(request(f"ns-{number % 4}") for number in range(80)))
+    assert max(most.values()) == 2
+    assert len(most) == 4
+    assert together == 5
+
+
+async def test_a_namespace_that_nobody_waits_for_is_forgotten() -> None:
+    turns = Turns(5, 2)
+    for number in range(100):
+        async with turns.of(f"ns-{number}"):
+            pass
+    assert len(turns._of) <= 1
+
+
+@pytest.mark.parametrize("number", [0, 1, 100, 101, 1000])
+async def test_of_thousands_of_requests_a_hundred_begin_at_a_stretch_and_the_answers_keep_their_order(number: int) -> None:
+    begun, answered = 0, asyncio.Event()
+
+    async def request(item: int) -> int:
+        nonlocal begun
+        begun += 1
+        await answered.wait()
+        if item % 7 == 3:
+            raise ValueError(item)
+        return item
+
+    together, stretches, before = asyncio.create_task(in_slices(request, range(number))), [], 0
+    while begun < number:
+        await asyncio.sleep(0)
+        stretches.append(begun - before)
+        before = begun
+    answered.set()
+    answers = await together
+    assert max(stretches, default=0) <= 100
+    assert [answer.args[0] if isinstance(answer, ValueError) else answer for answer in answers] == list(range(number))
+    assert {answer.args[0] for answer in answers if isinstance(answer, ValueError)} == {item for item in range(number) if item % 7 == 3}
+
+
+async def test_requests_that_have_not_begun_never_do_when_nobody_waits_for_them_any_more() -> None:
+    begun: list[int] = []
+
+    async def request(item: int) -> None:
+        begun.append(item)
+        await asyncio.Future()
+
+    together = asyncio.create_task(in_slices(request, range(1000)))
+    while not begun:  # noqa: ASYNC110  # nobody tells
+        await asyncio.sleep(0)
+    together.cancel()
+    await asyncio.gather(together, return_exceptions=True)
+    before = len(begun)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(begun) == before < 1000

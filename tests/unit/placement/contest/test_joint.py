@@ -1,0 +1,308 @@
+"""Gangs that contend for the same seats, placed together."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allaboard.model.constraints import HostPort
+from allaboard.model.gang import Objective
+from allaboard.model.node import Node
+from allaboard.model.pod import Pod
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement import NodeFilters, SearchSettings, build_problem, search, verify
+from allaboard.placement.contest.contest import Waiting, contest_of, may_contend
+from allaboard.placement.contest.joint import Joint, place_together
+from allaboard.placement.rules.devices import WHOLE
+from tests.unit.placement.clusters import GI, GPU, cases, node, pods, snapshot
+from tests.unit.placement.solvers.test_search import demo
+from tests.unit.placement.tight_gang import tight_cluster, tight_gang
+
+QUICK = SearchSettings(generations=8, min_generations=2, patience=3, population_size=12)
+BINPACK = Objective.BINPACK
+HOST_PORT = (HostPort("", "TCP", 80),)
+
+
+def waiting(gang: Sequence[Pod], minimum: int | None = None, *, seed: int = 0, is_protected: bool = False, **fields: object) -> Waiting:
+    """A gang of which all must sit unless a minimum is given."""
+    return Waiting(
+        gang, len(gang) if minimum is None else minimum, seed, must_not_be_overtaken=is_protected, **{"objective": BINPACK, **fields}
+    )  # type: ignore[arg-type]
+
+
+def together(gangs: Sequence[Waiting], cluster: Snapshot, options: SearchSettings = QUICK) -> Joint:
+    return place_together(contest_of(gangs, cluster), options)
+
+
+def placed(joint: Joint) -> list[int]:
+    return [position for position, plan in enumerate(joint.plans) if plan]
+
+
+def gpu_nodes(number: int, gpus: int = 8) -> list[Node]:
+    return [node(f"node-{index}", {"cpu": 64_000, "memory": 256 * GI, GPU: gpus}) for index in range(number)]
+
+
+def gpus(name: str, number: int, each: int = 1) -> list[Pod]:
+    return pods(name, number, {"cpu": 1000, GPU: each})
+
+
+# What is wanted
+
+
+def test_a_gang_that_would_keep_out_two_larger_ones_waits() -> None:
+    queue = [waiting(gpus("small", 2)), waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8))]
+
+    joint = together(queue, snapshot(gpu_nodes(2)))
+
+    assert placed(joint) == [1, 2]
+    assert joint.gpus == (10 * WHOLE, 16 * WHOLE)
+    assert joint.overtaken == (0,)
+
+
+def test_when_everybody_fits_in_queue_order_no_other_order_is_tried() -> None:
+    joint = together([waiting(gpus(f"gang-{index}", 4)) for index in range(4)], snapshot(gpu_nodes(2)))
+
+    assert (placed(joint), joint.orders, joint.overtaken) == ([0, 1, 2, 3], 1, ())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sixteen_of_the_twenty_demo_pods_are_placed_when_they_are_no_gang(seed: int) -> None:
+    gang, cluster = demo()
+    gang = random.Random(seed).sample(gang, len(gang))
+
+    joint = together([waiting([pod], seed=seed) for pod in gang], cluster, SearchSettings())
+
+    assert len(placed(joint)) == 16
+
+
+def test_among_gangs_without_gpus_those_are_placed_that_use_more_of_what_is_free() -> None:
+    queue = [waiting(pods("small", 1, {"cpu": 2000})), waiting(pods("large", 1, {"cpu": 8000}))]
+
+    assert placed(together(queue, snapshot([node("node", {"cpu": 8000, "memory": 8 * GI})]))) == [1]
+
+
+def test_of_two_that_use_the_gpus_alike_the_one_with_more_members_is_placed() -> None:
+    queue = [waiting(gpus("one", 1, 8)), waiting(gpus("eight", 8, 1))]
+
+    assert placed(together(queue, snapshot(gpu_nodes(1)))) == [1]
+
+
+def test_members_beyond_the_minimum_sit_only_on_what_the_minimum_of_all_leaves() -> None:
+    queue = [waiting(gpus("first", 8), 2), waiting(gpus("second", 4))]
+
+    joint = together(queue, snapshot(gpu_nodes(1)))
+
+    assert [len(plan.assignments) if plan else 0 for plan in joint.plans] == [4, 4]
+    assert joint.plans[0] is not None
+    assert joint.plans[0].unplaced == ("first-4", "first-5", "first-6", "first-7")
+
+
+def test_so_many_of_each_role_are_placed_as_there_must_be() -> None:
+    server, workers = pods("ps", 2, {"cpu": 1000}), gpus("worker", 6)
+    parts = [({pod.uid for pod in server}, 2), ({pod.uid for pod in workers}, 1)]
+    queue = [waiting([*workers, *server], 3, parts=parts), waiting(gpus("other", 7))]
+
+    joint = together(queue, snapshot(gpu_nodes(1)))
+
+    assert placed(joint) == [0, 1]
+    assert joint.plans[0] is not None
+    assert sorted(uid.split("-")[0] for uid, _ in joint.plans[0].assignments) == ["ps", "ps", "worker"]
+
+
+# Who comes first
+
+
+def test_a_gang_that_must_not_be_overtaken_is_placed_before_better_ones() -> None:
+    queue = [waiting(gpus("small", 2), is_protected=True), waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8))]
+
+    joint = together(queue, snapshot(gpu_nodes(2)))
+
+    assert placed(joint) == [0, 1]
+    assert joint.overtaken == ()
+
+
+def test_a_gang_that_fits_nowhere_keeps_nobody_out_though_it_must_not_be_overtaken() -> None:
+    queue = [waiting(gpus("huge", 3, 8), is_protected=True), waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8))]
+
+    joint = together(queue, snapshot(gpu_nodes(2)))
+
+    assert (placed(joint), joint.overtaken) == ([1, 2], ())
+
+
+def test_a_gang_is_overtaken_only_by_a_younger_one() -> None:
+    queue = [waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8)), waiting(gpus("small", 2))]
+
+    joint = together(queue, snapshot(gpu_nodes(2)))
+
+    assert (placed(joint), joint.overtaken) == ([0, 1], ())
+
+
+# Nothing that one after another finds is lost
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_tight_gang_that_only_a_search_can_seat_is_not_lost_in_a_queue(first: bool) -> None:
+    cluster, gang = tight_cluster(), list(tight_gang())
+    hopeless = waiting(pods("hopeless", 1, {"cpu": 10**9}), seed=1)
+    queue = [waiting(gang), hopeless] if first else [hopeless, waiting(gang)]
+
+    assert placed(together(queue, cluster, SearchSettings())) == [0 if first else 1]
+
+
+def test_one_gang_alone_is_searched_for_as_ever() -> None:
+    gang = [*pods("ps", 1, {"cpu": 1000}), *gpus("worker", 4)]
+    cluster = snapshot(gpu_nodes(2))
+
+    joint = together([waiting(gang, seed=7)], cluster)
+
+    assert joint.plans == (search(build_problem(gang, 5, cluster, objective=BINPACK), QUICK, 7),)
+
+
+def test_host_ports_are_given_once() -> None:
+    queue = [waiting(pods(f"web-{index}", 1, {"cpu": 1000}, host_ports=HOST_PORT)) for index in range(3)]
+
+    joint = together(queue, snapshot(gpu_nodes(2)))
+
+    assert len({plan.assignments[0][1] for plan in joint.plans if plan}) == 2
+
+
+def test_a_gang_with_a_topology_sits_in_one_domain_where_it_can() -> None:
+    nodes = [replace(one, labels={"rack": "ab"[index % 2]}) for index, one in enumerate(gpu_nodes(4, gpus=4))]
+    queue = [waiting(gpus("gang", 8), topology="rack", objective=Objective.FRAGMENTATION), waiting(gpus("x", 9)), waiting(gpus("y", 8))]
+
+    joint = together(queue, snapshot(nodes))
+
+    assert joint.plans[0] is not None
+    assert len({int(name[-1]) % 2 for _, name in joint.plans[0].assignments}) == 1
+
+
+# Shared GPUs
+
+
+def shared(name: str, part: int) -> list[Pod]:
+    return pods(name, 1, {"cpu": 1000}, gpu_share=part)
+
+
+def with_devices(devices: Sequence[Sequence[int]]) -> Snapshot:
+    cluster = snapshot(gpu_nodes(len(devices), gpus=len(devices[0])))
+    return replace(cluster, devices=np.array(devices, dtype=np.int64), mix=())
+
+
+def test_parts_of_gpus_are_counted_device_by_device() -> None:
+    queue = [waiting(shared("a", 600)), waiting(shared("b", 600)), waiting(shared("c", 400)), waiting(gpus("whole", 1))]
+
+    joint = together(queue, with_devices([[1000, 1000]]))
+
+    # 600 + 400 on one, a whole one on the other; the second 600 would keep the whole one out.
+    assert joint.gpus[1] == 2000
+    assert len(placed(joint)) == 3
+
+
+# For any queue
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> tuple[list[Waiting], Snapshot]:
+    first = draw(cases(most_roles=3, most_pods=3))
+    gangs = []
+    for index in range(draw(st.integers(1, 5))):
+        case = first if index == 0 else draw(cases(most_nodes=0, most_roles=3, most_pods=3))
+        gang = [replace(pod, uid=f"{index}/{pod.uid}", name=f"{index}-{pod.name}") for pod in case.gang]
+        minimum = max(1, case.minimum)
+        some = [pod.uid for pod in draw(st.lists(st.sampled_from(gang), max_size=3, unique_by=lambda pod: pod.uid))]
+        parts = [(some, 1)] if some and draw(st.booleans()) else []
+        group = [("zone", some)] if some and draw(st.booleans()) else []
+        is_protected = draw(st.booleans())
+        gangs.append(Waiting(gang, minimum, case.seed, case.objective, parts=parts, together=group, must_not_be_overtaken=is_protected))
+    return gangs, first.cluster
+
+
+@given(queues())
+@settings(max_examples=150, deadline=None)
+def test_all_plans_hold_together(drawn: tuple[list[Waiting], Snapshot]) -> None:
+    queue, cluster = drawn
+
+    joint = together(queue, cluster)
+
+    everybody = [pod for gang in queue for pod in gang.pods]
+    assignments = dict(pair for plan in joint.plans if plan for pair in plan.assignments)
+    assert verify(assignments, everybody, cluster) == ()
+    assert sorted(joint.taken) == placed(joint)
+    for gang, plan in zip(queue, joint.plans, strict=True):
+        if plan:
+            seated = [pod for pod in gang.pods if pod.uid in dict(plan.assignments)]
+            assert len(seated) >= gang.minimum
+            assert sorted([*dict(plan.assignments), *plan.unplaced]) == sorted(pod.uid for pod in gang.pods)
+            assert all(sum(pod.uid in part for pod in seated) >= least for part, least in gang.parts)
+            zones = {one.name: one.labels["zone"] for one in cluster.nodes}
+            seats = dict(plan.assignments)
+            assert all(len({zones[seats[uid]] for uid in group if uid in seats}) <= 1 for _, group in gang.together)
+
+
+@given(queues())
+@settings(max_examples=40, deadline=None)
+def test_the_same_queue_has_the_same_plans(drawn: tuple[list[Waiting], Snapshot]) -> None:
+    queue, cluster = drawn
+    before = random.getstate()
+
+    assert together(queue, cluster) == together(queue, cluster)
+    assert random.getstate() == before
+
+
+@given(queues())
+@settings(max_examples=100, deadline=None)
+def test_no_fewer_gpus_are_at_work_than_in_queue_order_and_none_is_overtaken_who_must_not_be(
+    drawn: tuple[list[Waiting], Snapshot],
+) -> None:
+    queue, cluster = drawn
+
+    joint = together(queue, cluster)
+
+    assert joint.gpus[1] >= joint.gpus[0]
+    # Protected gangs sit exactly when they do without all the others.
+    protected = [position for position, gang in enumerate(queue) if gang.must_not_be_overtaken]
+    if protected:
+        alone = together([queue[position] for position in protected], cluster)
+        assert [bool(joint.plans[position]) for position in protected] == [bool(plan) for plan in alone.plans]
+    assert not set(joint.overtaken) & set(protected)
+
+
+@given(queues())
+@settings(max_examples=100, deadline=None)
+def test_gangs_that_cannot_contend_are_all_placed(drawn: tuple[list[Waiting], Snapshot]) -> None:
+    queue, cluster = drawn
+    contest = contest_of(queue, cluster)
+
+    if not may_contend(contest):
+        assert all(place_together(contest, QUICK).plans)
+
+
+def test_a_cluster_with_plenty_of_room_shows_no_contention() -> None:
+    contest = contest_of([waiting(gpus(f"pod-{index}", 1)) for index in range(64)], snapshot(gpu_nodes(20)), NodeFilters())
+
+    assert not may_contend(contest)
+    assert may_contend(contest_of([waiting(gpus("a", 8)), waiting(gpus("b", 9))], snapshot(gpu_nodes(2))))
+
+
+def test_a_gang_that_would_not_sit_without_the_younger_ones_is_not_overtaken() -> None:
+    gangs = [waiting(gpus("old", 1, 3)), waiting(gpus("next", 1, 3)), waiting(pods("young", 1, {"cpu": 1}))]
+    joint = together(gangs, snapshot([node("node", {"cpu": 64_000, GPU: 3})]))
+    assert (placed(joint), joint.overtaken) == ([0, 2], ())
+
+
+def test_a_gang_that_must_share_a_rack_contends_for_it() -> None:
+    racks = [node(f"n{row}", {"cpu": 8000, GPU: 1}, labels={"rack": rack}) for row, rack in enumerate("aabc")]
+    pair = gpus("pair", 2)
+    gangs = [waiting(gpus("one", 1)), waiting(pair, together=[("rack", {pod.uid for pod in pair})])]
+    assert may_contend(contest_of(gangs, snapshot(racks)))
+    assert placed(together(gangs, snapshot(racks))) == [0, 1]
+
+
+def test_a_pod_that_asks_for_more_than_can_be_counted_keeps_nobody_from_being_placed() -> None:
+    greedy = pods("greedy", 1, {f"nvidia.com/mig-{part}g": 2**50 for part in range(9)})
+    joint = together([waiting(greedy), waiting(gpus("one", 1))], snapshot(gpu_nodes(1)))
+    assert placed(joint) == [1]

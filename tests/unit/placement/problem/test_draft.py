@@ -1,0 +1,72 @@
+"""A problem built elsewhere is the one that would have been built here."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.node import Taint
+from allaboard.model.packing import PACKING
+from allaboard.placement import NodeFilters, Problem, SearchSettings, search
+from allaboard.placement.problem.draft import Draft, Packer
+from allaboard.scheduling.problems import draft_of, problem_of
+from allaboard.scheduling.workers import Searcher
+from tests.unit.placement.clusters import node, pods, snapshot
+
+CLUSTER = snapshot(
+    [
+        node("a", {"cpu": 8000, "nvidia.com/gpu": 4}, labels={"zone": "x"}, images=(("train:1", 900),)),
+        node("b", {"cpu": 8000, "nvidia.com/gpu": 4}, labels={"zone": "y"}, taints=(Taint("k", "v", "NoSchedule"),)),
+        node("c", {"cpu": 4000}, labels={"zone": "y"}),
+        node("d", {"cpu": 4000}, is_unschedulable=True),
+        node("e", {"cpu": 4000}, is_ready=False),
+    ],
+    {"a": {"cpu": 1000, "pods": 1}},
+)
+MEMBERS = (
+    *pods("ps", 2, {"cpu": 1000}, node_selector=(("zone", "y"),)),
+    *pods("worker", 3, {"cpu": 1000, "nvidia.com/gpu": 1}, images=("train:1",)),
+)
+
+
+def a_gang(objective: Objective) -> Gang:
+    return Gang(GangKey("default", "g"), 5, MEMBERS, 0, 0.0, objective, 60, topology="zone", role_minimums=(("", 5),))
+
+
+def drafted(gang: Gang) -> Draft:
+    draft: Draft = pickle.loads(pickle.dumps(draft_of(gang, 5, CLUSTER, Packer(), PACKING)))  # of our own
+    return draft
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_a_draft_becomes_the_problem_that_it_was_drawn_up_for(objective: Objective) -> None:
+    gang = a_gang(objective)
+    here, there = problem_of(gang, 5, CLUSTER, NodeFilters(), PACKING), drafted(gang).built()
+    for name in ("minimum", "roles", "nodes", "total_nodes", "columns", "sums", "weights"):
+        assert getattr(here, name) == getattr(there, name)
+    for name in ("least", "count", "demand", "free", "admits", "seats", "shares", "dislike", "domains"):
+        assert np.array_equal(getattr(here, name), getattr(there, name)), name
+
+
+async def test_a_draft_is_searched_for_as_its_problem_is() -> None:
+    gang = a_gang(Objective.BINPACK)
+    with Searcher(SearchSettings(), timeout_seconds=20) as searcher:
+        found = await searcher.search(drafted(gang), 7)
+    assert found == search(problem_of(gang, 5, CLUSTER, NodeFilters(), PACKING), SearchSettings(), 7)
+
+
+def test_nodes_are_packed_once_for_as_long_as_none_changes() -> None:
+    packer = Packer()
+    packed = packer.packed(CLUSTER.nodes)
+    assert packer.packed(CLUSTER.nodes) is packed
+    assert packer.packed((*CLUSTER.nodes[1:], replace(CLUSTER.nodes[0], is_ready=False))) != packed
+
+
+def test_what_a_spec_asks_of_nodes_is_counted_rule_by_rule() -> None:
+    assert SchedulingSpec((("cpu", 1),)).rules == 0
+    assert MEMBERS[0].spec.rules == 1
+    assert MEMBERS[2].spec.rules == 1
+    assert isinstance(drafted(a_gang(Objective.SPREAD)).built(), Problem)

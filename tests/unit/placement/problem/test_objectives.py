@@ -1,0 +1,152 @@
+"""Scores: kube-scheduler's formula, and the batch form of it that the search uses."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allaboard.model.gang import Objective
+from allaboard.model.packing import Packing
+from allaboard.placement import SearchSettings, build_problem, search
+from allaboard.placement.problem.objectives import is_gpu, requested_to_capacity_ratio
+from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.solvers.bounds import score_bound
+from tests.unit.placement.clusters import GI, GPU, Case, cases, node, pods, random_counts, snapshot
+
+VECTORS = json.loads(Path(__file__).with_name("scoring_vectors.json").read_text())["vectors"]
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
+def test_the_formula_agrees_with_kube_scheduler_to_the_point_that_upstream_rounds_away(vector: dict) -> None:
+    requested, allocatable, weights = np.array(vector["resources"], dtype=np.float64).T[:, :, None]
+    utilization = np.divide(requested, allocatable, out=np.zeros_like(requested), where=allocatable > 0)
+
+    value = requested_to_capacity_ratio(utilization, np.where(allocatable > 0, weights, 0.0))
+
+    assert value[0] == pytest.approx(vector["score"], abs=1.0)
+
+
+@given(cases(plain=True))
+def test_the_score_of_a_plan_is_the_mean_of_what_the_formula_gives_each_member(case: Case) -> None:
+    problem = replace(case, objective=Objective.BINPACK).problem()
+    scoring = problem.scoring
+    counts = random_counts(problem, case.seed)
+    used = scoring.used + np.einsum("rn,rsn->sn", counts, scoring.step)
+
+    members = [
+        value
+        for role, seats in enumerate(counts)
+        for value in np.repeat(requested_to_capacity_ratio(used, scoring.weight[role]), seats).tolist()
+    ]
+
+    expected = sum(members) / len(members) if members else 0.0
+    assert Valuation(problem).scores(counts[None])[0] == pytest.approx(expected)
+    spread = replace(case, objective=Objective.SPREAD).problem()
+    assert Valuation(spread).scores(counts[None])[0] == pytest.approx(100 - expected if members else 0.0)
+
+
+def upstream(utilization: float, shape: list[tuple[int, int]]) -> float:
+    """kube-scheduler's buildBrokenLinearFunction, unrounded; 0..100."""
+    percent = min(utilization, 1.0) * 100
+    for (before, low), (after, high) in pairwise(shape):
+        if percent <= shape[0][0]:
+            break
+        if percent <= after:
+            return 10 * (low + (high - low) * (percent - before) / (after - before))
+    return 10.0 * (shape[0][1] if percent <= shape[0][0] else shape[-1][1])
+
+
+shapes = st.dictionaries(st.integers(0, 100), st.integers(0, 10), min_size=1, max_size=4).map(lambda points: sorted(points.items()))
+weights_of_resources = st.dictionaries(st.sampled_from(["cpu", "memory", GPU]), st.integers(1, 100), max_size=3)
+
+
+@given(cases(plain=True), shapes, weights_of_resources)
+def test_a_shape_and_weights_score_a_plan_as_kube_scheduler_scores_its_members(
+    case: Case, shape: list[tuple[int, int]], weights: dict[str, int]
+) -> None:
+    packing = Packing(tuple(shape), tuple(sorted(weights.items())))
+    problem = build_problem(case.gang, case.minimum, case.cluster, objective=Objective.BINPACK, packing=packing)
+    rows = np.flatnonzero([one.name in problem.nodes for one in case.cluster.nodes])
+    specs = [next(pod.spec for pod in case.gang if pod.uid == role.pods[0]) for role in problem.roles]
+    counts = random_counts(problem, case.seed)
+    weights = weights or {"cpu": 1, "memory": 1, **{name: 5 for spec in specs for name, _ in spec.requests if is_gpu(name)}}
+    taken = case.cluster.used.astype(np.float64)
+    for role, spec in enumerate(specs):
+        assumed = {"cpu": 100, "memory": 200 * 2**20}
+        for name, amount in (assumed | {name: amount for name, amount in spec.requests if amount}).items():
+            if (column := case.cluster.column_of(name)) is not None:
+                taken[rows, column] += counts[role] * amount
+    members = []
+    for role, spec in enumerate(specs):
+        for position in np.repeat(np.arange(len(rows)), counts[role]).tolist():
+            total = weighed = 0.0
+            for name, weight in weights.items():
+                column = case.cluster.column_of(name)
+                offered = int(case.cluster.allocatable[rows[position], column]) if column is not None else 0
+                if not offered or (name not in ("cpu", "memory") and not spec.amount(name)):
+                    continue
+                score = upstream(taken[rows[position], column] / offered, shape)
+                total, weighed = total + weight * (score > 0), weighed + weight * score
+            members.append(weighed / total if total else 0.0)
+    found = Valuation(problem).scores(counts[None])[0]
+    assert found == pytest.approx(sum(members) / len(members) if members else 0.0)
+    assert found <= score_bound(problem) + 1e-6 or counts.sum() < problem.total
+
+
+def test_a_gang_goes_where_the_shape_says() -> None:
+    cluster = snapshot([node(name, {"cpu": 10_000, "memory": 100 * GI}) for name in ("idle", "half")], {"half": {"cpu": 5000}})
+    gang = pods("w", 2, {"cpu": 1000})
+
+    def seat(packing: Packing) -> set[str]:
+        problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, packing=packing)
+        return {where for _, where in search(problem, SearchSettings(), 0).assignments}
+
+    assert seat(Packing()) == {"half"}
+    assert seat(Packing(((0, 10), (100, 0)))) == {"idle"}
+    assert seat(Packing(((0, 0), (10, 10), (100, 0)))) == {"idle"}
+
+
+def test_an_over_committed_node_counts_as_full_and_no_more() -> None:
+    cluster = snapshot([node("n", {"cpu": 1000, "memory": 10 * GI})], {"n": {"cpu": 5000}})
+    problem = build_problem(pods("w", 1, {"memory": 5 * GI}), 1, cluster, objective=Objective.BINPACK)
+
+    assert Valuation(problem).scores(np.ones((1, 1, 1), dtype=np.int64))[0] == pytest.approx((100 + 50) / 2)
+
+
+def test_a_gpu_weighs_five_times_as_much_as_cpu_and_memory() -> None:
+    gang = pods("worker", 1, {"cpu": 4000, GPU: 1})
+    problem = build_problem(gang, 1, snapshot([node("n", {"cpu": 8000, "memory": 10 * GI, GPU: 4})]), objective=Objective.BINPACK)
+
+    assert problem.scoring.weight[0, :, 0].tolist() == pytest.approx([1 / 7, 1 / 7, 5 / 7])
+
+
+def test_a_pod_that_asks_for_no_gpu_is_not_scored_by_gpus() -> None:
+    gang = [*pods("ps", 1, {"cpu": 4000}), *pods("worker", 1, {GPU: 1})]
+    problem = build_problem(gang, 2, snapshot([node("n", {"cpu": 8000, "memory": 10 * GI, GPU: 4})]), objective=Objective.BINPACK)
+
+    assert problem.scoring.weight[0, :, 0].tolist() == pytest.approx([1 / 2, 1 / 2, 0])
+
+
+@pytest.mark.parametrize(
+    ("resource", "expected"),
+    [
+        ("nvidia.com/gpu", True),
+        ("nvidia.com/gpu.shared", True),
+        ("nvidia.com/mig-1g.5gb", True),
+        ("amd.com/gpu", True),
+        ("amd.com/cpx_nps4", True),
+        ("gpu.intel.com/i915", True),
+        ("gpu.intel.com/i915_monitoring", False),
+        ("habana.ai/gaudi", True),
+        ("cpu", False),
+        ("nvidia.com/hostdev", False),
+        ("example.com/gpu-licence", False),
+    ],
+)
+def test_gpus_of_every_vendor_are_known_by_their_resource(resource: str, expected: bool) -> None:
+    assert is_gpu(resource) is expected

@@ -1,0 +1,104 @@
+"""What is called impossible is impossible, and what is called best can't be beaten."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from allaboard.model.gang import Objective
+from allaboard.placement import Problem, SearchSettings, build_problem, search
+from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.solvers.bounds import bounds_of, score_bound
+from tests.unit.placement.clusters import GI, GPU, Case, cases, node, pods, snapshot
+
+QUICK = SearchSettings(generations=3, min_generations=1, patience=1, population_size=8)
+TINY = cases(most_nodes=3, most_roles=3, most_pods=3)
+
+
+def every_placement(problem: Problem) -> np.ndarray:
+    """All placements that hold, int64[placements, roles, nodes]: node by node, with pods counted at the end."""
+    patterns = []
+    for row in range(len(problem.nodes)):
+        choices = product(
+            *(range(min(int(seats), int(count)) + 1) for seats, count in zip(problem.seats[:, row], problem.count, strict=True))
+        )
+        patterns.append([c for c in choices if (np.array(c) @ problem.demand <= problem.free[:, row]).all()])
+    chosen = list(product(*patterns))
+    placements = np.array(chosen, dtype=np.int64).reshape(len(chosen), len(problem.nodes), len(problem.roles)).transpose(0, 2, 1)
+    return placements[(placements.sum(axis=2) <= problem.count).all(axis=1)]
+
+
+@settings(max_examples=60)
+@given(TINY)
+def test_no_placement_seats_more_than_the_bound_or_scores_more_than_its_bound(case: Case) -> None:
+    problem = case.problem()
+    placements = every_placement(problem)
+    seated = placements.sum(axis=(1, 2))
+
+    assert int(seated.max()) <= bounds_of(problem).placeable
+    whole = placements[seated == problem.total]
+    if len(whole) and problem.nodes:
+        assert Valuation(problem).scores(whole).max() <= score_bound(problem) + 1e-9
+
+
+@settings(max_examples=60)
+@given(TINY)
+def test_an_infeasible_verdict_agrees_with_brute_force(case: Case) -> None:
+    problem = case.problem()
+
+    plan = search(problem, QUICK, case.seed)
+
+    possible = int(every_placement(problem).sum(axis=(1, 2)).max()) >= problem.minimum
+    if plan.feasible is False:
+        assert plan.proof == "bound"
+        assert not possible
+    if plan.feasible:
+        assert possible
+
+
+@settings(max_examples=60)
+@given(cases(most_roles=1, most_pods=8))
+def test_a_gang_of_one_role_is_placed_exactly_when_the_nodes_have_enough_seats_in_all(case: Case) -> None:
+    problem = case.problem()
+    seats = int(problem.seats.sum())
+
+    plan = search(problem, QUICK, case.seed)
+
+    assert plan.feasible is (seats >= case.minimum)
+    assert len(plan.assignments) == min(seats, len(case.gang))
+
+
+def test_the_shortage_names_the_resource_that_lacks_most() -> None:
+    cluster = snapshot([node(name, {"cpu": 4000, "memory": 8 * GI, GPU: 2}) for name in ("a", "b")])
+    gang = pods("worker", 5, {"cpu": 1000, "memory": 2 * GI, GPU: 1})
+
+    shortage = bounds_of(build_problem(gang, 5, cluster, objective=Objective.BINPACK)).shortage
+
+    assert shortage is not None
+    assert (shortage.resource, shortage.requested, shortage.free) == (GPU, 5, 4)
+
+
+@pytest.mark.parametrize("minimum", [3, 4])
+def test_fragments_that_no_pod_fits_do_not_count_as_free(minimum: int) -> None:
+    cluster = snapshot([node(name, {"cpu": 1000, GPU: 3}) for name in ("a", "b")])
+
+    plan = search(build_problem(pods("worker", 4, {GPU: 2}), minimum, cluster, objective=Objective.BINPACK), QUICK, 0)
+
+    assert (plan.feasible, plan.proof, len(plan.assignments)) == (False, "bound", 2)
+
+
+def test_what_no_node_can_combine_is_proved_impossible_though_the_total_would_do() -> None:
+    cluster = snapshot([node(name, {GPU: 4}) for name in ("a", "b")])
+    gang = [*pods("three", 2, {GPU: 3}), *pods("two", 1, {GPU: 2})]
+
+    bounds = bounds_of(build_problem(gang, 3, cluster, objective=Objective.BINPACK))
+
+    assert (bounds.most, bounds.placeable, bounds.shortage) == ((2, 1), 2, None)
+
+
+def test_there_is_no_shortage_where_constraints_are_what_excludes() -> None:
+    cluster = snapshot([node("a", {"cpu": 4000}, labels={"zone": "a"})])
+    gang = pods("worker", 2, {"cpu": 1000}, node_selector=(("zone", "b"),))
+
+    assert bounds_of(build_problem(gang, 2, cluster, objective=Objective.BINPACK)).shortage is None

@@ -1,0 +1,81 @@
+"""With an effort a search ends soon, whatever the gang; without, it finds what there is to find."""
+
+from dataclasses import replace
+
+import pytest
+
+from allaboard.model.gang import Objective
+from allaboard.placement import SearchSettings, build_problem, search, verify
+from allaboard.placement.contest.contest import Waiting, contest_of
+from allaboard.placement.contest.joint import place_together
+from allaboard.placement.solvers import feasibility, genetic
+from tests.unit.placement.clusters import GPU, node, pods, snapshot
+from tests.unit.placement.three_partition import three_partition
+from tests.unit.placement.tight_gang import tight_cluster, tight_gang
+
+SHORT = SearchSettings(effort=600_000)
+
+
+@pytest.mark.parametrize("nodes", [10, 40])
+def test_a_three_partition_is_given_up_at_once_and_nothing_is_claimed_about_it(nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("this takes seconds")
+
+    monkeypatch.setattr(feasibility, "solve", never)
+    monkeypatch.setattr(genetic, "_Search", never)
+    gang, cluster = three_partition(nodes)
+    plan = search(build_problem(gang, len(gang), cluster, objective=Objective.BINPACK), SHORT, 1)
+    assert (plan.feasible, plan.proof, plan.search.stopped_by) == (None, "none", "effort")
+    assert len(plan.assignments) < len(gang)
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_a_gang_of_few_roles_that_no_greedy_rule_seats_is_found_with_little_effort(objective: Objective) -> None:
+    gang, cluster = tight_gang(), tight_cluster()
+    problem = build_problem(gang, len(gang), cluster, objective=objective)
+    plan = search(problem, SHORT, 1)
+    assert (plan.feasible, plan.proof) == (True, "solver")
+    assert verify(dict(plan.assignments), gang, cluster) == ()
+
+
+def test_the_larger_the_problem_the_fewer_the_generations() -> None:
+    generations = []
+    for nodes in (20, 120):
+        gang = [pod for number in range(12) for pod in pods(f"role-{number}", 3, {"cpu": 1000 + 37 * number})]
+        cluster = snapshot([node(f"node-{number}", {"cpu": 6000 + 100 * (number % 7)}) for number in range(nodes)])
+        problem = build_problem(gang, len(gang), cluster, objective=Objective.BINPACK)
+        plan = search(problem, replace(SHORT, effort=200_000), 1)
+        assert plan.feasible
+        generations.append(plan.search.generations)
+    assert 1 <= generations[1] < generations[0] < SHORT.generations
+
+
+def hard_gangs(number: int, nodes: int) -> list[Waiting]:
+    gangs = []
+    for seed in range(number):
+        gang, _ = three_partition(nodes, seed)
+        gangs.append(Waiting([replace(pod, uid=f"{seed}/{pod.uid}") for pod in gang], len(gang), seed, Objective.BINPACK))
+    return gangs
+
+
+def test_gangs_placed_together_take_their_seats_whoever_else_is_hard_to_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+    evolve = genetic._Search.run
+
+    def counted(self: genetic._Search, *arguments: object) -> object:
+        searched.append(1)
+        return evolve(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(genetic._Search, "run", counted)
+    _, cluster = three_partition(8)
+    small = Waiting(pods("small", 2, {"cpu": 1}), 2, 1, Objective.BINPACK)
+    joint = place_together(contest_of([*hard_gangs(12, 8), small], cluster), replace(SHORT, effort=1_200_000))
+    assert joint.taken == (12,)
+    assert len(searched) <= 1  # that of the small one
+
+
+def test_with_little_effort_the_queue_s_own_order_is_still_the_least_that_is_reached() -> None:
+    cluster = snapshot([node(f"node-{number}", {"cpu": 64_000, GPU: 8}) for number in range(3)])
+    gangs = [Waiting(pods(f"gang-{number}", size, {GPU: 2}), size, number, Objective.BINPACK) for number, size in enumerate((3, 8, 4, 5))]
+    joint = place_together(contest_of(gangs, cluster), replace(SHORT, effort=1))
+    assert joint.gpus[1] >= joint.gpus[0] > 0

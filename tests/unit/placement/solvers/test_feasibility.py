@@ -1,0 +1,203 @@
+"""The solver is right both ways: what it places holds, and what it calls impossible is."""
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import event, example, given, settings
+from hypothesis import strategies as st
+
+from allaboard.model.gang import Objective
+from allaboard.placement import Problem, SearchSettings, build_problem, search
+from allaboard.placement.solvers.feasibility import Finding, Together, ask, satisfies
+from tests.unit.placement.clusters import GI, GPU, cases, node, pods, snapshot
+from tests.unit.placement.tight_gang import tight_cluster, tight_gang
+
+Amounts = tuple[int, int, int]  # cpu in thousandths, memory in bytes, GPUs
+
+
+def reachable(problem: Problem, admits: np.ndarray) -> set[tuple[int, ...]]:
+    """How many of each role can be seated, every way there is: node by node, in Python's integers."""
+    roles = range(len(problem.roles))
+    demand, count = problem.demand.tolist(), problem.count.tolist()
+    found = {(0,) * len(count)}
+    for row in range(len(problem.nodes)):
+        free = problem.free[:, row].tolist()
+        most = [count[role] if admits[role, row] else 0 for role in roles]
+        fitting = [
+            taken
+            for taken in itertools.product(*(range(number + 1) for number in most))
+            if all(sum(taken[role] * demand[role][column] for role in roles) <= amount for column, amount in enumerate(free))
+        ]
+        found = {
+            tuple(min(a + b, limit) for a, b, limit in zip(before, taken, count, strict=True)) for before in found for taken in fitting
+        }
+    return found
+
+
+def truly_fits(problem: Problem, together: Sequence[Together] = ()) -> bool:
+    """Whether the minimum fits, tried out, each of ``together`` in every domain in turn."""
+    choices = [sorted(set(group.domains.tolist()) - {-1}) or [-2] for group in together]
+    for domains in itertools.product(*choices):
+        admits = problem.admits.copy()
+        for group, domain in zip(together, domains, strict=True):
+            admits[list(group.roles)] &= group.domains == domain
+        for placed in reachable(problem, admits):
+            if sum(placed) >= problem.minimum and all(np.array(placed) >= problem.least):
+                return True
+    return False
+
+
+def check(problem: Problem, together: Sequence[Together] = ()) -> None:
+    """That the solver says what is true."""
+    answer = ask(problem, together=together)
+    expected = Finding.FITS if truly_fits(problem, together) else Finding.CANNOT_FIT
+    event(expected)
+    assert answer.finding is expected
+    assert (answer.counts is not None) == (expected is Finding.FITS)
+    if answer.counts is not None:
+        assert satisfies(problem, answer.counts, together)
+
+
+def a_problem(nodes: Sequence[Amounts], roles: Sequence[tuple[int, Amounts]], minimum: int | None = None) -> Problem:
+    cluster = snapshot([node(f"n{number}", {"cpu": cpu, "memory": memory, GPU: gpus}) for number, (cpu, memory, gpus) in enumerate(nodes)])
+    gang = [
+        pod
+        for number, (count, (cpu, memory, gpus)) in enumerate(roles)
+        for pod in pods(f"r{number}", count, {"cpu": cpu, "memory": memory, GPU: gpus})
+    ]
+    return build_problem(gang, len(gang) if minimum is None else minimum, cluster, objective=Objective.BINPACK)
+
+
+@settings(max_examples=400, deadline=None)
+@given(case=cases(most_nodes=4, most_roles=3, most_pods=4), least=st.lists(st.integers(0, 2), min_size=3, max_size=3))
+def test_the_verdict_is_what_trying_everything_finds(case, least) -> None:
+    problem = case.problem()
+    wanted = np.array(least[: len(problem.roles)], dtype=np.int64) * (case.seed % 3 == 0)
+    check(replace(problem, least=wanted))
+
+
+_TIGHT_NODES = st.lists(st.tuples(st.integers(2, 9), st.integers(2, 9), st.integers(0, 4)), min_size=1, max_size=4)
+_TIGHT_ROLES = st.lists(
+    st.tuples(st.integers(1, 4), st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2))), min_size=2, max_size=3
+)
+
+
+@settings(max_examples=600, deadline=None)
+@given(nodes=_TIGHT_NODES, roles=_TIGHT_ROLES)
+def test_gangs_that_nearly_fit_are_told_from_those_that_do(nodes, roles) -> None:
+    check(a_problem(nodes, roles))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    nodes=_TIGHT_NODES,
+    roles=_TIGHT_ROLES,
+    odd=st.lists(st.integers(-2, 2), min_size=8, max_size=8),
+    unit=st.sampled_from((1, 1009, GI, 123_456_789, 3 * 2**40 + 1)),
+)
+def test_amounts_that_share_no_unit_make_no_difference(nodes, roles, odd, unit) -> None:
+    """Memory in bytes, a byte more or less than round, beside cpu in thousandths and single GPUs."""
+    awkward = [(cpu * 997, max(1, memory * unit + odd[number]), gpus) for number, (cpu, memory, gpus) in enumerate(nodes)]
+    wanted = [
+        (count, (cpu * 997, max(1, memory * unit + odd[number + 4]), gpus)) for number, (count, (cpu, memory, gpus)) in enumerate(roles)
+    ]
+    problem = a_problem(awkward, wanted)
+    answer = ask(problem)
+    fits = truly_fits(problem)
+    event(answer.finding)
+    # A byte in 3 Ti is beyond any tolerance: then it may be that nothing is known, but never is the wrong thing said.
+    assert answer.finding in ((Finding.FITS if fits else Finding.CANNOT_FIT), Finding.NOT_FOUND)
+    if answer.counts is not None:
+        assert satisfies(problem, answer.counts)
+    if unit == GI and not any(odd):
+        assert answer.finding is not Finding.NOT_FOUND
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    nodes=st.lists(st.tuples(st.integers(2, 9), st.integers(2, 9), st.integers(0, 4)), min_size=2, max_size=5),
+    roles=_TIGHT_ROLES,
+    racks=st.lists(st.integers(-1, 2), min_size=5, max_size=5),
+    shared=st.booleans(),
+    spare=st.integers(0, 2),
+)
+@example([(4, 4, 0), (4, 4, 0)], [(2, (2, 2, 0)), (2, (2, 2, 0))], [0, 0, 0, 0, 0], True, 0)
+def test_roles_sit_in_one_rack_each_whenever_they_can(nodes, roles, racks, shared, spare) -> None:
+    """kueue#11953: several roles, each of which must sit within one rack, or two of them in the same one."""
+    problem = a_problem(nodes, roles, max(0, sum(count for count, _ in roles) - spare))
+    kept = [int(name[1:]) for name in problem.nodes]
+    domains = np.array(racks, dtype=np.int64)[kept]
+    everybody = tuple(range(len(problem.roles)))
+    groups = (everybody[:2], everybody[2:]) if shared else tuple((role,) for role in everybody)
+    check(problem, [Together("", group, domains) for group in groups if group])
+
+
+@pytest.mark.parametrize("roles", list(itertools.permutations([(1, (30_000, GI, 0)), (1, (50_000, GI, 0))])))
+@pytest.mark.parametrize("sizes", list(itertools.permutations([(53_000, 476 * GI, 0), (31_000, 96 * GI, 0)])))
+def test_the_small_pod_leaves_the_large_node_to_the_large_pod(roles, sizes) -> None:
+    """volcano#1297."""
+    problem = a_problem(sizes, roles)
+    assert ask(problem).finding is Finding.FITS
+    assert search(problem, SearchSettings(), 0).feasible is True
+
+
+def test_the_gang_that_no_greedy_rule_seats_is_placed_and_one_pod_more_is_impossible() -> None:
+    gang = tight_gang()
+    assert ask(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)).finding is Finding.FITS
+    gang += pods("one-more", 1, {"cpu": 1000, "memory": GI})
+    assert ask(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)).finding is Finding.CANNOT_FIT
+
+
+def test_pods_beyond_the_minimum_take_the_room_that_is_left() -> None:
+    answer = ask(a_problem([(4, 4, 0), (4, 4, 0)], [(3, (2, 2, 0)), (3, (1, 1, 0))], 2))
+    assert answer.counts is not None
+    assert answer.counts.sum() >= 4
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"), [((600, 550), Finding.FITS), ((600, 500), Finding.NOT_FOUND), ((600, 400), Finding.CANNOT_FIT)]
+)
+def test_shared_gpus_are_counted_device_by_device(devices, expected) -> None:
+    """Two parts of 550 on devices that have as much in all, or not, on one device each, or not."""
+    cluster = replace(snapshot([node("n", {"cpu": 8000})]), devices=np.array([devices], dtype=np.int64))
+    gang = [*pods("a", 1, {"cpu": 1000}, gpu_share=550), *pods("b", 1, {"cpu": 2000}, gpu_share=550)]
+    assert ask(build_problem(gang, 2, cluster, objective=Objective.BINPACK)).finding is expected
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    gang = tight_gang()
+    problem = build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)
+    first, second = ask(problem), ask(problem)
+    assert first.counts is not None
+    assert second.counts is not None
+    assert (first.counts == second.counts).all()
+
+
+def test_a_question_that_is_given_up_claims_nothing() -> None:
+    answer = ask(hard_problem(), node_limit=0)
+    assert answer.finding is Finding.NOT_FOUND
+    assert answer.counts is None
+
+
+def hard_problem() -> Problem:
+    """Equal nodes, which each take pods of every role in one way only if all are to sit."""
+    return a_problem([(100, 100, 0)] * 12, [(24, (31, 17, 0)), (12, (17, 33, 0)), (12, (21, 33, 0))])
+
+
+def test_nothing_is_written_to_stdout_and_stdout_still_works() -> None:
+    code = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from tests.unit.placement.solvers.test_feasibility import a_problem, ask\n"
+        "print('before', flush=True)\n"
+        "ask(a_problem([(4, 4, 0)], [(1, (2, 2, 0)), (1, (1, 1, 0))]))\n"
+        "ask(a_problem([(4, 4, 0)], [(1, (3, 2, 0)), (1, (2, 1, 0))]))\n"
+        "print('after')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
+    assert done.stdout == "before\nafter\n"

@@ -1,0 +1,34 @@
+"""One more pod is seated exactly when it fits, or would if pods of one other role moved."""
+
+import numpy as np
+from hypothesis import given
+
+from allaboard.model.gang import Objective
+from allaboard.placement import build_problem
+from allaboard.placement.solvers.insertion import with_more_seated
+from allaboard.placement.solvers.search import holds
+from tests.unit.placement.clusters import Case, cases, node, pods, random_counts, snapshot
+
+
+@given(cases())
+def test_more_are_seated_and_nobody_loses_a_seat(case: Case) -> None:
+    problem = case.problem()
+    counts = random_counts(problem, case.seed)
+    after = with_more_seated(problem, counts)
+    assert holds(problem, after)
+    assert (after.sum(axis=1) >= counts.sum(axis=1)).all()
+
+
+def test_whoever_can_sit_elsewhere_makes_room() -> None:
+    # The large one needs the only large node, on which two small ones sit that fit on the small nodes.
+    cluster = snapshot([node("large", {"cpu": 4000}), node("small-1", {"cpu": 1000}), node("small-2", {"cpu": 1000})])
+    problem = build_problem([*pods("s", 2, {"cpu": 1000}), *pods("l", 1, {"cpu": 4000})], 3, cluster, objective=Objective.BINPACK)
+    counts = np.array([[2, 0, 0], [0, 0, 0]], dtype=np.int64)
+    assert with_more_seated(problem, counts).tolist() == [[0, 1, 1], [1, 0, 0]]
+
+
+def test_where_nobody_can_move_nothing_is_changed() -> None:
+    cluster = snapshot([node("only", {"cpu": 4000})])
+    problem = build_problem([*pods("s", 2, {"cpu": 1000}), *pods("l", 1, {"cpu": 4000})], 3, cluster, objective=Objective.BINPACK)
+    counts = np.array([[2], [0]], dtype=np.int64)
+    assert with_more_seated(problem, counts) is counts

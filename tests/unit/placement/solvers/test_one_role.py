@@ -1,0 +1,103 @@
+"""Of interchangeable pods the best packing is known, and nothing beats it."""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Objective
+from allaboard.model.requests import as_requests
+from allaboard.model.snapshot import Workload, workload_of
+from allaboard.placement import Problem, SearchSettings, build_problem, greedy_seeds, search
+from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.solvers.one_role import accepts, best_of_one_role
+from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
+
+Shape = tuple[int, int, int]  # cpu and GiB of a node, and how much cpu is taken
+
+
+def a_problem(
+    shapes: list[Shape], count: int, cpu: int, memory: int, objective: Objective = Objective.BINPACK, gpus: int = 0, mix: Workload = ()
+) -> Problem:
+    nodes = [
+        node(f"n{number}", {"cpu": cpu_ * 1000, "memory": memory_ * GI, GPU: memory_}) for number, (cpu_, memory_, _) in enumerate(shapes)
+    ]
+    used = {f"n{number}": {"cpu": min(taken, cpu_) * 1000} for number, (cpu_, _, taken) in enumerate(shapes)}
+    gang = pods("worker", count, {"cpu": cpu * 1000, "memory": memory * GI, GPU: gpus})
+    return build_problem(gang, 1, replace(snapshot(nodes, used), mix=mix), objective=objective)
+
+
+def a_mix(*tasks: tuple[int, int, int]) -> Workload:
+    """Tasks as (cpu, GPUs, how many)."""
+    return workload_of(
+        Counter({SchedulingSpec(requests=as_requests({"cpu": cpu * 1000, GPU: gpus})): number for cpu, gpus, number in tasks})
+    )
+
+
+def best_of_all(problem: Problem) -> float:
+    """The best score of any placement of as many pods as there are seats, by trying each."""
+    pods_ = int(min(problem.count[0], problem.seats[0].sum()))
+    ranges = [range(int(seats) + 1) for seats in np.minimum(problem.seats[0], pods_)]
+    placements = [counts for counts in itertools.product(*ranges) if sum(counts) == pods_]
+    return float(Valuation(problem).scores(np.array(placements, dtype=np.int64)[:, None, :]).max())
+
+
+@given(
+    shapes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8), st.integers(0, 6)), min_size=1, max_size=5),
+    count=st.integers(2, 9),
+    cpu=st.integers(1, 3),
+    memory=st.integers(1, 2),
+    gpus=st.integers(0, 2),
+    objective=st.sampled_from(Objective),
+    mix=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4), st.integers(1, 9)), max_size=4),
+)
+@example([(4, 8, 0), (3, 8, 0), (3, 8, 0)], 6, 1, 1, 0, Objective.BINPACK, [])  # filling the largest first is wrong
+@example([(4, 8, 0)], 2, 1, 1, 0, Objective.BINPACK, [])
+@example([(4, 4, 0), (4, 4, 0)], 5, 1, 1, 0, Objective.BINPACK, [])
+def test_nothing_beats_the_best_of_one_role(
+    shapes: list[Shape], count: int, cpu: int, memory: int, gpus: int, objective: Objective, mix: list[tuple[int, int, int]]
+) -> None:
+    problem = a_problem(shapes, count, cpu, memory, objective, gpus, a_mix(*mix))
+    assume(problem.nodes)
+    counts = best_of_one_role(problem, Valuation(problem))
+    assert counts is not None
+    assert (counts <= problem.seats).all()
+    assert counts.sum() == min(count, problem.seats.sum())
+    assert Valuation(problem).scores(counts[None])[0] == pytest.approx(best_of_all(problem))
+
+
+def test_a_gang_of_one_role_needs_no_generations() -> None:
+    plan = search(a_problem([(4, 8, 0), (3, 8, 0), (3, 8, 0)], 6, 1, 1), SearchSettings(), 1)
+    assert (plan.search.best_seed, plan.search.stopped_by, plan.search.generations) == ("exact", "optimal", 0)
+    assert sorted(name for _, name in plan.assignments) == ["n1"] * 3 + ["n2"] * 3
+
+
+def test_ties_go_to_nodes_that_are_in_use_and_then_by_name() -> None:
+    problem = a_problem([(4, 8, 0), (4, 8, 0), (4, 8, 2)], 2, 1, 1)
+    counts = best_of_one_role(problem, Valuation(problem))
+    assert counts is not None
+    assert counts.tolist() == [[0, 0, 2]]
+
+
+def test_hundreds_of_equal_nodes_cost_no_more_than_a_few() -> None:
+    problem = a_problem([(16, 64, 0)] * 400 + [(16, 64, 8)] * 100, 1500, 1, 1)
+    valuation = Valuation(problem)
+    counts = best_of_one_role(problem, valuation)
+    assert counts is not None
+    assert counts.sum() == 1500
+    assert sorted(counts[0, :400])[-93:] == [16] * 93
+    assert valuation.scores(counts[None])[0] >= max(valuation.scores(seed[None])[0] for _, seed in greedy_seeds(problem))
+
+
+def test_several_roles_and_no_nodes_are_left_to_the_search() -> None:
+    empty = a_problem([], 2, 1, 1)
+    assert not accepts(empty)
+    two = build_problem(
+        [*pods("a", 2, {"cpu": 1000}), *pods("b", 2, {"cpu": 2000})], 4, snapshot([node("n", {"cpu": 8000})]), objective=Objective.BINPACK
+    )
+    assert not accepts(two)

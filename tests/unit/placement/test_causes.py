@@ -1,0 +1,212 @@
+"""Why a gang was refused, beside a solver that knows nothing of ours: all that is told is true, and mostly what says most."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.gang import Objective
+from allaboard.model.node import Node, Taint
+from allaboard.model.reasons import Cause, Code
+from allaboard.placement import NodeFilters, SearchSettings, build_problem, search
+from allaboard.placement.relief.causes import Repaired, amounts_alone, cause_of
+
+from .clusters import GI, GPU, Case, cases, node, pods, snapshot
+
+GANGS = 200
+
+
+def told(case: Case) -> Cause:
+    """What is told of a gang: where rules may be in the way it is searched for without them."""
+    cause = cause_of(case.gang, case.minimum, case.cluster, filters=NodeFilters(), repaired=Repaired())
+    if cause.code is not Code.FRAGMENTED or not any(pod.spec.host_ports for pod in case.gang):
+        return cause
+    bare = build_problem(amounts_alone(case.gang), case.minimum, case.cluster, objective=Objective.BINPACK)
+    return Cause(Code.CONSTRAINTS, subject="host ports") if search(bare, SearchSettings(), 0).feasible else cause
+
+
+class Truth:
+    """The same gang and cluster, looked at by linear programming over pods and nodes, and pair by pair."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.cluster = case.cluster
+        self.nodes = case.cluster.nodes
+        self.names = case.cluster.resources
+        self.demand = np.array([[dict(pod.spec.requests).get(name, 0) for name in self.names] for pod in case.gang], dtype=float)
+        self.foreign = {name for pod in case.gang for name, amount in pod.spec.requests if amount and name not in self.names}
+        self.free = np.maximum(case.cluster.allocatable - case.cluster.used, 0).astype(float)
+        self.empty = case.cluster.allocatable.astype(float)
+        self.admits = np.array([[_admits(pod.spec, each) for each in self.nodes] for pod in case.gang]).reshape(len(case.gang), -1)
+        repaired = [_at_its_best(each) for each in self.nodes]
+        self.could = np.array([[_admits(pod.spec, each) for each in repaired] for pod in case.gang]).reshape(len(case.gang), -1)
+
+    def fits(self, room: np.ndarray, admits: np.ndarray, *, ports: bool) -> bool:
+        """Whether the minimum can be placed in ``room``: [nodes, resources]."""
+        count, wide = len(self.case.gang), len(self.nodes)
+        if not wide:
+            return self.case.minimum <= 0
+        upper = admits.astype(float)
+        rows, most = [], []
+        for row in range(wide):
+            for column in range(len(self.names)):
+                line = np.zeros((count, wide))
+                line[:, row] = self.demand[:, column]
+                rows.append(line.ravel())
+                most.append(room[row, column])
+        for index, pod in enumerate(self.case.gang):
+            line = np.zeros((count, wide))
+            line[index] = 1
+            rows.append(line.ravel())
+            most.append(1)
+            if any(amount and name in self.foreign for name, amount in pod.spec.requests):
+                upper[index] = 0
+            for row in range(wide) if ports else ():
+                taken = self.cluster.host_ports.get(row, frozenset())
+                if any(_conflict(mine, other) for mine in pod.spec.host_ports for other in taken):
+                    upper[index, row] = 0
+                for other_index, other in enumerate(self.case.gang[:index]):
+                    if any(_conflict(a, b) for a in pod.spec.host_ports for b in other.spec.host_ports):
+                        line = np.zeros((count, wide))
+                        line[index, row] = line[other_index, row] = 1
+                        rows.append(line.ravel())
+                        most.append(1)
+        found = milp(
+            -np.ones(count * wide),
+            integrality=np.ones(count * wide),
+            bounds=Bounds(0, upper.ravel()),
+            constraints=LinearConstraint(np.array(rows), -np.inf, np.array(most)),
+        )
+        return round(-found.fun) >= self.case.minimum
+
+    def sums(self, resource: str) -> tuple[int, int]:
+        """What the minimum asks for at least, and what is free where any pod that asks for it may go."""
+        asked = sorted(dict(pod.spec.requests).get(resource, 0) for pod in self.case.gang)
+        if resource not in self.names:
+            return sum(asked[: self.case.minimum]), 0
+        column = self.names.index(resource)
+        where = [row for row in range(len(self.nodes)) if any(self.admits[index, row] for index in np.flatnonzero(self.demand[:, column]))]
+        return sum(asked[: self.case.minimum]), int(self.free[where, column].sum())
+
+    def word(self) -> Code:
+        """The word that says most."""
+        if int(self.admits.any(axis=1).sum()) < self.case.minimum:
+            return Code.CONSTRAINTS
+        if not self.fits(self.empty, self.could, ports=False):
+            return Code.NEVER_FITS
+        if self.fits(self.free, self.admits, ports=False):
+            return Code.CONSTRAINTS
+        asked = {name for pod in self.case.gang for name, amount in pod.spec.requests if amount}
+        return Code.INSUFFICIENT if any(wanted > free for wanted, free in map(self.sums, asked)) else Code.FRAGMENTED
+
+
+def check(case: Case, truth: Truth, cause: Cause) -> None:
+    """Raise ``AssertionError`` for a word, or a number, that isn't true."""
+    match cause.code:
+        case Code.CONSTRAINTS:
+            assert truth.word() is Code.CONSTRAINTS
+        case Code.NEVER_FITS:
+            assert not truth.fits(truth.empty, truth.could, ports=False)
+        case Code.INSUFFICIENT:
+            assert (cause.requested, cause.there) == truth.sums(cause.resource)
+            assert cause.requested > cause.there
+        case Code.FRAGMENTED:
+            assert (cause.requested, cause.there) == truth.sums(cause.resource)
+            assert cause.requested <= cause.there
+            assert not truth.fits(truth.free, truth.admits, ports=False)
+        case other:
+            raise AssertionError(other)
+
+
+def test_what_is_told_of_refused_gangs_is_true_and_the_word_that_says_most_is_mostly_found() -> None:
+    """Bounds can't see that nodes are too small in a way that only putting pods together shows; all else is found."""
+    words: Counter[tuple[Code, Code]] = Counter()
+
+    @settings(max_examples=4 * GANGS, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
+    @given(st.one_of(*(cases(most_nodes=4, most_roles=3, most_pods=3, plain=plain) for plain in (True, True, False))))
+    def draw(case: Case) -> None:
+        truth = Truth(case)
+        if words.total() >= GANGS or not 0 < case.minimum <= len(case.gang) or truth.fits(truth.free, truth.admits, ports=True):
+            return
+        cause = told(case)
+        check(case, truth, cause)
+        words[cause.code, truth.word()] += 1
+
+    draw()
+    assert words.total() >= GANGS // 2
+    assert sum(number for (said, best), number in words.items() if said is best) >= 0.85 * words.total(), words
+    assert len({said for said, _ in words}) == 4
+
+
+def a_case(gang: Sequence[object], minimum: int, nodes: Sequence[Node], **cluster: object) -> Case:
+    return Case(tuple(gang), minimum, snapshot(nodes, **cluster), Objective.BINPACK, 0)  # type: ignore[arg-type]
+
+
+def test_a_pod_larger_than_every_node_never_fits_and_the_largest_is_named() -> None:
+    nodes = [node("a", {GPU: 4}), node("b", {GPU: 2})]
+    assert told(a_case(pods("w", 1, {GPU: 64}), 1, nodes)) == Cause(Code.NEVER_FITS, GPU, 64, 4, is_of_one=True)
+
+
+def test_a_gang_larger_than_the_cluster_never_fits() -> None:
+    nodes = [node(name, {GPU: 4}) for name in "ab"]
+    assert told(a_case(pods("w", 9, {GPU: 1}), 9, nodes, used={"a": {GPU: 4}})) == Cause(Code.NEVER_FITS, GPU, 9, 8)
+
+
+def test_what_is_too_large_only_while_a_node_is_cordoned_may_fit_again() -> None:
+    nodes = [node("a", {GPU: 8}, is_unschedulable=True), node("b", {GPU: 4})]
+    assert told(a_case(pods("w", 1, {GPU: 8}), 1, nodes)) == Cause(Code.INSUFFICIENT, GPU, 8, 4)
+
+
+def test_what_is_free_in_pieces_is_told_from_what_is_not_free() -> None:
+    nodes = [node(name, {GPU: 8}) for name in "abc"]
+    used = {name: {GPU: 4} for name in "abc"}
+    assert told(a_case(pods("w", 2, {GPU: 8}), 2, nodes, used=used)) == Cause(Code.INSUFFICIENT, GPU, 16, 12)
+    assert told(a_case(pods("w", 1, {GPU: 8}), 1, nodes, used=used)) == Cause(Code.FRAGMENTED, GPU, 8, 12)
+
+
+def test_where_no_node_admits_them_it_is_not_room_that_lacks() -> None:
+    nodes = [node("a", {"cpu": 8000}, taints=(Taint("dedicated", "ml", "NoSchedule"),))]
+    assert told(a_case(pods("w", 1, {"cpu": 1000}), 1, nodes)) == Cause(Code.CONSTRAINTS)
+
+
+def test_a_port_that_is_in_the_way_is_told() -> None:
+    port = HostPort("", "TCP", 80)
+    case = a_case(pods("w", 2, {"cpu": 1000}, host_ports=(port,)), 2, [node("a", {"cpu": 8000})])
+    assert told(case) == Cause(Code.CONSTRAINTS, subject="host ports")
+
+
+def test_members_who_must_share_a_domain_that_is_too_small_never_fit() -> None:
+    nodes = [node(name, {"cpu": 2 * GI}, labels={"rack": name}) for name in "ab"]
+    gang = pods("w", 4, {"cpu": GI})
+    together = [("rack", {pod.uid for pod in gang})]
+    cause = cause_of(gang, 4, snapshot(nodes), together=together, filters=NodeFilters(), repaired=Repaired())
+    assert cause.code is Code.NEVER_FITS
+    assert cause_of(gang, 4, snapshot(nodes), filters=NodeFilters(), repaired=Repaired()).code is Code.FRAGMENTED  # it fits
+
+
+def _at_its_best(each: Node) -> Node:
+    return Node(each.name, each.uid, each.allocatable, each.labels, tuple(t for t in each.taints if "node.kubernetes.io/" not in t.key))
+
+
+def _admits(spec: SchedulingSpec, each: Node) -> bool:
+    """Of the few constraints that are drawn."""
+    tolerated = {toleration.key for toleration in spec.tolerations}
+    if each.is_unschedulable or not each.is_ready:
+        return False
+    if any(taint.effect == "NoSchedule" and taint.key not in tolerated for taint in each.taints):
+        return False
+    if any(each.labels.get(key) != value for key, value in spec.node_selector):
+        return False
+    return spec.affinity is None or any(
+        all(each.labels.get(need.key) in need.values for need in term.expressions) for term in spec.affinity
+    )
+
+
+def _conflict(one: HostPort, other: HostPort) -> bool:
+    everywhere = ("", "0.0.0.0")  # noqa: S104
+    same = (one.protocol or "TCP", one.port) == (other.protocol or "TCP", other.port)
+    return same and (one.ip == other.ip or one.ip in everywhere or other.ip in everywhere)

@@ -1,0 +1,210 @@
+"""What is said of a gang of thousands, and that nobody waits for it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+from allaboard.binding.answers import Committed, Seat
+from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.paths import ApiPath
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.pod import Pod
+from allaboard.model.reasons import Code
+from allaboard.placement import SearchReport
+from allaboard.report.announcer import Announcer
+from allaboard.report.events import EventRecorder, ObjectReference
+from allaboard.report.metrics import Metrics
+from allaboard.report.podgroups import PodGroupKeeper
+from allaboard.report.pods import PodTeller
+from allaboard.report.words import Refusal
+from allaboard.report.writer import Writer
+from allaboard.scheduling.docket import Docket
+
+MANY = 1000
+FOUND = SearchReport(0, 0, 0, "bound", (), "x")
+
+
+def a_gang(members: int) -> Gang:
+    spec = SchedulingSpec((("pods", 1),))
+    pods = tuple(Pod("ns", f"w{each}", f"u{each}", "1", 0.0, "allaboard", "", "Pending", 0, spec) for each in range(members))
+    return Gang(GangKey("ns", "g"), members, pods, 0, 0.0, Objective.BINPACK, 60, uid="group")
+
+
+class Server(ApiServer):
+    """Notes the pods whose condition was written."""
+
+    def __init__(self) -> None:
+        self.conditions: list[str] = []
+        self.is_deaf = False
+
+    async def write(self, path: ApiPath, body: Any, content_type: str = "") -> None:
+        if self.is_deaf:
+            raise ApiError(403, "Forbidden", "denied")
+        self.conditions.append(body["metadata"]["uid"])
+
+
+class Recorder(EventRecorder):
+    """Notes events instead of posting them."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str) -> None:
+        self.told.append((about.uid, reason))
+
+    def of(self, reason: str) -> Counter[str]:
+        return Counter(uid for uid, told in self.told if told == reason)
+
+
+class Stage:
+    """An announcer, and what comes of what it says."""
+
+    def __init__(self) -> None:
+        self.server, self.recorder, self.writer = Server(), Recorder(), Writer()
+        docket = Docket()
+        self.keeper = PodGroupKeeper(cast(ApiServer, self.server), GangRegistry(["allaboard"]), docket, self.writer)
+        self.pods = PodTeller(self.server, self.recorder, self.writer)
+        self.announcer = Announcer(self.recorder, self.pods, self.keeper, docket, Metrics())
+
+    def refuse(self, gang: Gang, code: Code = Code.INSUFFICIENT) -> None:
+        self.announcer.refused(gang, Refusal(code, "no room", "none", {pod.uid: "no room" for pod in gang.members}), FOUND, 1.0)
+
+    def bind(self, gang: Gang, pods: Sequence[Pod]) -> None:
+        self.announcer.bound(gang, Committed(tuple(Seat(pod, "n1") for pod in pods)), FOUND, 1.0)
+
+    async def write_all(self) -> None:
+        writing = asyncio.create_task(self.writer.run(never_busy))
+        async with asyncio.timeout(10):
+            await self.writer.drain()
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+
+
+async def never_busy(patience: float) -> None:
+    pass
+
+
+@asynccontextmanager
+async def a_stage() -> AsyncIterator[Stage]:
+    """With a writer that begins to write at the end, and has written all of it then."""
+    stage = Stage()
+    yield stage
+    await stage.write_all()
+
+
+def once_each(gang: Gang) -> Mapping[str, int]:
+    return Counter(pod.uid for pod in gang.members)
+
+
+async def test_every_member_of_a_gang_of_thousands_is_told_once_what_has_become_of_it() -> None:
+    gang = a_gang(MANY)
+    async with a_stage() as refused:
+        refused.refuse(gang)
+    async with a_stage() as bound:
+        bound.bind(gang, gang.members)
+    async with a_stage() as undone:
+        undone.announcer.undone(gang, gang.members, "late")
+    assert Counter(refused.server.conditions) == once_each(gang)
+    assert bound.recorder.of("Scheduled") == once_each(gang) + Counter(["group"])
+    assert undone.recorder.of("GangUndone") == once_each(gang)
+
+
+async def test_few_members_are_told_at_a_stretch_however_many_there_are() -> None:
+    """Others have their turns in between."""
+    stretches = []
+    async with a_stage() as stage:
+        gang = a_gang(MANY)
+        stage.bind(gang, gang.members)
+        telling, told = asyncio.create_task(stage.pods.tell_rest()), 0
+        while not telling.done():
+            stretches.append(len(stage.recorder.told) - told)
+            told = len(stage.recorder.told)
+            await asyncio.sleep(0)
+    assert max(stretches) <= MANY // 5 + 1  # that of the gang
+    assert sum(stretches) == MANY + 1
+
+
+async def test_a_small_gang_is_told_at_once() -> None:
+    async with a_stage() as stage:
+        gang = a_gang(64)
+        stage.bind(gang, gang.members)
+        assert len(stage.recorder.told) == 64 + 1
+
+
+async def test_who_was_bound_or_is_gone_before_it_was_told_of_a_refusal_never_is() -> None:
+    gang = a_gang(MANY)
+    *others, last_but_one, last = gang.members
+    async with a_stage() as stage:
+        stage.refuse(gang)
+        stage.bind(gang, [last])
+        stage.announcer.forget_pod(last_but_one)
+    assert set(stage.server.conditions) == {pod.uid for pod in others}
+    assert set(stage.recorder.of("Scheduled")) == {last.uid, "group"}
+
+
+async def test_who_was_refused_twice_before_it_was_told_hears_of_the_second_time_alone() -> None:
+    gang = a_gang(MANY)
+    async with a_stage() as stage:
+        stage.refuse(gang)
+        stage.refuse(gang)
+    assert Counter(stage.server.conditions)[gang.members[-1].uid] == 1
+
+
+async def test_words_that_were_lost_are_said_again_at_the_next_attempt() -> None:
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        stage.refuse(gang)
+        stage.server.is_deaf = True
+        await stage.write_all()
+        assert not stage.server.conditions
+        stage.server.is_deaf = False
+        stage.refuse(gang)
+    assert Counter(stage.server.conditions) == once_each(gang)
+
+
+async def test_everything_is_said_once_more_when_an_earlier_leader_can_say_nothing_any_more() -> None:
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        stage.refuse(gang)
+        await stage.write_all()
+        stage.refuse(gang)
+        await stage.write_all()
+        assert Counter(stage.server.conditions) == once_each(gang)
+        stage.announcer.repeat()
+        stage.refuse(gang)
+        stage.refuse(gang)
+    assert Counter(stage.server.conditions) == once_each(gang) + once_each(gang)
+
+
+async def test_that_a_gang_was_whole_is_not_forgotten_when_something_else_is_said_of_it() -> None:
+    """It may have lost members before its PodGroup was written."""
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        stage.bind(gang, gang.members)
+        stage.refuse(gang)
+        opinion = stage.keeper.opinion(gang.key)
+    assert opinion is not None
+    assert opinion.code is Code.INSUFFICIENT
+    assert opinion.whole_since
+
+
+async def test_a_gang_has_one_event_for_each_change_of_its_reason_and_one_when_it_is_bound() -> None:
+    gang = a_gang(13)
+    async with a_stage() as stage:
+        for code in (Code.INSUFFICIENT, Code.INSUFFICIENT, Code.FRAGMENTED, Code.FRAGMENTED, Code.INSUFFICIENT):
+            stage.refuse(gang, code)
+        stage.bind(gang, gang.members)
+    assert stage.recorder.of("FailedScheduling") == Counter({"group": 3})
+    assert stage.recorder.of("Scheduled") == once_each(gang) + Counter(["group"])
+
+
+async def test_a_single_pod_has_its_events_itself() -> None:
+    gang = replace(a_gang(1), key=GangKey("ns", "w0", "Pod"), uid="u0")
+    async with a_stage() as stage:
+        stage.refuse(gang)
+    assert stage.recorder.of("FailedScheduling") == Counter({"u0": 1})
