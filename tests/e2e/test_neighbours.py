@@ -81,14 +81,18 @@ def _revisions(found: list[Body]) -> dict[str, str]:
 
 
 def _workloads(choose: random.Random) -> list[Body]:
-    """More than fits: gangs, and Deployments for kube-scheduler, in any order."""
+    """More than fits: gangs, and Deployments for kube-scheduler, in any order.
+
+    Theirs alone don't fill the nodes: kube-scheduler takes each pod as it comes, where gangs are gathered first.
+    """
     found = []
     for number in range(10):
         requests = {"cpu": choose.choice(("500m", "1", "2")), "memory": choose.choice(("512Mi", "1Gi", "2Gi"))}
         if choose.random() < 0.5:
             requests["nvidia.com/gpu"] = "1"
         found.append(deployment(f"ours-{number}", choose.randint(2, 4), requests))
-        found.append(deployment(f"theirs-{number}", choose.randint(1, 4), requests, scheduler="default-scheduler"))
+        theirs = deployment(f"theirs-{number}", choose.randint(1, 4), requests, scheduler="default-scheduler")
+        found += [theirs] if number < 6 else []
     choose.shuffle(found)
     return found
 

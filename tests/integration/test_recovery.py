@@ -202,7 +202,8 @@ async def test_nobody_else_yields_while_seats_that_were_given_up_are_about_to_be
     await start_app(schedule_timeout_seconds=3)
     leaving = "youngest-0"
     await cluster.wait_for(lambda s: "deletionTimestamp" in s.get("pods", leaving)["metadata"], timeout=15)  # type: ignore[index]
-    cluster.add_node("node-2", cpu="0")  # something that has the oldest looked at again
+    cluster.add_node("node-2", cpu="0")  # no room, so that doesn't have the oldest looked at again; something about itself does
+    cluster.patch("pods", "oldest-1", {"metadata": {"labels": {"touched": "yes"}}})
     await cluster.wait_for(lambda s: "0/2 nodes" in message(s, "oldest"))
     cluster.patch("pods", leaving, {"metadata": {"finalizers": None}})
     await cluster.wait_for(lambda s: bound(s, "oldest") == ["oldest-0", "oldest-1"], message="the oldest is whole")
