@@ -13,7 +13,7 @@ from allaboard.report import words
 from allaboard.report.announcer import Announcer
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import Advisor
-from allaboard.scheduling.decide import Reply, on_reply
+from allaboard.scheduling.decide import Look, Reply, at_look, on_reply
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.lobby import need_of
 from allaboard.scheduling.opengangs import OpenGangs
@@ -23,6 +23,7 @@ from allaboard.scheduling.queue import GangQueue
 
 logger = logging.getLogger(__name__)
 
+_ENDING_SECONDS = 0.5  # after which the watch has told who is bound
 _BRIEF_SECONDS = 1.0  # seats that are held for no longer are missed by nobody
 _PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
 
@@ -95,6 +96,8 @@ class Outcomes:
         else:
             self.open_gangs.failed(gang.key)
             self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
+            if at_look(gang, self.docket.find_half(gang.key), self.clock()) is not Look.PLACE:
+                self.queue.retry(gang.key, _ENDING_SECONDS)  # its time is over, and it has been looked for seats once more: no pause is due
 
     def _whole(self, attempt: Attempt, plan: Plan, outcome: Committed, waiting_since: float) -> None:
         """The quorum is bound; of the surplus some may have failed, and some found no room."""
