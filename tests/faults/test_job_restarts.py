@@ -15,7 +15,7 @@ from .world import World
 
 GANG = GangSpec("gang", "job", suspends=True)
 BEFORE_SECONDS, MEANWHILE_SECONDS = 36, 10
-"""The gang is half bound at once, and kept open after five seconds. Its time-out is thirty, after which it is looked for seats once more."""
+"""The gang is half bound at once, and kept open after five seconds. After thirty it is looked for seats once more."""
 
 REQUESTS = 7
 """Looking at the Job, its pods and what is labelled, suspending it, looking again and resuming it take as many at least."""

@@ -69,13 +69,13 @@ MUTANTS = (
         (
             Edit(
                 "binding/checking.py",
-                "    if violations:\n",
-                "    if not violations and False:\n",
+                "return Refused(violations[0]) if violations else seats",
+                "return seats",
             ),
             Edit(
                 "binding/bind.py",
                 "        if problem := bind.look():\n",
-                '        if problem := "":\n',
+                "        if problem := None:\n",
             ),
         ),
     ),
@@ -163,7 +163,7 @@ MUTANTS = (
         "a seat isn't looked at again before a bind is made again",
         "filled_between_tries",
         "node",
-        (Edit("binding/transaction.py", "if not problem and self.view.is_overbooked(node.name, seat.pod.spec):", "if False:"),),
+        (Edit("binding/transaction.py", "if self.view.is_overbooked(node.name, pod.spec) else None", "if False else None"),),
     ),
     Mutant(
         "a gang that is held since the rehearsal is bound",
@@ -215,7 +215,7 @@ MUTANTS = (
             Edit(
                 "binding/bind.py",
                 "        if problem := bind.look():\n",
-                '        if problem := "":\n',
+                "        if problem := None:\n",
             ),
         ),
     ),
@@ -479,8 +479,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "await self.undo(gang, pods, outcome.message, at_least=outcome.retry_after)",
-                "await self.undo(gang, pods, outcome.message)",
+                "await self.undo(gang, pods, words.not_bound(outcome), at_least=outcome.retry_after)",
+                "await self.undo(gang, pods, words.not_bound(outcome))",
             ),
         ),
     ),

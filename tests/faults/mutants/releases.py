@@ -204,6 +204,11 @@ MUTANTS = (
                 "                await self._ask_budgets(owner, pod)\n",
                 "",
             ),
+            Edit(
+                "binding/bind.py",
+                "            if error.status in (403, 429):\n                return False\n",
+                "            if error.status in (403, 429):\n                return True\n",
+            ),
         ),
     ),
     Mutant(
@@ -367,7 +372,7 @@ MUTANTS = (
             Edit(
                 "scheduling/opengangs.py",
                 "FORWARD_SECONDS = 5.0",
-                "FORWARD_SECONDS = 20.0",
+                "FORWARD_SECONDS = 30.0",
             ),
         ),
     ),
@@ -427,6 +432,7 @@ MUTANTS = (
         "given_up_in_vain",
         "unresolved",
         (
+            _ENDS_FIRST,
             Edit(
                 "scheduling/decide.py",
                 "    if not (half.has_timed_out(now) and now >= half.restarts_at):\n",
