@@ -43,6 +43,7 @@ Simulated = TypeVar("Simulated", bound="Simulation")
 NODES, NODE_CPU, NODE_GPUS = 4, 8, 2
 POOLS = ("left", "right")
 CRDS = ("ours", "upstream", "none")
+LOGGERS = ("allaboard", "allaboard_sandbox", "asyncio")
 """What serves PodGroups: our CRD, scheduler-plugins' one, whose status knows less, or nothing."""
 SEARCH = SearchSettings(generations=1, min_generations=0, population_size=4)
 _SETTINGS: dict[str, object] = {
@@ -93,7 +94,7 @@ class InlineSearcher:
             await asyncio.sleep(self._chance.uniform(0.001, 0.05))
         return place_together(contest, SEARCH)
 
-    async def relieve(self, around: Reach) -> Relief:
+    async def relieve(self, within: Reach) -> Relief:
         """Nobody reads what would help here."""
         return Relief()
 
@@ -347,6 +348,6 @@ def _crds(which: str) -> list[Body]:
 
 def quiet() -> None:
     """Keep the logs of thousands of schedules out of the way."""
-    for name in ("allaboard", "allaboard_sandbox", "asyncio"):
+    for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     gc.freeze()

@@ -8,12 +8,8 @@ import pytest
 from .directed import SCHEDULES
 from .forks import Forks, forking
 from .mutants import MUTANTS, Mutant, hunt, plant
-from .simulation import quiet
 
-
-@pytest.fixture(autouse=True)
-def silence() -> None:
-    quiet()
+pytestmark = pytest.mark.usefixtures("silence")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES.keys())

@@ -5,12 +5,8 @@ import pytest
 from . import schedules
 from .replay import SHARES, play
 from .schedules import SAMPLE
-from .simulation import quiet
 
-
-@pytest.fixture(autouse=True)
-def silence() -> None:
-    quiet()
+pytestmark = pytest.mark.usefixtures("silence")
 
 
 @pytest.mark.timeout(300)

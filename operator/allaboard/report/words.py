@@ -67,6 +67,8 @@ def violation(found: Violation) -> str:
             return f"{where}: host port {found.subject} is taken"
         case Wrong.SCATTERED:
             return f"members would not share one {found.subject}: {', '.join(found.values)}"
+        case Wrong.DEVICES:
+            return f"{found.node}: {found.pods} members ask for parts of GPUs that don't fit on its devices together"
         case Wrong.TAKEN:
             return f"{where}: others have taken its room"
         case Wrong.OVERLOAD:

@@ -13,8 +13,7 @@ from contextlib import suppress
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem
-from allaboard.placement.relief.reach import Reach as Surroundings
-from allaboard.placement.relief.reach import reach_of as surroundings_of
+from allaboard.placement.relief.reach import Reach, reach_of
 from allaboard.placement.relief.relief import Relief
 from allaboard.report import words
 from allaboard.scheduling.docket import Advice, Docket
@@ -33,10 +32,10 @@ def leavers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
     return {str(other.key): other for other in others[:_MOST_LEAVERS]}
 
 
-def surroundings(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> Surroundings:
+def reach(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> Reach:
     """What advice for ``gang`` is found from, when any of ``others`` might leave; ``problem`` is that of placing it."""
     bound = [(key, other.bound) for key, other in others.items()]
-    return surroundings_of(problem, gang.candidates, snapshot, bound, parts_of(gang), gang.sharing, filters)
+    return reach_of(problem, gang.candidates, snapshot, bound, parts_of(gang), gang.sharing, filters)
 
 
 def sentence(gang: Gang, relief: Relief, others: Mapping[str, Gang]) -> str:

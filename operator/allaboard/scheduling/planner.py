@@ -26,7 +26,7 @@ from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft, Packer
 from allaboard.placement.relief.causes import Repaired, amounts_alone, cause_of
 from allaboard.report.metrics import Metrics
-from allaboard.scheduling.advice import leavers, sentence, surroundings
+from allaboard.scheduling.advice import leavers, reach, sentence
 from allaboard.scheduling.problems import draft_of, parts_of, problem_of, size_of, waiting_of
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.workers import Searcher, SearchError
@@ -200,8 +200,8 @@ class Planner:
             return ""  # it takes twice as long as to build the problem
         problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packing)
         others = leavers(gang, gangs)
-        around = surroundings(gang, problem, snapshot, others, self._filters)
-        return sentence(gang, await self.searcher.relieve(around), others)
+        within = reach(gang, problem, snapshot, others, self._filters)
+        return sentence(gang, await self.searcher.relieve(within), others)
 
     def _seed(self, gang: Gang) -> int:
         """Of the gang and the attempt, so that a search can be repeated and isn't by itself."""

@@ -21,7 +21,7 @@ from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.problem.draft import Draft
-from allaboard.placement.relief.reach import Reach as Surroundings
+from allaboard.placement.relief.reach import Reach
 from allaboard.placement.relief.relief import Relief, relieve
 from allaboard.processes import spawned
 
@@ -152,9 +152,9 @@ class Searcher:
             return place_together(contest, self._joint)
         return await self._first.run(place_together, contest, self._joint)
 
-    async def relieve(self, around: Surroundings) -> Relief:
+    async def relieve(self, within: Reach) -> Relief:
         """``placement.relief``, which nobody waits for, beside the others. Raises ``SearchError``."""
-        return await self._beside.run(relieve, around)
+        return await self._beside.run(relieve, within)
 
 
 def _within(cpu_seconds: float, work: Callable[..., Answer], *arguments: object) -> Answer:

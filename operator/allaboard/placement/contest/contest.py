@@ -16,9 +16,9 @@ from allaboard.model.pod import Pod
 from allaboard.model.quantities import LARGEST_AMOUNT
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.fragmentation import Fragmentation
-from allaboard.placement.problem.objectives import GPU, Weights, is_gpu
+from allaboard.placement.problem.objectives import Weights, is_gpu
 from allaboard.placement.problem.problem import Problem, Role, Together, build_problem, minimums_of, numbered, party_of
-from allaboard.placement.rules.devices import WHOLE
+from allaboard.placement.rules.devices import GPU, WHOLE
 from allaboard.placement.rules.filters import NodeFilters
 
 _MEASURES = ("cpu", "memory")

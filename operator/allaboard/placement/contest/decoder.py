@@ -13,11 +13,11 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.contest.contest import Contender, Contest, Standing, as_it_stands
-from allaboard.placement.problem.objectives import GPU, requested_to_capacity_ratio
+from allaboard.placement.problem.objectives import requested_to_capacity_ratio
 from allaboard.placement.problem.prices import gap_worth
 from allaboard.placement.problem.problem import SHARES
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.rules.devices import seated, seats_on_devices, whole_devices
+from allaboard.placement.rules.devices import GPU, seated, seats_on_devices, whole_devices
 from allaboard.placement.rules.room import MOST_SEATS, fill, seats_for
 from allaboard.placement.solvers.greedy import best_first, scarce_first
 

@@ -13,9 +13,9 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.snapshot import Snapshot, Workload
-from allaboard.placement.problem.objectives import GPU, Weights
+from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.prices import Prices, gap_worth, prices_of
-from allaboard.placement.rules.devices import WHOLE, seated, whole_devices
+from allaboard.placement.rules.devices import GPU, WHOLE, seated, whole_devices
 from allaboard.placement.rules.filters import NodeFilters
 
 _POPULAR = 0.95

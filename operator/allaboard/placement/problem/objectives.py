@@ -17,9 +17,6 @@ from allaboard.model.gang import Objective
 from allaboard.model.packing import PACKING, Packing
 from allaboard.model.snapshot import Snapshot
 
-GPU = "nvidia.com/gpu"
-"""The GPUs that can be shared, and whose fragmentation is measured."""
-
 _WEIGHTS = {"cpu": 1, "memory": 1}
 _GPU_WEIGHT = 5
 

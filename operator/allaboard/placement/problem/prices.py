@@ -18,8 +18,8 @@ from scipy.special import ndtr
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.snapshot import Workload
-from allaboard.placement.problem.objectives import GPU, Weights
-from allaboard.placement.rules.devices import WHOLE
+from allaboard.placement.problem.objectives import Weights
+from allaboard.placement.rules.devices import GPU, WHOLE
 
 _GRID = 10  # sizes and gaps are counted in so many thousandths
 _GAPS = WHOLE // _GRID

@@ -18,8 +18,8 @@ from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.requests import Requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.fragmentation import Fragmentation, fragmentation_of
-from allaboard.placement.problem.objectives import GPU, WEIGHTS, Scoring, Weights, scoring_of
-from allaboard.placement.rules.devices import WHOLE, seated, seats_on_devices, whole_devices
+from allaboard.placement.problem.objectives import WEIGHTS, Scoring, Weights, scoring_of
+from allaboard.placement.rules.devices import GPU, WHOLE, seated, seats_on_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
 from allaboard.placement.rules.room import seats_for

@@ -4,9 +4,14 @@ A device is counted in thousandths that are free. Whole GPUs take devices that a
 large parts first: where the gap that is left loses least of its worth, and the fullest among equals (best fit decreasing).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
+
+GPU = "nvidia.com/gpu"
+"""The GPUs that can be shared, and whose fragmentation is measured."""
 
 WHOLE = 1000
 """Free thousandths of a device that nobody uses."""
@@ -54,3 +59,19 @@ def best_device(devices: Integers, part: int, worth: Floats | None = None) -> In
     loss = after / _FULL if worth is None else worth[devices] - worth[after] + after / _FULL
     best: Integers = np.where(fits, loss, np.inf).argmin(axis=1)
     return best
+
+
+def fit_on_devices(devices: Sequence[int], parts: Sequence[int]) -> bool:
+    """Whether pods that ask for ``parts`` of one device each can all sit on ``devices``, of which so many thousandths are free.
+
+    Exactly, by trying: the largest part goes on each device in turn, of equal ones on one. Meant for a single node's few pods.
+    """
+    if not parts:
+        return True
+    largest, *rest = sorted(parts, reverse=True)
+    others = sorted(devices)
+    return any(
+        fit_on_devices([*others[:place], free - largest, *others[place + 1 :]], rest)
+        for place, free in enumerate(others)
+        if free >= largest and (place == 0 or others[place - 1] != free)
+    )

@@ -13,6 +13,7 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
 from allaboard.model.snapshot import Snapshot
+from allaboard.placement.rules.devices import GPU, WHOLE, fit_on_devices
 from allaboard.placement.rules.filters import refusal_of_state, surrounding_rules
 from allaboard.placement.rules.matching import affinity_matches, all_match, ports_conflict
 
@@ -26,6 +27,7 @@ class Wrong(StrEnum):
     PORT = "port"  # the ``subject`` is taken
     TAKEN = "taken"  # by others, since the seat was promised
     OVERLOAD = "overload"  # too much is asked for of the resource ``subject``
+    DEVICES = "devices"  # parts of GPUs don't fit on the node's devices together
     SCATTERED = "scattered"  # the values of the label ``subject`` differ
 
 
@@ -75,7 +77,9 @@ def verify(
         if any(spec.host_ports for spec in specs.values()):
             violations.extend(_port_violations(node_name, members, snapshot.host_ports.get(row, frozenset())))
         counted = Counter(id(pod.spec) for pod in members)
-        violations.extend(_overloads(node_name, [(specs[kind], pods) for kind, pods in counted.items()], row, snapshot))
+        asked = [(specs[kind], pods) for kind, pods in counted.items()]
+        violations.extend(_overloads(node_name, asked, row, snapshot))
+        violations.extend(_device_violations(node_name, asked, row, snapshot))
     for label, uids in together:
         used = {snapshot.nodes[rows[name]].labels.get(label) for uid, name in assignments.items() if uid in uids and name in rows}
         if len(used) > 1 or None in used:
@@ -118,3 +122,15 @@ def _overloads(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row:
         if amount > max(free, 0):
             pods = sum(pods for _, pods in asked)
             yield Violation(Wrong.OVERLOAD, node=node_name, subject=resource, pods=pods, requested=amount, free=max(free, 0))
+
+
+def _device_violations(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row: int, snapshot: Snapshot) -> Iterator[Violation]:
+    """Who asks for a part of a GPU sits on one device; who asks for whole ones takes devices that are free altogether."""
+    parts = [spec.gpu_share for spec, pods in asked for _ in range(pods) if spec.gpu_share]
+    if not parts or snapshot.devices is None:
+        return
+    whole = sum(spec.amount(GPU) * pods for spec, pods in asked)
+    free = sorted(map(int, snapshot.devices[row]))
+    taken = free[len(free) - whole :]
+    if len(taken) < whole or any(each < WHOLE for each in taken) or not fit_on_devices(free[: len(free) - whole], parts):
+        yield Violation(Wrong.DEVICES, node=node_name, pods=len(parts), requested=sum(parts), free=sum(free))

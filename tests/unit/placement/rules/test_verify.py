@@ -1,12 +1,14 @@
 """The last look before binding sees what changed since the search, and what the search got wrong."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from allaboard.model.constraints import HostPort
 from allaboard.model.node import Taint
-from allaboard.placement import verify
+from allaboard.placement import Wrong, verify
 from allaboard.report import words
 from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
 
@@ -97,3 +99,25 @@ def test_members_that_would_no_longer_share_a_domain_are_seen() -> None:
     assert told({**apart, "worker-1": "c"}, GANG, cluster, together) == ("members would not share one rack: x, y",)
     assert told({**apart, "worker-1": "d"}, GANG, cluster, together) == ("members would not share one rack: none, x",)
     assert verify({**apart, "worker-1": "c"}, GANG, cluster, [("rack", {"worker-0"})]) == ()
+
+
+@pytest.mark.parametrize(
+    ("devices", "whole", "parts", "is_good"),
+    [
+        ((1000, 1000), 0, (500, 500, 500, 500), True),
+        ((1000, 1000), 1, (500, 500), True),
+        ((1000, 1000), 1, (500, 500, 500), False),
+        ((600, 600), 0, (400, 400, 400), False),  # there are 1,200 thousandths, on no device together
+        ((700, 500), 0, (500, 400, 300), True),  # though the largest on the fullest device leaves no room for the others
+        ((900, 900), 1, (100,), False),  # no device is free altogether
+    ],
+)
+def test_parts_of_gpus_are_counted_device_by_device(devices: tuple[int, ...], whole: int, parts: tuple[int, ...], is_good: bool) -> None:
+    gang = pods("whole", whole, {GPU: 1})
+    for number, part in enumerate(parts):
+        (pod,) = pods(f"part{number}", 1, {"cpu": 1})
+        gang.append(replace(pod, spec=replace(pod.spec, gpu_share=part)))
+    cluster = replace(snapshot([node("a", {"cpu": 8000, GPU: 2})]), devices=np.array([devices], dtype=np.int64))
+    found = verify({pod.uid: "a" for pod in gang}, gang, cluster)
+    assert [each.wrong for each in found] == ([] if is_good else [Wrong.DEVICES])
+    assert is_good or "don't fit on its devices together" in words.violation(found[0])
