@@ -6,17 +6,25 @@ Pods are created by a process of its own, so that creating is no part of what is
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import numpy as np
+import yaml
 
 from contenders import Connection
+from operator_process import ROOT
 
 PODS = "/api/v1/namespaces/default/pods"
+NATIVE_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+
+_CRD = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_OUR_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
+_READY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +65,28 @@ class Created:
     cpu_seconds: float
 
 
-def a_node(number: int) -> dict[str, Any]:
-    """A ready node of 16 cpu, 64 GiB and 110 pods, kept by a fake kubelet."""
+def a_node(number: int, gpus: int = 0) -> dict[str, Any]:
+    """A ready node of 16 cpu, 64 GiB, 110 pods and so many GPUs, kept by a fake kubelet."""
     from allaboard_sandbox import NodeShape, node_object  # not needed where pods are created
 
-    node = node_object(f"node-{number}", NodeShape("16", "64Gi", pods=110))
+    node = node_object(f"node-{number}", NodeShape("16", "64Gi", pods=110, gpus=gpus))
     node["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}
     return node
 
 
-def a_pod(contender: str, name: str, group: str = "", size: int = 1) -> dict[str, Any]:
+def a_pod(contender: str, name: str, group: str = "", size: int = 1, **requests: str) -> dict[str, Any]:
     """A bare pod, of the gang ``group`` if there is one, in the contender's own way of saying so.
 
-    Ours says that it is made anew, as a controller's pods are: pods that would be lost are rehearsed one by one.
+    It asks for a cpu and 1 GiB unless ``requests`` are given. Ours says that it is made anew, as a controller's pods are: pods that would
+    be lost are rehearsed one by one.
     """
     is_ours = contender == "allaboard"
     labels = {"pod-group.scheduling.sigs.k8s.io/name": group, "pod-group.scheduling.sigs.k8s.io/min-available": str(size)}
     ours: dict[str, Any] = {"schedulerName": "allaboard"}
     theirs: dict[str, Any] = {"schedulingGroup": {"podGroupName": group}} if group else {}
-    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    devices = {resource: amount for resource, amount in requests.items() if "/" in resource}  # which can't be over-committed
+    resources = {"requests": requests or {"cpu": "1", "memory": "1Gi"}, **({"limits": devices} if devices else {})}
+    container = {"name": "main", "image": "pause", "resources": resources}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -140,10 +151,53 @@ async def find(session: aiohttp.ClientSession, path: str) -> Any:
         return json.loads(answer) if response.status == 200 else None
 
 
+async def furnish(session: aiohttp.ClientSession, nodes: Sequence[dict[str, Any]]) -> None:
+    """Nodes that are ready, and Allaboard's CRD; both contenders find the same."""
+    if await find(session, _OUR_GROUPS) is None:
+        await send(session, "POST", _CRDS, yaml.safe_load(_CRD.read_text()))
+    await asyncio.gather(*(send(session, "POST", "/api/v1/nodes", node) for node in nodes))
+
+    async def is_untainted() -> bool:
+        answer = await send(session, "GET", "/api/v1/nodes")
+        return not any(node["spec"].get("taints") for node in answer["items"])
+
+    async def is_served() -> bool:
+        return await find(session, _OUR_GROUPS) is not None
+
+    await until(is_untainted, "the nodes to be ready")
+    await until(is_served, "PodGroups to be served")
+
+
+async def warm_up(session: aiohttp.ClientSession, contender: str) -> None:
+    """Have one pod scheduled and taken away: a contender that knows the cluster and works is what is to be measured."""
+    path = f"{PODS}/warm-up"
+
+    async def is_bound() -> bool:
+        return bool((await send(session, "GET", path))["spec"].get("nodeName"))
+
+    async def is_gone() -> bool:
+        return await find(session, path) is None
+
+    await send(session, "POST", PODS, a_pod(contender, "warm-up"))
+    await until(is_bound, f"{contender} to bind a pod")
+    await send(session, "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
+    await until(is_gone, "a pod to go")
+
+
+async def until(is_so: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait for something that is asked for again and again."""
+    deadline = time.monotonic() + _READY_SECONDS
+    while not await is_so():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"waited {_READY_SECONDS:.0f} s in vain for {what}")
+        await asyncio.sleep(0.05)
+
+
 class Binds:
     """Hears of pods that are bound, and when. Use ``listening()``."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, on_bound: Callable[[str], None] = lambda name: None) -> None:
+        self._on_bound = on_bound
         self._missing = scenario.pods
         self.first = np.zeros(scenario.gangs)
         self.last = np.zeros(scenario.gangs)
@@ -189,6 +243,7 @@ class Binds:
             gang = int(metadata["name"].split("-")[1])
             self.first[gang] = self.first[gang] or now
             self.last[gang] = now
+            self._on_bound(str(metadata["name"]))
             self._missing -= 1
             if not self._missing:
                 self.complete.set()

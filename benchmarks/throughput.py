@@ -13,7 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -21,20 +21,13 @@ from pathlib import Path
 import aiohttp
 import click
 import numpy as np
-import yaml
 from rich.console import Console
 from rich.table import Table
 
 from contenders import CONTENDERS, HOMES, Connection, Home, progress
-from load import PODS, SCENARIOS, Binds, Load, Scenario, a_node, a_pod, a_pod_group, create, find, send
-from operator_process import ROOT, children, cpu_seconds, memory_mib
+from load import NATIVE_GROUPS, SCENARIOS, Binds, Load, Scenario, a_node, a_pod, a_pod_group, create, furnish, send, warm_up
+from operator_process import children, cpu_seconds, memory_mib
 
-PODGROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
-CRD = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-OUR_PODGROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
-
-_READY_SECONDS = 60.0
 _TABLE_WIDTH = 140
 _QUIET_SHARE = 0.06  # of a processor: what an idle scheduler may use
 _QUIET_SECONDS = (0.5, 20.0)  # how long it must be idle, and how long that is waited for
@@ -78,9 +71,9 @@ async def measure(home: Home, contender: str, scenario: Scenario, rules: Rules, 
     """One scenario by one contender, on a cluster that nobody has used."""
     connection = Connection.of(home.kubeconfig)
     async with connection.session() as session:
-        await _furnish(session, rules.nodes)
+        await furnish(session, [a_node(number) for number in range(rules.nodes)])
         async with CONTENDERS[contender](home, profile) as pid:
-            await _warm_up(session, contender)
+            await warm_up(session, contender)
             return await _run(session, connection, home, pid, contender, scenario, rules, generator)
 
 
@@ -95,7 +88,7 @@ async def _run(
     generator: Executor,
 ) -> Figures:
     if contender == "native" and scenario.size > 1:
-        groups = (send(session, "POST", PODGROUPS, a_pod_group(f"gang-{gang}", scenario.size)) for gang in range(scenario.gangs))
+        groups = (send(session, "POST", NATIVE_GROUPS, a_pod_group(f"gang-{gang}", scenario.size)) for gang in range(scenario.gangs))
         await asyncio.gather(*groups)
     bodies = [
         (gang, json.dumps(a_pod(contender, f"gang-{gang}-{member}", f"gang-{gang}" if scenario.size > 1 else "", scenario.size)).encode())
@@ -130,47 +123,6 @@ async def _run(
             servers_cpu_seconds=servers_used,
             load_cpu_seconds=created.cpu_seconds,
         )
-
-
-async def _furnish(session: aiohttp.ClientSession, nodes: int) -> None:
-    """Nodes that are ready, and Allaboard's CRD; both contenders find the same."""
-    if await find(session, OUR_PODGROUPS) is None:
-        await send(session, "POST", CRDS, yaml.safe_load(CRD.read_text()))
-    await asyncio.gather(*(send(session, "POST", "/api/v1/nodes", a_node(number)) for number in range(nodes)))
-
-    async def is_untainted() -> bool:
-        answer = await send(session, "GET", "/api/v1/nodes")
-        return not any(node["spec"].get("taints") for node in answer["items"])
-
-    async def is_served() -> bool:
-        return await find(session, OUR_PODGROUPS) is not None
-
-    await _until(is_untainted, "the nodes to be ready")
-    await _until(is_served, "PodGroups to be served")
-
-
-async def _warm_up(session: aiohttp.ClientSession, contender: str) -> None:
-    """Have one pod scheduled and taken away: a contender that knows the cluster and works is what is to be measured."""
-    path = f"{PODS}/warm-up"
-
-    async def is_bound() -> bool:
-        return bool((await send(session, "GET", path))["spec"].get("nodeName"))
-
-    async def is_gone() -> bool:
-        return await find(session, path) is None
-
-    await send(session, "POST", PODS, a_pod(contender, "warm-up"))
-    await _until(is_bound, f"{contender} to bind a pod")
-    await send(session, "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
-    await _until(is_gone, "a pod to go")
-
-
-async def _until(is_so: Callable[[], Awaitable[bool]], what: str) -> None:
-    deadline = time.monotonic() + _READY_SECONDS
-    while not await is_so():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {_READY_SECONDS:.0f} s in vain for {what}")
-        await asyncio.sleep(0.05)
 
 
 async def _quiet(pid: int) -> None:

@@ -12,7 +12,7 @@ class Result(StrEnum):
     """What became of one bind."""
 
     BOUND = "bound"
-    GONE = "gone"  # deleted, being deleted, or replaced by a pod of the same name
+    GONE = "gone"  # deleted, being deleted, replaced by a pod of the same name, or changed since it was planned
     ELSEWHERE = "elsewhere"  # somebody else has bound it
     GATED = "gated"
     REFUSED = "refused"  # admission or RBAC forbids it

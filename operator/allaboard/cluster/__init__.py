@@ -1,1 +1,1 @@
-"""The Kubernetes API: credentials, watching, the live view, binding."""
+"""The Kubernetes API: credentials, watching, the live view."""

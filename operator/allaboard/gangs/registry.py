@@ -256,11 +256,14 @@ class GangRegistry:
         if group is not None and group.malformed:
             return Hold("InvalidPodGroup", f"podgroup {key}: {group.malformed}", field=group.malformed.partition(": ")[0])
         bound = sum(1 for pod in alive if pod.node_name)
+        # A PodGroup that goes half way through a commit leaves its gang to be completed all the same.
+        if group is None and not 0 < bound < minimum:
+            unstated = [pod for pod in alive if self._memberships[pod.uid].min_member is None]
+            if unstated:
+                pod = next((pod for pod in unstated if not pod.node_name), unstated[0])  # whoever waits is told of it
+                return Hold("PodGroupNotFound", f"PodGroup not found: pod {pod.name} names podgroup {key}", pod)
         for pod in alive:
             stated = self._memberships[pod.uid].min_member
-            # A PodGroup that goes half way through a commit leaves its gang to be completed all the same.
-            if stated is None and group is None and not 0 < bound < minimum:
-                return Hold("PodGroupNotFound", f"PodGroup not found: pod {pod.name} names podgroup {key}", pod)
             if stated is not None and stated != minimum:
                 text = f"PodGroupMinAvailables do not match: pod {pod.name} says {stated}, podgroup {key} has {minimum}"
                 return Hold("MinAvailableMismatch", text, pod, "metadata.labels[pod-group.scheduling.sigs.k8s.io/min-available]")

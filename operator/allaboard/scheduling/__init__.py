@@ -1,1 +1,1 @@
-"""Which gang is next, and the all-or-none transaction that binds it."""
+"""Which gang is next, what is decided about it, and what is remembered of it."""

@@ -1,7 +1,8 @@
 """What is decided about a gang is carried out here: by the queue, by tasks beside the cycle, and by what is told.
 
-``decide`` says what is to be done at a look, with a plan, and when there is no room; each answer has its place in a ``match`` below. How
-the answers to binds end an attempt is in ``outcomes``.
+``decide`` says what is to be done at a look, with a plan, and when there is no room; each answer has its place in a ``match`` below (but
+``MAKE_WAY``, which ``cycle`` has carried out first, since another answer comes of it). How the answers to binds end an attempt is in
+``outcomes``.
 """
 
 import asyncio

@@ -112,7 +112,8 @@ def on_plan(gang: Gang, plan: Plan, half: Half | None) -> Found:
 def when_nowhere(gang: Gang, half: Half | None, now: float, *, is_settled: bool, is_served: bool = False) -> Found:
     """There is no room for it.
 
-    ``is_settled`` if it is known whether half gangs make way, which takes a search for each of them; ``is_served`` if some do.
+    ``is_settled``: it has been found out whether half gangs can make way for it, which takes a search for each of them. ``is_served``: some
+    are making way just now.
     """
     if gang.missing and half is not None and half.is_finishing:
         return Found.UNDO

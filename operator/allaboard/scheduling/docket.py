@@ -36,7 +36,7 @@ class Turn:
     lacks: Lacks | None = None
     """What it waits for, if it does."""
     need: Need | None = None
-    """What it needs, if it is due as soon as there is room for that, and not in a pause for want of it."""
+    """The seats it needs, while it waits for them in the lobby; then it is due as soon as there are so many."""
     rings_at: float | None = None
     has_looked_again: bool = False
     tentative: tuple[int, float] | None = None
@@ -77,11 +77,11 @@ class Half:
         return self.deadline is not None
 
     def is_overdue(self, now: float) -> bool:
-        """Whether finishing it has had its time."""
+        """Whether the few seconds are over in which it is finished."""
         return self.deadline is not None and now >= self.deadline
 
     def has_timed_out(self, now: float) -> bool:
-        """Whether its own time is over."""
+        """Whether it has been half bound for as long as its ``scheduleTimeoutSeconds``."""
         return self.expires is not None and self.expires <= now
 
     def is_going(self, now: float) -> bool:

@@ -207,7 +207,7 @@ class OpenGangs:
         self._again(gang, await self._release(gang, pods, message), at_least=at_least)
 
     async def _undo_in_turn(self, gang: Gang, message: str, *, even_running: bool = False) -> None:
-        """As ``undo``, of all that are bound. If nobody may be released that was no attempt, and it is looked for seats."""
+        """As ``undo``, of all that are bound. If nobody may be released no failure is counted, and seats are looked for in a moment."""
         undone = await self._release(gang, gang.bound, message, even_running=even_running)
         if undone.released or undone.is_unfinished:
             self._again(gang, undone, even_running=even_running)

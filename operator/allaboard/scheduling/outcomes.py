@@ -49,7 +49,7 @@ class Attempt:
 
     @property
     def was_brief(self) -> bool:
-        """Whether nobody can have missed the seats, and what was known of the cluster is still so."""
+        """Whether its seats were promised for a second at most: nobody has missed them, and what was known of the cluster is still so."""
         return self.held_seconds <= _BRIEF_SECONDS
 
 

@@ -1,9 +1,9 @@
 """Which gang is next, and when a refused one is worth another look.
 
 A gang is due when something about it has changed, or when something it lacked may have come free; never on a timer alone, save a
-slow flush in case an event was missed. Each failed attempt doubles the pause before the next, up to a bound; but a pause is no
-reason to be overtaken by a lower priority, nor by one that isn't half bound, when something has come free for both. It is one for a gang
-that fails again and again though there is room, or that the API server wants to wait.
+slow flush in case an event was missed; one whose binds failed is tried again when its pause is over. Each failed attempt doubles the
+pause before the next, up to a bound. When something comes free, a gang in a pause still goes before lower priorities, and before those that
+aren't half bound. Not if its pause is *firm*: it has failed again and again though there was room, or the API server wants it to wait.
 
 Those whose namespace has used much search time lately go behind the others of their priority (``shares``); they count as passed then, too.
 
@@ -93,9 +93,10 @@ class GangQueue:
         turn.overtaken = (times + 1, since if times else self._clock())
 
     def seated(self, key: GangKey) -> None:
-        """``key`` takes its seats, perhaps with others: the oldest that is before it but for its pause or debt is passed, if it may be.
+        """``key`` takes its seats, perhaps with others. The oldest that only a pause or its namespace's debt keeps behind it is passed.
 
-        Whether that one would have fitted isn't known. It goes first once it has been passed often enough, and then anew.
+        A (older) was refused and pauses for 4 s; B is seated meanwhile: A was passed once, whether or not it would have fitted. Passed as
+        often as gangs may be overtaken it goes first once, and then it is one of many again.
         """
         mine = self._order(key)
         waiting = [*self._pausing, *(order for order in self._due if order.debt > mine.debt)]
@@ -149,6 +150,10 @@ class GangQueue:
         while self._parked.are_woken:
             self._stir()
             await asyncio.sleep(0)
+        self._admit()
+
+    def _admit(self) -> None:
+        """Those for whom there is room by count are due; nothing is counted unless something has come free since."""
         for key in self._parked.admitted():
             self._unpark(key)
             if self._known(key).is_firm or self._rests_until(key) > self._clock():
@@ -198,9 +203,9 @@ class GangQueue:
                 self.mark(key)
 
     def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
-        """The attempt has failed, by what was so when ``changes`` was ``seen``. ``retry_by`` is when to look again at the latest.
+        """Count a failure, and pause: as long as so many failures take, or ``at_least`` so many seconds, never longer than the longest.
 
-        It pauses for ``at_least`` so many seconds, up to the longest pause.
+        ``seen`` is what ``changes`` was when the attempt began; ``retry_by`` when to look again at the latest, once the pause is over.
         """
         self._count_failure(key)
         self.pause(key, lacks, seen=seen, retry_by=retry_by, at_least=at_least)
@@ -225,7 +230,7 @@ class GangQueue:
             self.mark(key)
 
     def pause(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
-        """As ``fail``, without counting a failure: no seats were found, and they are still looked for."""
+        """Pause as after the last failure, without counting one: a longer search is still to come."""
         turn = self._turn(key)
         if turn.passed >= self._overtaking.times:
             turn.passed = 0  # it has gone first, and didn't fit
@@ -322,8 +327,10 @@ class GangQueue:
     def outranks(self, key: GangKey) -> bool:
         """Whether somebody is due, or sits out a pause, who goes before ``key``, which was taken out, and not by age alone.
 
-        By the order as it is kept: ``key`` isn't found first when it is put back.
+        By the order as it is kept: ``key`` isn't found first when it is put back. Room may have come for them since ``key`` was taken out,
+        and a plan for it may be one on that room.
         """
+        self._admit()
         line = self._next(key)
         return line is not None and line.first().rank < self._order(key).rank
 

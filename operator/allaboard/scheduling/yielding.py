@@ -37,11 +37,14 @@ class Yielding:
     async def who_yields(self, gang: Gang, would_fit: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
         """The half gangs that must yield to ``gang``, as few as it takes; none unless it ``would_fit`` without their bound pods.
 
-        None either if it would fit by now, or when those have gone that are leaving, or if unanswered binds come to nothing. They have
-        never been whole and their time-out has passed: half a gang that blocks others is the deadlock that gang scheduling is there to
-        prevent. Of two half gangs the later in the queue yields; to one that is absent those of no higher priority do, but not to one that
-        has just made way itself, nor ever the one that it has made way for; and nobody for whom another has just made way, who would have
-        done so in vain. Nobody makes way beside one whose Job or disruption budget doesn't let it go.
+        They have never been whole and their time-out has passed: half a gang that blocks others is the deadlock that gang scheduling is
+        there to prevent. The rules:
+
+        - To a gang of which nobody is bound those of no higher priority yield; of two half gangs the later in the queue does.
+        - Nobody yields in vain: not if ``gang`` would fit by now, or once those have gone who are leaving, or if unanswered binds come to
+          nothing; nor beside one whose Job or disruption budget doesn't let it go.
+        - Nobody yields to one that has just made way itself, nor is anybody asked for whom another has just made way.
+        - Who has made way for a gang never has that gang make way for it.
         """
         for _ in range(_MOST_ASKED):
             going = self._going()

@@ -443,7 +443,7 @@ MUTANTS = (
         (
             Edit(
                 "gangs/registry.py",
-                "if stated is None and group is None and not 0 < bound < minimum:",
+                "if group is None and not 0 < bound < minimum:",
                 "if False:",
             ),
         ),

@@ -183,8 +183,8 @@ MUTANTS = (
         (
             Edit(
                 "gangs/registry.py",
-                "            if stated is None and group is None and not 0 < bound < minimum:\n",
-                "            if stated is None and group is None:\n",
+                "        if group is None and not 0 < bound < minimum:\n",
+                "        if group is None:\n",
             ),
         ),
     ),

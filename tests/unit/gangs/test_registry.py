@@ -131,6 +131,14 @@ def test_a_finished_member_that_disagrees_is_past_caring() -> None:
     assert gang.hold is None
 
 
+def test_of_a_missing_pod_group_it_is_told_on_whoever_waits_and_not_on_who_runs() -> None:
+    labels = (("scheduling.x-k8s.io/pod-group", "train"),)
+    there = [replace(a_pod(name, labels=labels), node_name="node-1", phase="Running", created=1.0) for name in ("a", "b")]
+    gang = a_registry(*there, replace(a_pod("c", labels=labels), created=2.0)).gang(KEY)
+    assert gang is not None and gang.hold is not None and gang.hold.pod is not None
+    assert (gang.hold.reason, gang.hold.pod.name) == ("PodGroupNotFound", "c")
+
+
 def test_a_pod_that_names_a_missing_pod_group_is_held_until_it_exists() -> None:
     pod = a_pod("a", labels=(("scheduling.x-k8s.io/pod-group", "train"),))
     registry = a_registry(pod)

@@ -182,6 +182,21 @@ async def test_whoever_is_let_in_and_takes_no_seats_leaves_them_to_the_next() ->
     assert await drained(queue) == KEYS[1:2]
 
 
+async def test_room_that_comes_while_one_is_looked_at_is_a_higher_priority_s_first() -> None:
+    free, clock = Free(), Clock()
+    high, low = KEYS[:2]
+    queue = GangQueue(lambda key: by_name(key)._replace(depth=-1 if key == high else 0), seats=free, clock=clock)
+    refuse(queue, high, ((ONE, 4),))
+    queue.mark(low)
+    await queue.stirred()
+    assert queue.pop() == low
+    assert not queue.outranks(low)
+    free.gpus = 4
+    queue.wake(["gpu"])
+    assert queue.outranks(low)
+    assert queue.pop(beside=low) == high
+
+
 async def test_whoever_changes_while_it_pauses_is_still_due_when_there_is_room() -> None:
     free, clock = Free(), Clock()
     queue = a_queue(free, clock)

@@ -1,4 +1,4 @@
-"""Why a gang was refused, in one word that is true: what is asked in sum, what the nodes are when they are empty, and what rules leave.
+"""Why a gang was refused, in one word: what is asked in sum, what the nodes are when they are empty, and what rules leave.
 
 Each cause is told by counting on the nodes that the filters admit:
 

@@ -1,0 +1,136 @@
+"""How soon a queue of gangs has gone through a cluster that holds a few of them at a time: each waits for what another gives back.
+
+Nine gangs of forty pods with a GPU each, which run for two seconds, on 45 nodes of four GPUs: four gangs at a time. What is measured is how
+soon a scheduler sees that there is room again, so nothing but that differs between the contenders.
+"""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+import click
+from rich.console import Console
+from rich.table import Table
+
+from contenders import CONTENDERS, HOMES, Connection, Home, progress
+from load import NATIVE_GROUPS, PODS, Binds, Load, Scenario, a_node, a_pod, a_pod_group, create, furnish, send, warm_up
+
+_CONCURRENCY = 32
+_TIMEOUT_SECONDS = 300.0
+_GPU = "nvidia.com/gpu"
+
+
+async def measure(home: Home, contender: str, scenario: Scenario, nodes: int, gpus: int, seconds: float, generator: Executor) -> float:
+    """Seconds from sending the first create to the end of the last pod, on a cluster that nobody has used."""
+    connection = Connection.of(home.kubeconfig)
+    async with connection.session(limit=_CONCURRENCY) as session:
+        await furnish(session, [a_node(number, gpus) for number in range(nodes)])
+        async with CONTENDERS[contender](home, None):
+            await warm_up(session, contender)
+            return await _run(session, connection, contender, scenario, seconds, generator)
+
+
+async def _run(
+    session: aiohttp.ClientSession, connection: Connection, contender: str, scenario: Scenario, seconds: float, generator: Executor
+) -> float:
+    names = [f"gang-{gang}" for gang in range(scenario.gangs)]
+    if contender == "native":
+        await asyncio.gather(*(send(session, "POST", NATIVE_GROUPS, a_pod_group(name, scenario.size)) for name in names))
+    asked = {"cpu": "1", "memory": "1Gi", _GPU: "1"}
+    bodies = [
+        (gang, json.dumps(a_pod(contender, f"{name}-{member}", name, scenario.size, **asked)).encode())
+        for gang, name in enumerate(names)
+        for member in range(scenario.size)
+    ]
+    loop, ends = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+    binds = Binds(scenario, lambda name: ends.append(loop.create_task(_end(session, name, seconds))))
+    async with binds.listening(session) as listener:
+        load = Load(connection, scenario.gangs, bodies, _CONCURRENCY)
+        creating = loop.run_in_executor(generator, create, load)
+        waiter = asyncio.create_task(binds.complete.wait())
+        await asyncio.wait((waiter, listener), timeout=_TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        waiter.cancel()
+        if listener.done():
+            listener.result()
+        if binds.missing:
+            raise RuntimeError(f"{contender}, {scenario}: {binds.missing} pods are not bound after {_TIMEOUT_SECONDS:.0f} s")
+        await asyncio.gather(*ends)
+        return time.monotonic() - min((await creating).first)
+
+
+async def _end(session: aiohttp.ClientSession, name: str, seconds: float) -> None:
+    """Have a pod that is bound succeed when it has run for so long, as its kubelet would."""
+    await asyncio.sleep(seconds)
+    headers = {"Content-Type": "application/merge-patch+json"}
+    async with session.patch(f"{PODS}/{name}/status", data=json.dumps({"status": {"phase": "Succeeded"}}), headers=headers) as response:
+        response.raise_for_status()
+
+
+async def measure_all(
+    contenders: tuple[str, ...], scenario: Scenario, nodes: int, gpus: int, seconds: float, runs: int
+) -> dict[str, list[float]]:
+    """Each contender's makespans, turn by turn, each on a cluster of its own."""
+    found: dict[str, list[float]] = {contender: [] for contender in contenders}
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as generator:
+        generator.submit(os.getpid).result()  # importing is no part of creating
+        for number in range(1, runs + 1):
+            # Whoever is second in one run is first in the next.
+            for contender in contenders if number % 2 else contenders[::-1]:
+                label = f"run {number}/{runs}, {contender}"
+                with progress.status(label), tempfile.TemporaryDirectory(prefix="allaboard-churn-") as folder:
+                    async with HOMES["controlplane"](Path(folder)) as home:
+                        found[contender].append(await measure(home, contender, scenario, nodes, gpus, seconds, generator))
+                progress.print(f"{label}: {found[contender][-1]:.1f} s")
+    return found
+
+
+def as_table(found: dict[str, list[float]], least: float, title: str) -> Table:
+    """A row for each contender: the median makespan, the range, and the ratios to the least possible and to kube-scheduler's."""
+    table = Table(title=title)
+    table.add_column("contender", no_wrap=True)
+    for column in ("makespan s", "range", "of the least", "of native"):
+        table.add_column(column, justify="right")
+    native = statistics.median(found["native"]) if found.get("native") else None
+    for contender, makespans in found.items():
+        median = statistics.median(makespans)
+        ratio = f"{median / native:.2f}" if native else ""
+        table.add_row(contender, f"{median:.1f}", f"{min(makespans):.1f}–{max(makespans):.1f}", f"{median / least:.2f}", ratio)
+    return table
+
+
+_Positive = partial(click.option, type=click.IntRange(min=1), show_default=True)
+
+
+@click.command(help=(__doc__ or "").partition("\n")[0], context_settings={"help_option_names": ["-h", "--help"]})
+@_Positive("--gangs", default=9, help="Gangs that come at once.")
+@_Positive("--size", default=40, help="Pods of a gang, with a GPU each.")
+@_Positive("--nodes", default=45, help="Nodes.")
+@_Positive("--gpus", default=4, help="GPUs of a node.")
+@click.option("--seconds", type=click.FloatRange(min=0), default=2.0, show_default=True, help="For how long a pod runs.")
+@_Positive("--runs", default=1, help="How often; the table then shows medians.")
+@click.option("--contender", "contenders", type=click.Choice([*CONTENDERS]), multiple=True, help="May be repeated [all].")
+def main(gangs: int, size: int, nodes: int, gpus: int, seconds: float, runs: int, contenders: tuple[str, ...]) -> None:
+    """Measure, and print."""
+    at_once = min(gangs, nodes * gpus // size)
+    if not at_once:
+        raise click.UsageError(f"a gang of {size} never fits on {nodes} nodes of {gpus} GPUs")
+    try:
+        found = asyncio.run(measure_all(contenders or tuple(CONTENDERS), Scenario(gangs, size), nodes, gpus, seconds, runs))
+    except (RuntimeError, aiohttp.ClientError) as error:
+        raise click.ClickException(str(error)) from error
+    least = -(-gangs // at_once) * seconds
+    title = f"{gangs} gangs of {size} pods of {seconds:g} s on {nodes} nodes of {gpus} GPUs: {least:g} s at least"
+    Console(width=None if sys.stdout.isatty() else 100).print(as_table(found, least, title))
+
+
+if __name__ == "__main__":
+    main()

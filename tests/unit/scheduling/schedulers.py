@@ -1,0 +1,272 @@
+"""A whole scheduler on a made-up cluster: it does what a test asks of it and nothing else, and what it asks of others is written down."""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Self, cast
+
+from allaboard.binding.answers import BindReply, Result
+from allaboard.binding.bind import Binder, Look
+from allaboard.binding.epoch import Epoch
+from allaboard.binding.restart import JobRestarter
+from allaboard.cluster.client import ApiServer
+from allaboard.cluster.view import ClusterView
+from allaboard.cluster.volumes import VolumeView
+from allaboard.gangs.dialects import POD_GROUP_LABEL
+from allaboard.gangs.podgroup import PodGroup
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Owner, Pod
+from allaboard.placement import Plan, Problem, SearchSettings
+from allaboard.placement.contest.contest import Contest
+from allaboard.placement.contest.joint import Joint
+from allaboard.placement.problem.draft import Draft
+from allaboard.report.announcer import Announcer
+from allaboard.report.events import EventRecorder, ObjectReference
+from allaboard.report.metrics import Metrics
+from allaboard.report.podgroups import PodGroupKeeper
+from allaboard.report.pods import PodTeller
+from allaboard.report.writer import Writer
+from allaboard.scheduling.cycle import Scheduler
+from allaboard.scheduling.docket import Docket
+from allaboard.scheduling.lobby import Room
+from allaboard.scheduling.outcomes import Attempt
+from allaboard.scheduling.quarantine import Quarantine
+from allaboard.scheduling.queue import GangQueue
+from allaboard.scheduling.ranks import OVERTAKING, Ranks
+from allaboard.scheduling.shares import Shares
+from allaboard.scheduling.window import Window
+from allaboard.scheduling.workers import Searcher
+from tests.unit.placement.clusters import node, pods
+
+SET, JOB = Owner("apps/v1", "ReplicaSet", "r", "u"), Owner("batch/v1", "Job", "j", "v")
+
+
+class Searched(Searcher):
+    """Searches on the spot; ``asked`` is for whom. Searches can be told what comes of them by what they are called there."""
+
+    def __init__(self) -> None:
+        super().__init__(SearchSettings(generations=6, min_generations=2, patience=3, population_size=8), workers=0)
+        self.asked: list[str] = []
+        self.meanwhile: dict[str, Callable[[], object]] = {}
+        self.fails: dict[str, Exception] = {}
+        self.finds_nothing: set[str] = set()
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+
+    async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
+        return self._told(f"briefly {_gang_of(problem)}", await super().search_briefly(problem, seed))
+
+    async def search(self, problem: Problem | Draft, seed: int) -> Plan:
+        """Ends when it ``goes_on``."""
+        plan = self._told(f"at length {_gang_of(problem)}", await super().search(problem, seed))
+        await self.goes_on.wait()
+        return plan
+
+    async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
+        self.asked.append(f"{len(contest.gangs)} together")
+        return await super().place_together(contest, is_easy=is_easy)
+
+    def _told(self, search: str, plan: Plan) -> Plan:
+        self.asked.append(search)
+        self.meanwhile.pop(search, lambda: None)()
+        if search in self.fails:
+            raise self.fails[search]
+        return replace(plan, feasible=None, proof="none") if search in self.finds_nothing else plan
+
+
+def _gang_of(problem: Problem | Draft) -> str:
+    assert isinstance(problem, Problem)
+    return problem.roles[0].pods[0].rpartition("-")[0]
+
+
+class Api:
+    """Binds and releases whoever it is asked for, but those of a Job, and suspends Jobs; ``asked`` is whom, ``tried`` whom without effect.
+
+    The ``replies`` for some pods, by name, are other ones; binds are answered while it ``answers``, and pods are sealed while it ``seals``.
+    No watch tells of anything.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.tried: list[str] = []
+        self.replies: dict[str, BindReply] = {}
+        self.answers, self.seals = asyncio.Event(), asyncio.Event()
+        self.answers.set()
+        self.seals.set()
+
+    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look) -> BindReply:
+        if dry_run:
+            self.tried.append(pod.name)
+            return BindReply(Result.BOUND)
+        self.asked.append(f"bind {pod.name}")
+        await self.answers.wait()
+        return self.replies.get(pod.name, BindReply(Result.BOUND))
+
+    async def release(self, pod: Pod, *, even_running: bool = False) -> bool:
+        if not pod.is_of_job:
+            self.asked.append(f"{'evict' if even_running else 'delete'} {pod.name}")
+        return not pod.is_of_job
+
+    async def would_go(self, pod: Pod, *, is_suspended: bool = False) -> bool:
+        return is_suspended or not pod.is_of_job
+
+    async def restart(self, pods: Sequence[Pod], *, even_running: bool = False) -> None:
+        self.asked += [f"suspend the Job of {pod.name}" for pod in pods]
+
+    def hurry(self) -> None:
+        """There is nothing that takes long."""
+
+    async def patch(self, path: object, body: object) -> None:
+        """Seals a pod."""
+        await self.seals.wait()
+
+
+class Recorder(EventRecorder):
+    """Notes events instead of posting them."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str) -> None:
+        self.told.append((about.name, reason))
+
+
+class World:
+    """A cluster of one node of so many processors, and a scheduler that isn't run; its time passes when a test says so.
+
+    As a context manager it ends what was begun.
+    """
+
+    def __init__(self, cpus: int = 8, volumes: VolumeView | None = None) -> None:
+        self.now = 1000.0
+        self.searched, self.api, self.events = Searched(), Api(), Recorder()
+        self.view, self.registry, self.docket = ClusterView(), GangRegistry(["allaboard"]), Docket()
+        self.shares, self.metrics = Shares(self.clock), Metrics()
+        ranks = Ranks(self.registry, self.docket, self.shares, OVERTAKING, self.clock)
+        self.queue = GangQueue(ranks.place, self.registry.knows, self.docket, seats=Room(self.view), clock=self.clock)
+        server, writer = cast("ApiServer", self.api), Writer()
+        self.keeper = PodGroupKeeper(server, self.registry, self.docket, writer)
+        teller = PodTeller(server, self.events, writer)
+        epoch = Epoch(server, clock=self.clock)
+        self.scheduler = Scheduler(
+            view=self.view,
+            volumes=volumes or VolumeView(),
+            registry=self.registry,
+            docket=self.docket,
+            ranks=ranks,
+            queue=self.queue,
+            searcher=self.searched,
+            binder=cast("Binder", self.api),
+            restarter=cast("JobRestarter", self.api),
+            epoch=epoch,
+            announcer=Announcer(self.events, teller, self.keeper, self.docket, self.metrics, clock=self.clock, now=self.clock),
+            metrics=self.metrics,
+            quarantine=Quarantine(self.view, epoch, 1, self.queue.wake, self.clock),
+            window=Window(lambda: self.registry.arrivals, 0.0, 0.0, self.clock, asyncio.sleep),
+            clock=self.clock,
+        )
+        self.act, self.outcomes, self.open_gangs = self.scheduler._act, self.scheduler._outcomes, self.scheduler._open
+        self.planner, self.long, self.under_way = self.scheduler._planner, self.scheduler._long, self.scheduler._under_way
+        self.view.listen(self.registry.observe_pod)
+        self.view.listen(self.scheduler.observe_pod, self.scheduler.observe_node)
+        self.registry.listen(self.queue.mark)
+        self.resize(cpus)
+
+    def clock(self) -> float:
+        return self.now
+
+    def resize(self, cpus: int) -> None:
+        """Let the node have so many processors."""
+        self.view.upsert_node(node("n", {"cpu": cpus * 1000}))
+
+    def add(
+        self,
+        name: str,
+        size: int = 2,
+        *,
+        minimum: int = 0,
+        bound: int = 0,
+        cpus: int = 1,
+        namespace: str = "default",
+        options: dict[str, str] | None = None,
+        **fields: Any,
+    ) -> GangKey:
+        """A gang of ``size`` pods, all of which it needs unless there is a ``minimum``; ``fields`` are its pods'. It is due."""
+        key, minimum = GangKey(namespace, name), minimum or size
+        self.registry.observe_group(PodGroup(key, f"uid-{name}", 1, minimum, 60, fields.get("created", 0.0), options or {}))
+        made = {"owner": SET, "namespace": namespace, "labels": ((POD_GROUP_LABEL, name),), **fields}
+        for number, pod in enumerate(pods(name, size, {"cpu": cpus * 1000})):
+            seat = {"node_name": "n", "promise": minimum, "transaction": "run"} if number < bound else {}
+            self.view.upsert_pod(replace(pod, **made, **seat))
+        return key
+
+    def add_half(self, name: str, size: int = 2, **fields: Any) -> GangKey:
+        """A gang of which nobody could be released, and whose time is over; it isn't due, and is the first."""
+        key = self.add(name, size, **fields)
+        half = self.docket.half(key)
+        half.is_kept_open, half.expires = True, self.now
+        assert self.queue.pop() == key
+        return key
+
+    def remove(self, key: GangKey) -> None:
+        """Let a gang be gone."""
+        for pod in self.gang(key).members:
+            self.view.remove_pod(pod.key)
+        self.registry.forget_group(key, 1)
+
+    def gang(self, key: GangKey) -> Gang:
+        gang = self.registry.gang(key)
+        assert gang is not None
+        return gang
+
+    def begin(self, key: GangKey) -> Attempt:
+        """Take a gang out of the queue, if it is in: it is the first there."""
+        assert self.queue.pop() in (key, None)
+        return Attempt(self.gang(key), self.now, self.queue.changes)
+
+    async def settle(self) -> None:
+        """Wait until nothing is done beside the cycle."""
+        async with asyncio.timeout(10):
+            await self.under_way.settled()
+
+    async def breathe(self) -> None:
+        """Let those who can go on do so until they wait."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for event in (self.searched.goes_on, self.api.answers, self.api.seals):
+            event.set()
+        self.long.stop()
+        await self.settle()
+        self.scheduler._late.stop()
+        await self.scheduler._advisor.stop()
+
+    async def cycle(self) -> None:
+        """One cycle, and what it has begun."""
+        await self.scheduler.cycle()
+        await self.settle()
+
+    def said(self, key: GangKey) -> str:
+        """The last words on a gang; empty without any."""
+        opinion = self.keeper.opinion(key)
+        return opinion.message if opinion else ""
+
+    def has_said(self, key: GangKey, beginning: str) -> bool:
+        """Whether the last words on a gang begin so; or, if that is empty, whether there are none."""
+        return self.said(key).startswith(beginning) if beginning else not self.said(key)
+
+    def seconds_until_due(self, key: GangKey) -> float:
+        """When a gang is looked at if nothing happens."""
+        if self.queue.peek() == key:
+            return 0.0
+        case = self.docket.find(key)
+        return math.inf if case is None or case.turn.rings_at is None else case.turn.rings_at - self.now
+
+    def counted(self, metric: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"allaboard_{metric}_total", labels) or 0.0

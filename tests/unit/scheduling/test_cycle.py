@@ -1,0 +1,181 @@
+"""Every gang that is due is brought to a decision, the first in queue order first, and none keeps the others from theirs."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from allaboard.cluster.volumes import VolumeView
+from allaboard.model.pod import Pod
+from allaboard.scheduling.workers import SearchError
+from tests.unit.scheduling.schedulers import World
+
+
+async def test_gangs_are_decided_about_in_queue_order() -> None:
+    async with World() as world:
+        for name, priority, created in (("young", 0, 2.0), ("old", 0, 1.0), ("urgent", 5, 3.0), ("poor", -5, 0.0)):
+            world.add(name, priority=priority, created=created)
+        await world.cycle()
+        assert world.searched.asked == ["briefly urgent", "briefly old", "briefly young", "briefly poor"]
+        assert world.counted("transactions", outcome="whole") == 4
+        assert world.queue.peek() is None
+
+
+async def test_whoever_comes_meanwhile_and_goes_before_the_others_has_the_next_turn() -> None:
+    async with World() as world:
+        for number, name in enumerate("abc"):
+            world.add(name, created=float(number))
+        world.searched.meanwhile["briefly a"] = lambda: world.add("urgent", priority=5)
+        await world.cycle()
+        assert world.searched.asked == ["briefly a", "briefly urgent", "briefly b", "briefly c"]
+
+
+async def test_a_gang_that_is_due_again_and_again_keeps_nobody_waiting() -> None:
+    """One that goes before the others is yielded to once, until one of them has had a turn."""
+    async with World() as world:
+        for number, name in enumerate("abc"):
+            world.add(name, created=float(number))
+
+        def ring() -> None:
+            if len(world.searched.asked) < 20:
+                world.searched.meanwhile["briefly urgent"] = ring
+                world.queue.mark(urgent)
+
+        world.searched.finds_nothing.add("briefly urgent")
+        urgent = world.add("urgent", priority=5)
+        world.searched.meanwhile["briefly urgent"] = ring
+        await world.cycle()
+        assert "briefly c" in world.searched.asked[:10]
+
+
+class Torn(VolumeView):
+    """A defect meets the gang ``bad`` at its look."""
+
+    def resolve(self, pod: Pod) -> Pod:
+        if pod.name.startswith("bad"):
+            raise RuntimeError("a defect")
+        return pod
+
+
+@pytest.mark.parametrize("where", ["look", "search"])
+async def test_a_gang_whose_handling_fails_is_told_and_tried_again_and_the_others_go_on(where: str) -> None:
+    async with World(volumes=Torn() if where == "look" else None) as world:
+        if where == "search":
+            world.searched.fails["briefly bad"] = RuntimeError("a defect")
+        keys = [world.add(name, created=float(number)) for number, name in enumerate(("a", "bad", "c"))]
+        await world.cycle()
+        bound, failed = "2 members bound", "the scheduler failed on this gang; its log says how"
+        assert [world.said(key) for key in keys] == [bound, failed, bound]
+        assert world.seconds_until_due(keys[1]) == 1.0
+
+
+async def test_a_search_that_fails_is_its_own_gang_s_failure() -> None:
+    async with World() as world:
+        keys = [world.add(name) for name in "ab"]
+        world.searched.fails["briefly a"] = SearchError("the process died")
+        await world.cycle()
+        assert [world.said(key) for key in keys] == ["the process died", "2 members bound"]
+
+
+async def test_a_gang_that_is_gone_is_forgotten() -> None:
+    async with World(cpus=1) as world:
+        key = world.add("g")
+        await world.cycle()
+        assert world.docket.find(key) is not None
+        world.remove(key)
+        await world.cycle()
+        assert world.docket.find(key) is None
+
+
+async def test_a_gang_under_way_is_passed_over_and_looked_at_when_that_has_ended() -> None:
+    async with World() as world:
+        key = world.add("g")
+        world.api.answers.clear()
+        await world.scheduler.cycle()
+        await world.breathe()
+        assert world.api.asked == ["bind g-0", "bind g-1"]
+        world.queue.mark(key)
+        await world.scheduler.cycle()
+        assert world.searched.asked == ["briefly g"]
+        assert world.queue.peek() is None
+        world.api.answers.set()
+        await world.settle()
+        assert world.queue.peek() == key
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_long_search_is_ended_when_nobody_is_to_be_searched_for_any_more(is_gone: bool) -> None:
+    async with World() as world:
+        world.searched.goes_on.clear()
+        world.searched.finds_nothing.add("briefly g")
+        key = world.add("g")
+        await world.scheduler.cycle()
+        await world.breathe()
+        assert world.long.is_searching(key)
+        if is_gone:
+            world.remove(key)
+        world.queue.mark(key)
+        await world.scheduler.cycle()
+        await world.breathe()
+        assert world.long.is_searching(key) is not is_gone
+
+
+@pytest.mark.parametrize(
+    ("cpus", "second", "asked"),
+    [
+        (2, {}, "2 together"),
+        (8, {}, "briefly b"),  # there is room for both whatever the order
+        (2, {"priority": 1}, "briefly b"),
+        (2, {"namespace": "owes"}, "briefly b"),
+        (2, {"bound": 1}, "briefly b"),
+    ],
+)
+async def test_equal_gangs_that_contend_are_placed_together(cpus: int, second: dict[str, Any], asked: str) -> None:
+    async with World(cpus) as world:
+        world.shares.charge("owes", 10.0)
+        world.add("a", created=1.0)
+        world.add("b", created=2.0, **second)
+        await world.cycle()
+        assert asked in world.searched.asked
+        assert ("2 together" in world.searched.asked) is (asked == "2 together")
+
+
+async def test_whoever_is_overtaken_by_gangs_that_are_placed_together_has_that_counted() -> None:
+    async with World(cpus=4) as world:
+        large, small = world.add("large", 3, created=1.0), [world.add(name, created=2.0) for name in ("a", "b")]
+        await world.cycle()
+        assert [world.said(key) for key in small] == ["2 members bound"] * 2
+        assert world.docket.case(large).turn.overtaken == (1, world.now)
+        assert world.said(large).startswith("podgroup default/large: 0 of 3 members placeable")
+
+
+@pytest.mark.parametrize("is_node", [True, False])
+async def test_who_lacked_room_is_due_when_somebody_goes_and_when_a_node_grows(is_node: bool) -> None:
+    async with World(cpus=2) as world:
+        sitting, waiting = world.add("sitting", bound=2), world.add("waiting", created=1.0)
+        await world.cycle()
+        assert world.queue.peek() is None
+        if is_node:
+            world.resize(4)
+        else:
+            world.remove(sitting)
+        await world.queue.stirred()
+        assert waiting in (world.queue.pop(), world.queue.pop())
+
+
+async def test_a_scheduler_that_stops_ends_the_transactions_that_are_under_way() -> None:
+    """Cut off in the middle, one would leave its gang half bound."""
+    async with World() as world:
+        key = world.add("g")
+        world.api.answers.clear()
+        running = asyncio.create_task(world.scheduler.run())
+        await world.breathe()
+        assert world.api.asked == ["bind g-0", "bind g-1"]
+        running.cancel()
+        await world.breathe()
+        assert not running.done()
+        world.api.answers.set()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert world.said(key) == "2 members bound"

@@ -1,0 +1,75 @@
+"""Nothing is decided by what is too old."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from allaboard.scheduling.freshness import until_fresh
+from tests.unit.binding.elections import now, virtually
+
+LONG = 60.0
+
+
+class Watched:
+    """What is known of a cluster whose API server speaks again at a moment of the virtual time; counts how often that is asked."""
+
+    def __init__(self, speaks_at: float = LONG) -> None:
+        self.speaks_at = speaks_at
+        self.looks = 0
+
+    def is_fresh(self) -> bool:
+        self.looks += 1
+        return now() >= self.speaks_at
+
+
+async def seconds_until(is_fresh: Callable[[], bool]) -> float:
+    await until_fresh(is_fresh)
+    return now()
+
+
+def test_whoever_knows_enough_goes_on_without_letting_anybody_else_in_between(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with pytest.raises(StopIteration):
+        until_fresh(lambda: True).send(None)
+    assert not caplog.records
+
+
+def test_whoever_knows_too_little_waits_until_the_server_speaks_and_hardly_longer() -> None:
+    assert LONG <= virtually(seconds_until(Watched().is_fresh)) < LONG + 1
+
+
+def test_a_silent_server_is_looked_at_a_few_times_per_second() -> None:
+    watched = Watched()
+    virtually(seconds_until(watched.is_fresh))
+    assert LONG < watched.looks <= 10 * LONG
+
+
+def test_others_go_on_while_somebody_waits() -> None:
+    """The watches among them, or the server would never be heard."""
+    is_heard = asyncio.Event()
+
+    async def play() -> float:
+        asyncio.get_running_loop().call_later(LONG, is_heard.set)
+        return await seconds_until(is_heard.is_set)
+
+    assert LONG <= virtually(play()) < LONG + 1
+
+
+def test_a_silence_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    virtually(seconds_until(Watched().is_fresh))
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert ["silent" in record.message for record in caplog.records] == [True, False]
+
+
+async def test_a_scheduler_that_is_stopped_waits_for_no_server(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    waiting = asyncio.create_task(until_fresh(lambda: False))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -1,0 +1,243 @@
+"""How attempts end: who is counted, what is told, and when the gang is looked at again."""
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from allaboard.binding.answers import BindReply, Committed, MembersChanged, Refused, Result, Seat
+from allaboard.gangs.registry import OVER_LIMIT
+from allaboard.model.gang import Gang, Hold
+from allaboard.model.reasons import Cause, Code
+from allaboard.scheduling.decide import Reply, on_reply
+from allaboard.scheduling.outcomes import Attempt
+from tests.unit.scheduling.schedulers import JOB, World
+
+HALF: dict[str, Any] = {"size": 4, "bound": 2}
+GONE = Refused(MembersChanged(1, 2))
+NEVER = math.inf
+
+
+def answers(gang: Gang, bound: int, result: Result = Result.UNANSWERED, **fields: Any) -> Committed:
+    """So many of the candidates were bound, and of the others the bind came to ``result``."""
+    seats = [Seat(pod, "n") for pod in gang.candidates]
+    failed = tuple((seat, BindReply(result, "no", **fields)) for seat in seats[bound:])
+    return Committed(tuple(seats[:bound]), failed, missing=max(0, gang.missing - bound))
+
+
+class Ending(NamedTuple):
+    """Of a gang made by ``fields`` of which so many are ``bound``: its transactions are ``counted`` so, and it is due in ``seconds``.
+
+    Or in ``seconds_asked`` when the API server wants to be left alone for eight.
+    """
+
+    fields: dict[str, Any]
+    bound: int
+    refusal: dict[str, Any]
+    counted: list[str]
+    said: str
+    seconds: float
+    seconds_asked: float = 8.0
+    asked: list[str] = []  # noqa: RUF012  # never written
+    is_finishing: bool = False
+
+
+DOUBT, DENIED = {"in_doubt": "7"}, {"result": Result.REFUSED}
+RELEASED = ["delete g-0", "delete g-1"]
+ENDINGS = {
+    Reply.FAILED: Ending({}, 0, {}, ["refused"], "pod g-0: no; pod g-1: no", 1.0),
+    Reply.FAILED_IN_DOUBT: Ending({}, 0, DOUBT, ["refused"], "pod g-0: no; pod g-1: no", 1.0, is_finishing=True),
+    Reply.STAYS_OPEN: Ending(HALF, 1, DENIED, ["open"], "3 of 4 members bound, 1 missing: pod g-3: no", 1.0),
+    Reply.FINISH: Ending({"size": 3}, 2, {}, ["open"], "2 of 3 members bound, 1 missing: pod g-2: no", 0.5, 5.0, is_finishing=True),
+    Reply.UNDO: Ending({"size": 3}, 2, DENIED, ["open", "undone"], "undone, released g-0, g-1: pod g-2: no", 1.0, 8.0, RELEASED, True),
+    Reply.WHOLE: Ending({"size": 3, "minimum": 2}, 2, DENIED, ["whole"], "2 members bound", 1.0),
+}
+
+
+@pytest.mark.parametrize("retry_after", [0.0, 8.0])
+@pytest.mark.parametrize("reply", Reply)
+async def test_what_the_answers_make_of_a_gang_is_counted_and_told_and_it_is_looked_at_in_time(reply: Reply, retry_after: float) -> None:
+    ending = ENDINGS[reply]
+    async with World() as world:
+        attempt = world.begin(world.add("g", **ending.fields))
+        key, outcome = attempt.gang.key, answers(attempt.gang, ending.bound, retry_after=retry_after, **ending.refusal)
+        assert on_reply(attempt.gang, outcome, None) is reply
+
+        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), outcome)
+
+        outcomes = ("refused", "open", "undone", "whole")
+        assert [each for each in outcomes if world.counted("transactions", outcome=each)] == ending.counted
+        assert (world.counted("binds", result="bound"), world.api.asked) == (ending.bound, ending.asked)
+        assert (world.said(key), key in world.open_gangs) == (ending.said, ending.is_finishing)
+        assert world.seconds_until_due(key) == (ending.seconds_asked if retry_after else ending.seconds)
+        if retry_after:  # and nothing cuts that short
+            world.queue.mark(key)
+            assert world.seconds_until_due(key) == ending.seconds_asked
+
+
+async def test_each_bind_is_counted_by_its_result() -> None:
+    async with World() as world:
+        attempt = world.begin(world.add("g", 3))
+        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), answers(attempt.gang, 1))
+        assert (world.counted("binds", result="bound"), world.counted("binds", result="unanswered")) == (1, 2)
+
+
+@pytest.mark.parametrize(("held_seconds", "seconds"), [(0.5, 1.0), (3.0, 3.0)])
+async def test_whoever_has_held_seats_in_vain_leaves_them_to_others_for_as_long(held_seconds: float, seconds: float) -> None:
+    async with World() as world:
+        attempt = world.begin(world.add("g"))
+        attempt.held_seconds = held_seconds
+        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), GONE)
+        assert world.seconds_until_due(attempt.gang.key) == seconds
+        assert world.counted("transactions", outcome="refused") == 1
+        assert world.said(attempt.gang.key).endswith("1 of 2 missing ones are still there")
+
+
+@pytest.mark.parametrize(("is_refused", "attempts"), [(True, 0), (False, 1)])
+async def test_who_was_refused_beside_seats_that_nobody_took_has_not_failed(is_refused: bool, attempts: int) -> None:
+    async with World(cpus=2) as world:
+        attempt = world.begin(world.add("g"))
+        plan = await world.planner.plan(attempt.gang)
+        for pod in attempt.gang.candidates:
+            world.view.assume(pod, "n")
+        other = world.begin(world.add("other"))
+        world.outcomes.refused(other, await world.planner.plan(other.gang), Cause(Code.INSUFFICIENT))
+        await world.outcomes.committed(attempt, plan, GONE if is_refused else answers(attempt.gang, 2))
+        assert world.docket.case(other.gang.key).turn.attempts == attempts
+
+
+@pytest.mark.parametrize(("phase", "rests"), [("Failed", [0.0, 1.0, 2.0, 4.0]), ("Succeeded", [0.0, 0.0, 0.0, 0.0])])
+async def test_a_gang_that_loses_its_members_soon_again_and_again_rests_unless_they_have_ended_well(phase: str, rests: list[float]) -> None:
+    async with World() as world:
+        key = world.add("g")
+        ended = replace(world.gang(key).members[0], name="ended", uid="ended", node_name="n", phase=phase)
+        world.view.upsert_pod(ended)
+        seconds = []
+        for _ in rests:
+            world.queue.pop()
+            attempt = Attempt(world.gang(key), world.now, world.queue.changes)
+            await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), answers(attempt.gang, 2))
+            world.queue.mark(key)  # they are lost already
+            seconds.append(world.seconds_until_due(key))
+            world.now += 5.0
+        assert seconds == rests
+
+
+@pytest.mark.parametrize(("held_seconds", "seconds", "is_told"), [(0.5, 300.0, True), (3.0, 0.0, False)])
+async def test_surplus_that_found_no_room_waits_for_it_if_what_was_known_of_that_is_still_so(
+    held_seconds: float, seconds: float, is_told: bool
+) -> None:
+    async with World(cpus=2) as world:
+        attempt = world.begin(world.add("g", 3, minimum=2))
+        attempt.held_seconds = held_seconds
+        plan = await world.planner.plan(attempt.gang)
+        await world.outcomes.committed(attempt, plan, replace(answers(attempt.gang, 2), failed=()))
+        assert world.seconds_until_due(attempt.gang.key) == seconds
+        assert (("g-2", "FailedScheduling") in world.events.told) is is_told
+
+
+async def test_a_whole_gang_is_not_looked_at_again_and_nothing_of_its_way_there_is_remembered() -> None:
+    async with World() as world:
+        key = world.add_half("g", 2, bound=1)
+        world.outcomes.failed(world.begin(key), "no")
+        world.docket.case(key).is_given_grace = True
+        attempt = world.begin(key)
+        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), answers(attempt.gang, 1))
+        case = world.docket.case(key)
+        assert (case.turn.attempts, case.is_given_grace, case.half.is_kept_open if case.half else None) == (0, False, False)
+        assert world.seconds_until_due(key) == NEVER
+
+
+async def test_a_half_gang_whose_time_is_over_sits_out_no_pause_once_seats_were_looked_for_in_vain() -> None:
+    async with World() as world:
+        attempt = world.begin(world.add_half("g", owner=JOB, options={"undo": "suspend"}, **HALF))
+        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), answers(attempt.gang, 1))
+        assert world.seconds_until_due(attempt.gang.key) == 0.5
+
+
+async def test_a_gang_without_room_is_told_why_and_is_due_when_there_is_room() -> None:
+    async with World(cpus=1) as world:
+        attempt = world.begin(world.add("g"))
+        key, plan = attempt.gang.key, await world.planner.plan(attempt.gang)
+        world.outcomes.refused(attempt, plan, await world.planner.cause(attempt.gang))
+        opinion = world.keeper.opinion(key)
+        assert opinion is not None
+        assert (opinion.code, opinion.short) == (Code.NEVER_FITS, "needs 2 cpu; the nodes it may use have 1 in all")
+        assert world.docket.case(key).advice.wanted_for == opinion.message
+        assert world.seconds_until_due(key) == 60.0  # when it has waited for long
+        for cpus, seconds in ((1, 60.0), (2, 0.0)):
+            world.resize(cpus)
+            await world.queue.stirred()
+            assert world.seconds_until_due(key) == seconds
+
+
+async def test_of_a_whole_gang_only_those_without_room_are_told() -> None:
+    async with World(cpus=2) as world:
+        attempt = world.begin(world.add("g", 3, minimum=2, bound=2))
+        world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), None)
+        assert world.said(attempt.gang.key) == "2 members bound"
+        assert world.events.told == [("g-2", "FailedScheduling"), ("g", "Scheduled")]
+
+
+@pytest.mark.parametrize(
+    ("hold", "seconds"),
+    [
+        (Hold("BadLabel", "wrong"), [300.0, 300.0]),
+        (Hold(OVER_LIMIT, "wrong", field="members"), [300.0, 300.0]),
+        (Hold("PodGroupNotFound", "wrong"), [1.0, 300.0]),  # it may be made just after its pods
+    ],
+)
+async def test_a_gang_that_must_be_mended_is_told_so_and_left_alone(hold: Hold, seconds: list[float]) -> None:
+    async with World() as world:
+        key = world.add("g")
+        for until_due in seconds:
+            world.outcomes.held(world.begin(key), hold)
+            assert world.seconds_until_due(key) == until_due
+            assert world.said(key) == ("wrong" if until_due == 300.0 else "")
+        assert world.counted("over_limit", what="members") == (2 if hold.reason == OVER_LIMIT else 0)
+
+
+async def test_a_gang_that_waits_for_members_is_looked_at_when_its_time_is_over() -> None:
+    async with World() as world:
+        key = world.add_half("g", 2, bound=1, minimum=3)
+        world.docket.half(key).expires = world.now + 20.0
+        world.outcomes.awaits_members(world.gang(key))
+        assert world.seconds_until_due(key) == 20.0
+        assert world.said(key) == "podgroup default/g: waiting for members: 2 of 3 exist"
+
+
+async def test_once_it_is_known_what_has_become_of_its_binds_a_gang_is_due_and_has_its_whole_time_once() -> None:
+    async with World() as world:
+        key = world.add("g", **HALF)
+        world.open_gangs.add(world.begin(key).gang)
+        deadlines = []
+        for _ in range(2):
+            world.now += 4.0
+            world.outcomes.settled(key)
+            deadlines.append((world.docket.half(key).deadline or 0.0) - world.now)
+        assert deadlines == [5.0, 1.0]
+        assert world.seconds_until_due(key) == 0.0
+
+
+@pytest.mark.parametrize("bound", [0, 2])
+async def test_a_defect_is_told_and_the_gang_is_tried_again_and_finished_if_it_was_cut_off(bound: int) -> None:
+    async with World() as world:
+        key = world.add("g", 4, bound=bound)
+        for seconds in (1.0, 2.0, 4.0):
+            world.begin(key)
+            world.outcomes.defect(key)
+            assert world.seconds_until_due(key) == seconds
+        assert world.said(key) == "the scheduler failed on this gang; its log says how"
+        assert (key in world.open_gangs) is bool(bound)
+
+
+async def test_nothing_is_remembered_of_a_gang_that_is_gone() -> None:
+    async with World() as world:
+        key, other = world.add_half("g", bound=1), world.add_half("other", bound=1)
+        world.docket.half(other).made_way_for = key
+        world.outcomes.failed_now(world.gang(key), "no")
+        world.outcomes.forgotten(key)
+        assert world.docket.find(key) is None
+        assert world.docket.half(other).made_way_for is None
+        assert set(world.queue.sizes().values()) == {0}
