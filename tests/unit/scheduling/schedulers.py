@@ -65,12 +65,15 @@ class Searched(Searcher):
         return plan
 
     async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
-        self.asked.append(f"{len(contest.gangs)} together")
+        self._note(f"{len(contest.gangs)} together")
         return await super().place_together(contest, is_easy=is_easy)
 
-    def _told(self, search: str, plan: Plan) -> Plan:
+    def _note(self, search: str) -> None:
         self.asked.append(search)
         self.meanwhile.pop(search, lambda: None)()
+
+    def _told(self, search: str, plan: Plan) -> Plan:
+        self._note(search)
         if search in self.fails:
             raise self.fails[search]
         return replace(plan, feasible=None, proof="none") if search in self.finds_nothing else plan

@@ -51,7 +51,7 @@ FOUND = {
 }
 
 
-async def on_found(world: World, attempt: Attempt, found: Found) -> None:
+async def on_found(world: World, attempt: Attempt, found: Found, *, is_alone: bool = True) -> None:
     """As the cycle does it, by a plan for what is free now."""
     plan = await world.planner.plan(attempt.gang)
     if found is Found.MAKE_WAY:
@@ -59,7 +59,7 @@ async def on_found(world: World, attempt: Attempt, found: Found) -> None:
     if found is Found.SEARCH_LONGER:
         plan = replace(plan, feasible=None)
     assert is_enough(plan, attempt.gang) is (found is Found.BIND)
-    await world.act.on_found(attempt, plan, found, is_alone=True)
+    await world.act.on_found(attempt, plan, found, is_alone=is_alone)
 
 
 @pytest.mark.parametrize("look", Look)
@@ -118,6 +118,17 @@ async def test_after_an_undo_every_member_is_tried_beforehand(was_undone: bool, 
         await on_found(world, attempt, Found.BIND)
         await world.settle()
         assert world.api.tried == tried
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_who_is_placed_by_itself_passes_an_older_one_that_sits_out_a_pause(is_alone: bool) -> None:
+    """Of those that were placed together the cycle counts that once."""
+    async with World() as world:
+        old = world.begin(world.add("old")).gang
+        world.outcomes.failed_now(old, "no answer")
+        world.queue.mark(old.key)
+        await on_found(world, world.begin(world.add("g", created=1.0)), Found.BIND, is_alone=is_alone)
+        assert world.docket.case(old.key).turn.passed == (1 if is_alone else 0)
 
 
 async def test_a_seat_that_an_unanswered_bind_may_still_take_is_kept_until_it_comes_too_late() -> None:
