@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from contenders import CONTENDERS, HOMES, Connection, Home, progress
-from load import NATIVE_GROUPS, PODS, Binds, Load, Scenario, a_node, a_pod, a_pod_group, create, furnish, send, warm_up
+from load import PODS, Binds, Load, Scenario, a_node, create, furnish, prepare, warm_up
 
 _CONCURRENCY = 32
 _TIMEOUT_SECONDS = 300.0
-_GPU = "nvidia.com/gpu"
+_ASKED = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}
 
 
 async def measure(home: Home, contender: str, scenario: Scenario, nodes: int, gpus: int, seconds: float, generator: Executor) -> float:
@@ -42,27 +42,13 @@ async def measure(home: Home, contender: str, scenario: Scenario, nodes: int, gp
 async def _run(
     session: aiohttp.ClientSession, connection: Connection, contender: str, scenario: Scenario, seconds: float, generator: Executor
 ) -> float:
-    names = [f"gang-{gang}" for gang in range(scenario.gangs)]
-    if contender == "native":
-        await asyncio.gather(*(send(session, "POST", NATIVE_GROUPS, a_pod_group(name, scenario.size)) for name in names))
-    asked = {"cpu": "1", "memory": "1Gi", _GPU: "1"}
-    bodies = [
-        (gang, json.dumps(a_pod(contender, f"{name}-{member}", name, scenario.size, **asked)).encode())
-        for gang, name in enumerate(names)
-        for member in range(scenario.size)
-    ]
+    bodies = await prepare(session, contender, scenario, **_ASKED)
     loop, ends = asyncio.get_running_loop(), list[asyncio.Task[None]]()
     binds = Binds(scenario, lambda name: ends.append(loop.create_task(_end(session, name, seconds))))
     async with binds.listening(session) as listener:
         load = Load(connection, scenario.gangs, bodies, _CONCURRENCY)
         creating = loop.run_in_executor(generator, create, load)
-        waiter = asyncio.create_task(binds.complete.wait())
-        await asyncio.wait((waiter, listener), timeout=_TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        waiter.cancel()
-        if listener.done():
-            listener.result()
-        if binds.missing:
-            raise RuntimeError(f"{contender}, {scenario}: {binds.missing} pods are not bound after {_TIMEOUT_SECONDS:.0f} s")
+        await binds.all_bound(listener, _TIMEOUT_SECONDS, f"{contender}, {scenario}")
         await asyncio.gather(*ends)
         return time.monotonic() - min((await creating).first)
 

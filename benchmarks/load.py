@@ -110,6 +110,19 @@ def a_pod_group(name: str, size: int) -> dict[str, Any]:
     }
 
 
+async def prepare(session: aiohttp.ClientSession, contender: str, scenario: Scenario, **requests: str) -> list[tuple[int, bytes]]:
+    """The pods of a scenario as ``Load`` takes them; kube-scheduler's PodGroups are there before them."""
+    is_gang = scenario.size > 1
+    names = [f"gang-{gang}" for gang in range(scenario.gangs)]
+    if contender == "native" and is_gang:
+        await asyncio.gather(*(send(session, "POST", NATIVE_GROUPS, a_pod_group(name, scenario.size)) for name in names))
+    return [
+        (gang, json.dumps(a_pod(contender, f"{name}-{member}", name if is_gang else "", scenario.size, **requests)).encode())
+        for gang, name in enumerate(names)
+        for member in range(scenario.size)
+    ]
+
+
 def create(load: Load) -> Created:
     """Create pods as fast as the API server takes them. Runs in the load generator's process."""
     return asyncio.run(_create(load))
@@ -203,10 +216,15 @@ class Binds:
         self.last = np.zeros(scenario.gangs)
         self.complete = asyncio.Event()
 
-    @property
-    def missing(self) -> int:
-        """Pods that are not bound yet."""
-        return self._missing
+    async def all_bound(self, listener: asyncio.Task[None], seconds: float, who: str) -> None:
+        """Return when all pods are bound. Raises ``RuntimeError`` if they aren't in so many seconds, and what the listener does."""
+        waiter = asyncio.create_task(self.complete.wait())
+        await asyncio.wait((waiter, listener), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        waiter.cancel()
+        if listener.done():
+            listener.result()
+        if self._missing:
+            raise RuntimeError(f"{who}: {self._missing} pods are not bound after {seconds:.0f} s")
 
     @asynccontextmanager
     async def listening(self, session: aiohttp.ClientSession) -> AsyncIterator[asyncio.Task[None]]:

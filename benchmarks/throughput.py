@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from contenders import CONTENDERS, HOMES, Connection, Home, progress
-from load import NATIVE_GROUPS, SCENARIOS, Binds, Load, Scenario, a_node, a_pod, a_pod_group, create, furnish, send, warm_up
+from load import SCENARIOS, Binds, Load, Scenario, a_node, create, furnish, prepare, warm_up
 from operator_process import children, cpu_seconds, memory_mib
 
 _TABLE_WIDTH = 140
@@ -87,27 +87,14 @@ async def _run(
     rules: Rules,
     generator: Executor,
 ) -> Figures:
-    if contender == "native" and scenario.size > 1:
-        groups = (send(session, "POST", NATIVE_GROUPS, a_pod_group(f"gang-{gang}", scenario.size)) for gang in range(scenario.gangs))
-        await asyncio.gather(*groups)
-    bodies = [
-        (gang, json.dumps(a_pod(contender, f"gang-{gang}-{member}", f"gang-{gang}" if scenario.size > 1 else "", scenario.size)).encode())
-        for gang in range(scenario.gangs)
-        for member in range(scenario.size)
-    ]
+    bodies = await prepare(session, contender, scenario)
     await _quiet(pid)
     binds = Binds(scenario)
     async with binds.listening(session) as listener:
         before, servers_before = _used([pid]), _used(home.servers)
         load = Load(connection, scenario.gangs, bodies, rules.concurrency)
         created = await asyncio.get_running_loop().run_in_executor(generator, create, load)
-        waiter = asyncio.create_task(binds.complete.wait())
-        await asyncio.wait((waiter, listener), timeout=rules.timeout, return_when=asyncio.FIRST_COMPLETED)
-        waiter.cancel()
-        if listener.done():
-            listener.result()
-        if binds.missing:
-            raise RuntimeError(f"{contender}, {scenario}: {binds.missing} pods are not bound after {rules.timeout:.0f} s")
+        await binds.all_bound(listener, rules.timeout, f"{contender}, {scenario}")
         servers_used = _used(home.servers) - servers_before
         await _quiet(pid)
         first = np.array(created.first)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from allaboard.binding.answers import BindReply, Result
+from allaboard.binding.eviction import evict
 from allaboard.binding.jobs import ignores_disruption
 from allaboard.binding.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.binding.turns import Turns
@@ -144,7 +145,7 @@ class Binder:
         if not is_suspended and not await self.may_go(pod):
             return False
         try:
-            send_it = partial(self._change, partial(self._evict, pod, {"uid": pod.uid}, is_rehearsal=True))
+            send_it = partial(self._change, partial(evict, self._server, pod, {"uid": pod.uid}, is_rehearsal=True))
             await self._retried(send_it, partial(self._release_turns.of, pod.namespace))
         except ApiError as error:
             if error.status in (403, 429):
@@ -156,10 +157,8 @@ class Binder:
     async def _delete(self, pod: Pod, preconditions: dict[str, str]) -> None:
         await self._server.delete(_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
 
-    async def _evict(self, pod: Pod, preconditions: dict[str, str], *, is_rehearsal: bool = False) -> None:
-        metadata = {"name": pod.name, "namespace": pod.namespace}
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": {"preconditions": preconditions}}
-        await self._server.post(_path(pod, "eviction"), body, {"dryRun": "All"} if is_rehearsal else None)
+    async def _evict(self, pod: Pod, preconditions: dict[str, str]) -> None:
+        await evict(self._server, pod, preconditions)
 
     async def _post(self, bind: "_Bind") -> None:
         pod = bind.pod

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from allaboard.binding.eviction import evict
 from allaboard.binding.jobs import SUSPENDED, Job
 from allaboard.binding.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.cluster.client import ApiServer
@@ -186,11 +187,9 @@ class JobRestarter:
 
     async def _ask_budgets(self, owner: Owner, pod: Pod) -> None:
         """Try to evict a running pod, without effect: a suspended Job deletes its pods without asking. Raises ``JobKeptError``."""
-        metadata = {"name": pod.name, "namespace": pod.namespace}
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
         try:
             async with fenced(self._fence):
-                await self._server.post(PODS.named(pod.namespace, pod.name, "eviction"), eviction, {"dryRun": "All"})
+                await evict(self._server, pod, is_rehearsal=True)
         except ApiError as error:
             if error.status == 429:
                 raise JobKeptError(owner.name, f"can't be suspended while its pod {pod.name} runs: {error.message}") from error

@@ -113,12 +113,13 @@ def fit_error(total_nodes: int, reasons: Counted) -> str:
 
 def refusal(gang: Gang, plan: Plan, why: Cause | None = None) -> str:
     """Why ``gang`` was not placed, for its PodGroup: how many would fit, ``why``, and what keeps the first one that doesn't."""
-    return _Refusal(gang, plan, why).because_of(_hardest_role(plan.explanation))
+    return _Refusal(gang, plan, why).of_gang()
 
 
 def refused(gang: Gang, plan: Plan, why: Cause) -> Refusal:
     """All that is told of a gang for which there is no room."""
-    return Refusal(why.code, refusal(gang, plan, why), cause(why, plan), pod_refusals(gang, plan, why))
+    found = _Refusal(gang, plan, why)
+    return Refusal(why.code, found.of_gang(), cause(why, plan), found.of_pods())
 
 
 def cause(why: Cause, plan: Plan) -> str:
@@ -182,11 +183,7 @@ def selector_text(spec: SchedulingSpec) -> str:
 
 def pod_refusals(gang: Gang, plan: Plan, why: Cause | None = None) -> dict[str, str]:
     """Why each candidate was not placed, by UID: the gang's sentence, and what keeps the pods of that one's own role."""
-    sentence, hardest = _Refusal(gang, plan, why), _hardest_role(plan.explanation)
-    told: dict[str, str] = {}
-    for role in plan.explanation.roles:
-        told.update(dict.fromkeys(role.pods, sentence.because_of(role if role.unplaced or hardest is None else hardest)))
-    return told
+    return _Refusal(gang, plan, why).of_pods()
 
 
 def surplus_refusals(plan: Plan) -> dict[str, str]:
@@ -290,10 +287,22 @@ class _Refusal:
 
     def __init__(self, gang: Gang, plan: Plan, why: Cause | None) -> None:
         self._explanation = plan.explanation
+        self._hardest = _hardest_role(plan.explanation)
         self._head = "" if gang.is_single else _head(gang, plan, why)
         self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}
 
-    def because_of(self, role: RoleExplanation | None) -> str:
+    def of_gang(self) -> str:
+        """The gang's sentence, and what keeps the role that is hardest to place."""
+        return self._because_of(self._hardest)
+
+    def of_pods(self) -> dict[str, str]:
+        """The same for each candidate, by UID, with what keeps the pods of its own role if they are left out."""
+        told: dict[str, str] = {}
+        for role in self._explanation.roles:
+            told.update(dict.fromkeys(role.pods, self._because_of(role if role.unplaced or self._hardest is None else self._hardest)))
+        return told
+
+    def _because_of(self, role: RoleExplanation | None) -> str:
         """The gang's sentence, and what keeps the pods of one role."""
         reasons = fit_error(self._explanation.total_nodes, role.reasons if role else ())
         if not self._head:

@@ -52,7 +52,6 @@ from allaboard.scheduling.yielding import Yielding
 logger = logging.getLogger(__name__)
 
 _MAKE_WAY_SECONDS = 0.5  # in which it is found out in turn whose seats a gang needs: that takes a search for each of them
-_LOOK_AGAIN_SECONDS = 0.02  # after which the watch has told what had changed
 _STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
 
 

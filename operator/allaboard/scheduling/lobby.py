@@ -13,6 +13,7 @@ from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
 from allaboard.placement import NodeFilters
+from allaboard.placement.rules.room import MOST_SEATS, seats_for
 from allaboard.scheduling.line import Line
 from allaboard.scheduling.order import Need, Order
 
@@ -20,7 +21,6 @@ Seats = Callable[[Sequence[SchedulingSpec]], Sequence[int]]
 """Tells how many pods of each kind there is room for, if it were alone."""
 
 _MOST_NEEDS = 256  # each is counted when something comes free: some 50 µs for thousands of nodes
-_MOST_SEATS = 1_000_000  # of one kind on one node
 
 
 def need_of(gang: Gang) -> Need | None:
@@ -41,7 +41,7 @@ def _is_plain(spec: SchedulingSpec) -> bool:
 
 def no_seats_known(specs: Sequence[SchedulingSpec]) -> Sequence[int]:
     """For a queue that doesn't count: there may be room for anybody."""
-    return [_MOST_SEATS] * len(specs)
+    return [MOST_SEATS] * len(specs)
 
 
 class Room:
@@ -55,15 +55,13 @@ class Room:
         """How many pods of each of ``specs`` there is room for, if it were alone."""
         snapshot = self._view.snapshot()
         free = np.ascontiguousarray(np.maximum(snapshot.free, 0).T)
-        column_of = {resource: column for column, resource in enumerate(snapshot.resources)}
+        offered = set(snapshot.resources)
         counts = []
         for spec in specs:
-            seats = np.where(self._filters.usable(spec, snapshot.nodes).admitted, _MOST_SEATS, 0)
-            for resource, amount in spec.requests:
-                if amount:
-                    column = column_of.get(resource)
-                    seats = np.minimum(seats, 0 if column is None else free[column] // amount)
-            counts.append(int(seats.sum()))
+            requests = dict(spec.requests)
+            demand = np.array([requests.get(resource, 0) for resource in snapshot.resources], dtype=np.int64)
+            seats = seats_for(demand, free, self._filters.usable(spec, snapshot.nodes).admitted)
+            counts.append(int(seats.sum()) if requests.keys() <= offered else 0)
         return counts
 
 

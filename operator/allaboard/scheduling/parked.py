@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 from allaboard.model.gang import GangKey
-from allaboard.scheduling.docket import Docket, Turn
+from allaboard.scheduling.docket import Turn
 from allaboard.scheduling.lobby import Lobby, Seats
 from allaboard.scheduling.order import Lacks, Need, Order
 
@@ -12,8 +12,7 @@ from allaboard.scheduling.order import Lacks, Need, Order
 class Parked:
     """Who waits, and whom something that came free may help. What each waits for is in its ``Turn``."""
 
-    def __init__(self, docket: Docket, place: Callable[[GangKey], Order], seats: Seats) -> None:
-        self._docket = docket
+    def __init__(self, place: Callable[[GangKey], Order], seats: Seats) -> None:
         self._lobby = Lobby(place, seats)
         self._lacking: dict[str | None, dict[GangKey, None]] = {}  # by what they lack; by None where anything helps
         self._woken: dict[GangKey, None] = {}  # for whom something has come free

@@ -68,7 +68,7 @@ class GangQueue:
         self._due = Line(self._place)
         self._pausing = Line(self._place)
         self._timers = Timers(self._known, clock)
-        self._parked = Parked(self._docket, self._place, seats)
+        self._parked = Parked(self._place, seats)
         self._tentative: dict[GangKey, None] = {}  # those refused while seats were promised to others
         self._changed = asyncio.Event()
         self._given_back = -1

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tests.faults.gangs import GangSpec, Role
+from tests.faults.gangs import HIGH_PRIORITY, GangSpec, Role
 from tests.faults.world import World, demand
 
 NEVER = 3600.0
@@ -55,3 +55,20 @@ def ask(world: World, asking: GangSpec, slow: Sequence[GangSpec]) -> None:
     for gang in slow:
         world.let_go(f"{gang.name}-")
     end(world)
+
+
+def ask_beside_a_job(large: GangSpec, after: float) -> None:
+    """``large`` comes so many seconds after the Job's answer is waited for, and needs the seats of the Job and of another."""
+    with quiet_world(nodes=1, cpu=12) as world:
+        job = GangSpec("job", "job", size=4, minimum=4, cpu=2, priority=HIGH_PRIORITY, suspends=True)
+        cut_off(world, GangSpec("other", size=4, minimum=4), job)
+        world.fill()
+        world.advance(20)
+        hold = world.sandbox.faults.pause("get", "jobs")
+        world.advance(after)
+        world.add(large)
+        world.advance(8)
+        hold.release()
+        world.advance(30)
+        world.judge.check()
+        end(world)

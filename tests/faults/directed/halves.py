@@ -5,7 +5,7 @@ from allaboard_sandbox.faults import FOR_EVER
 from tests.faults.gangs import HIGH_PRIORITY, STAMP, GangSpec
 from tests.faults.world import demand
 
-from .ground import NEVER, ask, cut_off, end, quiet_world
+from .ground import NEVER, ask, ask_beside_a_job, cut_off, end, quiet_world
 
 
 def three_half_gangs() -> None:
@@ -95,36 +95,12 @@ def half_gang_beside_a_guarded_one() -> None:
 
 def asked_at_the_same_time() -> None:
     """Two gangs are cut off half way and run. One is a Job that is being asked to go, and won't, when somebody comes who needs both."""
-    with quiet_world(nodes=1, cpu=12) as world:
-        job = GangSpec("job", "job", size=4, minimum=4, cpu=2, priority=HIGH_PRIORITY, suspends=True)
-        cut_off(world, GangSpec("other", size=4, minimum=4), job)
-        world.fill()
-        world.advance(20)
-        hold = world.sandbox.faults.pause("get", "jobs")
-        world.advance(8)
-        world.add(GangSpec("large", size=6, minimum=6))
-        world.advance(8)
-        hold.release()
-        world.advance(30)
-        world.judge.check()
-        end(world)
+    ask_beside_a_job(GangSpec("large", size=6, minimum=6), after=8)
 
 
 def asked_while_it_is_busy() -> None:
     """The same, and the Job takes so long that it isn't waited for any more."""
-    with quiet_world(nodes=1, cpu=12) as world:
-        job = GangSpec("job", "job", size=4, minimum=4, cpu=2, priority=HIGH_PRIORITY, suspends=True)
-        cut_off(world, GangSpec("other", size=4, minimum=4), job)
-        world.fill()
-        world.advance(20)
-        hold = world.sandbox.faults.pause("get", "jobs")
-        world.advance(20)
-        world.add(GangSpec("large", size=6, minimum=6, priority=HIGH_PRIORITY))
-        world.advance(8)
-        hold.release()
-        world.advance(30)
-        world.judge.check()
-        end(world)
+    ask_beside_a_job(GangSpec("large", size=6, minimum=6, priority=HIGH_PRIORITY), after=20)
 
 
 def refused_to_yield() -> None:

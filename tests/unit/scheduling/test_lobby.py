@@ -15,6 +15,7 @@ from allaboard.scheduling.lobby import Lobby, Room, need_of
 from allaboard.scheduling.order import Lacks, Need, Order
 from allaboard.scheduling.queue import GangQueue
 from tests.unit.placement.clusters import GPU, Case, cases, pods
+from tests.unit.scheduling.clocks import Clock
 
 ONE, TWO = (SchedulingSpec((("gpu", amount), ("pods", 1))) for amount in (1, 2))
 GPUS = Lacks(frozenset({"gpu"}))
@@ -29,14 +30,6 @@ class Free:
 
     def __call__(self, specs: Sequence[SchedulingSpec]) -> Sequence[int]:
         return [self.gpus // spec.amount("gpu") for spec in specs]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def by_name(key: GangKey) -> Order:
@@ -135,7 +128,7 @@ def refuse(queue: GangQueue, key: GangKey, need: Need) -> None:
 
 
 async def test_whoever_has_been_refused_many_times_is_due_at_once_when_there_is_room() -> None:
-    free, clock = Free(), Clock()
+    free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     for _ in range(8):
         refuse(queue, KEYS[0], ((ONE, 4),))
@@ -147,7 +140,7 @@ async def test_whoever_has_been_refused_many_times_is_due_at_once_when_there_is_
 
 
 async def test_of_ten_thousand_that_wait_those_are_due_for_whom_there_is_room() -> None:
-    free, clock = Free(), Clock()
+    free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     keys = [GangKey("default", str(number)) for number in range(10_000)]
     for key in keys:
@@ -158,7 +151,7 @@ async def test_of_ten_thousand_that_wait_those_are_due_for_whom_there_is_room() 
 
 
 async def test_whoever_is_refused_though_there_is_room_by_count_sits_out_its_pause() -> None:
-    free, clock = Free(8), Clock()
+    free, clock = Free(8), Clock(1000.0)
     queue = a_queue(free, clock)
     refuse(queue, KEYS[0], ((ONE, 4),))
     queue.wake(["gpu"])
@@ -170,7 +163,7 @@ async def test_whoever_is_refused_though_there_is_room_by_count_sits_out_its_pau
 
 
 async def test_whoever_is_let_in_and_takes_no_seats_leaves_them_to_the_next() -> None:
-    free, clock = Free(), Clock()
+    free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     for key in KEYS[:2]:
         refuse(queue, key, ((ONE, 4),))
@@ -183,7 +176,7 @@ async def test_whoever_is_let_in_and_takes_no_seats_leaves_them_to_the_next() ->
 
 
 async def test_room_that_comes_while_one_is_looked_at_is_a_higher_priority_s_first() -> None:
-    free, clock = Free(), Clock()
+    free, clock = Free(), Clock(1000.0)
     high, low = KEYS[:2]
     queue = GangQueue(lambda key: by_name(key)._replace(depth=-1 if key == high else 0), seats=free, clock=clock)
     refuse(queue, high, ((ONE, 4),))
@@ -198,7 +191,7 @@ async def test_room_that_comes_while_one_is_looked_at_is_a_higher_priority_s_fir
 
 
 async def test_whoever_changes_while_it_pauses_is_still_due_when_there_is_room() -> None:
-    free, clock = Free(), Clock()
+    free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     refuse(queue, KEYS[0], ((ONE, 4),))
     queue.mark(KEYS[0])
@@ -209,7 +202,7 @@ async def test_whoever_changes_while_it_pauses_is_still_due_when_there_is_room()
 
 
 async def test_whoever_is_gone_is_not_let_in() -> None:
-    free, clock = Free(), Clock()
+    free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     refuse(queue, KEYS[0], ((ONE, 4),))
     queue.forget(KEYS[0])

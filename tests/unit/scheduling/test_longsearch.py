@@ -10,16 +10,9 @@ from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.longsearch import LongSearches, SearchAbandonedError
 from allaboard.scheduling.order import Order
 from allaboard.scheduling.shares import Shares
+from tests.unit.scheduling.clocks import Clock
 
 PLAN = Plan(None, "none", (), (), Explanation(0, 0, 0, (), None), SearchReport(0.0, 0.0, 0, "", (), ""))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def a_line(clock: Clock) -> LongSearches:

@@ -14,17 +14,10 @@ from allaboard.scheduling.order import ANYTHING, Order
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Overtaking
 from tests.unit.placement.clusters import GPU, node, pods, snapshot
+from tests.unit.scheduling.clocks import Clock
 
 QUICK = SearchSettings(generations=6, min_generations=2, patience=3, population_size=8)
 GPUS = 8
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def key_of(number: int) -> GangKey:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey
-from allaboard.scheduling.docket import Docket, Turn
+from allaboard.scheduling.docket import Turn
 from allaboard.scheduling.order import ANYTHING, NOTHING, Lacks, Need, Order
 from allaboard.scheduling.parked import Parked
 
@@ -19,7 +19,7 @@ class Scene:
 
     def __init__(self, free: int = 0, **lacks: Lacks) -> None:
         self.free, self.turns = free, defaultdict[GangKey, Turn](Turn)
-        self.parked = Parked(Docket(), lambda key: Order(0, True, 2, 0, 0.0, key), self.seats)
+        self.parked = Parked(lambda key: Order(0, True, 2, 0, 0.0, key), self.seats)
         for name, lack in lacks.items():
             self.park(GangKey("default", name), lack)
 

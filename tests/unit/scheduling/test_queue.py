@@ -11,17 +11,10 @@ from allaboard.placement import SearchSettings, build_problem, search
 from allaboard.scheduling.order import ANYTHING, Lacks, Order
 from allaboard.scheduling.queue import GangQueue
 from tests.unit.placement.clusters import node, pods, snapshot
+from tests.unit.scheduling.clocks import Clock
 
 A, B, C = (GangKey("default", name) for name in "abc")
 CPU = Lacks(frozenset({"cpu"}))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def an_indebted_queue(clock: Clock, debts: dict[str, int], protected: set[GangKey] | None = None) -> GangQueue:
@@ -54,7 +47,7 @@ def drain(queue: GangQueue) -> list[GangKey]:
 
 
 def test_whoever_was_taken_out_passes_nobody_of_a_higher_priority_who_sits_out_a_pause() -> None:
-    queue = a_queue(Clock(), {C: 10})
+    queue = a_queue(Clock(1000.0), {C: 10})
     for key in (B, C):
         queue.mark(key)
     assert queue.pop() == C
@@ -69,21 +62,21 @@ def test_whoever_was_taken_out_passes_nobody_of_a_higher_priority_who_sits_out_a
 
 
 def test_higher_priority_comes_first_then_name() -> None:
-    queue = a_queue(Clock(), {C: 10})
+    queue = a_queue(Clock(1000.0), {C: 10})
     for key in (B, A, C):
         queue.mark(key)
     assert drain(queue) == [C, A, B]
 
 
 def test_a_gang_marked_often_is_due_once() -> None:
-    queue = a_queue(Clock())
+    queue = a_queue(Clock(1000.0))
     for _ in range(5):
         queue.mark(A)
     assert drain(queue) == [A]
 
 
 def test_each_failure_doubles_the_pause_up_to_a_bound() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     pauses = []
     for _ in range(9):
@@ -105,7 +98,7 @@ def test_a_gang_that_has_gone_while_it_was_attempted_is_due_to_be_forgotten() ->
 
 
 def test_a_refused_gang_waits_for_the_resource_it_lacked() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.fail(A, Lacks(frozenset({"nvidia.com/gpu"})), seen=queue.changes)
     clock.now += 2
@@ -116,7 +109,7 @@ def test_a_refused_gang_waits_for_the_resource_it_lacked() -> None:
 
 
 def test_a_change_of_a_node_wakes_everybody() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
     queue.fail(B, Lacks(), seen=queue.changes)
@@ -126,7 +119,7 @@ def test_a_change_of_a_node_wakes_everybody() -> None:
 
 
 def test_capacity_that_came_free_during_the_attempt_is_not_slept_over() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     seen = queue.changes
     queue.wake(["cpu"])
@@ -139,7 +132,7 @@ def test_capacity_that_came_free_during_the_attempt_is_not_slept_over() -> None:
 def test_a_pause_lets_pass_nobody_of_lower_priority_nor_without_a_seat_when_something_came_free_for_both(
     high: int, half_bound: GangKey | None
 ) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock, {B: high}, half_bound)
     for _ in range(3):
         queue.fail(B, Lacks(frozenset({"cpu"})), seen=queue.changes)
@@ -157,7 +150,7 @@ def test_a_pause_lets_pass_nobody_of_lower_priority_nor_without_a_seat_when_some
 
 
 def test_a_forgotten_event_is_made_up_for_by_a_slow_flush() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
     clock.now += 299
@@ -167,7 +160,7 @@ def test_a_forgotten_event_is_made_up_for_by_a_slow_flush() -> None:
 
 
 def test_success_forgets_the_failures() -> None:
-    queue = a_queue(Clock())
+    queue = a_queue(Clock(1000.0))
     queue.fail(A, ANYTHING, seen=queue.changes)
     queue.settle(A)
     assert queue.attempts(A) == 0
@@ -176,7 +169,7 @@ def test_success_forgets_the_failures() -> None:
 
 
 def test_sizes_tell_where_gangs_wait() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.mark(A)
     queue.fail(B, ANYTHING, seen=queue.changes)
@@ -186,7 +179,7 @@ def test_sizes_tell_where_gangs_wait() -> None:
 
 
 async def test_waiting_ends_when_a_gang_is_marked() -> None:
-    queue = a_queue(Clock())
+    queue = a_queue(Clock(1000.0))
     waiting = asyncio.create_task(queue.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -205,7 +198,7 @@ async def test_waiting_ends_when_a_pause_does(first: float) -> None:
 
 
 def test_what_comes_free_during_each_attempt_keeps_the_others_waiting_once_only() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     for key in (A, B):
         queue.mark(key)
@@ -222,7 +215,7 @@ def test_what_comes_free_during_each_attempt_keeps_the_others_waiting_once_only(
 
 def test_a_gang_whose_place_is_further_behind_than_when_it_was_marked_goes_there() -> None:
     priorities = {A: 10}
-    queue = a_queue(Clock(), priorities)
+    queue = a_queue(Clock(1000.0), priorities)
     for key in (A, B, C):
         queue.mark(key)
     priorities[A] = -10
@@ -231,7 +224,7 @@ def test_a_gang_whose_place_is_further_behind_than_when_it_was_marked_goes_there
 
 
 def test_pauses_that_have_ended_leave_nothing_behind() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     keys = [GangKey("default", f"gang-{number:02}") for number in range(50)]
     queue = GangQueue(lambda key: Order(-10 if key == A else 0, True, 2, 0, 0.0, key), backoff_initial=60, backoff_max=60, clock=clock)
     queue.fail(A, ANYTHING, seen=queue.changes)
@@ -262,7 +255,7 @@ def test_who_must_share_a_rack_may_be_helped_by_anything_that_comes_free_in_anot
 
 
 def test_a_change_of_a_gang_that_is_tried_in_its_pause_is_not_slept_over() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
     queue.wake(["cpu"])
@@ -275,7 +268,7 @@ def test_a_change_of_a_gang_that_is_tried_in_its_pause_is_not_slept_over() -> No
 
 
 def test_those_in_debt_go_behind_younger_ones_of_their_priority() -> None:
-    queue = an_indebted_queue(Clock(), {"evil": 2})
+    queue = an_indebted_queue(Clock(1000.0), {"evil": 2})
     for key in (gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 3)):
         queue.mark(key)
     assert drain(queue) == [gang_of("team", 3), gang_of("evil", 1), gang_of("evil", 2)]
@@ -283,7 +276,7 @@ def test_those_in_debt_go_behind_younger_ones_of_their_priority() -> None:
 
 def test_a_debt_that_is_run_into_while_they_wait_counts_and_so_does_one_that_is_gone() -> None:
     debts: dict[str, int] = {}
-    queue = an_indebted_queue(Clock(), debts)
+    queue = an_indebted_queue(Clock(1000.0), debts)
     for key in (gang_of("evil", 1), gang_of("team", 3), gang_of("evil", 2), gang_of("team", 4)):
         queue.mark(key)
     debts["evil"] = 3
@@ -296,7 +289,7 @@ def test_a_debt_that_is_run_into_while_they_wait_counts_and_so_does_one_that_is_
 
 
 def test_one_in_debt_is_passed_as_often_as_gangs_may_be_overtaken_and_then_goes_first_once() -> None:
-    queue = an_indebted_queue(Clock(), {"evil": 1})
+    queue = an_indebted_queue(Clock(1000.0), {"evil": 1})
     old = gang_of("evil", 1)
     queue.mark(old)
     seated = []
@@ -315,7 +308,7 @@ def test_one_in_debt_is_passed_as_often_as_gangs_may_be_overtaken_and_then_goes_
 
 
 def test_a_debt_never_puts_anybody_behind_a_lower_priority_nor_behind_those_that_may_be_overtaken_still() -> None:
-    queue = an_indebted_queue(Clock(), {"evil": 6}, protected={gang_of("evil", 9)})
+    queue = an_indebted_queue(Clock(1000.0), {"evil": 6}, protected={gang_of("evil", 9)})
     for key in (gang_of("team", 1), gang_of("evil", 9)):
         queue.mark(key)
     assert queue.pop() == gang_of("evil", 9)
@@ -323,7 +316,7 @@ def test_a_debt_never_puts_anybody_behind_a_lower_priority_nor_behind_those_that
 
 def test_debts_that_come_and_go_leave_no_entries_behind() -> None:
     debts: dict[str, int] = {}
-    queue = an_indebted_queue(Clock(), debts)
+    queue = an_indebted_queue(Clock(1000.0), debts)
     for number in range(20):
         queue.mark(gang_of("evil", number))
     queue.mark(gang_of("team", 99))
@@ -338,7 +331,7 @@ def test_debts_that_come_and_go_leave_no_entries_behind() -> None:
 
 
 def test_a_pause_without_a_failure_is_as_long_as_after_the_last_one() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(3):
         queue.fail(A, ANYTHING, seen=queue.changes)
@@ -352,7 +345,7 @@ def test_a_pause_without_a_failure_is_as_long_as_after_the_last_one() -> None:
 
 
 def test_a_pause_is_no_shorter_than_what_is_asked_for_nor_longer_than_the_longest() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     for asked, pause in ((0.0, 1), (7.0, 7), (86_400.0, 60)):
         queue = a_queue(clock)
         queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now, at_least=asked)
@@ -363,7 +356,7 @@ def test_a_pause_is_no_shorter_than_what_is_asked_for_nor_longer_than_the_longes
 
 
 def test_whoever_loses_members_again_and_again_is_placed_at_once_first_and_then_rests() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = GangQueue(lambda key: Order(0, key != A, 0, 0, 0.0, key), clock=clock)
     times = []
     waiting_since = clock.now
@@ -381,7 +374,7 @@ def test_whoever_loses_members_again_and_again_is_placed_at_once_first_and_then_
 
 @pytest.mark.parametrize(("stayed", "is_forgotten"), [(30.0, False), (60.0, True)])
 def test_a_minute_as_a_whole_gang_is_forgiven(stayed: float, is_forgotten: bool) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(4):
         queue.placed(A, clock.now, 0)
@@ -392,7 +385,7 @@ def test_a_minute_as_a_whole_gang_is_forgiven(stayed: float, is_forgotten: bool)
 
 
 def test_surplus_that_fails_again_and_again_makes_the_gang_rest_and_surplus_that_is_added_does_not() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.placed(A, clock.now, 0)
     for _ in range(5):
@@ -411,7 +404,7 @@ def test_surplus_that_fails_again_and_again_makes_the_gang_rest_and_surplus_that
 
 
 def test_whoever_comes_by_the_name_of_one_that_is_gone_need_not_rest() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(4):
         queue.placed(A, clock.now, 0)
@@ -421,7 +414,7 @@ def test_whoever_comes_by_the_name_of_one_that_is_gone_need_not_rest() -> None:
 
 
 async def test_of_thousands_that_are_woken_at_once_the_first_are_due_and_soon_all() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     keys = [GangKey("default", f"g{number:05d}") for number in range(5000)]
     for key in keys:
@@ -434,7 +427,7 @@ async def test_of_thousands_that_are_woken_at_once_the_first_are_due_and_soon_al
 
 
 async def test_whoever_waits_for_a_gang_finds_all_that_were_woken() -> None:
-    queue = a_queue(Clock())
+    queue = a_queue(Clock(1000.0))
     keys = [GangKey("default", f"g{number:05d}") for number in range(2500)]
     for key in keys:
         queue.park(key, Lacks(frozenset({"cpu"})), seen=queue.changes)
@@ -472,7 +465,7 @@ def test_who_lacks_something_else_is_not_even_looked_at() -> None:
     )
 )
 def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tuple[object, ...]]) -> None:
-    queue = a_queue(Clock())
+    queue = a_queue(Clock(1000.0))
     for event in history:
         match event:
             case ("park", GangKey() as key, Lacks() as lacks):
@@ -493,7 +486,7 @@ def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tup
 
 
 def test_whoever_was_refused_while_seats_were_promised_pauses_for_a_moment_when_they_are_given_back() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
         queue.fail(A, CPU, seen=queue.changes)
@@ -506,7 +499,7 @@ def test_whoever_was_refused_while_seats_were_promised_pauses_for_a_moment_when_
 
 
 def test_so_does_whoever_pauses_already_since_something_came_free() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
         queue.refuse(A, CPU, seen=queue.changes, is_promised=True)
@@ -518,7 +511,7 @@ def test_so_does_whoever_pauses_already_since_something_came_free() -> None:
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_so_does_whoever_is_refused_by_promises_that_are_none_any_more(times: int) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
         queue.fail(A, CPU, seen=queue.changes)
@@ -533,7 +526,7 @@ def test_so_does_whoever_is_refused_by_promises_that_are_none_any_more(times: in
 
 
 def test_a_refusal_beside_which_nothing_was_promised_counts_whatever_is_given_back() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock)
     for is_promised in (True, True, False):
         queue.refuse(A, CPU, seen=queue.changes, is_promised=is_promised)
@@ -545,7 +538,7 @@ def test_a_refusal_beside_which_nothing_was_promised_counts_whatever_is_given_ba
 
 
 def test_a_pause_that_the_api_server_wants_is_cut_short_for_nobody() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now, at_least=5)
     queue.mark(A)
@@ -556,7 +549,7 @@ def test_a_pause_that_the_api_server_wants_is_cut_short_for_nobody() -> None:
 
 
 def test_who_fails_again_and_again_though_there_is_room_lets_lower_priorities_pass() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     for times in range(1, 5):
         queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now)
@@ -566,7 +559,7 @@ def test_who_fails_again_and_again_though_there_is_room_lets_lower_priorities_pa
 
 
 def test_a_gang_is_looked_at_when_it_is_wanted_first() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.retry(A, 2)
     queue.retry(A, 5)
@@ -576,7 +569,7 @@ def test_a_gang_is_looked_at_when_it_is_wanted_first() -> None:
 
 @pytest.mark.parametrize("is_pausing", [False, True])
 def test_a_firm_pause_of_a_gang_that_is_looked_at_again_is_not_ended_by_events(is_pausing: bool) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     if is_pausing:
         queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
@@ -593,7 +586,7 @@ def test_a_firm_pause_of_a_gang_that_is_looked_at_again_is_not_ended_by_events(i
 
 
 def test_a_gang_that_is_placed_in_its_pause_and_has_lost_a_member_meanwhile_is_looked_at() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
     queue.wake()

@@ -5,14 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allaboard.scheduling.shares import MUCH_SECONDS, Shares
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.scheduling.clocks import Clock
 
 
 def test_what_was_used_fades_within_minutes() -> None:

@@ -1,0 +1,19 @@
+"""Evicts a pod, as disruption budgets allow, or tries that without effect."""
+
+from collections.abc import Mapping
+
+from allaboard.cluster.client import ApiServer
+from allaboard.cluster.paths import PODS
+from allaboard.model.pod import Pod
+
+
+async def evict(server: ApiServer, pod: Pod, preconditions: Mapping[str, str] | None = None, *, is_rehearsal: bool = False) -> None:
+    """Have the API server evict ``pod``. Raises ``ApiError``: 429 when a budget forbids it, 404 when the pod is gone."""
+    eviction: dict[str, object] = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+    }
+    if preconditions:
+        eviction["deleteOptions"] = {"preconditions": dict(preconditions)}
+    await server.post(PODS.named(pod.namespace, pod.name, "eviction"), eviction, {"dryRun": "All"} if is_rehearsal else None)
