@@ -212,7 +212,7 @@ class OpenGangs:
         if undone.released or undone.is_unfinished:
             self._again(gang, undone, even_running=even_running)
         else:
-            self.queue.retry(gang.key, _RETRY_SECONDS)
+            self.queue.resume(gang.key, _RETRY_SECONDS)
 
     def _again(self, gang: Gang, undone: Undone, *, even_running: bool = False, at_least: float = 0.0) -> None:
         if undone.is_unfinished and not even_running:

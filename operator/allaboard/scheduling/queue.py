@@ -234,7 +234,8 @@ class GangQueue:
         turn = self._turn(key)
         if turn.passed >= self._overtaking.times:
             turn.passed = 0  # it has gone first, and didn't fit
-        turn.not_before = self._clock() + min(self._backoff[1], max(at_least, self._pause(max(1, turn.attempts))))
+        ends = self._clock() + min(self._backoff[1], max(at_least, self._pause(max(1, turn.attempts))))
+        turn.not_before = max(ends, turn.not_before) if turn.is_firm else ends
         self.park(key, lacks, seen=seen, retry_by=retry_by)
 
     def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
@@ -263,6 +264,11 @@ class GangQueue:
             self._due.discard(key)
             self._pausing.discard(key)
         self._set_timer(key, when if is_firm or turn.rings_at is None else min(when, turn.rings_at))
+
+    def resume(self, key: GangKey, seconds: float) -> None:
+        """As ``retry``, of one that was looked at in its pause, but not for seats: those aren't sought before a firm pause has ended."""
+        turn = self._known(key)
+        self.retry(key, max(seconds, turn.not_before - self._clock()) if turn.is_firm else seconds)
 
     def settle(self, key: GangKey) -> None:
         """The gang has what it wants: its failures are forgotten. If something about it has changed since it was taken out, it is due."""

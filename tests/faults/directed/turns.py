@@ -106,6 +106,23 @@ def priority_in_its_pause() -> None:
         end(world)
 
 
+def room_while_those_below_are_looked_at() -> None:
+    """Two gangs of a low priority are due, and room comes while seats are sought for the first; another waits above, for a number of seats."""
+    with quiet_world(nodes=1) as world:
+        low = [GangSpec(name, size=3, minimum=4, has_group=True) for name in ("first", "second")]
+        world.fill()
+        for each in (*low, GangSpec("high", size=6, minimum=6, priority=HIGH_PRIORITY)):
+            world.add(each)
+        world.advance(20)
+        world.slow_down(0.2)
+        for each in low:
+            world.set_minimum(each, 3)
+        world.advance(0.1)
+        world.remove_foreign()
+        world.advance(20)
+        end(world)
+
+
 def others_end() -> None:
     """What others have bound ends, node by node, and whoever waits for it is placed."""
     with quiet_world(nodes=2) as world:

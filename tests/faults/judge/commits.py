@@ -234,6 +234,8 @@ class Commits:
         lacking = max(0, spec.least - self._of_role(spec, together))
         if len(together) >= needed and not (lacking and needed):
             return
+        if burst.base and None in stated and not {uid_of(pod) for pod in self.lives.candidates(spec)} - together:
+            return  # nobody says any more how many it needs: all there are complete what was begun
         if not self._happened(burst):
             if lacking:
                 self.accuse("quorum", f"a commit of {spec.name} leaves {lacking} missing of the {spec.least} {spec.roles[-1].name}")

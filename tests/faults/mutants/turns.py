@@ -94,6 +94,12 @@ MUTANTS = (
         (Edit("scheduling/queue.py", "for key in self._parked.admitted():", "for key in ():"),),
     ),
     Mutant(
+        "room that comes while somebody is looked at is theirs, whoever waits above them",
+        "room_while_those_below_are_looked_at",
+        "priority",
+        (Edit("scheduling/queue.py", "        self._admit()\n        line = self._next(key)\n", "        line = self._next(key)\n"),),
+    ),
+    Mutant(
         "room that others leave wakes nobody",
         "others_end",
         "idle",

@@ -9,9 +9,11 @@ from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline
 from allaboard.model.pod import Owner, Pod
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.opengangs import OpenGangs
-from allaboard.scheduling.order import order_of, order_of_gone
+from allaboard.scheduling.order import ANYTHING, order_of, order_of_gone
 from allaboard.scheduling.past import run_was_whole
+from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.yielding import leaving_of
+from tests.unit.scheduling.clocks import Clock
 
 KEY = GangKey("default", "gang")
 
@@ -99,3 +101,19 @@ async def test_when_seats_need_no_longer_be_waited_for_whoever_was_refused_looks
     now = when
     assert open_gangs.next_look(refused) is None
     assert not docket.half(KEY).is_going(now)
+
+
+async def test_jobs_that_could_not_be_suspended_do_not_cut_short_what_the_api_server_wants_their_binds_to_wait() -> None:
+    gang = a_gang(*HALF)
+    clock = Clock(100.0)
+    queue = GangQueue(lambda key: order_of(gang), clock=clock)
+    queue.fail(KEY, ANYTHING, seen=queue.changes, retry_by=clock.now, at_least=10.0)
+    queue.retry(KEY, 0.0)  # its time is over
+    assert queue.pop() == KEY
+    binder = Mock(release=AsyncMock(return_value=False))
+    open_gangs = OpenGangs(Mock(), Docket(), queue, binder, Mock(), Mock(), Mock(), clock=clock)
+    await open_gangs.restart_jobs(gang)
+    clock.now += 9.9
+    assert queue.pop() is None
+    clock.now += 0.1
+    assert queue.pop() == KEY

@@ -595,3 +595,26 @@ def test_a_gang_that_is_placed_in_its_pause_and_has_lost_a_member_meanwhile_is_l
     queue.mark(A)
     queue.placed(A, clock.now, 0)
     assert drain(queue) == [A, B]
+
+
+def test_what_the_api_server_wants_to_be_waited_for_is_waited_for_though_the_gang_is_looked_at_or_fails_otherwise_meanwhile() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock)
+    queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now, at_least=30)
+    queue.retry(A, 1)  # its time is over, say
+    clock.now += 1
+    assert drain(queue) == [A]
+    queue.resume(A, 1)
+    clock.now += 1
+    assert drain(queue) == []
+    queue.retry(A, 1)
+    clock.now += 1
+    assert drain(queue) == [A]
+    queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now)
+    clock.now += 26
+    assert drain(queue) == []
+    clock.now += 1
+    assert drain(queue) == [A]
+    queue.resume(A, 1)
+    clock.now += 1
+    assert drain(queue) == [A]
