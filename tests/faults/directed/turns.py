@@ -107,7 +107,7 @@ def priority_in_its_pause() -> None:
 
 
 def room_while_those_below_are_looked_at() -> None:
-    """Two gangs of a low priority are due, and room comes while seats are sought for the first; another waits above, for a number of seats."""
+    """Two gangs of a low priority are due; room comes while seats are sought for the first. Another, above, waits for a number of seats."""
     with quiet_world(nodes=1) as world:
         low = [GangSpec(name, size=3, minimum=4, has_group=True) for name in ("first", "second")]
         world.fill()
