@@ -4,7 +4,7 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.simulation.state import ClusterState, Seat
-from allaboard.simulation.strategies import OneByOne, Setup
+from allaboard.simulation.strategy import OneByOne, Setup
 
 
 class FirstFit(OneByOne):

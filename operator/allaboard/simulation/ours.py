@@ -26,7 +26,7 @@ from allaboard.placement.problem.prices import gap_worth, prices_of
 from allaboard.placement.rules.devices import best_device, whole_devices
 from allaboard.simulation.baselines import fullest_devices
 from allaboard.simulation.state import ClusterState, Seat
-from allaboard.simulation.strategies import Seats, Setup
+from allaboard.simulation.strategy import Seats, Setup
 from allaboard.simulation.workload import Arrival, SimNode, TaskClass
 
 GPU = "nvidia.com/gpu"

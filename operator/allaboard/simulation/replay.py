@@ -10,7 +10,7 @@ from math import inf
 
 from allaboard.simulation.fragmentation import Fragmentation, TargetMix
 from allaboard.simulation.state import BadSeatError, ClusterState, Seat
-from allaboard.simulation.strategies import Seats, Strategy
+from allaboard.simulation.strategy import Seats, Strategy
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, Workload
 
 SAMPLES = 200

@@ -1,105 +1,43 @@
-"""Who decides in a replay: the scheduler itself, or one of the baselines; others join by the entry point ``allaboard.strategies``.
+"""The strategies of a replay by name: the scheduler itself and the baselines; others join by the entry point ``allaboard.strategies``.
 
 An entry point names a callable that takes a ``Setup`` and returns a ``Strategy``.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol
 
-import numpy as np
-
-from allaboard.model.arrays import Integers
-from allaboard.model.gang import Objective
-from allaboard.placement import SearchSettings
-from allaboard.simulation.fragmentation import TargetMix
-from allaboard.simulation.state import ClusterState, Seat
-from allaboard.simulation.workload import Arrival
+from allaboard.simulation.baselines import BestFit, FirstFit, Random
+from allaboard.simulation.fgd import GradientDescent
+from allaboard.simulation.ours import Genetic
+from allaboard.simulation.strategy import Setup, Strategy
 
 ENTRY_POINTS = "allaboard.strategies"
 BASELINES = frozenset({"fgd", "bestfit", "firstfit", "random"})
 """Those of our own that aim at one thing, whatever the objective."""
 
-Seats = tuple[Seat | None, ...]
-"""One for each member of a gang, ``None`` for surplus ones that are left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What a strategy is made from. ``mix`` is the workload that fragmentation is measured against."""
-
-    mix: TargetMix
-    seed: int
-    objective: Objective
-    search: SearchSettings
-
-
-class Strategy(Protocol):
-    """Decides where gangs go."""
-
-    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
-        """Seats for each of ``pending``, in its order, or ``None`` for a gang that is not placed now.
-
-        All seats together must fit. ``state`` must be left as it was found: ``state.trial()`` helps.
-        """
-        ...
-
-
 StrategyFactory = Callable[[Setup], Strategy]
+
+_BUILT_IN: Mapping[str, StrategyFactory] = {
+    "genetic": Genetic,
+    "fgd": GradientDescent,
+    "bestfit": BestFit,
+    "firstfit": FirstFit,
+    "random": Random,
+}
 
 
 class UnknownStrategyError(ValueError):
     """There is no strategy of that name, or it can't be loaded."""
 
 
-class OneByOne(ABC):
-    """Seats pods one after another, as a scheduler does that doesn't know of gangs; one that lacks its minimum gives its seats back."""
-
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
-
-    @abstractmethod
-    def pick(self, state: ClusterState, position: int, fitting: Integers) -> Seat:
-        """A seat for a pod of a class on one of the nodes ``fitting``: int64[k], where it fits; there is one at least."""
-
-    def choose(self, state: ClusterState, position: int) -> Seat | None:
-        """A seat for a pod of a class, ``None`` when it fits nowhere."""
-        fitting = np.flatnonzero(state.fits[position])
-        return self.pick(state, position, fitting) if fitting.size else None
-
-    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
-        """As ``Strategy.place``."""
-        if len(pending) == 1 and len(pending[0].members) == 1:
-            seat = self.choose(state, pending[0].members[0])
-            return [(seat,) if seat else None]
-        with state.trial():
-            return [self._gang(state, arrival) for arrival in pending]
-
-    def _gang(self, state: ClusterState, arrival: Arrival) -> Seats | None:
-        seats: list[Seat | None] = []
-        for position in arrival.members:
-            seat = self.choose(state, position)
-            seats.append(seat)
-            if seat:
-                state.take(position, seat)
-        if sum(seat is not None for seat in seats) >= arrival.minimum:
-            return tuple(seats)
-        for position, seat in zip(arrival.members, seats, strict=True):
-            if seat:
-                state.give_back(position, seat)
-        return None
-
-
 def strategy_names() -> tuple[str, ...]:
     """Our own first, then those of other packages."""
-    return (*_built_in(), *sorted(_plugged_in()))
+    return (*_BUILT_IN, *sorted(_plugged_in()))
 
 
 def make_strategy(name: str, setup: Setup) -> Strategy:
     """The strategy of that name. Raises ``UnknownStrategyError``."""
-    built_in = _built_in().get(name)
+    built_in = _BUILT_IN.get(name)
     if built_in:
         return built_in(setup)
     entry = _plugged_in().get(name)
@@ -110,15 +48,6 @@ def make_strategy(name: str, setup: Setup) -> Strategy:
     except Exception as error:
         raise UnknownStrategyError(f"strategy {name!r} ({entry.value}) can't be loaded: {error}") from error
     return factory(setup)
-
-
-def _built_in() -> Mapping[str, StrategyFactory]:
-    # Only here: they are made from what this module defines.
-    from allaboard.simulation.baselines import BestFit, FirstFit, Random
-    from allaboard.simulation.fgd import GradientDescent
-    from allaboard.simulation.ours import Genetic
-
-    return {"genetic": Genetic, "fgd": GradientDescent, "bestfit": BestFit, "firstfit": FirstFit, "random": Random}
 
 
 def _plugged_in() -> dict[str, EntryPoint]:

@@ -17,7 +17,8 @@ from allaboard.placement import SearchSettings
 from allaboard.processes import spawned
 from allaboard.simulation.fragmentation import target_mix
 from allaboard.simulation.replay import Replay, replay
-from allaboard.simulation.strategies import Setup, make_strategy
+from allaboard.simulation.strategies import make_strategy
+from allaboard.simulation.strategy import Setup
 from allaboard.simulation.workload import Workload, inflated
 
 _CONNECT_SECONDS = 10

@@ -8,7 +8,8 @@ from allaboard.placement import SearchSettings
 from allaboard.simulation.fragmentation import TargetMix, target_mix
 from allaboard.simulation.replay import Replay, replay
 from allaboard.simulation.state import ClusterState
-from allaboard.simulation.strategies import Setup, make_strategy
+from allaboard.simulation.strategies import make_strategy
+from allaboard.simulation.strategy import Setup
 from allaboard.simulation.workload import Arrival, SimNode, TaskClass, Workload
 
 GI = 1024**3

@@ -13,7 +13,8 @@ from allaboard.simulation.fgd import GradientDescent
 from allaboard.simulation.fragmentation import TargetMix
 from allaboard.simulation.replay import replay
 from allaboard.simulation.state import BadSeatError, ClusterState, Seat
-from allaboard.simulation.strategies import Seats, Setup, UnknownStrategyError, make_strategy, strategy_names
+from allaboard.simulation.strategies import UnknownStrategyError, make_strategy, strategy_names
+from allaboard.simulation.strategy import Seats, Setup
 from allaboard.simulation.workload import Arrival, SimNode, TaskClass, Workload, workload_of
 from tests.unit.simulation.making import mix_of, node, played, setup_of, state_of, task
 
