@@ -1,7 +1,7 @@
-"""A process that has imported what others have written and nothing of ours, and forks for each hunt.
+"""A process that has imported all but the scheduler, and forks for each hunt.
 
 To import NumPy, SciPy, Kubernetes' client and Hypothesis takes ten times as long as to play a directed schedule. Whoever is forked imports
-the scheduler itself, with the modules that a mutant has in their places, and ends with its hunt: nothing of ours is ever shared.
+the scheduler itself, with the modules that a mutant has in their places, and ends with its hunt: nothing of that is ever shared.
 """
 
 import asyncio
@@ -24,8 +24,9 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
-_THEIRS = (
+_SHARED = (
     "aiohttp.web",
+    "allaboard_sandbox",
     "deap.base",
     "hypothesis.stateful",
     "jsonpatch",
@@ -85,7 +86,7 @@ def forking() -> Iterator[Forks]:
 
 def main(door: str) -> None:
     """Fork for whoever knocks, until nobody holds the other end of the standard input."""
-    for name in _THEIRS:
+    for name in _SHARED:
         import_module(name)
     if ours := sorted(name for name in sys.modules if name.partition(".")[0] == "allaboard"):
         raise RuntimeError(f"imported before it is known whose: {', '.join(ours)}")
