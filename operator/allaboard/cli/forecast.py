@@ -14,6 +14,7 @@ from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.reasons import Code
 from allaboard.placement import Plan, SearchSettings
 from allaboard.report import words
 from allaboard.report.metrics import Metrics
@@ -31,11 +32,13 @@ class Decision:
 
     ``feasible``: True when its minimum has seats, False when it is known that it can't have them, None when no placement was found.
     ``proof`` is the search's, or ``members`` when too few pods exist, or ``held`` when the gang must not be scheduled as it is.
+    ``reason`` is what its PodGroup would say, None when its minimum has seats.
     """
 
     feasible: bool | None
     message: str
     proof: str
+    reason: Code | None = None
     plan: Plan | None = None
 
 
@@ -94,7 +97,7 @@ class Forecast:
         gang = self._registry.gang(gang.key) or gang
         if gang.hold:
             # Whether it would fit if we understood what it asks for isn't known.
-            return Decision(None if gang.hold.reason == "Unsupported" else False, gang.hold.message, "held")
+            return Decision(None if gang.hold.reason == "Unsupported" else False, gang.hold.message, "held", Code.HELD)
         if not gang.candidates and gang.is_whole:
             return Decision(True, "all members have a node already", "greedy")
         if gang.members and not gang.alive:
@@ -102,11 +105,11 @@ class Forecast:
         for pod in gang.candidates:
             if pod.spec.claims:
                 claim = f"PersistentVolumeClaim {gang.key.namespace}/{pod.spec.claims[0]}"
-                return Decision(None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", "held")
+                return Decision(None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", "held", Code.HELD)
         if gang.awaits_pods:
-            return Decision(False, words.members_missing(gang), "members")
+            return Decision(False, words.members_missing(gang), "members", Code.WAITING)
         placed = in_surroundings(gang, VolumeView(), self._view)
-        return Decision(None, placed.hold.message, "held") if placed.hold else placed
+        return Decision(None, placed.hold.message, "held", Code.HELD) if placed.hold else placed
 
     async def _attempt(self, gang: Gang, plan: Plan | None) -> None:
         """Decide about one gang, unless it takes a long search; the ``plan`` is there if it was placed together with others."""
@@ -120,27 +123,28 @@ class Forecast:
         if plan.feasible is None:
             self._left.append(gang)
         else:
-            self._conclude(known, plan)
+            await self._conclude(known, plan)
 
     async def _attempt_at_length(self, gang: Gang) -> None:
         known = self._prepared(gang)
         if isinstance(known, Decision):
             self._decisions[gang.key] = known
         else:
-            self._conclude(known, await self._planner.plan_at_length(known))
+            await self._conclude(known, await self._planner.plan_at_length(known))
 
-    def _conclude(self, gang: Gang, plan: Plan) -> None:
+    async def _conclude(self, gang: Gang, plan: Plan) -> None:
         """Bind those who have seats now, or say why nobody has."""
         seats = self._seats(gang, plan)
         for seat in seats:
             if pod := self._view.pod(seat.pod.key):  # the view's own, which asks for nothing on account of its surroundings
                 self._view.upsert_pod(replace(pod, node_name=seat.node_name))
         if not seats and gang.missing:
-            self._decisions[gang.key] = Decision(plan.feasible, words.refusal(gang, plan), plan.proof, plan)
+            why = await self._planner.cause(gang)
+            self._decisions[gang.key] = Decision(plan.feasible, words.refusal(gang, plan, why), plan.proof, why.code, plan)
             return
         there = len(gang.bound) + len(seats)
         head = f"{there} of {len(gang.alive)} pods placed" + (f", {len(gang.bound)} of them before" if gang.bound else "")
-        self._decisions[gang.key] = Decision(True, head + _left_out(gang, plan), plan.proof, plan)
+        self._decisions[gang.key] = Decision(True, head + _left_out(gang, plan), plan.proof, plan=plan)
 
     def _seats(self, gang: Gang, plan: Plan) -> Sequence[Seat]:
         """The seats of a plan that is enough to start on, and holds."""

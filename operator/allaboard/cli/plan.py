@@ -37,7 +37,9 @@ class _ManyValues(click.Command):
         return super().parse_args(ctx, list(_spread(args, ("-f", "--filename", "--cluster"))))
 
 
-@click.command(cls=_ManyValues, epilog="Exit code: 0 when every gang fits, 1 when some don't, 2 for bad input, 130 when interrupted.")
+@click.command(
+    cls=_ManyValues, epilog="Exit code: 0 when every gang fits, or there is none, 1 when some don't, 2 for bad input, 130 when interrupted."
+)
 @click.option(
     "-f", "--filename", "files", multiple=True, required=True, metavar="MANIFEST...", help="YAML or JSON, a folder of it, or '-'."
 )
@@ -108,6 +110,7 @@ def as_json(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> dict[str, A
                 "name": gang.name,
                 "minMember": gang.min_member,
                 "feasible": gang.feasible,
+                "reason": gang.reason,
                 "assignments": [{"pod": pod, "node": node} for pod, node in gang.assignments],
                 "unplaced": list(gang.unplaced),
                 "message": gang.message,
@@ -136,9 +139,10 @@ def _print_yaml(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
 def _print_table(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
     if not gangs:
         return
-    table = _table("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "NODES", "MESSAGE")
+    table = _table("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON", "NODES", "MESSAGE")
     for gang in gangs:
-        table.add_row(gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), _nodes(gang), gang.message)
+        about = (gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), gang.reason or "<none>")
+        table.add_row(*about, _nodes(gang), gang.message)
     print_tables(table)
 
 
@@ -146,12 +150,13 @@ def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
     """Also how each answer was found, and a line for each pod."""
     if not gangs:
         return
-    table = _table("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "PROOF", "SEED", "SCORE", "GENERATIONS", "STOPPED-BY", "NODES", "MESSAGE")
+    how_found = ("PROOF", "SEED", "SCORE", "GENERATIONS", "STOPPED-BY")
+    table = _table("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON", *how_found, "NODES", "MESSAGE")
     pods = _table("NAMESPACE", "POD", "GANG", "NODE")
     for gang in gangs:
         found = gang.search
         scores = [f"{score:.2f}" if score is not None else "<none>" for score in (found.seed_score, found.score)]
-        how = (gang.proof, *scores, str(found.generations), found.stopped_by)
+        how = (gang.reason or "<none>", gang.proof, *scores, str(found.generations), found.stopped_by)
         table.add_row(gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), *how, _nodes(gang), gang.message)
         for pod, node in (*gang.assignments, *((pod, "<none>") for pod in gang.unplaced)):
             pods.add_row(gang.namespace, pod, gang.name, node)
@@ -209,7 +214,7 @@ def _pods(gang: PlannedGang) -> str:
 
 
 def _fits(gang: PlannedGang) -> str:
-    return {True: "yes", False: "no", None: "not found"}[gang.feasible]
+    return {True: "yes", False: "no", None: "unknown" if gang.proof == "held" else "not found"}[gang.feasible]
 
 
 def _nodes(gang: PlannedGang) -> str:

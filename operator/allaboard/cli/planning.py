@@ -43,6 +43,7 @@ class PlannedGang:
     name: str
     min_member: int
     feasible: bool | None
+    reason: str
     assignments: tuple[tuple[str, str], ...]
     unplaced: tuple[str, ...]
     message: str
@@ -111,6 +112,7 @@ def _answer(gang: Gang, decision: Decision) -> PlannedGang:
         name=gang.key.name,
         min_member=gang.min_member,
         feasible=decision.feasible,
+        reason=decision.reason or "",
         assignments=tuple((pod.name, pod.node_name) for pod in gang.bound),
         unplaced=tuple(pod.name for pod in gang.alive if not pod.node_name),
         message=decision.message,

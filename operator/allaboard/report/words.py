@@ -122,8 +122,8 @@ def refused(gang: Gang, plan: Plan, why: Cause) -> Refusal:
     return Refusal(why.code, found.of_gang(), cause(why, plan), found.of_pods())
 
 
-def cause(why: Cause, plan: Plan) -> str:
-    """Why a gang has no room, in a few words."""
+def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
+    """Why a gang has no room, in a few words; ``who`` is too large if one is."""
     amounts = [format_amount(why.resource, amount) for amount in (why.requested, why.there)] if why.resource else []
     match why.code:
         case Code.INSUFFICIENT:
@@ -133,7 +133,7 @@ def cause(why: Cause, plan: Plan) -> str:
         case Code.FRAGMENTED:
             return "enough is free, but in pieces"
         case Code.NEVER_FITS if why.is_of_one:
-            return f"a member asks for {amounts[0]} {why.resource}; no node it may use has more than {amounts[1]}"
+            return f"{who} asks for {amounts[0]} {why.resource}; no node it may use has more than {amounts[1]}"
         case Code.NEVER_FITS if amounts:
             return f"needs {amounts[0]} {why.resource}; the nodes it may use have {amounts[1]} in all"
         case Code.NEVER_FITS:
@@ -289,6 +289,7 @@ class _Refusal:
         self._explanation = plan.explanation
         self._hardest = _hardest_role(plan.explanation)
         self._head = "" if gang.is_single else _head(gang, plan, why)
+        self._tail = f" It never fits: {cause(why, plan, 'it')}." if gang.is_single and why and why.code is Code.NEVER_FITS else ""
         self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}
 
     def of_gang(self) -> str:
@@ -306,7 +307,7 @@ class _Refusal:
         """The gang's sentence, and what keeps the pods of one role."""
         reasons = fit_error(self._explanation.total_nodes, role.reasons if role else ())
         if not self._head:
-            return reasons
+            return reasons + self._tail
         who = f"pod {self._names[role.pods[0]]}: " if role and role.pods[0] in self._names else ""
         return f"{self._head}; {who}{reasons}"
 

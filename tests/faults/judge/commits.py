@@ -25,6 +25,8 @@ FRESH_SECONDS = 2.0
 """So soon after the last answer to a rehearsal binds begin."""
 _PATIENCE_SECONDS = 11.0
 """By then it may be that nobody waits for an answer any more: the lease ends 14 s after it was renewed, which is done every 2 s."""
+_REACH_SECONDS, _KEPT_SECONDS = 90.0, 1.5
+"""So long an earlier leader's binds may still arrive; so long after a pod was taken out of its reach no room is kept for it any more."""
 _VAIN_SECONDS, _VAIN = 30.0, 12
 """So often is an absent gang begun in vain, at most: pauses grow from one second to ten."""
 
@@ -279,6 +281,8 @@ class Commits:
             return []  # it may not know yet whom an earlier leader may still bind
         if self.books.widenings(now - _SETTLED_SECONDS) > 1:
             return []  # room comes free bit by bit, and the other may have been searched for in between
+        if self._keeps_room(request.who):
+            return []
         youngest = max((self.books.born[uid_of(pod)] for pod in self.lives.candidates(spec)), default=0.0)
         if now - self.books.widened < _SETTLED_SECONDS and now - youngest < self.patience:
             return []  # it may have been searched for before there was room for the other
@@ -312,6 +316,17 @@ class Commits:
             if self.lives.fits(other, free) and self.lives.fits(other, known):
                 found.append((other, free))
         return found
+
+    def _keeps_room(self, who: str) -> bool:
+        """Whether room may be kept for pods that a new leader couldn't take out of an earlier one's reach: writing to them met faults."""
+        now, last, struck = self.books.clock(), dict[tuple[str, str], Request](), set[tuple[str, str]]()
+        for each in self.books.requests_since(now - _REACH_SECONDS):
+            if each.who == who and each.verb == "patch" and each.plural == "pods":
+                place = each.namespace, each.name
+                last[place] = each
+                if each.is_struck:
+                    struck.add(place)
+        return any(last[place].is_struck or (last[place].answered or now) > now - _KEPT_SECONDS for place in struck)
 
     def _known_room(self, who: str, when: float) -> dict[str, Amounts]:
         """What was free as far as a scheduler had been told by then, beside what it had bound itself."""

@@ -31,6 +31,7 @@ def test_a_gang_that_fits_is_answered_with_the_node_of_every_pod(plan: Plan) -> 
         "name": "tf-smoke-gpu",
         "minMember": 5,
         "feasible": True,
+        "reason": "",
         "assignments": [{"pod": f"tf-smoke-gpu-{pod}", "node": "n1"} for pod in pods],
         "unplaced": [],
         "message": "5 of 5 pods placed",
@@ -46,6 +47,21 @@ def test_a_gang_that_can_not_fit_has_nobody_placed_and_says_why(plan: Plan) -> N
     [gang] = plan.cluster(gpu_node("n1"), gpu_node("n2")).example("impossible-gang").gangs(exit_code=1)
     assert (gang["feasible"], gang["assignments"], len(gang["unplaced"]), gang["proof"]) == (False, [], 3, "bound")
     assert "2 Insufficient nvidia.com/gpu" in gang["message"]
+    assert gang["reason"] == "NeverFits"
+    assert "a member asks for 64 nvidia.com/gpu; no node it may use has more than 4" in gang["message"]
+
+
+def test_a_pod_larger_than_every_node_is_told_that_it_never_fits(plan: Plan) -> None:
+    [gang] = plan.cluster(node("n1", cpu="8")).manifest(pod("a", cpu="20")).gangs(exit_code=1)
+    assert gang["reason"] == "NeverFits"
+    expected = "0/1 nodes are available: 1 Insufficient cpu. It never fits: it asks for 20 cpu; no node it may use has more than 8."
+    assert gang["message"].startswith(expected)
+
+
+def test_who_is_held_is_told_so_and_not_that_no_seats_were_found(plan: Plan) -> None:
+    labels = {"runai/queue": "q", "kai.scheduler/queue": "q"}
+    result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", metadata={"labels": labels})).run()
+    assert result.stdout.splitlines()[1].split()[4:6] == ["unknown", "Held"]
 
 
 def test_a_gang_that_can_not_fit_is_told_what_would_help(plan: Plan) -> None:
@@ -259,9 +275,9 @@ def test_a_table_has_one_line_a_gang(plan: Plan) -> None:
     result = plan.cluster(gpu_node("n1")).example("two-jobs").run()
     assert result.exit_code == 1
     header, first, second = (line.split() for line in result.stdout.splitlines())
-    assert header == ["NAMESPACE", "NAME", "MIN", "PODS", "FITS", "NODES", "MESSAGE"]
-    assert first[:7] == ["default", "tf-first", "5", "5/5", "yes", "n1", "(5)"]
-    assert second[:6] == ["default", "tf-second", "5", "0/5", "no", "<none>"]
+    assert header == ["NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON", "NODES", "MESSAGE"]
+    assert first[:8] == ["default", "tf-first", "5", "5/5", "yes", "<none>", "n1", "(5)"]
+    assert second[:7] == ["default", "tf-second", "5", "0/5", "no", "Insufficient", "<none>"]
 
 
 def test_no_line_of_a_table_is_filled_up_with_blanks(plan: Plan) -> None:

@@ -188,6 +188,15 @@ def test_members_who_must_share_a_domain_that_is_too_small_never_fit() -> None:
     assert cause_of(gang, 4, snapshot(nodes), filters=NodeFilters(), repaired=Repaired()).code is Code.FRAGMENTED  # it fits
 
 
+def test_members_who_must_share_a_domain_where_no_node_has_one_are_kept_off_by_that_and_not_by_room() -> None:
+    gang = pods("w", 2, {"cpu": GI})
+    together = [("rack", {pod.uid for pod in gang})]
+    for labels in ({}, {"rack": "a"}):
+        cluster = snapshot([node("a", {"cpu": 8 * GI}), node("b", {"cpu": GI // 2}, labels=labels)])
+        cause = cause_of(gang, 2, cluster, together=together, filters=NodeFilters(), repaired=Repaired())
+        assert cause == (Cause(Code.NEVER_FITS, "cpu", GI, GI // 2, is_of_one=True) if labels else Cause(Code.CONSTRAINTS))
+
+
 def _at_its_best(each: Node) -> Node:
     return Node(each.name, each.uid, each.allocatable, each.labels, tuple(t for t in each.taints if "node.kubernetes.io/" not in t.key))
 

@@ -67,18 +67,19 @@ def cause_of(
     specs = tuple(spec for spec, _ in members)
     needs = [(tuple(role for role, (_, uids) in enumerate(members) if uids[0] in part), least) for part, least in parts]
     ask = _Ask(minimum, np.array([len(uids) for _, uids in members], dtype=np.int64), *minimums_of(needs, len(specs)))
-    admits = _admitted(specs, snapshot.nodes, filters)
+    groups = [
+        (tuple(role for role, (_, uids) in enumerate(members) if uids[0] in group), filters.domains(label, snapshot.nodes, alone=-1))
+        for label, group in together
+    ]
+    labelled = _labelled(len(specs), len(snapshot.nodes), groups)
+    admits = _admitted(specs, snapshot.nodes, filters) & labelled
     if ask.lacks(np.where(admits.any(axis=1), ask.count, 0)):
         return Cause(Code.CONSTRAINTS)
     names = tuple(sorted({resource for spec in specs for resource, amount in spec.requests if amount > 0}))
     demand = np.array([[min(dict(spec.requests).get(name, 0), _LARGEST) for name in names] for spec in specs], dtype=np.int64)
     demand = demand.reshape(len(specs), len(names))
     nodes = repaired.of(snapshot.nodes)
-    has, could = _amounts(snapshot, snapshot.allocatable, names), _admitted(specs, nodes, repaired.filters)
-    groups = [
-        (tuple(role for role, (_, uids) in enumerate(members) if uids[0] in group), filters.domains(label, snapshot.nodes, alone=-1))
-        for label, group in together
-    ]
+    has, could = _amounts(snapshot, snapshot.allocatable, names), _admitted(specs, nodes, repaired.filters) & labelled
     room = np.stack([seats_for(row, has, could[role]) for role, row in enumerate(demand)])
     at_best = _tightest(ask, names, demand, has, could)
     if at_best.requested > at_best.there or ask.lacks(_most_in_domains(ask.count, room, groups)):
@@ -117,6 +118,14 @@ class _Ask:
 def _admitted(specs: Sequence[SchedulingSpec], nodes: tuple[Node, ...], filters: NodeFilters) -> Mask:
     masks = np.array([filters.usable(spec, nodes).admitted for spec in specs], dtype=np.bool_)
     return masks.reshape(len(specs), len(nodes))
+
+
+def _labelled(roles: int, nodes: int, groups: Sequence[tuple[tuple[int, ...], Integers]]) -> Mask:
+    """bool[roles, nodes]: those of a group may only go where there is a domain at all."""
+    mask = np.ones((roles, nodes), dtype=np.bool_)
+    for grouped, domains in groups:
+        mask[list(grouped)] &= domains >= 0
+    return mask
 
 
 def _amounts(snapshot: Snapshot, table: Integers, names: Sequence[str]) -> Integers:
