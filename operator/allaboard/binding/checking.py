@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from allaboard.binding.answers import MembersChanged, Refused, Seat
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang
+from allaboard.model.rules import rules_of
 from allaboard.placement import verify
 
 
@@ -21,5 +22,5 @@ def checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Se
         return Refused(MembersChanged(len(seats), gang.missing))
     # 2. Does everybody still fit? Plain integers against the view as it is now.
     seated = {seat.pod.uid: seat.node_name for seat in seats}
-    violations = verify(seated, [seat.pod for seat in seats], view.snapshot(), gang.sharing)
+    violations = verify(seated, [seat.pod for seat in seats], view.snapshot(), rules_of(gang))
     return Refused(violations[0]) if violations else seats

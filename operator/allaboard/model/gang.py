@@ -8,7 +8,7 @@ counts: when nobody is bound, the next run needs its whole minimum.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -237,11 +237,6 @@ class Gang:
             if key[0]:
                 found.setdefault(key, []).append(pod)
         return {key: tuple(members) for key, members in found.items()}
-
-    @property
-    def sharing(self) -> Sequence[tuple[str, Collection[str]]]:
-        """The same as labels, and the members by UID that must share the value of each."""
-        return [(label, {pod.uid for pod in members}) for (label, _), members in self.together.items()]
 
     @property
     def awaits_pods(self) -> bool:

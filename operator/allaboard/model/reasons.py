@@ -19,6 +19,25 @@ class Kind(StrEnum):
     PORTS = "ports"
     INSUFFICIENT = "insufficient"  # of the resource ``subject``; "pods" is one
 
+    @property
+    def is_movable(self) -> bool:
+        """Whether any pod that goes may change it: one who must share a domain may lack something else in each of them."""
+        return self not in _LASTING
+
+
+_LASTING = frozenset(
+    {
+        Kind.UNSCHEDULABLE,
+        Kind.NOT_READY,
+        Kind.TAINT,
+        Kind.AFFINITY,
+        Kind.VOLUMES,
+        Kind.APART,
+        Kind.UNLABELLED,
+        Kind.INSUFFICIENT,  # but by a pod that has of the resource
+    }
+)
+
 
 class Reason(NamedTuple):
     """One reason, and what it is about."""
@@ -48,8 +67,8 @@ class Code(StrEnum):
 class Cause(NamedTuple):
     """Why a gang has no room. ``requested`` and ``there`` are of ``resource``, in the units of ``model.requests``.
 
-    Where no resource is named it is something else: of ``CONSTRAINTS`` ``subject`` says which rule, and is empty where no node admits
-    those who are needed; of ``NEVER_FITS`` the nodes are too small in a way that no single amount tells.
+    Where no resource is named it is something else: of ``CONSTRAINTS`` ``rule`` says which, and is ``None`` where no node admits those
+    who are needed; of ``NEVER_FITS`` the nodes are too small in a way that no single amount tells.
     """
 
     code: Code
@@ -58,4 +77,4 @@ class Cause(NamedTuple):
     there: int = 0
     is_of_one: bool = False
     """Whether ``requested`` is what one member asks for, and ``there`` the most that a node has."""
-    subject: str = ""
+    rule: Reason | None = None

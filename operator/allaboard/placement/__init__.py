@@ -1,7 +1,8 @@
 """The search for a placement of a whole gang. Pure: same input, same plan."""
 
+from allaboard.placement.problem.build import build_problem
 from allaboard.placement.problem.plan import Explanation, Plan, RoleExplanation, SearchReport, Shortage
-from allaboard.placement.problem.problem import Problem, build_problem
+from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.verify import Violation, Wrong, verify
 from allaboard.placement.solvers.genetic import SearchSettings

@@ -37,6 +37,12 @@ _REASONS = {
 }
 """kube-scheduler's, where it has words for it (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports)."""
 
+_RULES = {Kind.TOPOLOGY: "one {subject} for all", Kind.PORTS: "host ports"}
+"""Rules between members, as what a gang would fit without."""
+
+_BROKEN = {Kind.TOPOLOGY: "members would not share one {subject}: {value}"}
+"""The same when a plan doesn't keep to them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -52,7 +58,11 @@ def reason(why: Reason) -> str:
     """One reason, as it is told."""
     if why == (Kind.INSUFFICIENT, "pods", ""):
         return "Too many pods"
-    return _REASONS[why.kind].format(subject=why.subject, value=why.value)
+    return _said(_REASONS, why)
+
+
+def _said(words: Mapping[Kind, str], why: Reason) -> str:
+    return words[why.kind].format(subject=why.subject, value=why.value)
 
 
 def violation(found: Violation) -> str:
@@ -65,8 +75,8 @@ def violation(found: Violation) -> str:
             return f"{found.pod}: node {found.node} does not exist"
         case Wrong.PORT:
             return f"{where}: host port {found.subject} is taken"
-        case Wrong.SCATTERED:
-            return f"members would not share one {found.subject}: {', '.join(found.values)}"
+        case Wrong.BROKEN if found.reason:
+            return _said(_BROKEN, found.reason)
         case Wrong.DEVICES:
             return f"{found.node}: {found.pods} members ask for parts of GPUs that don't fit on its devices together"
         case Wrong.TAKEN:
@@ -138,8 +148,8 @@ def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
             return f"needs {amounts[0]} {why.resource}; the nodes it may use have {amounts[1]} in all"
         case Code.NEVER_FITS:
             return "too large for the nodes it may use, even when they are empty"
-        case Code.CONSTRAINTS if why.subject:
-            return f"would fit but for its {why.subject}"
+        case Code.CONSTRAINTS if why.rule:
+            return f"would fit but for its {_said(_RULES, why.rule)}"
     role = _hardest_role(plan.explanation)
     kept = [(nodes, reason(each)) for each, nodes in role.reasons if each.kind is not Kind.INSUFFICIENT] if role else []
     nodes, text = max(kept, default=(0, ""))
@@ -317,6 +327,6 @@ def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
     placeable = f"{already + explanation.placeable} of {gang.min_member} members placeable"
     head = f"podgroup {gang.key}: {placeable} (minMember {gang.min_member})"
-    if why is not None and (why.resource or why.subject or why.code is Code.NEVER_FITS):
+    if why is not None and (why.resource or why.rule or why.code is Code.NEVER_FITS):
         head += f", {cause(why, plan)}"
     return f"{head}, no placement found" if plan.feasible is None else head

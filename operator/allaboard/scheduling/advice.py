@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.rules import rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem
 from allaboard.placement.relief.reach import Reach, reach_of
 from allaboard.placement.relief.relief import Relief
 from allaboard.report import words
 from allaboard.scheduling.docket import Advice, Docket
-from allaboard.scheduling.problems import parts_of
 from allaboard.scheduling.workers import SearchError
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def leavers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
 def reach(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> Reach:
     """What advice for ``gang`` is found from, when any of ``others`` might leave; ``problem`` is that of placing it."""
     bound = [(key, other.bound) for key, other in others.items()]
-    return reach_of(problem, gang.candidates, snapshot, bound, parts_of(gang), gang.sharing, filters)
+    return reach_of(problem, gang.candidates, snapshot, bound, rules_of(gang), filters)
 
 
 def sentence(gang: Gang, relief: Relief, others: Mapping[str, Gang]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.rules import rules_of
 from allaboard.placement import NodeFilters
 from allaboard.placement.rules.room import MOST_SEATS, seats_for
 from allaboard.scheduling.line import Line
@@ -28,7 +29,7 @@ def need_of(gang: Gang) -> Need | None:
     alike: dict[SchedulingSpec, int] = {}
     for pod in gang.candidates:
         alike[pod.spec] = alike.get(pod.spec, 0) + 1
-    is_plain = not (gang.together or gang.role_minimums) and all(map(_is_plain, alike))
+    is_plain = not gang.role_minimums and rules_of(gang).is_plain and all(map(_is_plain, alike))
     if not alike or not is_plain or (len(alike) > 1 and gang.least < len(gang.candidates)):
         return None
     return tuple(alike.items()) if len(alike) > 1 else tuple((spec, gang.least) for spec in alike)

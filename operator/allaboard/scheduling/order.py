@@ -11,8 +11,6 @@ from allaboard.model.reasons import Kind
 from allaboard.placement import Explanation
 
 _HEALS, _OVERTAKEN, _PLAIN = range(3)
-# What any pod that goes may change; one who must share a domain may lack something else in each of them.
-_MOVABLE = frozenset({Kind.TOPOLOGY, Kind.PORTS, Kind.AVOIDED})
 _FIRST = -(2**31)  # before any priority, which is an int32
 
 
@@ -82,7 +80,7 @@ class Lacks:
         """
         resources: set[str] = set()
         kept = {reason for role in explanation.roles for reason, _ in role.reasons}
-        anything = not _MOVABLE.isdisjoint(reason.kind for reason in kept)
+        anything = any(reason.kind.is_movable for reason in kept)
         if len(explanation.roles) > 1:
             specs = {pod.spec for pod in candidates}
             resources.update(resource for spec in specs for resource, _ in spec.requests if resource != "pods")

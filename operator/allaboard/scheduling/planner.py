@@ -19,7 +19,8 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.packing import Packing
 from allaboard.model.pod import Pod
-from allaboard.model.reasons import Cause, Code
+from allaboard.model.reasons import Cause, Code, Kind, Reason
+from allaboard.model.rules import rules_of
 from allaboard.placement import NodeFilters, Plan, Problem, build_problem
 from allaboard.placement.contest.contest import contest_of, may_contend
 from allaboard.placement.contest.joint import Joint
@@ -27,7 +28,7 @@ from allaboard.placement.problem.draft import Draft, Packer
 from allaboard.placement.relief.causes import Repaired, amounts_alone, cause_of
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import leavers, reach, sentence
-from allaboard.scheduling.problems import draft_of, parts_of, problem_of, size_of, waiting_of
+from allaboard.scheduling.problems import draft_of, problem_of, size_of, waiting_of
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.workers import Searcher, SearchError
 
@@ -86,14 +87,13 @@ class Planner:
 
     async def cause(self, gang: Gang) -> Cause:
         """Why a gang has no room that was refused just now."""
-        snapshot, parts, together = self.view.snapshot(), parts_of(gang), gang.sharing
+        snapshot, rules = self.view.snapshot(), rules_of(gang)
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
             return Cause(Code.INSUFFICIENT)  # it takes as long again as to build the problem
-        cause = cause_of(
-            gang.candidates, gang.least, snapshot, parts=parts, together=together, filters=self._filters, repaired=self._repaired
-        )
-        has_ports = any(pod.spec.host_ports for pod in gang.candidates)
-        if cause.code is not Code.FRAGMENTED or not (together or has_ports):
+        cause = cause_of(gang.candidates, gang.least, snapshot, rules=rules, filters=self._filters, repaired=self._repaired)
+        ports = [Reason(Kind.PORTS)] if any(pod.spec.host_ports for pod in gang.candidates) else []
+        ties = [*rules.ties, *ports]
+        if cause.code is not Code.FRAGMENTED or not ties:
             return cause
         # Without what keeps members from each other, is there room?
         problem = build_problem(
@@ -102,12 +102,12 @@ class Planner:
             snapshot,
             objective=gang.objective,
             packing=self.packing,
-            parts=parts,
+            rules=rules.untied,
             filters=self._filters,
         )
         with suppress(SearchError), self._timed([gang]):
             if (await self.searcher.search_briefly(problem, self._seed(gang))).feasible:
-                return Cause(Code.CONSTRAINTS, subject=f"one {together[0][0]} for all" if together else "host ports")
+                return Cause(Code.CONSTRAINTS, rule=ties[0])
         return cause
 
     async def plan_at_length(self, gang: Gang) -> Plan:

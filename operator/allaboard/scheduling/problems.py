@@ -1,10 +1,10 @@
 """A gang that is to be placed, as a problem for the search."""
 
-from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from allaboard.model.gang import Gang
 from allaboard.model.packing import Packing
+from allaboard.model.rules import rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem, build_problem
 from allaboard.placement.contest.contest import Waiting
@@ -20,8 +20,7 @@ def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilter
         objective=gang.objective,
         packing=packing,
         topology=gang.topology,
-        parts=parts_of(gang),
-        together=gang.sharing,
+        rules=rules_of(gang),
         filters=filters,
     )
 
@@ -36,8 +35,7 @@ def draft_of(gang: Gang, minimum: int, snapshot: Snapshot, packer: Packer, packi
         objective=gang.objective,
         packing=packing,
         topology=gang.topology,
-        parts=parts_of(gang),
-        together=gang.sharing,
+        rules=rules_of(gang),
     )
 
 
@@ -55,17 +53,6 @@ def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
         seed=seed,
         objective=gang.objective,
         topology=gang.topology,
-        parts=parts_of(gang),
-        together=gang.sharing,
+        rules=rules_of(gang),
         must_not_be_overtaken=is_protected,
     )
-
-
-def parts_of(gang: Gang) -> Sequence[tuple[Collection[str], int]]:
-    """What roles lack of their own minimums."""
-    lacking = gang.lacking
-    uids: dict[str, set[str]] = {role: set() for role in lacking}
-    for pod in gang.candidates if lacking else ():
-        if pod.role in uids:
-            uids[pod.role].add(pod.uid)
-    return [(uids[role], number) for role, number in lacking.items()]

@@ -11,7 +11,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node, Taint
-from allaboard.model.reasons import Cause, Code
+from allaboard.model.reasons import Cause, Code, Kind, Reason
+from allaboard.model.rules import Rules
 from allaboard.placement import NodeFilters, SearchSettings, build_problem, search
 from allaboard.placement.relief.causes import Repaired, amounts_alone, cause_of
 
@@ -26,7 +27,7 @@ def told(case: Case) -> Cause:
     if cause.code is not Code.FRAGMENTED or not any(pod.spec.host_ports for pod in case.gang):
         return cause
     bare = build_problem(amounts_alone(case.gang), case.minimum, case.cluster, objective=Objective.BINPACK)
-    return Cause(Code.CONSTRAINTS, subject="host ports") if search(bare, SearchSettings(), 0).feasible else cause
+    return Cause(Code.CONSTRAINTS, rule=Reason(Kind.PORTS)) if search(bare, SearchSettings(), 0).feasible else cause
 
 
 class Truth:
@@ -176,24 +177,24 @@ def test_where_no_node_admits_them_it_is_not_room_that_lacks() -> None:
 def test_a_port_that_is_in_the_way_is_told() -> None:
     port = HostPort("", "TCP", 80)
     case = a_case(pods("w", 2, {"cpu": 1000}, host_ports=(port,)), 2, [node("a", {"cpu": 8000})])
-    assert told(case) == Cause(Code.CONSTRAINTS, subject="host ports")
+    assert told(case) == Cause(Code.CONSTRAINTS, rule=Reason(Kind.PORTS))
 
 
 def test_members_who_must_share_a_domain_that_is_too_small_never_fit() -> None:
     nodes = [node(name, {"cpu": 2 * GI}, labels={"rack": name}) for name in "ab"]
     gang = pods("w", 4, {"cpu": GI})
-    together = [("rack", {pod.uid for pod in gang})]
-    cause = cause_of(gang, 4, snapshot(nodes), together=together, filters=NodeFilters(), repaired=Repaired())
+    rules = Rules(together=[("rack", {pod.uid for pod in gang})])
+    cause = cause_of(gang, 4, snapshot(nodes), rules=rules, filters=NodeFilters(), repaired=Repaired())
     assert cause.code is Code.NEVER_FITS
     assert cause_of(gang, 4, snapshot(nodes), filters=NodeFilters(), repaired=Repaired()).code is Code.FRAGMENTED  # it fits
 
 
 def test_members_who_must_share_a_domain_where_no_node_has_one_are_kept_off_by_that_and_not_by_room() -> None:
     gang = pods("w", 2, {"cpu": GI})
-    together = [("rack", {pod.uid for pod in gang})]
+    rules = Rules(together=[("rack", {pod.uid for pod in gang})])
     for labels in ({}, {"rack": "a"}):
         cluster = snapshot([node("a", {"cpu": 8 * GI}), node("b", {"cpu": GI // 2}, labels=labels)])
-        cause = cause_of(gang, 2, cluster, together=together, filters=NodeFilters(), repaired=Repaired())
+        cause = cause_of(gang, 2, cluster, rules=rules, filters=NodeFilters(), repaired=Repaired())
         assert cause == (Cause(Code.NEVER_FITS, "cpu", GI, GI // 2, is_of_one=True) if labels else Cause(Code.CONSTRAINTS))
 
 

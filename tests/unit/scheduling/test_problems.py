@@ -7,9 +7,10 @@ import pytest
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.packing import PACKING
 from allaboard.model.pod import Pod
+from allaboard.model.rules import rules_of
 from allaboard.placement import NodeFilters, Plan, SearchSettings, search
 from allaboard.placement.problem.draft import Packer
-from allaboard.scheduling.problems import draft_of, parts_of, problem_of, size_of, waiting_of
+from allaboard.scheduling.problems import draft_of, problem_of, size_of, waiting_of
 from tests.unit.placement.clusters import node, pods, snapshot
 
 ZONES = snapshot([node(name, {"cpu": 2000}, labels={"zone": zone}) for name, zone in (("a1", "a"), ("a2", "a"), ("b1", "b"))])
@@ -60,8 +61,8 @@ def test_a_role_gets_its_own_minimum_though_others_would_be_enough_for_the_gang(
 def test_what_a_role_lacks_is_asked_of_those_of_its_members_that_wait() -> None:
     members = (*of_role("w", 4, bound=1), *of_role("ps", 2, bound=2))
     gang = a_gang(*members, minimum=3, role_minimums=(("w", 3), ("ps", 2), ("chief", 1)))
-    assert parts_of(gang) == [({"w-1", "w-2", "w-3"}, 2), (set(), 1)]
-    assert parts_of(replace(gang, role_minimums=())) == []
+    assert rules_of(gang).parts == [({"w-1", "w-2", "w-3"}, 2), (set(), 1)]
+    assert rules_of(replace(gang, role_minimums=())).is_plain
 
 
 def test_a_draft_is_sent_without_the_nodes_that_are_packed_once() -> None:
@@ -85,6 +86,6 @@ def test_a_gang_waits_for_what_it_lacks_of_its_minimum(is_protected: bool) -> No
     gang = a_gang(*members, minimum=4, topology="zone", required_topology="rack", role_minimums=(("w", 3),))
     waiting = waiting_of(gang, 7, is_protected=is_protected)
     assert (waiting.pods, waiting.minimum, waiting.seed) == (tuple(members[2:]), 2, 7)
-    assert (waiting.objective, waiting.topology, waiting.parts) == (Objective.BINPACK, "zone", [({"w-2", "w-3", "w-4"}, 1)])
-    assert list(waiting.together) == [("rack", {pod.uid for pod in members})]
+    assert (waiting.objective, waiting.topology, waiting.rules.parts) == (Objective.BINPACK, "zone", [({"w-2", "w-3", "w-4"}, 1)])
+    assert waiting.rules.together == [("rack", {pod.uid for pod in members})]
     assert waiting.must_not_be_overtaken is is_protected

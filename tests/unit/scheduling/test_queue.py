@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allaboard.model.gang import GangKey, Objective
+from allaboard.model.rules import Rules
 from allaboard.placement import SearchSettings, build_problem, search
 from allaboard.scheduling.order import ANYTHING, Lacks, Order
 from allaboard.scheduling.queue import GangQueue
@@ -246,8 +247,8 @@ def test_who_must_share_a_rack_may_be_helped_by_anything_that_comes_free_in_anot
     for emptied in ("a", "b"):
         plans = []
         for taken in (used, {name: amounts for name, amounts in used.items() if name != emptied}):
-            shared = [("rack", {pod.uid for pod in gang})]
-            problem = build_problem(gang, 2, snapshot(racks, taken), objective=Objective.BINPACK, together=shared)
+            shared = Rules(together=[("rack", {pod.uid for pod in gang})])
+            problem = build_problem(gang, 2, snapshot(racks, taken), objective=Objective.BINPACK, rules=shared)
             plans.append(search(problem, SearchSettings(), 0))
         lacks = Lacks.of(plans[0].explanation, gang)
         assert (plans[0].feasible, plans[1].feasible) == (False, True)

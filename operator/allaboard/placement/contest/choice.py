@@ -74,7 +74,7 @@ class Choice:
             column.append(own)
             value.append(-np.ones(len(own)))
             placed, each, ones = np.full(len(own), first + number), np.arange(len(own)), np.ones(len(own))
-            for bound, low, high in ((gang.least, 0.0, np.inf), (gang.count, -np.inf, 0.0)):
+            for bound, low, high in ((gang.bonds.least, 0.0, np.inf), (gang.count, -np.inf, 0.0)):
                 # No fewer of each role than there must be, no more than there are, and nobody unless the gang is placed.
                 entries = np.concatenate([ones, -bound.astype(np.float64)])
                 limits = (np.full(len(own), low), np.full(len(own), high))

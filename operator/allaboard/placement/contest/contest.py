@@ -4,7 +4,7 @@ A role is one scheduling spec, so that pods of two gangs may be of the same role
 ``Standing`` is the cluster at one moment of that, and ``alone`` gives one gang the cluster as it stands then.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +14,13 @@ from allaboard.model.gang import Objective
 from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import LARGEST_AMOUNT
+from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
+from allaboard.placement.problem.bonds import Bonds, bonds_of, bound, party_of
+from allaboard.placement.problem.build import build_problem
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Weights, is_gpu
-from allaboard.placement.problem.problem import Problem, Role, Together, build_problem, minimums_of, numbered, party_of
+from allaboard.placement.problem.problem import Problem, Role, numbered
 from allaboard.placement.rules.devices import GPU, WHOLE
 from allaboard.placement.rules.filters import NodeFilters
 
@@ -36,8 +39,7 @@ class Waiting:
     seed: int
     objective: Objective
     topology: str = ""
-    parts: Sequence[tuple[Collection[str], int]] = ()
-    together: Sequence[tuple[str, Collection[str]]] = ()
+    rules: Rules = NO_RULES
     must_not_be_overtaken: bool = False
 
 
@@ -46,7 +48,7 @@ class Contender:
     """One gang of a contest.
 
     ``roles``: int64[own roles], their positions in the contest's problem, where two may be one; of each ``pods``, and int64[own roles]
-    ``count`` and ``least``. ``sums`` and ``together`` are as in ``Problem``.
+    ``count``, and its rules.
     ``gpus``: int64[own roles], thousandths of GPUs that one pod asks for. ``share`` is for a gang that asks for none: what its minimum
     takes of the cpu or the memory that is free, whichever is more. ``domains``: int64[nodes].
     """
@@ -54,7 +56,7 @@ class Contender:
     roles: Integers
     pods: tuple[tuple[str, ...], ...]
     count: Integers
-    least: Integers
+    bonds: Bonds
     minimum: int
     gpus: Integers
     share: float
@@ -62,13 +64,11 @@ class Contender:
     domains: Integers | None
     seed: int
     is_protected: bool
-    sums: tuple[tuple[tuple[int, ...], int], ...]
-    together: tuple[Together, ...]
 
     @property
     def is_bound_up(self) -> bool:
         """Whether there is more to it than how many of each role sit: then seats are found by the whole search only."""
-        return bool(self.together) or bool(self.sums)
+        return not self.bonds.is_plain
 
     @property
     def needs_search(self) -> bool:
@@ -151,19 +151,17 @@ def contest_of(gangs: Sequence[Waiting], snapshot: Snapshot, filters: NodeFilter
 def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], domains: Callable[..., Integers]) -> Contender:
     own: dict[tuple[int, tuple[bool, ...]], list[Pod]] = {}
     for pod in gang.pods:
-        own.setdefault((role_of[pod.uid], party_of(pod, gang.parts, gang.together)), []).append(pod)
+        own.setdefault((role_of[pod.uid], party_of(pod, gang.rules)), []).append(pod)
     specs = [members[0].spec for members in own.values()]
     gpus = [min(spec.gpu_share + WHOLE * sum(amount for name, amount in spec.requests if is_gpu(name)), LARGEST_AMOUNT) for spec in specs]
     free = {name: sum(problem.free[problem.columns.index(name)].tolist()) for name in _MEASURES if name in problem.columns}
     asked = {name: sum(spec.amount(name) * len(members) for spec, members in zip(specs, own.values(), strict=True)) for name in free}
     part = gang.minimum / max(1, len(gang.pods))
-    least, sums = minimums_of([(_of_party(own, number), least) for number, (_, least) in enumerate(gang.parts)], len(own))
-    groups = [_of_party(own, len(gang.parts) + number) for number in range(len(gang.together))]
     return Contender(
         roles=np.array([role for role, _ in own], dtype=np.int64),
         pods=tuple(tuple(pod.uid for pod in members) for members in own.values()),
         count=np.array([len(members) for members in own.values()], dtype=np.int64),
-        least=least,
+        bonds=bonds_of(gang.rules, [members[0].uid for members in own.values()], lambda label: domains(label, -1)),
         minimum=gang.minimum,
         gpus=np.array(gpus, dtype=np.int64),
         share=0.0 if any(gpus) else part * max((asked[name] / max(1, free[name]) for name in free), default=0.0),
@@ -171,14 +169,7 @@ def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], doma
         domains=numbered(domains(gang.topology)) if gang.topology else None,
         seed=gang.seed,
         is_protected=gang.must_not_be_overtaken,
-        sums=sums,
-        together=tuple(Together(label, of, domains(label, -1)) for (label, _), of in zip(gang.together, groups, strict=True) if of),
     )
-
-
-def _of_party(own: Iterable[tuple[int, tuple[bool, ...]]], number: int) -> tuple[int, ...]:
-    """Positions of the roles whose pods belong to one of the parts and groups."""
-    return tuple(position for position, (_, belongs) in enumerate(own) if belongs[number])
 
 
 def alone(contest: Contest, gang: Contender, standing: Standing) -> Problem:
@@ -189,16 +180,7 @@ def alone(contest: Contest, gang: Contender, standing: Standing) -> Problem:
         Role(pods, problem.roles[role].requests, problem.roles[role].refusals)
         for pods, role in zip(gang.pods, gang.roles.tolist(), strict=True)
     )
-    return replace(
-        found,
-        roles=roles,
-        count=gang.count,
-        least=gang.least,
-        minimum=gang.minimum,
-        domains=gang.domains,
-        sums=gang.sums,
-        together=gang.together,
-    )
+    return bound(replace(found, roles=roles, count=gang.count, minimum=gang.minimum, domains=gang.domains), gang.bonds)
 
 
 def as_it_stands(problem: Problem, standing: Standing, roles: Integers, rows: Integers, *, is_relative: bool = False) -> Problem:
@@ -263,7 +245,7 @@ def may_contend(contest: Contest) -> bool:
     """
     problem = contest.problem
     nodes = np.count_nonzero(problem.seats, axis=1)
-    if problem.devices is not None or not nodes.all() or any(gang.together for gang in contest.gangs):
+    if problem.devices is not None or not nodes.all() or any(gang.bonds.has_ties for gang in contest.gangs):
         return True
     demand = problem.demand.astype(np.float64)
     everybody = problem.count @ demand

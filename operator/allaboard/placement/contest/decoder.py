@@ -91,8 +91,8 @@ class Decoder:
     def more(self, table: Table, position: int, sitting: Integers) -> list[Seats]:
         """Seat members beyond the minimum, and change ``table`` so. ``sitting``: int64[own roles], members that have seats."""
         gang, parts = self._contest.gangs[position], list[Seats]()
-        if gang.together:
-            return parts  # who knows in which domain
+        if gang.bonds.has_ties:
+            return parts  # who knows where they may
         for own in self._orders[position][0]:
             role = int(gang.roles[own])
             rows = np.flatnonzero(table.standing.seats[role])
@@ -200,7 +200,7 @@ class Decoder:
     def _may_fit(self, standing: Standing, gang: Contender, rooms: Integers) -> bool:
         """Whether it isn't plain that the gang doesn't fit, from each role alone and each resource alone."""
         most = np.minimum(rooms.sum(axis=1), gang.count)
-        if (most < gang.least).any() or most.sum() < gang.minimum:
+        if (most < gang.bonds.least).any() or most.sum() < gang.minimum:
             return False
         if gang.minimum < gang.total or len(gang.roles) == 1:
             return True
@@ -217,11 +217,11 @@ class Decoder:
         devices = None if standing.devices is None else standing.devices[rows]
         taken = np.zeros((len(gang.roles), len(rows)), dtype=np.int64)
         ranks = None if gang.domains is None else _by_domain(gang.domains[rows], rooms[:, rows])
-        rest = gang.minimum - int(gang.least.sum())
+        rest = gang.minimum - int(gang.bonds.least.sum())
         is_first = True
         for own in order:
-            wanted = int(gang.least[own]) + min(max(rest, 0), int(gang.count[own] - gang.least[own]))
-            rest -= wanted - int(gang.least[own])
+            wanted = int(gang.bonds.least[own]) + min(max(rest, 0), int(gang.count[own] - gang.bonds.least[own]))
+            rest -= wanted - int(gang.bonds.least[own])
             if not wanted:
                 continue
             role = int(gang.roles[own])

@@ -4,7 +4,7 @@ A draft is as small as the gang and the cluster themselves. Nodes are packed onc
 """
 
 import pickle
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,8 +13,10 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node
 from allaboard.model.packing import Packing
+from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.problem.problem import Problem, build_problem
+from allaboard.placement.problem.build import build_problem
+from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.filters import NodeFilters
 
 
@@ -36,8 +38,7 @@ class Draft:
     objective: Objective
     packing: Packing
     topology: str
-    parts: Sequence[tuple[Collection[str], int]]
-    together: Sequence[tuple[str, Collection[str]]]
+    rules: Rules
 
     def built(self) -> Problem:
         """The problem."""
@@ -49,8 +50,7 @@ class Draft:
             objective=self.objective,
             packing=self.packing,
             topology=self.topology,
-            parts=self.parts,
-            together=self.together,
+            rules=self.rules,
             filters=filters,
         )
 

@@ -12,7 +12,7 @@ Fragmented     enough of each is free in sum, and it can't be put together, or w
 The first that holds is told. That a rule is in the way takes a search without it, which is left to the caller: ``amounts_alone``.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -22,16 +22,15 @@ from allaboard.model.arrays import Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.reasons import Cause, Code
+from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.problem.problem import Candidate, minimums_of, roles_of
+from allaboard.placement.problem.bonds import bonds_of, roles_of
+from allaboard.placement.problem.problem import Candidate
 from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.room import seats_for
 
 _PASSING = "node.kubernetes.io/"  # taints that say how a node is just now
 _LARGEST = 2**62
-
-Parts = Sequence[tuple[Collection[str], int]]
-Together = Sequence[tuple[str, Collection[str]]]
 
 
 @dataclass(slots=True)
@@ -54,23 +53,19 @@ def cause_of(
     minimum: int,
     snapshot: Snapshot,
     *,
-    parts: Parts = (),
-    together: Together = (),
+    rules: Rules = NO_RULES,
     filters: NodeFilters,
     repaired: Repaired,
 ) -> Cause:
-    """Why ``pods``, of which ``minimum`` are needed and of each of ``parts`` so many, have no room on ``snapshot``.
+    """Why ``pods``, of which ``minimum`` are needed, have no room on ``snapshot``.
 
     ``FRAGMENTED`` is only told if no rule is in the way: see ``amounts_alone``.
     """
-    members = roles_of(pods, parts, together)
+    members = roles_of(pods, rules)
     specs = tuple(spec for spec, _ in members)
-    needs = [(tuple(role for role, (_, uids) in enumerate(members) if uids[0] in part), least) for part, least in parts]
-    ask = _Ask(minimum, np.array([len(uids) for _, uids in members], dtype=np.int64), *minimums_of(needs, len(specs)))
-    groups = [
-        (tuple(role for role, (_, uids) in enumerate(members) if uids[0] in group), filters.domains(label, snapshot.nodes, alone=-1))
-        for label, group in together
-    ]
+    bonds = bonds_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
+    ask = _Ask(minimum, np.array([len(uids) for _, uids in members], dtype=np.int64), bonds.least, bonds.sums)
+    groups = [(group.roles, group.domains) for group in bonds.together]
     labelled = _labelled(len(specs), len(snapshot.nodes), groups)
     admits = _admitted(specs, snapshot.nodes, filters) & labelled
     if ask.lacks(np.where(admits.any(axis=1), ask.count, 0)):

@@ -6,7 +6,7 @@ What a search works on leaves such nodes out; what would help a gang is found fr
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +14,10 @@ import numpy as np
 from allaboard.model.arrays import Integers
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
+from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.problem.problem import Problem, Together, build_problem
+from allaboard.placement.problem.build import build_problem
+from allaboard.placement.problem.problem import Problem, Together
 from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.room import seats_for
 from allaboard.placement.solvers.domains import NOWHERE, room_in_domains
@@ -53,11 +55,10 @@ def reach_of(
     pods: Sequence[Pod],
     snapshot: Snapshot,
     others: Sequence[tuple[str, Sequence[Pod]]] = (),
-    parts: Sequence[tuple[Collection[str], int]] = (),
-    together: Sequence[tuple[str, Collection[str]]] = (),
+    rules: Rules = NO_RULES,
     filters: NodeFilters | None = None,
 ) -> Reach:
-    """What is within reach of ``problem``, which was built of ``pods``, ``parts`` and ``together`` on ``snapshot``.
+    """What is within reach of ``problem``, which was built of ``pods`` and ``rules`` on ``snapshot``.
 
     ``others`` are bound gangs by any key, the one that should leave first comes first.
     """
@@ -65,10 +66,10 @@ def reach_of(
         nothing = problem.free[:, :0]
         return Reach(problem.restricted_to(np.arange(0)), nothing, nothing, nothing, ())
     empty = replace(snapshot, used=np.zeros_like(snapshot.used))
-    roomy = build_problem(pods, problem.minimum, empty, objective=problem.objective, parts=parts, together=together, filters=filters)
+    roomy = build_problem(pods, problem.minimum, empty, objective=problem.objective, rules=rules, filters=filters)
     row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
     kept = np.array([row_of[name] for name in roomy.nodes], dtype=np.int64)
-    slack = roomy.free.copy()  # host ports are what they are now
+    slack = roomy.free.copy()  # what rules leave is what it is now
     for column, resource in enumerate(roomy.columns[: roomy.resources]):
         if (source := snapshot.column_of(resource)) is not None:
             slack[column] -= snapshot.used[kept, source]

@@ -4,7 +4,7 @@ The search may have a bug and the snapshot it worked on is old: this counts in p
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,6 +12,7 @@ from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
+from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.rules.devices import GPU, WHOLE, fit_on_devices
 from allaboard.placement.rules.filters import refusal_of_state, surrounding_rules
@@ -28,7 +29,7 @@ class Wrong(StrEnum):
     TAKEN = "taken"  # by others, since the seat was promised
     OVERLOAD = "overload"  # too much is asked for of the resource ``subject``
     DEVICES = "devices"  # parts of GPUs don't fit on the node's devices together
-    SCATTERED = "scattered"  # the values of the label ``subject`` differ
+    BROKEN = "broken"  # a rule between members, which is the ``Reason``
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,12 @@ class Violation:
     pods: int = 0
     requested: int = 0
     free: int = 0
-    values: tuple[str, ...] = ()
 
 
-def verify(
-    assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapshot, together: Sequence[tuple[str, Collection[str]]] = ()
-) -> tuple[Violation, ...]:
+def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapshot, rules: Rules = NO_RULES) -> tuple[Violation, ...]:
     """What is wrong with binding pods (by uid) to nodes (by name); nothing when all is well.
 
-    ``pods`` are the gang's, of which the unassigned are ignored; none of them may be counted in ``snapshot`` yet. Those of each of
-    ``together``, by uid, must sit on nodes that have the same value of a label.
+    ``pods`` are the gang's, of which the unassigned are ignored; none of them may be counted in ``snapshot`` yet.
     """
     by_uid = {pod.uid: pod for pod in pods}
     rows = _rows(snapshot, set(assignments.values()))
@@ -80,10 +77,8 @@ def verify(
         asked = [(specs[kind], pods) for kind, pods in counted.items()]
         violations.extend(_overloads(node_name, asked, row, snapshot))
         violations.extend(_device_violations(node_name, asked, row, snapshot))
-    for label, uids in together:
-        used = {snapshot.nodes[rows[name]].labels.get(label) for uid, name in assignments.items() if uid in uids and name in rows}
-        if len(used) > 1 or None in used:
-            violations.append(Violation(Wrong.SCATTERED, subject=label, values=tuple(sorted(value or "none" for value in used))))
+    seats = {uid: snapshot.nodes[rows[name]] for uid, name in assignments.items() if name in rows}
+    violations.extend(Violation(Wrong.BROKEN, reason=reason) for reason in rules.broken(seats))
     return tuple(violations)
 
 

@@ -38,7 +38,7 @@ def _reasons(problem: Problem, role: int, left: Integers) -> Counted:
     reasons = dict(problem.roles[role].refusals)
     if problem.outside:
         reasons |= dict(problem.outside[role])
-    here = capacity_refusals(problem.columns, problem.resources, problem.demand[role], left, problem.admits[role])
+    here = capacity_refusals(problem.reasons, problem.demand[role], left, problem.admits[role])
     for reason, nodes in here:
         reasons[reason] = reasons.get(reason, 0) + nodes
     return tuple(sorted(reasons.items()))

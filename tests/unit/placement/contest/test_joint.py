@@ -13,6 +13,7 @@ from allaboard.model.constraints import HostPort
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
+from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, SearchSettings, build_problem, search, verify
 from allaboard.placement.contest.contest import Waiting, contest_of, may_contend
@@ -104,7 +105,7 @@ def test_members_beyond_the_minimum_sit_only_on_what_the_minimum_of_all_leaves()
 def test_so_many_of_each_role_are_placed_as_there_must_be() -> None:
     server, workers = pods("ps", 2, {"cpu": 1000}), gpus("worker", 6)
     parts = [({pod.uid for pod in server}, 2), ({pod.uid for pod in workers}, 1)]
-    queue = [waiting([*workers, *server], 3, parts=parts), waiting(gpus("other", 7))]
+    queue = [waiting([*workers, *server], 3, rules=Rules(parts)), waiting(gpus("other", 7))]
 
     joint = together(queue, snapshot(gpu_nodes(1)))
 
@@ -217,7 +218,7 @@ def queues(draw: st.DrawFn) -> tuple[list[Waiting], Snapshot]:
         parts = [(some, 1)] if some and draw(st.booleans()) else []
         group = [("zone", some)] if some and draw(st.booleans()) else []
         is_protected = draw(st.booleans())
-        gangs.append(Waiting(gang, minimum, case.seed, case.objective, parts=parts, together=group, must_not_be_overtaken=is_protected))
+        gangs.append(Waiting(gang, minimum, case.seed, case.objective, rules=Rules(parts, group), must_not_be_overtaken=is_protected))
     return gangs, first.cluster
 
 
@@ -237,10 +238,10 @@ def test_all_plans_hold_together(drawn: tuple[list[Waiting], Snapshot]) -> None:
             seated = [pod for pod in gang.pods if pod.uid in dict(plan.assignments)]
             assert len(seated) >= gang.minimum
             assert sorted([*dict(plan.assignments), *plan.unplaced]) == sorted(pod.uid for pod in gang.pods)
-            assert all(sum(pod.uid in part for pod in seated) >= least for part, least in gang.parts)
+            assert all(sum(pod.uid in part for pod in seated) >= least for part, least in gang.rules.parts)
             zones = {one.name: one.labels["zone"] for one in cluster.nodes}
             seats = dict(plan.assignments)
-            assert all(len({zones[seats[uid]] for uid in group if uid in seats}) <= 1 for _, group in gang.together)
+            assert all(len({zones[seats[uid]] for uid in group if uid in seats}) <= 1 for _, group in gang.rules.together)
 
 
 @given(queues())
@@ -297,7 +298,7 @@ def test_a_gang_that_would_not_sit_without_the_younger_ones_is_not_overtaken() -
 def test_a_gang_that_must_share_a_rack_contends_for_it() -> None:
     racks = [node(f"n{row}", {"cpu": 8000, GPU: 1}, labels={"rack": rack}) for row, rack in enumerate("aabc")]
     pair = gpus("pair", 2)
-    gangs = [waiting(gpus("one", 1)), waiting(pair, together=[("rack", {pod.uid for pod in pair})])]
+    gangs = [waiting(gpus("one", 1)), waiting(pair, rules=Rules(together=[("rack", {pod.uid for pod in pair})]))]
     assert may_contend(contest_of(gangs, snapshot(racks)))
     assert placed(together(gangs, snapshot(racks))) == [0, 1]
 

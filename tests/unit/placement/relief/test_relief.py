@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
+from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import build_problem
 from allaboard.placement.problem.problem import Problem
@@ -27,12 +28,11 @@ def around(
     cluster: Snapshot,
     minimum: int | None = None,
     others: Sequence[tuple[str, Sequence[Pod]]] = (),
-    parts: Sequence[tuple[set[str], int]] = (),
-    together: Sequence[tuple[str, set[str]]] = (),
+    rules: Rules = NO_RULES,
 ):
     minimum = len(gang) if minimum is None else minimum
-    problem = build_problem(gang, minimum, cluster, objective=Objective.BINPACK, parts=parts, together=together)
-    return reach_of(problem, gang, cluster, others, parts, together)
+    problem = build_problem(gang, minimum, cluster, objective=Objective.BINPACK, rules=rules)
+    return reach_of(problem, gang, cluster, others, rules)
 
 
 def bound(name: str, node_name: str, number: int, amounts: dict[str, int]) -> list[Pod]:
@@ -108,7 +108,7 @@ def crowded(draw: st.DrawFn, most_roles: int = 3) -> Reach:
     parts = [(some, draw(st.integers(1, len(some))))] if some else []
     groups = [{pod.uid for pod in gang[share - 1 :: share]} for share in draw(st.sampled_from(((), (), (1,), (2,), (1, 2))))]
     together = [("zone", members) for members in groups if members]
-    return around(gang, snapshot(nodes, used), draw(st.sampled_from((minimum, 1))) if parts else minimum, parts=parts, together=together)
+    return around(gang, snapshot(nodes, used), draw(st.sampled_from((minimum, 1))) if parts else minimum, rules=Rules(parts, together))
 
 
 def amounts(of: tuple[int, int, int]) -> dict[str, int]:
@@ -192,15 +192,15 @@ def test_of_several_racks_the_one_is_named_that_needs_least() -> None:
     gang = pods("worker", 2, {GPU: 4})
     shared = [("rack", {pod.uid for pod in gang})]
     others = [("first", bound("first", "a0", 1, {GPU: 4})), ("second", bound("second", "b1", 2, {GPU: 1}))]
-    relief = relieve(around(gang, cluster, others=others, together=shared))
+    relief = relieve(around(gang, cluster, others=others, rules=Rules(together=shared)))
     assert relief == Relief(More(GPU, 2, (("b1", 2),), "worker-0", is_least=True, domain="rack=b"), leaver="second")
-    assert relieve(around(gang, cluster, others=others[:1], together=shared)).leaver is None
+    assert relieve(around(gang, cluster, others=others[:1], rules=Rules(together=shared))).leaver is None
 
 
 def test_racks_that_are_too_small_when_empty_are_asked_to_grow() -> None:
     cluster = snapshot([node(f"{rack}0", RACKS, labels={"rack": rack}) for rack in "ab"], {"a0": {GPU: 3}})
     gang = pods("worker", 4, {GPU: 4})
-    relief = relieve(around(gang, cluster, together=[("rack", {pod.uid for pod in gang})]))
+    relief = relieve(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})])))
     assert relief == Relief(nodes=MoreNodes(1, "b0", "rack=b"))
 
 
@@ -209,7 +209,7 @@ def test_what_was_not_asked_of_every_rack_is_not_said_to_be_the_least() -> None:
         [node(f"n{number}", RACKS, labels={"rack": str(number)}) for number in range(9)], {f"n{n}": {GPU: 8} for n in range(9)}
     )
     gang = pods("worker", 1, {GPU: 1})
-    more = relieve(around(gang, cluster, together=[("rack", {pod.uid for pod in gang})])).more
+    more = relieve(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))).more
     assert more is not None
     assert (more.amount, more.is_least) == (1, False)
 
@@ -217,7 +217,7 @@ def test_what_was_not_asked_of_every_rack_is_not_said_to_be_the_least() -> None:
 def test_where_no_node_is_in_a_rack_nothing_helps() -> None:
     cluster = snapshot([node("a", RACKS)], {"a": RACKS})
     gang = pods("worker", 1, {GPU: 1})
-    assert relieve(around(gang, cluster, together=[("rack", {pod.uid for pod in gang})])) == Relief()
+    assert relieve(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))) == Relief()
 
 
 def test_a_new_node_like_one_that_is_over_committed_would_be_empty() -> None:

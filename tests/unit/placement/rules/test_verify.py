@@ -8,6 +8,7 @@ import pytest
 
 from allaboard.model.constraints import HostPort
 from allaboard.model.node import Taint
+from allaboard.model.rules import Rules
 from allaboard.placement import Wrong, verify
 from allaboard.report import words
 from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
@@ -91,14 +92,14 @@ def test_a_resource_nobody_has_any_more_is_seen() -> None:
 
 
 def test_members_that_would_no_longer_share_a_domain_are_seen() -> None:
-    together = [("rack", {"worker-0", "worker-1"})]
+    together = Rules(together=[("rack", {"worker-0", "worker-1"})])
     apart = {"worker-0": "a", "worker-1": "b"}
     racks = {"a": {"rack": "x"}, "b": {"rack": "x"}, "c": {"rack": "y"}, "d": {}}
     cluster = snapshot([node(name, ROOM, labels=labels) for name, labels in racks.items()])
     assert verify(apart, GANG, cluster, together) == ()
     assert told({**apart, "worker-1": "c"}, GANG, cluster, together) == ("members would not share one rack: x, y",)
     assert told({**apart, "worker-1": "d"}, GANG, cluster, together) == ("members would not share one rack: none, x",)
-    assert verify({**apart, "worker-1": "c"}, GANG, cluster, [("rack", {"worker-0"})]) == ()
+    assert verify({**apart, "worker-1": "c"}, GANG, cluster, Rules(together=[("rack", {"worker-0"})])) == ()
 
 
 @pytest.mark.parametrize(

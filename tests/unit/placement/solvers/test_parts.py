@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
+from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Problem, SearchSettings, build_problem, search
 from tests.unit.placement.clusters import GI, in_words, node, pods, snapshot
@@ -70,7 +71,7 @@ def test_a_gang_is_placed_exactly_when_there_is_a_way(
         parts.append(({pod.uid for pod in members}, min(count, least[number])))
         if is_together:
             together.append(("rack", {pod.uid for pod in members}))
-    problem = build_problem(gang, min(minimum, len(gang)), racks(cpus), objective=Objective.BINPACK, parts=parts, together=together)
+    problem = build_problem(gang, min(minimum, len(gang)), racks(cpus), objective=Objective.BINPACK, rules=Rules(parts, together))
 
     plan = search(problem, QUICK, 1)
 
@@ -94,7 +95,7 @@ def test_roles_that_must_each_sit_in_one_rack_do_so_in_any_order() -> None:
     for order in itertools.permutations([("trainer", 4, 2), ("rollout", 3, 2), ("driver", 1, 3)]):
         gang = [pod for name, count, cpu in order for pod in pods(name, count, {"cpu": cpu * 1000})]
         together = [("rack", {pod.uid for pod in gang if pod.uid.startswith(name)}) for name, _, _ in order]
-        problem = build_problem(gang, len(gang), cluster, objective=Objective.FRAGMENTATION, together=together)
+        problem = build_problem(gang, len(gang), cluster, objective=Objective.FRAGMENTATION, rules=Rules(together=together))
         plan = search(problem, SearchSettings(), 1)
         assert plan.feasible
         assert len(plan.assignments) == len(gang)
@@ -104,7 +105,7 @@ def test_roles_that_must_each_sit_in_one_rack_do_so_in_any_order() -> None:
 def test_the_minimum_of_a_role_comes_before_more_of_the_others(minimum: int) -> None:
     gang = [*pods("worker", 6, {"cpu": 1000}), *pods("ps", 1, {"cpu": 4000})]
     ps = {"ps-0"}
-    problem = build_problem(gang, minimum, racks([("", 6)]), objective=Objective.BINPACK, parts=[(ps, 1)])
+    problem = build_problem(gang, minimum, racks([("", 6)]), objective=Objective.BINPACK, rules=Rules([(ps, 1)]))
     plan = search(problem, SearchSettings(), 1)
     assert plan.feasible
     assert "ps-0" in dict(plan.assignments)
@@ -115,7 +116,7 @@ def test_the_minimum_of_a_role_comes_before_more_of_the_others(minimum: int) -> 
 def test_as_many_sit_together_as_any_domain_has_seats_for(cpus: list[tuple[str, int]], count: int, minimum: int) -> None:
     gang = pods("w", count, {"cpu": 1000})
     everybody = [("rack", {pod.uid for pod in gang})]
-    problem = build_problem(gang, min(minimum, count), racks(cpus), objective=Objective.FRAGMENTATION, together=everybody)
+    problem = build_problem(gang, min(minimum, count), racks(cpus), objective=Objective.FRAGMENTATION, rules=Rules(together=everybody))
     plan = search(problem, QUICK, 1)
     most = min(count, max(sum(cpu for rack, cpu in cpus if rack == name) for name, _ in cpus))
     assert plan.feasible is (most >= min(minimum, count))
@@ -128,7 +129,7 @@ def test_of_domains_that_seat_everybody_the_one_is_taken_that_costs_least() -> N
     half_used = {name: {"cpu": 2000, "memory": 4 * GI} for name in ("b0", "b1")}
     for objective, racks_of in ((Objective.BINPACK, {"b"}), (Objective.SPREAD, {"a", "c"})):
         together = [("rack", {pod.uid for pod in gang})]
-        problem = build_problem(gang, 2, snapshot(nodes, half_used), objective=objective, together=together)
+        problem = build_problem(gang, 2, snapshot(nodes, half_used), objective=objective, rules=Rules(together=together))
         assert {name[0] for _, name in search(problem, SearchSettings(), 1).assignments} <= racks_of
 
 
@@ -137,14 +138,16 @@ def test_the_cheapest_of_many_domains_is_found(row: int) -> None:
     gang = pods("w", 2, {"cpu": 2000, "memory": GI})
     nodes = [node(f"n{number:03}", {"cpu": 8000, "memory": 16 * GI}, labels={"host": f"n{number}"}) for number in range(40)]
     cluster = snapshot(nodes, {f"n{row:03}": {"cpu": 4000, "memory": 8 * GI}})
-    problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, together=[("host", {pod.uid for pod in gang})])
+    problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, rules=Rules(together=[("host", {pod.uid for pod in gang})]))
     assert {name for _, name in search(problem, SearchSettings(), 1).assignments} == {f"n{row:03}"}
 
 
 def test_a_rack_is_found_for_more_roles_than_the_solver_takes() -> None:
     cluster = snapshot([node(f"n{row:03}", {"cpu": 8000}, labels={"rack": f"r{row % 10}"}) for row in range(1000)])
     gang = [pod for row in range(61) for pod in pods(f"p{row}", 1, {"cpu": 1000}, claims=(f"data-{row}",))]
-    problem = build_problem(gang, len(gang), cluster, objective=Objective.BINPACK, together=[("rack", {pod.uid for pod in gang})])
+    problem = build_problem(
+        gang, len(gang), cluster, objective=Objective.BINPACK, rules=Rules(together=[("rack", {pod.uid for pod in gang})])
+    )
     plan = search(problem, SearchSettings(), 0)
     assert plan.feasible
     assert len({int(name[1:]) % 10 for _, name in plan.assignments}) == 1
@@ -153,7 +156,7 @@ def test_a_rack_is_found_for_more_roles_than_the_solver_takes() -> None:
 def test_what_fits_into_no_domain_is_counted_in_the_best_of_them_and_every_node_has_its_reason() -> None:
     cluster = racks([("a", 1), ("b", 1), ("b", 1), ("c", 0)])
     gang = pods("worker", 3, {"cpu": 1000})
-    problem = build_problem(gang, 3, cluster, objective=Objective.BINPACK, together=[("rack", {pod.uid for pod in gang})])
+    problem = build_problem(gang, 3, cluster, objective=Objective.BINPACK, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))
     plan = search(problem, SearchSettings(), 0)
     (role,) = plan.explanation.roles
     assert (plan.feasible, plan.explanation.placeable) == (False, 2)
@@ -163,7 +166,7 @@ def test_what_fits_into_no_domain_is_counted_in_the_best_of_them_and_every_node_
 def test_nodes_without_the_label_that_must_be_shared_are_told_apart() -> None:
     cluster = racks([("a", 1), ("b", 1), ("", 8)])
     gang = pods("worker", 2, {"cpu": 1000})
-    problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, together=[("rack", {pod.uid for pod in gang})])
+    problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))
     (role,) = search(problem, SearchSettings(), 0).explanation.roles
     assert dict(in_words(role.reasons)) == {
         "Insufficient cpu": 1,

@@ -1,0 +1,83 @@
+"""The rules between the members of a gang for a search: which pods are interchangeable, and what is asked of their roles."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from allaboard.model.arrays import Integers
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.rules import Rules
+from allaboard.placement.problem.problem import Candidate, Problem, Together
+
+
+class Bonds(NamedTuple):
+    """The rules by role; fields as in ``Problem``."""
+
+    least: Integers
+    sums: tuple[tuple[tuple[int, ...], int], ...]
+    together: tuple[Together, ...]
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether it matters to a member where the others are."""
+        return bool(self.together)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is no more to it than how many of each role sit."""
+        return not (self.sums or self.has_ties)
+
+
+def bonds_of(rules: Rules, members: Sequence[str], domains: Callable[[str], Integers]) -> Bonds:
+    """``members`` are one pod of each role, by uid. ``domains`` gives int64[nodes] of a label, -1 without it."""
+
+    def roles(uids: Collection[str]) -> tuple[int, ...]:
+        return tuple(role for role, uid in enumerate(members) if uid in uids)
+
+    needs = [(roles(uids), number) for uids, number in rules.parts]
+    least = np.zeros(len(members), dtype=np.int64)
+    for of_part, number in needs:
+        if len(of_part) == 1:
+            least[of_part[0]] = number
+    return Bonds(
+        least=least,
+        sums=tuple(need for need in needs if len(need[0]) != 1),
+        together=tuple(Together(label, of_group, domains(label)) for label, uids in rules.together if (of_group := roles(uids))),
+    )
+
+
+def bound(problem: Problem, bonds: Bonds) -> Problem:
+    """``problem`` with the rules between its members."""
+    return replace(problem, least=bonds.least, sums=bonds.sums, together=bonds.together)
+
+
+def roles_of(pods: Sequence[Candidate], rules: Rules) -> list[tuple[SchedulingSpec, list[str]]]:
+    """The pods that are interchangeable, by uid, and what they ask for."""
+    return _by_spec(pods) if rules.is_plain else _by_spec_and_party(pods, rules)
+
+
+def party_of(pod: Candidate, rules: Rules) -> tuple[bool, ...]:
+    """To which parts and then to which groups a pod belongs: only pods alike in this are interchangeable."""
+    return (*(pod.uid in part for part, _ in rules.parts), *(pod.uid in group for _, group in rules.together))
+
+
+def _by_spec(pods: Sequence[Candidate]) -> list[tuple[SchedulingSpec, list[str]]]:
+    """Uids by spec. Equal specs are mostly one object, and hashing a spec is slow beside looking at who it is."""
+    members: dict[SchedulingSpec, list[str]] = {}
+    seen: dict[int, list[str]] = {}
+    for pod in pods:
+        uids = seen.get(id(pod.spec))
+        if uids is None:
+            uids = seen[id(pod.spec)] = members.setdefault(pod.spec, [])
+        uids.append(pod.uid)
+    return list(members.items())
+
+
+def _by_spec_and_party(pods: Sequence[Candidate], rules: Rules) -> list[tuple[SchedulingSpec, list[str]]]:
+    """Uids by spec and by what the pod counts for."""
+    members: dict[tuple[SchedulingSpec, tuple[bool, ...]], list[str]] = {}
+    for pod in pods:
+        members.setdefault((pod.spec, party_of(pod, rules)), []).append(pod.uid)
+    return [(spec, uids) for (spec, _), uids in members.items()]

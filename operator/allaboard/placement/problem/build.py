@@ -1,0 +1,134 @@
+"""From a gang and a cluster to the problem of placing it.
+
+It is done in the scheduler's own process, so it is arithmetic on whole arrays; nodes that no role can use are counted for the
+explanation and left behind.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from allaboard.model.arrays import Floats, Integers
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Objective
+from allaboard.model.packing import PACKING, Packing
+from allaboard.model.reasons import Counted, Kind, Reason
+from allaboard.model.rules import NO_RULES, Rules
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement.problem.bonds import bonds_of, bound, roles_of
+from allaboard.placement.problem.fragmentation import fragmentation_of
+from allaboard.placement.problem.objectives import WEIGHTS, Weights, scoring_of
+from allaboard.placement.problem.problem import SHARES, Candidate, Problem, Role, capacity_refusals, numbered
+from allaboard.placement.rules.devices import GPU, WHOLE, seats_on_devices, whole_devices
+from allaboard.placement.rules.filters import NodeFilters
+from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
+from allaboard.placement.rules.room import seats_for
+
+# Nobody can ask for more than this and be placed; it keeps products of demands and counts inside 64 bits.
+_LARGEST_DEMAND = 2**62
+
+
+def build_problem(
+    pods: Sequence[Candidate],
+    minimum: int,
+    snapshot: Snapshot,
+    *,
+    objective: Objective,
+    packing: Packing = PACKING,
+    topology: str = "",
+    rules: Rules = NO_RULES,
+    filters: NodeFilters | None = None,
+) -> Problem:
+    """The placement of ``pods`` on the nodes of ``snapshot``, at least ``minimum`` of them.
+
+    ``packing`` says how full a node is to be taken for. ``topology`` is the label whose values are the domains of which a placement
+    should use few. ``filters`` remembers what each spec may use between calls with the same nodes.
+    """
+    filters = filters or NodeFilters()
+    members = roles_of(pods, rules)
+    specs = tuple(spec for spec, _ in members)
+    names = tuple(sorted({resource for spec in specs for resource, amount in spec.requests if amount > 0}))
+    free = _free(snapshot, names)
+    largest = free.max(axis=1, initial=0).tolist()
+    amounts = [[dict(spec.requests).get(name, 0) for name in names] for spec in specs]
+    demand = np.array([[min(amount, most + 1) for amount, most in zip(row, largest, strict=True)] for row in amounts], dtype=np.int64)
+    demand = demand.reshape(len(specs), len(names))
+    shares = np.array([spec.gpu_share for spec in specs], dtype=np.int64)
+    is_shared = snapshot.devices is not None and bool(shares.any())
+    if is_shared and snapshot.devices is not None:
+        names = (*names, SHARES)
+        free = np.concatenate([free, snapshot.devices.sum(axis=1)[None]])
+        own = np.array([spec.amount(GPU) * WHOLE for spec in specs]) + shares
+        demand = np.concatenate([demand, own[:, None]], axis=1)
+    ports = port_columns(specs)
+    if ports:
+        free = np.concatenate([free, free_ports(ports, snapshot)])
+        demand = np.concatenate([demand, port_demand(ports, specs)], axis=1)
+    usable = [filters.usable(spec, snapshot.nodes) for spec in specs]
+    admits = np.array([each.admitted for each in usable], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
+    seats = np.stack([seats_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
+    if is_shared and snapshot.devices is not None:
+        for role in np.flatnonzero(shares).tolist():
+            seats[role] = np.minimum(seats[role], seats_on_devices(snapshot.devices, int(shares[role])))
+    is_kept = seats.any(axis=0)
+    rows = np.flatnonzero(is_kept)
+    weights = WEIGHTS[objective]
+    columns = (*names, *(f"port {column.protocol}/{column.port}" for column in ports))
+    reasons = (*(Reason(Kind.INSUFFICIENT, name) for name in names), *(Reason(Kind.PORTS) for _ in ports))
+    problem = Problem(
+        minimum=max(0, minimum),
+        least=np.zeros(len(specs), dtype=np.int64),
+        objective=objective,
+        roles=tuple(
+            Role(
+                pods=tuple(members[role][1]),
+                requests=spec.requests,
+                refusals=_merged(each.reasons, capacity_refusals(reasons, demand[role], free, each.admitted & ~is_kept)),
+            )
+            for role, (spec, each) in enumerate(zip(specs, usable, strict=True))
+        ),
+        nodes=tuple(snapshot.nodes[row].name for row in rows.tolist()),
+        total_nodes=len(snapshot.nodes),
+        columns=columns,
+        reasons=reasons,
+        resources=len(names),
+        count=np.array([len(uids) for _, uids in members], dtype=np.int64),
+        demand=demand,
+        free=free.take(rows, axis=1),
+        admits=admits.take(rows, axis=1),
+        seats=seats.take(rows, axis=1),
+        devices=snapshot.devices[rows] if is_shared and snapshot.devices is not None else None,
+        shares=shares,
+        weights=weights,
+        scoring=scoring_of(specs, snapshot, rows, packing),
+        dislike=_dislike(specs, snapshot, rows, weights, filters),
+        fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation or weights.worth else None,
+        domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
+    )
+    return bound(problem, bonds_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1)[rows]))
+
+
+def _merged(*reasons: Counted) -> Counted:
+    return tuple(sorted(pair for part in reasons for pair in part))
+
+
+def _free(snapshot: Snapshot, names: tuple[str, ...]) -> Integers:
+    """int64[resources, nodes]; a resource no node has is free nowhere, and an over-committed node has nothing free."""
+    free = np.zeros((len(names), len(snapshot.nodes)), dtype=np.int64)
+    position = {resource: column for column, resource in enumerate(snapshot.resources)}
+    for row, name in enumerate(names):
+        column = position.get(name)
+        if name == GPU and snapshot.devices is not None:
+            free[row] = whole_devices(snapshot.devices)
+        elif column is not None:
+            np.subtract(snapshot.allocatable[:, column], snapshot.used[:, column], out=free[row])
+    return np.minimum(np.maximum(free, 0, out=free), _LARGEST_DEMAND - 1, out=free)
+
+
+def _dislike(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, weights: Weights, filters: NodeFilters) -> Floats | None:
+    """float64[roles, nodes], or ``None`` when nobody has a preference."""
+    costs = np.zeros((len(specs), len(rows)))
+    for role, spec in enumerate(specs):
+        dislikes = filters.preference(spec, snapshot.nodes)
+        costs[role] = (weights.affinity * dislikes.affinity + weights.taints * dislikes.taints + weights.images * dislikes.images)[rows]
+    return costs if costs.any() else None
