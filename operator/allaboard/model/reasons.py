@@ -25,17 +25,9 @@ class Kind(StrEnum):
         return self not in _LASTING
 
 
+# What is insufficient may change too, but only by pods that have of the resource.
 _LASTING = frozenset(
-    {
-        Kind.UNSCHEDULABLE,
-        Kind.NOT_READY,
-        Kind.TAINT,
-        Kind.AFFINITY,
-        Kind.VOLUMES,
-        Kind.APART,
-        Kind.UNLABELLED,
-        Kind.INSUFFICIENT,  # but by a pod that has of the resource
-    }
+    (Kind.UNSCHEDULABLE, Kind.NOT_READY, Kind.TAINT, Kind.AFFINITY, Kind.VOLUMES, Kind.APART, Kind.UNLABELLED, Kind.INSUFFICIENT)
 )
 
 
