@@ -172,13 +172,18 @@ class GangQueue:
     ) -> None:
         """The gang was refused for want of room, otherwise as ``fail``. ``is_promised`` when seats are promised to others just now.
 
-        With a ``need`` it is due as soon as there is room for that by count, unless it was refused though there is.
+        With a ``need`` it is due as soon as there is room for that by count, unless it was refused though there is. Once it is due again at
+        once if something came free while it was searched for: its plan knew nothing of that, so it hasn't failed on what is there now.
         """
         attempts = self._count_failure(key)
         turn = self._turn(key)
         turn.is_firm = False
         self._unpark(key)
         turn.need = self._parked.countable(need)
+        if turn.need is None and self.changes != seen >= self._given_back and not turn.has_looked_again:
+            turn.has_looked_again, turn.attempts, turn.not_before = True, attempts, self._clock()
+            self.mark(key)
+            return
         self.pause(key, lacks, seen=seen, retry_by=retry_by)
         if is_promised or self._given_back > seen:
             self._turn(key).tentative = (attempts, self._clock())

@@ -1,6 +1,7 @@
 """Which gang is next, and when a refused one is worth another look."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -619,3 +620,21 @@ def test_what_the_api_server_wants_to_be_waited_for_is_waited_for_though_the_gan
     queue.resume(A, 1)
     clock.now += 1
     assert drain(queue) == [A]
+
+
+@pytest.mark.parametrize("need", [None, (("pod", 1),)])
+def test_room_that_comes_while_a_gang_is_searched_for_is_not_slept_over_whatever_its_pauses(need: Any) -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock)
+    for _ in range(6):
+        queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
+    assert queue.peek() is None
+    attempts, seen = queue.attempts(A), queue.changes
+    queue.wake({"cpu"})
+    clock.now += 0.1
+    queue.refuse(A, CPU, seen=seen, is_promised=False, need=need)
+    assert drain(queue) == [A]
+    assert queue.attempts(A) == attempts  # on what is there now it hasn't failed
+    queue.wake({"cpu"})
+    queue.refuse(A, CPU, seen=seen, is_promised=False, need=need)
+    assert drain(queue) == []  # or it would keep others waiting on a busy cluster
