@@ -20,11 +20,12 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.packing import Packing
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Cause, Code, Kind, Reason
-from allaboard.model.rules import rules_of
+from allaboard.model.rules import Rules, rules_of
 from allaboard.placement import NodeFilters, Plan, Problem, build_problem
 from allaboard.placement.contest.contest import contest_of, may_contend
 from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft, Packer
+from allaboard.placement.problem.problem import Candidate
 from allaboard.placement.relief.causes import Repaired, amounts_alone, cause_of
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import leavers, reach, sentence
@@ -91,23 +92,24 @@ class Planner:
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
             return Cause(Code.INSUFFICIENT)  # it takes as long again as to build the problem
         cause = cause_of(gang.candidates, gang.least, snapshot, rules=rules, filters=self._filters, repaired=self._repaired)
-        ports = [Reason(Kind.PORTS)] if any(pod.spec.host_ports for pod in gang.candidates) else []
-        ties = [*rules.ties, *ports]
-        if cause.code is not Code.FRAGMENTED or not ties:
+        if cause.code is not Code.FRAGMENTED:
             return cause
-        # Without what keeps members from each other, is there room?
-        problem = build_problem(
-            amounts_alone(gang.candidates),
-            gang.least,
-            snapshot,
-            objective=gang.objective,
-            packing=self.packing,
-            rules=rules.untied,
-            filters=self._filters,
-        )
+        # Without what keeps members from each other, is there room? First without one of the two at a time.
+        has_ports = any(pod.spec.host_ports for pod in gang.candidates)
+        without: list[tuple[Sequence[Candidate], Rules, Reason | None]] = []
+        if rules.ties:
+            without.append((gang.candidates, rules.untied, rules.ties[0]))
+        if has_ports:
+            without.append((amounts_alone(gang.candidates), rules, Reason(Kind.PORTS)))
+        if rules.ties and has_ports:
+            without.append((amounts_alone(gang.candidates), rules.untied, None))
         with suppress(SearchError), self._timed([gang]):
-            if (await self.searcher.search_briefly(problem, self._seed(gang))).feasible:
-                return Cause(Code.CONSTRAINTS, rule=ties[0])
+            for pods, left, rule in without:
+                problem = build_problem(
+                    pods, gang.least, snapshot, objective=gang.objective, packing=self.packing, rules=left, filters=self._filters
+                )
+                if (await self.searcher.search_briefly(problem, self._seed(gang))).feasible:
+                    return Cause(Code.CONSTRAINTS, rule=rule)
         return cause
 
     async def plan_at_length(self, gang: Gang) -> Plan:

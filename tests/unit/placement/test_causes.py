@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node, Taint
 from allaboard.model.reasons import Cause, Code, Kind, Reason
@@ -196,6 +196,30 @@ def test_members_who_must_share_a_domain_where_no_node_has_one_are_kept_off_by_t
         cluster = snapshot([node("a", {"cpu": 8 * GI}), node("b", {"cpu": GI // 2}, labels=labels)])
         cause = cause_of(gang, 2, cluster, rules=rules, filters=NodeFilters(), repaired=Repaired())
         assert cause == (Cause(Code.NEVER_FITS, "cpu", GI, GI // 2, is_of_one=True) if labels else Cause(Code.CONSTRAINTS))
+
+
+def test_the_resource_that_is_in_pieces_is_named_and_not_one_that_is_merely_used_up() -> None:
+    nodes = [node("a", {GPU: 4, "memory": 16 * GI}), node("b", {"memory": 2 * GI - 1})]
+    gang = pods("w", 4, {GPU: 1, "memory": 2 * GI})
+    assert told(a_case(gang, 4, nodes, used={"a": {"memory": 9 * GI}})) == Cause(Code.FRAGMENTED, "memory", 8 * GI, 9 * GI - 1)
+    two_kinds = [*pods("w", 2, {"cpu": 2}), *pods("x", 1, {"cpu": 1})]
+    cause = told(a_case(two_kinds, 3, [node("a", {"cpu": 3}), node("b", {"cpu": 3})], used={"a": {"cpu": 1}}))
+    assert cause.code is not Code.FRAGMENTED or not cause.resource
+
+
+def test_whoever_is_kept_away_by_bound_pods_may_fit_when_those_end() -> None:
+    elsewhere = ((NodeSelectorTerm((Requirement("zone", "NotIn", ("a",)),)),),)
+    nodes = [node("a", {GPU: 4}, labels={"zone": "a"}), node("b", {GPU: 1}, labels={"zone": "b"})]
+    assert told(a_case(pods("w", 1, {GPU: 4}, avoided=elsewhere), 1, nodes)) == Cause(Code.INSUFFICIENT, GPU, 4, 1)
+
+
+def test_a_role_that_must_start_is_counted_where_it_may_go() -> None:
+    gang = [*pods("ps", 1, {GPU: 1}, node_selector=(("pool", "b"),)), *pods("w", 1, {GPU: 1})]
+    nodes = [node("a", {GPU: 8}), node("b", {GPU: 1}, labels={"pool": "b"})]
+    rules = Rules(parts=[({gang[0].uid}, 1)])
+    cluster = snapshot(nodes, used={"b": {GPU: 1}})
+    cause = cause_of(gang, 1, cluster, rules=rules, filters=NodeFilters(), repaired=Repaired())
+    assert cause == Cause(Code.INSUFFICIENT, GPU, 1, 0)
 
 
 def _at_its_best(each: Node) -> Node:

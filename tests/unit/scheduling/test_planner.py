@@ -1,11 +1,15 @@
 """What a search needs is gathered on the event loop only as far as that takes no time."""
 
+from dataclasses import replace
+
 import pytest
 
 from allaboard.cluster.view import ClusterView
 from allaboard.gangs.registry import GangRegistry
+from allaboard.model.constraints import HostPort
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.packing import PACKING
+from allaboard.model.reasons import Code, Kind, Reason
 from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.problem.draft import Draft
 from allaboard.report.metrics import Metrics
@@ -53,3 +57,22 @@ async def test_a_problem_that_takes_long_to_build_is_built_where_it_is_searched(
 async def test_for_such_a_gang_nobody_looks_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "_MOST_CELLS", 5)
     assert await a_planner(Searched()).advice(GANG, []) == ""
+
+
+@pytest.mark.parametrize(("taken", "expected"), [("a", Reason(Kind.PORTS)), ("", Reason(Kind.TOPOLOGY, "zone"))])
+async def test_of_two_rules_that_members_have_the_one_that_is_in_the_way_is_named(taken: str, expected: Reason) -> None:
+    port = HostPort("", "TCP", 80)
+    planner = a_planner(Searched())
+    view = planner.view
+    # One zone of two nodes, whose port may be taken on one of them; without that, two zones of one node each.
+    for name in "abc":
+        view.remove_node(name)
+    for name in "ab":
+        view.upsert_node(node(name, {"cpu": 4000}, labels={"zone": "z" if taken else name}))
+    if taken:
+        [busy] = pods("busy", 1, {"cpu": 1000}, host_ports=(port,))
+        view.upsert_pod(replace(busy, node_name=taken))
+    members = pods("w", 2, {"cpu": 1000}, host_ports=(port,))
+    gang = replace(GANG, min_member=2, members=tuple(members), required_topology="zone")
+    cause = await planner.cause(gang)
+    assert (cause.code, cause.rule) == (Code.CONSTRAINTS, expected)

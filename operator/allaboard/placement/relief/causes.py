@@ -74,13 +74,15 @@ def cause_of(
     demand = np.array([[min(dict(spec.requests).get(name, 0), _LARGEST) for name in names] for spec in specs], dtype=np.int64)
     demand = demand.reshape(len(specs), len(names))
     nodes = repaired.of(snapshot.nodes)
-    has, could = _amounts(snapshot, snapshot.allocatable, names), _admitted(specs, nodes, repaired.filters) & labelled
+    anywhere = [replace(spec, avoided=()) for spec in specs]  # whoever keeps them away there may end, too
+    has, could = _amounts(snapshot, snapshot.allocatable, names), _admitted(anywhere, nodes, repaired.filters) & labelled
     room = np.stack([seats_for(row, has, could[role]) for role, row in enumerate(demand)])
     at_best = _tightest(ask, names, demand, has, could)
     if at_best.requested > at_best.there or ask.lacks(_most_in_domains(ask.count, room, groups)):
         return _never(at_best, names, demand, has, could, room)
-    now = _tightest(ask, names, demand, _amounts(snapshot, snapshot.allocatable - snapshot.used, names), admits)
-    return now if now.requested > now.there else now._replace(code=Code.FRAGMENTED)
+    free = _amounts(snapshot, snapshot.allocatable - snapshot.used, names)
+    now = _tightest(ask, names, demand, free, admits)
+    return now if now.requested > now.there else _in_pieces(ask, names, demand, free, admits)
 
 
 def amounts_alone(pods: Sequence[Candidate]) -> list[Candidate]:
@@ -155,13 +157,34 @@ def _never(in_all: Cause, names: Sequence[str], demand: Integers, has: Integers,
 
 
 def _tightest(ask: _Ask, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
-    """The resource of which most is asked beside what is free: at least by those who are needed, and where any who ask for it may go."""
+    """The resource of which most is asked beside what is free: by all who are needed, or by those of a role that it can't do without."""
     found = []
     for column, name in enumerate(names):
-        asking = demand[:, column] > 0
-        there = sum(free[column, admits[asking].any(axis=0)].tolist())
-        found.append(Cause(Code.INSUFFICIENT, name, _least_asked(ask, demand[:, column].tolist()), there))
-    return max(found, key=lambda cause: (cause.requested > cause.there, Fraction(cause.requested, max(1, cause.there))))
+        found.append(_of_resource(ask, name, demand[:, column], free[column], admits))
+        for role in np.flatnonzero((ask.least > 0) & (demand[:, column] > 0)).tolist():
+            least = int(ask.least[role]) * int(demand[role, column])
+            found.append(Cause(Code.INSUFFICIENT, name, least, sum(free[column, admits[role]].tolist())))
+    return _most_asked(found)
+
+
+def _of_resource(ask: _Ask, name: str, demand: Integers, free: Integers, admits: Mask) -> Cause:
+    """What is asked at least of one resource, and what of it is free where any who ask for it may go."""
+    there = sum(free[admits[demand > 0].any(axis=0)].tolist())
+    return Cause(Code.INSUFFICIENT, name, _least_asked(ask, demand.tolist()), there)
+
+
+def _most_asked(causes: Sequence[Cause]) -> Cause:
+    return max(causes, key=lambda cause: (cause.requested > cause.there, Fraction(cause.requested, max(1, cause.there))))
+
+
+def _in_pieces(ask: _Ask, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
+    """Which resource is in pieces too small, the one of which most is asked first; none is named if it takes several to tell."""
+    found = []
+    for column, name in enumerate(names):
+        seats = np.stack([seats_for(row[[column]], free[[column]], admits[role]) for role, row in enumerate(demand)])
+        if ask.lacks(np.minimum(seats.sum(axis=1), ask.count)):
+            found.append(_of_resource(ask, name, demand[:, column], free[column], admits))
+    return _most_asked(found)._replace(code=Code.FRAGMENTED) if found else Cause(Code.FRAGMENTED)
 
 
 def _least_asked(ask: _Ask, amounts: Sequence[int]) -> int:
