@@ -18,6 +18,7 @@ from allaboard.binding.lease import Lease, LeaseLostError, LeaseTimes, Server, o
 from allaboard.binding.restart import JobRestarter
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.paths import CLAIMS, NODES, PODS, VOLUMES
+from allaboard.cluster.reach import reach
 from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
@@ -52,7 +53,7 @@ _RESUME_SECONDS = 2.0
 
 
 class App:
-    """One running scheduler. ``start`` returns at once; decisions begin when pods, nodes and PodGroups are known (``synced``).
+    """One running scheduler. ``start`` doesn't wait for these: decisions begin when pods, nodes and PodGroups are known (``synced``).
 
     With leader election they begin (``scheduling``) when this replica holds the lease as well; until then it writes nothing.
     A ``searcher`` that is given is used and left open; otherwise one is made by the settings. ``elect`` says where the election runs.
@@ -96,21 +97,24 @@ class App:
         self._tasks: list[asyncio.Task[None]] = []
         self._deciding: asyncio.Task[None] | None = None
 
-    async def start(self, on_death: Callable[[], None] = lambda: None) -> None:
+    async def start(self, on_death: Callable[[], None] = lambda: None, *, reach_seconds: float | None = None) -> None:
         """Connect, and start every room; ``on_death()`` is called when one of them ends by itself, which none should.
 
-        Raises ``CredentialsError``, or ``OSError`` when the metrics port is taken.
+        With ``reach_seconds`` the API server is waited for, so long at most. Raises ``CredentialsError``, ``UnreachableError``, or
+        ``OSError`` when the metrics port is taken.
         """
         try:
-            await self._start(on_death)
+            await self._start(on_death, reach_seconds)
         except BaseException:
             await self.stop()
             raise
 
-    async def _start(self, on_death: Callable[[], None]) -> None:
+    async def _start(self, on_death: Callable[[], None], reach_seconds: float | None) -> None:
         settings = self.settings
         await self._stack.enter_async_context(serve(self.metrics, settings.metrics_port, lambda: self.is_ready))
         server = await self._stack.enter_async_context(ApiServer.connect(settings.request_timeout_seconds))
+        if reach_seconds is not None:
+            await reach(server, reach_seconds)
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
         writer = self._writer
         controller = settings.scheduler_names[0]

@@ -14,6 +14,7 @@ import kopf
 
 from allaboard.app import App
 from allaboard.cluster.client import CredentialsError, load_credentials
+from allaboard.cluster.reach import UnreachableError
 from allaboard.gangs.dialects import MIN_AVAILABLE_LABEL
 from allaboard.settings import SettingsError, load_settings
 
@@ -39,7 +40,7 @@ class _NoDiffBase(kopf.DiffBaseStorage):
 
 @kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
-    """Start the scheduler; with settings, credentials or a port that can't be used the operator ends and says why.
+    """Start the scheduler; with settings, credentials, an API server or a port that can't be used the operator ends and says why.
 
     It ends the process, in one line, which Kopf would wrap in sixty of traceback; unless it is embedded in one that has more to do.
     """
@@ -57,10 +58,14 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     # Kopf tells of each call of a handler, which is of no use and costs as much as the call.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     try:
-        app = App(load_settings())
+        app = App(options := load_settings())
         # Whoever runs the operator starts it again; half of one would look alive and decide nothing.
-        await app.start(on_death=lambda: os.kill(os.getpid(), signal.SIGTERM))
-    except (SettingsError, CredentialsError, OSError) as error:
+        await app.start(on_death=lambda: os.kill(os.getpid(), signal.SIGTERM), reach_seconds=options.reach_seconds)
+    except asyncio.CancelledError:
+        if take_signals:  # and ends the operator by itself
+            raise
+        raise SystemExit(0) from None  # Kopf would wait five seconds for tasks that it hasn't begun yet
+    except (SettingsError, CredentialsError, UnreachableError, OSError) as error:
         words = (error.strerror if isinstance(error, OSError) else "") or str(error)
         raise (kopf.PermanentError(words) if memo.get(IS_EMBEDDED) else SystemExit(f"Error: {words}")) from None
     memo.app = app

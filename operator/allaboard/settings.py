@@ -177,6 +177,9 @@ class Settings(BaseSettings):
     bind_concurrency: int = Field(64, ge=1, le=1024, description="Binds in flight at once; a namespace has three quarters of them at most.")
     bind_attempts: int = Field(4, ge=1, le=20, description="Tries of one bind while the API server answers with transient errors.")
     request_timeout_seconds: float = Field(15.0, gt=0, le=300, description="Time limit of one API request.")
+    reach_seconds: float = Field(
+        30.0, ge=0, le=3600, description="How long the API server is waited for at the start, before the operator ends and says so."
+    )
     resync_seconds: float = Field(60.0, ge=1, le=3600, description="How often PodGroups are listed anew, to forget deleted ones.")
     stale_seconds: float = Field(
         10.0,

@@ -11,7 +11,8 @@ from pathlib import Path
 import kopf
 
 from allaboard.app import App
-from allaboard.handlers import IS_EMBEDDED  # whose import registers them with Kopf
+from allaboard.cli.operating import Operating
+from allaboard.handlers import IS_EMBEDDED
 
 
 class OperatorEndedError(RuntimeError):
@@ -33,19 +34,18 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
     environment |= {f"ALLABOARD_{name.upper()}": str(value) for name, value in settings.items()}
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
-    stop, memo = asyncio.Event(), kopf.Memo({IS_EMBEDDED: True})
-    running = asyncio.create_task(kopf.operator(clusterwide=True, standalone=True, stop_flag=stop, memo=memo), name="operator")
-    inside, problems = asyncio.current_task(), list[OperatorEndedError]()
+    memo = kopf.Memo({IS_EMBEDDED: True})
+    inside, problems, is_left = asyncio.current_task(), list[OperatorEndedError](), False
 
-    def leave(problem: OperatorEndedError) -> None:
-        if inside is not None and not stop.is_set():
-            problems.append(problem)
+    def leave() -> None:
+        if inside is not None and not is_left and not problems:
+            problems.append(_end_of(operating.task, memo, "the operator has ended"))
             inside.cancel()
 
+    operating = Operating(memo, lambda: _on_signals(leave))
     try:
-        app = await _ready(running, memo, ready_seconds)
-        running.add_done_callback(lambda _: leave(_end_of(running, memo, "the operator has ended")))
-        _on_signals(lambda: leave(OperatorStoppedError("the operator was stopped")))
+        app = await _ready(operating.task, memo, ready_seconds)
+        operating.task.add_done_callback(lambda _: leave())
         yield app
     except asyncio.CancelledError:
         if problems and inside is not None:
@@ -53,8 +53,9 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
             raise problems[0] from None
         raise
     finally:
-        stop.set()
-        await asyncio.gather(running, return_exceptions=True)
+        is_left = True
+        operating.end()
+        await asyncio.gather(operating.task, return_exceptions=True)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -69,8 +70,10 @@ async def _ready(running: "asyncio.Task[None]", memo: kopf.Memo, seconds: float)
                 await asyncio.sleep(0.01)
             if "app" in memo:
                 decides = asyncio.create_task(memo.app.scheduling.wait())
-                await asyncio.wait({running, decides}, return_when=asyncio.FIRST_COMPLETED)
-                decides.cancel()
+                try:
+                    await asyncio.wait({running, decides}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    decides.cancel()
     except TimeoutError:
         raise OperatorEndedError(f"the operator made no decision within {seconds:g} s; the lines above may say why") from None
     if running.done():
@@ -80,7 +83,7 @@ async def _ready(running: "asyncio.Task[None]", memo: kopf.Memo, seconds: float)
 
 
 def _end_of(running: "asyncio.Task[None]", memo: kopf.Memo, problem: str) -> OperatorEndedError:
-    if error := running.exception():
+    if running.done() and not running.cancelled() and (error := running.exception()):
         return OperatorEndedError(f"{problem}: {error}")
     if "app" in memo and memo.app.has_failed:  # then it has sent itself a signal
         return OperatorEndedError(f"{problem}; the lines above say why")
@@ -88,7 +91,7 @@ def _end_of(running: "asyncio.Task[None]", memo: kopf.Memo, problem: str) -> Ope
 
 
 def _on_signals(leave: Callable[[], None]) -> None:
-    """Kopf has taken the signals, and would wait five seconds for whatever goes on in this process beside it."""
+    """Whatever goes on in this process beside Kopf has to end as well."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, leave)

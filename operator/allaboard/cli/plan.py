@@ -174,14 +174,16 @@ _PRINTERS: dict[str, Callable[[Sequence[PlannedGang], float], None]] = {
 def _live_cluster(kubeconfig: str | None, notes: list[str]) -> Cluster:
     # Only here: with a snapshot nothing of the client is needed, and importing it takes longer than most plans.
     from allaboard.cli.live import read_live_cluster
-    from allaboard.cluster.client import ApiError, CredentialsError
+    from allaboard.cluster.client import ApiError, CredentialsError, kubeconfig_in_use
 
     if kubeconfig:
         os.environ["KUBECONFIG"] = kubeconfig
     try:
         return asyncio.run(read_live_cluster(notes))
-    except (ApiError, CredentialsError) as error:
+    except CredentialsError as error:
         raise BadInputError(f"the cluster can't be read: {error}") from error
+    except ApiError as error:
+        raise BadInputError(f"the cluster of {kubeconfig_in_use() or 'this pod'} can't be read: {error}") from error
 
 
 def _spread(args: Sequence[str], options: Sequence[str]) -> Iterator[str]:

@@ -6,8 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Collection
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -103,30 +102,28 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
         import kopf
         import uvloop
 
-        from allaboard.handlers import TAKE_SIGNALS  # whose import registers them with Kopf
+        from allaboard.cli.operating import Operating
 
     start_logging(settings, verbose=verbose)
-    memo, stop = kopf.Memo(), asyncio.Event()
+    memo, numbers = kopf.Memo(), {signal.SIGINT, signal.SIGTERM, *endings()}
+
+    async def operate() -> None:
+        loop = asyncio.get_running_loop()
+
+        def take_signals() -> None:
+            for number in numbers:
+                loop.add_signal_handler(number, lambda: operating.end())
+
+        liveness = f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None
+        operating = Operating(memo, take_signals, liveness_endpoint=liveness)
+        with suppress(asyncio.CancelledError):
+            await operating.task
+
     try:
-        # `kopf run` takes uvloop by itself, `kopf.run` doesn't.
+        # As `kopf run` does by itself.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            memo[TAKE_SIGNALS] = partial(_stop_on, {signal.SIGINT, signal.SIGTERM, *endings()}, runner.get_loop(), stop)
-            memo[TAKE_SIGNALS]()
-            kopf.run(
-                loop=runner.get_loop(),
-                memo=memo,
-                stop_flag=stop,
-                clusterwide=True,
-                standalone=True,
-                liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None,
-            )
+            runner.run(operate())
     except Exception as error:
         raise click.ClickException(str(error)) from error
     if "app" in memo and memo.app.has_failed:
         sys.exit(1)  # the log says why; whoever runs us starts us again
-
-
-def _stop_on(numbers: Collection[signal.Signals], loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Have signals stop the operator, however many come: to a second one Kopf says ``InvalidStateError``."""
-    for number in numbers:
-        loop.add_signal_handler(number, stop.set)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from allaboard.cli.documents import read_documents
+from allaboard.cli.documents import ManifestError, read_documents
 from allaboard.cli.jobgroups import flag_of
 from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, pod_record, raw_pod_group
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
@@ -47,7 +47,7 @@ def read_cluster(paths: Iterable[str]) -> Cluster:
 
     Raises ``ManifestError``.
     """
-    found = Cluster()
+    found, paths = Cluster(), tuple(paths)
     for document in read_documents(paths):
         raw = dict(document.raw)
         try:
@@ -63,6 +63,8 @@ def read_cluster(paths: Iterable[str]) -> Cluster:
                 found.priorities.learn(raw)
         except MalformedError as error:
             raise document.origin.blame(error) from error
+    if not found.nodes:
+        raise ManifestError(", ".join(paths), 0, "", "no nodes in it; a snapshot is what `kubectl get nodes,pods -A -o json` writes")
     return found
 
 

@@ -8,7 +8,7 @@ import os
 import socket
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -51,7 +51,7 @@ async def load_credentials() -> Configuration:
     try:
         kube_config.load_incluster_config(client_configuration=configuration)
     except kube_config.ConfigException as in_cluster:
-        path = os.environ.get("KUBECONFIG") or "~/.kube/config"
+        path = _kubeconfig()
         try:
             if not _is_there(path):
                 raise CredentialsError("there is no such file")
@@ -66,6 +66,21 @@ async def load_credentials() -> Configuration:
             ) from local
     configuration.proxy = configuration.proxy or _proxy_for(configuration.host)
     return configuration
+
+
+def kubeconfig_in_use() -> str:
+    """The kubeconfig that ``load_credentials`` reads, and its context, in words; empty in a pod, which has a service account."""
+    with suppress(kube_config.ConfigException):
+        kube_config.load_incluster_config(client_configuration=Configuration())
+        return ""
+    path, context = _kubeconfig(), ""
+    with suppress(Exception):  # as above
+        context = f" (context {shown(kube_config.list_kube_config_contexts(config_file=path)[1]['name'])})"
+    return f"kubeconfig {path}{context}"
+
+
+def _kubeconfig() -> str:
+    return os.environ.get("KUBECONFIG") or "~/.kube/config"
 
 
 def _is_there(path: str) -> bool:

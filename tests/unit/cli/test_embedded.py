@@ -1,6 +1,8 @@
 """How an operator in this process ends before it has begun."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,7 +10,7 @@ import kopf
 import pytest
 
 from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, _ready, operator
-from allaboard.handlers import start
+from allaboard.handlers import TAKE_SIGNALS, start
 
 
 async def ends(error: Exception | None = None) -> None:
@@ -41,6 +43,26 @@ async def test_one_that_can_not_start_leaves_the_process_that_it_is_embedded_in(
     with pytest.raises(OperatorEndedError, match="could not start: no cluster to connect to"):
         async with operator(tmp_path / "no-kubeconfig"):
             raise AssertionError("it has started")
+
+
+async def test_one_that_is_interrupted_while_it_starts_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends_of_kopf: list[str] = []
+
+    async def never_starts(*, memo: kopf.Memo, stop_flag: asyncio.Event, **_: object) -> None:
+        memo[TAKE_SIGNALS]()
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await stop_flag.wait()
+            ends_of_kopf.append("stopped")
+        except asyncio.CancelledError:
+            ends_of_kopf.append("cancelled")
+            raise
+
+    monkeypatch.setattr(kopf, "operator", never_starts)
+    with pytest.raises(OperatorStoppedError, match="stopped"):
+        async with operator(tmp_path / "kubeconfig"):
+            raise AssertionError("it has started")
+    assert ends_of_kopf == ["cancelled"]
 
 
 async def test_one_of_which_a_part_has_died_is_not_said_to_be_stopped() -> None:

@@ -181,9 +181,10 @@ def test_resources_that_the_api_server_refuses_are_bad_input(plan: Plan, resourc
     assert field in result.stderr
 
 
-def test_without_nodes_nothing_fits(plan: Plan) -> None:
-    [gang] = plan.cluster().manifest(pod("a")).gangs(exit_code=1)
-    assert (gang["feasible"], gang["message"]) == (False, "no nodes available to schedule pods")
+def test_a_snapshot_without_nodes_is_bad_input(plan: Plan) -> None:
+    result = plan.cluster(pod("b")).manifest(pod("a")).run()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"Error: {plan.folder / 'cluster.json'}: no nodes in it; a snapshot is what `kubectl get nodes,pods")
 
 
 def test_a_gang_with_too_few_pods_waits_for_them(plan: Plan) -> None:
@@ -413,13 +414,25 @@ def test_without_a_snapshot_the_live_cluster_is_read(plan: Plan, monkeypatch: py
     assert result.stderr == "note: left out a pod of the cluster\n"
 
 
-@pytest.mark.parametrize("error", [CredentialsError("no cluster to connect to"), ApiError(403, "Forbidden", "nodes is forbidden")])
-def test_a_cluster_that_can_not_be_read_is_no_verdict(plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "which"),
+    [
+        (CredentialsError("no cluster to connect to"), ""),
+        (ApiError(403, "Forbidden", "nodes is forbidden"), " of kubeconfig {kubeconfig} (context 'here')"),
+    ],
+)
+def test_a_cluster_that_can_not_be_read_is_no_verdict(plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception, which: str) -> None:
     async def read(notes: list[str]) -> Cluster:
         raise error
 
     monkeypatch.setattr("allaboard.cli.live.read_live_cluster", read)
+    kubeconfig = plan.folder / "kubeconfig"
+    kubeconfig.write_text(
+        "clusters: [{name: here, cluster: {server: http://127.0.0.1:9}}]\nusers: [{name: me, user: {}}]\n"
+        "current-context: here\ncontexts: [{name: here, context: {cluster: here, user: me}}]\n"
+    )
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     plan.manifest(pod("a"))
     result = CliRunner().invoke(cli, ["plan", "-f", str(plan.folder / "gangs.yaml")])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"Error: the cluster can't be read: {error}\n"
+    assert result.stderr == f"Error: the cluster{which.format(kubeconfig=kubeconfig)} can't be read: {error}\n"

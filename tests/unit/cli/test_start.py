@@ -1,6 +1,8 @@
 """An operator that can't start says why in one line, however it is started."""
 
+import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,23 +12,40 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+SECONDS = 60.0
 STARTS = {"kopf run PATH": ("kopf", "run", "operator/main.py", "-A"), "kopf run -m": ("kopf", "run", "-m", "allaboard.handlers", "-A")}
+OURS = ("allaboard", "run", "--health-port", "0")
+ALL_STARTS = pytest.mark.parametrize("start", [*STARTS.values(), OURS], ids=[*STARTS, "allaboard run"])
+
+
+def environment_of(**stated: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ALLABOARD_")}
+    return {**inherited, "PYTHONWARNINGS": "error", "ALLABOARD_METRICS_PORT": "0", **stated}
 
 
 def ended(*command: str, **environment: str) -> tuple[int, str]:
     """The exit status of an operator that ends by itself, and all that it has printed."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ALLABOARD_")}
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
-        env={**inherited, "PYTHONWARNINGS": "error", "ALLABOARD_METRICS_PORT": "0", **environment},
+        env=environment_of(**environment),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
     return done.returncode, done.stdout
+
+
+def kubeconfig_of(port: int, folder: Path) -> Path:
+    path = folder / "kubeconfig"
+    path.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: here\n"
+        f"clusters: [{{name: here, cluster: {{server: 'http://127.0.0.1:{port}'}}}}]\n"
+        "contexts: [{name: here, context: {cluster: here, user: me}}]\nusers: [{name: me, user: {}}]\n"
+    )
+    return path
 
 
 @pytest.fixture
@@ -60,16 +79,70 @@ def test_a_settings_file_with_a_mistake_is_told_in_a_line(content: str, words: s
     assert told.startswith(f"Error: {path}: {words}")
 
 
-@pytest.mark.parametrize("start", [*STARTS.values(), ("allaboard", "run", "--health-port", "0")], ids=[*STARTS, "allaboard run"])
+@ALL_STARTS
 def test_a_metrics_port_that_is_taken_is_told_in_a_line(start: tuple[str, ...], taken_port: str, tmp_path: Path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
-        "apiVersion: v1\nkind: Config\ncurrent-context: here\n"
-        "clusters: [{name: here, cluster: {server: http://127.0.0.1:9}}]\n"
-        "contexts: [{name: here, context: {cluster: here, user: me}}]\nusers: [{name: me, user: {}}]\n"
-    )
+    kubeconfig = kubeconfig_of(9, tmp_path)
     status, told = ended(*start, KUBECONFIG=str(kubeconfig), ALLABOARD_METRICS_PORT=taken_port)
     words = (
         f"metrics can't be served on port {taken_port}: Address already in use; choose another with ALLABOARD_METRICS_PORT, or 0 for none"
     )
     assert (status, told) == (1, f"Error: {words}\n")
+
+
+@ALL_STARTS
+def test_an_api_server_that_is_gone_is_told_in_a_line(start: tuple[str, ...], tmp_path: Path) -> None:
+    kubeconfig = kubeconfig_of(9, tmp_path)
+    status, told = ended(*start, KUBECONFIG=str(kubeconfig), ALLABOARD_REACH_SECONDS="0")
+    assert (status, told.count("\n")) == (1, 1), told
+    assert told.startswith(
+        f"Error: kubeconfig {kubeconfig} (context 'here') leads to http://127.0.0.1:9, and the API server can't be reached"
+    )
+    assert told.endswith("start that cluster, or set KUBECONFIG to that of another\n")
+
+
+async def interrupted(start: tuple[str, ...], folder: Path, refused: bytes, awaited: bytes) -> tuple[int | None, str]:
+    """As ``ended``, of an operator that is interrupted when it asks for ``awaited``; nothing is answered but what is ``refused``."""
+    asked = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                if refused and line.startswith(b"GET " + refused):
+                    writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+                elif line.startswith(b"GET " + awaited):
+                    asked.set()
+        finally:
+            writer.close()
+
+    async with asyncio.timeout(SECONDS), await asyncio.start_server(answer, "127.0.0.1") as server:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", *start),
+            cwd=ROOT,
+            env=environment_of(KUBECONFIG=str(kubeconfig_of(server.sockets[0].getsockname()[1], folder))),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            await asked.wait()
+            process.send_signal(signal.SIGINT)
+            told, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    return process.returncode, told.decode()
+
+
+async def test_one_that_is_interrupted_while_it_waits_for_the_api_server_ends_without_a_word(tmp_path: Path) -> None:
+    assert await interrupted(OURS, tmp_path, b"", b"/api/v1/nodes?limit=1 ") == (0, "")
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+async def test_kopf_waits_for_nothing_when_it_is_interrupted_meanwhile(start: tuple[str, ...], tmp_path: Path) -> None:
+    status, told = await interrupted(start, tmp_path, b"", b"/api/v1/nodes?limit=1 ")
+    assert (status, told.count("\n")) == (0, 1), told
+    assert "Signal SIGINT is received" in told
+
+
+async def test_one_that_is_interrupted_while_kopf_looks_at_what_is_served_ends_without_a_word(tmp_path: Path) -> None:
+    assert await interrupted(OURS, tmp_path, b"/api/v1/nodes?limit=1 ", b"/apis ") == (0, "")

@@ -1,0 +1,46 @@
+"""Kopf's operator as a task of this process, which ends as soon as it is told to."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+
+from allaboard.handlers import TAKE_SIGNALS  # whose import registers them with Kopf
+
+_SAY_THAT_IT_ENDS = ("kopf.activities", "kopf._core.reactor.running")
+"""Loggers of Kopf, which warns when it is ended while it starts."""
+
+
+class Operating:
+    """An operator at work.
+
+    It is cancelled to be ended, whereupon it cleans up as well. A stop flag alone has Kopf wait five seconds for all that goes on beside,
+    be it of its own (its look at what the cluster serves, which nobody ends) or of this process.
+    """
+
+    def __init__(self, memo: kopf.Memo, take_signals: Callable[[], None], **options: Any) -> None:
+        self._take_signals = take_signals
+        self._has_begun = self._shall_end = False
+        self._flag = asyncio.Event()
+        memo[TAKE_SIGNALS] = self._begin
+        take_signals()
+        operator = kopf.operator(clusterwide=True, standalone=True, stop_flag=self._flag, memo=memo, **options)
+        self.task: asyncio.Task[None] = asyncio.create_task(operator, name="operator")
+
+    def end(self) -> None:
+        """Tell it to end, however often: a second cancellation would keep it from cleaning up."""
+        if self._has_begun and not self._flag.is_set():
+            for name in _SAY_THAT_IT_ENDS:
+                logging.getLogger(name).setLevel(logging.ERROR)
+            self._flag.set()  # or Kopf would have the process killed ten minutes later
+            self.task.cancel()
+        self._shall_end = True
+
+    def _begin(self) -> None:
+        """Kopf has begun its tasks, of which Python would warn if they were cancelled before."""
+        self._take_signals()
+        self._has_begun = True
+        if self._shall_end:
+            self.end()

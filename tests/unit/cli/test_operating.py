@@ -1,0 +1,54 @@
+"""How Kopf's operator is told to end."""
+
+import asyncio
+
+import kopf
+import pytest
+
+from allaboard.cli.operating import Operating
+from allaboard.handlers import TAKE_SIGNALS
+
+
+@pytest.fixture
+def begins(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Lets a stand-in for Kopf's operator begin, which takes as long as it takes to clean up when it is cancelled."""
+    event = asyncio.Event()
+
+    async def work(*, memo: kopf.Memo, stop_flag: asyncio.Event, **_: object) -> None:
+        await event.wait()
+        memo[TAKE_SIGNALS]()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            assert stop_flag.is_set()
+            await asyncio.sleep(0)
+            memo["is_clean"] = True
+
+    monkeypatch.setattr(kopf, "operator", work)
+    return event
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+async def test_it_is_cancelled_once_and_not_before_kopf_has_begun(is_early: bool, begins: asyncio.Event) -> None:
+    taken: list[bool] = []
+    has_begun = asyncio.Event()
+    memo = kopf.Memo()
+
+    def take_signals() -> None:
+        taken.append(begins.is_set())
+        if begins.is_set():
+            has_begun.set()
+
+    operating = Operating(memo, take_signals)
+    if is_early:
+        operating.end()
+        await asyncio.sleep(0)
+        assert not operating.task.done()
+    begins.set()
+    await has_begun.wait()
+    for _ in range(3):
+        operating.end()
+        await asyncio.sleep(0)
+    await asyncio.wait({operating.task})
+    assert operating.task.cancelled()
+    assert (memo.is_clean, taken) == (True, [False, True])
