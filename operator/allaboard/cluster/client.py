@@ -174,7 +174,7 @@ class ApiServer:
                     return {}
                 payload = await _read(response, path, PAGE_BYTES if is_page else OBJECT_BYTES)
                 if response.status >= 300:
-                    raise _api_error(response, payload)
+                    raise api_error(response, payload)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, "Unreachable", f"the API server can't be reached: {error or type(error).__name__}") from error
         return _checked(decoded(payload, path), method, path, body)
@@ -199,7 +199,7 @@ class ApiServer:
                 allow_redirects=False,
             ) as response:
                 if response.status >= 300:
-                    raise _api_error(response, await _read(response, path, OBJECT_BYTES))
+                    raise api_error(response, await _read(response, path, OBJECT_BYTES))
                 yield response.content.iter_any()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, "Unreachable", f"the answer broke off: {error or type(error).__name__}") from error
@@ -275,15 +275,16 @@ async def _lines(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[b
             raise TooLargeError(path, OBJECT_BYTES)
 
 
-def _api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
+def api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
     """The error an answer describes; whatever isn't a JSON Status (a proxy's page, an unknown path) is quoted."""
     retry_after = response.headers.get("Retry-After", "")
-    seconds = float(retry_after) if retry_after.isdigit() else None
+    seconds = float(retry_after) if retry_after.isdecimal() else None
     try:
         status = orjson.loads(payload)
         details = status.get("details") or {}
-        if seconds is None and details.get("retryAfterSeconds"):
-            seconds = float(details["retryAfterSeconds"])
+        asked = details.get("retryAfterSeconds")
+        if seconds is None and isinstance(asked, int) and asked > 0:
+            seconds = float(asked)
         return ApiError(response.status, status.get("reason") or response.reason or "", str(status["message"]), seconds, details)
     except (ValueError, TypeError, KeyError, AttributeError):
         quoted = payload[:200].decode(errors="replace").strip()

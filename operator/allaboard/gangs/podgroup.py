@@ -92,7 +92,10 @@ def _owner_uids(metadata: RawObject) -> frozenset[str]:
 def _status_from(raw: RawObject) -> Mapping[str, Any]:
     """The status, which is of anybody's writing where no CRD of ours says what may be in it."""
     status = mapping(raw, "status")
-    return status if len(orjson.dumps(status)) <= STATUS_BYTES.most else {}
+    try:
+        return status if len(orjson.dumps(status)) <= STATUS_BYTES.most else {}
+    except orjson.JSONEncodeError:  # it is nested too deeply
+        return {}
 
 
 def key_of(raw: RawObject) -> GangKey:

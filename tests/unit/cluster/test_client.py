@@ -1,11 +1,14 @@
 """Where the API server is, and by which way it is reached."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
-from allaboard.cluster.client import load_credentials
+from allaboard.cluster.client import api_error, load_credentials
 
 PROXY, OTHER = "http://proxy.example:3128", "http://other.example:3128"
 
@@ -50,3 +53,21 @@ async def test_the_environment_names_the_proxy(
 
 async def test_a_kubeconfig_that_names_a_proxy_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await proxy(tmp_path, monkeypatch, {"HTTPS_PROXY": PROXY}, **{"proxy-url": OTHER}) == OTHER
+
+
+@pytest.mark.parametrize(
+    ("header", "asked", "expected"),
+    [
+        ("7", 3, 7.0),
+        ("", 3, 3.0),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None, None),
+        ("²", None, None),
+        ("-1", -86400, None),
+        ("", "nan", None),
+        ("", [], None),
+    ],
+)
+def test_only_a_number_of_seconds_asks_to_be_left_alone(header: str, asked: object, expected: float | None) -> None:
+    response: Any = SimpleNamespace(headers={"Retry-After": header} if header else {}, status=429, reason="Too Many Requests")
+    payload = json.dumps({"message": "slow down", "details": {"retryAfterSeconds": asked}}).encode()
+    assert api_error(response, payload).retry_after == expected

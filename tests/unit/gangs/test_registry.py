@@ -395,6 +395,10 @@ def test_a_status_that_nobody_could_have_written_for_us_is_taken_for_none() -> N
     raw = {"metadata": {"name": "train", "uid": "pg"}, "spec": {}, "status": {"message": "x"}}
     assert pod_group_from(raw).status == {"message": "x"}
     assert pod_group_from({**raw, "status": {"message": "x" * 100_000}}).status == {}
+    deep: dict[str, Any] = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    assert pod_group_from({**raw, "status": deep}).status == {}
 
 
 def test_owners_of_a_pod_group_are_as_many_as_are_read_again() -> None:
