@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from allaboard.cluster.client import ApiError, ApiServer, RawObject, _api_error, _checked, decoded
+from allaboard.cluster.client import ApiError, ApiServer, RawObject, _checked, api_error, decoded
 from allaboard.cluster.paths import ApiPath
 from allaboard_sandbox import ApiError as SandboxError
 from allaboard_sandbox import Sandbox, errors, requests, watch
@@ -142,7 +142,7 @@ class DirectServer(ApiServer):
             raise ApiError(0, "Unreachable", "the API server can't be reached: connection reset by peer")
         content = bytes(response.body)
         if response.status >= 400:
-            raise _api_error(response, content)
+            raise api_error(response, content)
         answer = _checked(decoded(content, path), method, path, body)
         self._tell(message, answer)
         return answer
