@@ -57,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # of one of several processes: none is to be left with the longest at the end
+        items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
     if config.getoption("--home") == "sandbox":
         return
     for item in items:
