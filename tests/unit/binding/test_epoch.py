@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from allaboard.binding.epoch import EPOCH, Epoch
+from allaboard.binding.epoch import CARRIED_OUT_SECONDS, EPOCH, Epoch
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.model.pod import Pod, pod_from
 from tests.unit.binding.fences import Deposed
@@ -144,3 +144,9 @@ async def test_a_webhook_of_one_namespace_that_never_answers_keeps_nobody_else_f
         left = await term.seal_all(lambda: pods)
     assert {pod.namespace for pod in left} == {"evil"}
     assert len(left) == 100
+
+
+async def test_what_was_sent_before_a_term_may_be_carried_out_for_a_while_after_its_beginning() -> None:
+    term = epoch(Server("100"), clock=lambda: 5.0)
+    await term.begin(3)
+    assert term.carried_out_at == 5.0 + CARRIED_OUT_SECONDS

@@ -290,6 +290,7 @@ def test_each_role_has_its_own_minimum_beside_that_of_the_gang(bound: str, missi
         ("min-members", "ps=-1"),
         ("min-members", "=1"),
         ("min-members", "ps=1;worker=2"),
+        ("min-members", ",".join(f"role-{number}=1" for number in range(65))),
         ("topology", "no such key"),
         ("topology", ""),
         ("required-topology", "a/b/c"),
@@ -474,3 +475,10 @@ def test_a_deletion_that_is_told_late_does_not_take_a_pod_group_that_was_made_si
     assert registry.group(KEY) is not None
     registry.forget_group(KEY, 7)
     assert registry.group(KEY) is None
+
+
+def test_only_pods_that_come_without_a_node_are_arrivals() -> None:
+    registry = a_registry(a_pod("a"), a_pod("b", node_name="n"))
+    assert registry.arrivals == 1
+    registry.observe_pod(a_pod("a"), a_pod("a", node_name="n"))
+    assert registry.arrivals == 1

@@ -162,6 +162,21 @@ def test_what_is_too_large_only_while_a_node_is_cordoned_may_fit_again() -> None
     assert told(a_case(pods("w", 1, {GPU: 8}), 1, nodes)) == Cause(Code.INSUFFICIENT, GPU, 8, 4)
 
 
+def test_what_is_too_large_only_while_a_node_is_not_ready_may_fit_again() -> None:
+    taint = Taint("node.kubernetes.io/not-ready", "", "NoSchedule")
+    nodes = [node("a", {GPU: 8}, is_ready=False, taints=(taint,)), node("b", {GPU: 4})]
+    assert told(a_case(pods("w", 1, {GPU: 8}), 1, nodes)) == Cause(Code.INSUFFICIENT, GPU, 8, 4)
+    for_good = [node("a", {GPU: 8}, taints=(Taint("dedicated", "", "NoSchedule"),)), node("b", {GPU: 4})]
+    assert told(a_case(pods("w", 1, {GPU: 8}), 1, for_good)) == Cause(Code.NEVER_FITS, GPU, 8, 4, is_of_one=True)
+
+
+def test_the_minimum_of_a_role_is_part_of_the_minimum_of_the_gang() -> None:
+    gang = [*pods("ps", 2, {"cpu": 4}), *pods("w", 2, {"cpu": 1})]
+    rules = Rules(parts=[({pod.uid for pod in gang[:2]}, 1)])
+    cluster = snapshot([node("a", {"cpu": 100})], used={"a": {"cpu": 96}})
+    assert cause_of(gang, 2, cluster, rules=rules, filters=NodeFilters(), repaired=Repaired()) == Cause(Code.INSUFFICIENT, "cpu", 5, 4)
+
+
 def test_what_is_free_in_pieces_is_told_from_what_is_not_free() -> None:
     nodes = [node(name, {GPU: 8}) for name in "abc"]
     used = {name: {GPU: 4} for name in "abc"}

@@ -15,6 +15,7 @@ from tests.unit.placement.clusters import node, pods
 NODE = node("a", {"cpu": 8000, "gpu": 4}, labels={"disk": "fast"})
 SMALL = pods("s", 1, {"cpu": 1000})[0].spec
 GPU = pods("g", 1, {"cpu": 500, "gpu": 2})[0].spec
+MIDDLE = pods("m", 1, {"cpu": 3000})[0].spec
 LARGE = pods("l", 1, {"cpu": 9000})[0].spec
 ELSEWHERE = pods("e", 1, {"cpu": 1000}, node_selector=(("disk", "slow"),))[0].spec
 PORT = HostPort("0.0.0.0", "TCP", 80)  # noqa: S104
@@ -26,6 +27,7 @@ PORT = HostPort("0.0.0.0", "TCP", 80)  # noqa: S104
         ([(SMALL, 3)], 64, {"cpu": 3000, "pods": 3}),
         ([(SMALL, 100)], 4, {"cpu": 4000, "pods": 4}),
         ([(SMALL, 3), (GPU, 3)], 4, {"cpu": 3500, "gpu": 6, "pods": 4}),  # the largest of each resource
+        ([(SMALL, 3), (MIDDLE, 2)], 3, {"cpu": 7000, "pods": 3}),  # whichever came first
         ([(LARGE, 3)], 64, {}),
         ([(ELSEWHERE, 3)], 64, {}),
         ([], 64, {}),
@@ -110,3 +112,13 @@ async def test_nodes_that_come_and_go_keep_no_room_that_is_not_theirs() -> None:
     await world.quarantine.run()
     world.view.upsert_node(NODE)
     assert world.used == 0
+
+
+async def test_room_is_kept_on_a_node_that_comes_later_as_well() -> None:
+    world = World()
+    await world.quarantine.begin(world.pods)
+    before = world.used
+    seen: list[int] = []
+    world.events = [lambda: world.view.upsert_node(node("b", {"cpu": 8000})), lambda: seen.append(world.used)]
+    await world.quarantine.run()
+    assert seen == [2 * before]

@@ -12,6 +12,7 @@ from allaboard.model.rules import Rules
 from allaboard.placement import SearchSettings, build_problem, search
 from allaboard.scheduling.order import ANYTHING, Lacks, Order
 from allaboard.scheduling.queue import GangQueue
+from allaboard.scheduling.ranks import Overtaking
 from tests.unit.placement.clusters import node, pods, snapshot
 from tests.unit.scheduling.clocks import Clock
 
@@ -638,3 +639,46 @@ def test_room_that_comes_while_a_gang_is_searched_for_is_not_slept_over_whatever
     queue.wake({"cpu"})
     queue.refuse(A, CPU, seen=seen, is_promised=False, need=need)
     assert drain(queue) == []  # or it would keep others waiting on a busy cluster
+
+
+def test_nothing_is_firm_of_a_pause_for_want_of_room() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock, {A: 10})
+    for _ in range(6):
+        queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now)  # so often that the pause is firm
+    queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
+    queue.mark(B)
+    queue.wake({"cpu"})
+    assert drain(queue) == [A, B]  # it goes before a lower priority, pause or not
+
+
+def test_whoever_is_seated_passes_only_gangs_of_its_own_priority() -> None:
+    clock = Clock(1000.0)
+    queue = GangQueue(lambda key: Order(0 if key in (A, C) else -10, True, 2, 0, float(ord(key.name)), key), clock=clock)
+    for key in (A, B):
+        queue.refuse(key, CPU, seen=queue.changes, is_promised=False)
+    queue.wake({"cpu"})
+    for _ in range(100):
+        queue.seated(C)
+    assert queue.attempts(A) == 1
+    assert [queue._known(key).passed > 0 for key in (A, B)] == [True, False]
+
+
+def test_losses_are_forgiven_only_after_twice_the_rest() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock)
+    for _ in range(9):  # the ninth in a row rests for more than half a minute
+        queue.placed(A, clock.now, 0)
+    clock.now += 70
+    queue.placed(A, clock.now, 0)
+    queue.mark(A)
+    assert drain(queue) == []
+
+
+def test_how_long_a_gang_has_been_overtaken_is_counted_from_the_first_time() -> None:
+    clock = Clock(1000.0)
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), overtaking=Overtaking(100, 50.0), clock=clock)
+    for _ in range(3):
+        queue.overtaken(A)
+        clock.now += 20
+    assert queue.must_not_be_overtaken(A)

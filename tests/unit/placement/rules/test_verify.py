@@ -99,6 +99,7 @@ def test_members_that_would_no_longer_share_a_domain_are_seen() -> None:
     assert verify(apart, GANG, cluster, together) == ()
     assert told({**apart, "worker-1": "c"}, GANG, cluster, together) == ("members would not share one rack: x, y",)
     assert told({**apart, "worker-1": "d"}, GANG, cluster, together) == ("members would not share one rack: none, x",)
+    assert told({"worker-0": "d", "worker-1": "d"}, GANG, cluster, together) == ("members would not share one rack: none",)
     assert verify({**apart, "worker-1": "c"}, GANG, cluster, Rules(together=[("rack", {"worker-0"})])) == ()
 
 
@@ -111,6 +112,8 @@ def test_members_that_would_no_longer_share_a_domain_are_seen() -> None:
         ((600, 600), 0, (400, 400, 400), False),  # there are 1,200 thousandths, on no device together
         ((700, 500), 0, (500, 400, 300), True),  # though the largest on the fullest device leaves no room for the others
         ((900, 900), 1, (100,), False),  # no device is free altogether
+        ((500, 1000), 1, (500,), True),  # whole ones are taken of those that are
+        ((1000, 500), 1, (500,), True),
     ],
 )
 def test_parts_of_gpus_are_counted_device_by_device(devices: tuple[int, ...], whole: int, parts: tuple[int, ...], is_good: bool) -> None:
