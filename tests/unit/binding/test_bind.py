@@ -230,3 +230,42 @@ async def test_no_more_than_four_releases_of_a_namespace_are_under_way() -> None
     for task in releases:
         task.cancel()
     await asyncio.gather(*releases, return_exceptions=True)
+
+
+class Touched(ApiServer):
+    """Has a pod that somebody has changed since the plan was made: the first bind names a version that is none any more."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.changes = changes
+        self.versions: list[str] = []
+
+    async def post(self, path: ApiPath, body: Any, query: Any = None) -> dict[str, Any]:
+        self.versions.append(body["metadata"]["resourceVersion"])
+        if len(self.versions) == 1:
+            raise ApiError(409, "Conflict", "the object has been modified")
+        return {}
+
+    async def get(self, path: ApiPath, query: Any = None) -> dict[str, Any]:
+        metadata = {"name": "a", "namespace": "team", "uid": "a", "resourceVersion": "2"}
+        return {"metadata": metadata | self.changes.get("metadata", {}), "spec": self.changes.get("spec", {}), "status": {}}
+
+
+async def test_after_a_conflict_a_pod_that_was_only_touched_is_bound_by_its_present_version() -> None:
+    server = Touched(metadata={"annotations": {"seen": "yes"}})
+    assert (await Binder(server, sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")).is_bound
+    assert server.versions == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "another"}}},
+        {"spec": {"schedulerName": "another"}},
+        {"spec": {"schedulingGates": [{"name": "wait"}]}},
+        {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "64"}}}]}},
+    ],
+)
+async def test_after_a_conflict_a_pod_that_is_not_what_was_planned_for_is_not_bound(changes: dict[str, Any]) -> None:
+    server = Touched(**changes)
+    reply = await Binder(server, sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
+    assert (reply.result, server.versions) == (Result.GONE, ["1"])

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import Mock
 
 from allaboard.binding.answers import Committed, Seat
 from allaboard.cluster.client import ApiError, ApiServer
@@ -69,7 +70,8 @@ class Stage:
         docket = Docket()
         self.keeper = PodGroupKeeper(cast(ApiServer, self.server), GangRegistry(["allaboard"]), docket, self.writer)
         self.pods = PodTeller(self.server, self.recorder, self.writer)
-        self.announcer = Announcer(self.recorder, self.pods, self.keeper, docket, Metrics())
+        self.now = 0.0
+        self.announcer = Announcer(self.recorder, self.pods, self.keeper, docket, Metrics(), clock=lambda: self.now)
 
     def refuse(self, gang: Gang, code: Code = Code.INSUFFICIENT) -> None:
         self.announcer.refused(gang, Refusal(code, "no room", "none", {pod.uid: "no room" for pod in gang.members}), FOUND, 1.0)
@@ -208,3 +210,55 @@ async def test_a_single_pod_has_its_events_itself() -> None:
     async with a_stage() as stage:
         stage.refuse(gang)
     assert stage.recorder.of("FailedScheduling") == Counter({"u0": 1})
+
+
+async def test_what_would_help_is_not_told_over_newer_words() -> None:
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        stage.refuse(gang)
+        stage.announcer.failed(gang, "a webhook said no", 1.0)
+        stage.announcer.advised(gang, "no room", "no room. Would fit with more.")
+        late = stage.keeper.opinion(gang.key)
+        stage.refuse(gang)
+        stage.announcer.advised(gang, "no room", "no room. Would fit with more.")
+        in_time = stage.keeper.opinion(gang.key)
+    assert late is not None
+    assert in_time is not None
+    assert (late.message, in_time.message) == ("a webhook said no", "no room. Would fit with more.")
+
+
+async def test_who_is_kept_open_waits_for_the_reason_that_it_waited_for() -> None:
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        stage.refuse(gang, Code.FRAGMENTED)
+        stage.announcer.kept_open(gang, "members run")
+        refused = stage.keeper.opinion(gang.key)
+        stage.bind(gang, gang.members)
+        stage.announcer.kept_open(gang, "members run")
+        whole_before = stage.keeper.opinion(gang.key)
+    assert refused is not None
+    assert whole_before is not None
+    assert (refused.code, whole_before.code) == (Code.FRAGMENTED, Code.RETRYING)
+
+
+async def test_that_a_gang_has_waited_too_long_is_told_once_and_counted_anew_when_it_has_lacked_members() -> None:
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        for stage.now in (0.0, 61.0, 62.0, 63.0):
+            stage.refuse(gang)
+        assert stage.recorder.of("Timeout") == Counter(["group"])
+        stage.announcer.members_missing(gang, "1 of 2 exist", "1 of 2")
+        stage.now = 70.0
+        stage.refuse(gang)
+        assert not stage.announcer.has_timed_out(gang)
+
+
+async def test_of_series_of_events_the_last_are_remembered() -> None:
+    writer = Mock(spec=Writer)
+    recorder = EventRecorder(Mock(spec=ApiServer), writer, "allaboard", "allaboard-1")
+    for number in range(10_001):
+        recorder.normal(ObjectReference("v1", "Pod", "ns", "p", f"u{number}"), "Scheduled", "Binding", "bound")
+    begun = writer.put.call_count
+    for uid in ("u10000", "u0"):  # the one is known, and just now; the other is forgotten
+        recorder.normal(ObjectReference("v1", "Pod", "ns", "p", uid), "Scheduled", "Binding", "bound")
+    assert writer.put.call_count == begun + 1

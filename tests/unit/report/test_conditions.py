@@ -54,3 +54,12 @@ def test_a_table_has_the_reason_in_a_word_and_eighty_characters_and_the_status_a
     assert status["message"] == f"podgroup ml/g: {long}"
     (condition,) = status["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "Insufficient")
+
+
+def test_a_gang_was_scheduled_initially_for_ever_once_it_was() -> None:
+    """Also in the words of a scheduler that has never seen it whole."""
+    gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
+    before = {"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+    status = pod_group_status(gang, "Scheduling", Opinion(Code.RETRYING, "lost a member"), before, "2026-01-01T00:00:09Z")
+    (condition,) = [each for each in status["conditions"] if each["type"] == "PodGroupInitiallyScheduled"]
+    assert (condition["status"], condition["lastTransitionTime"]) == ("True", "2026-01-01T00:00:00Z")
