@@ -142,6 +142,15 @@ def test_a_gang_is_overtaken_only_by_a_younger_one() -> None:
     assert (placed(joint), joint.overtaken) == ([0, 1], ())
 
 
+def test_who_gives_way_to_an_older_gang_alone_is_not_overtaken_though_it_would_sit_in_queue_order() -> None:
+    queue = [waiting(gpus("small", 2)), waiting(gpus("large", 16)), waiting(gpus("young", 8))]
+
+    joint = together(queue, snapshot(gpu_nodes(2)))
+
+    assert joint.gpus == (10 * WHOLE, 16 * WHOLE)
+    assert (placed(joint), joint.overtaken) == ([1], (0,))
+
+
 # Nothing that one after another finds is lost
 
 
