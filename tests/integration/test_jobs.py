@@ -72,7 +72,8 @@ async def test_a_half_bound_job_is_suspended_and_resumed_when_its_time_is_over_a
     await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")), timeout=20, message="the job was suspended and goes on")
     cluster.faults.clear()
     await cluster.wait_for(lambda s: len(bound(s)) == 3 and not is_labelled(s), timeout=20, message="the gang is whole")
-    assert was_suspended(cluster)
+    # The Job controller tells of it after it has made the pods anew.
+    await cluster.wait_for(was_suspended, message="the Job controller says that the Job was suspended and goes on")
     assert not first & {pod["metadata"]["uid"] for pod in cluster.list("pods")}
     assert not status(cluster).get("failed")
     assert read(cluster)["spec"]["suspend"] is False
@@ -115,7 +116,7 @@ async def test_a_lost_answer_leaves_no_job_suspended(nth: int, cluster: Cluster,
     await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")), timeout=20)
     cluster.faults.clear()
     await cluster.wait_for(lambda s: len(bound(s)) == 3 and not is_labelled(s), timeout=20)
-    assert was_suspended(cluster)
+    await cluster.wait_for(was_suspended, message="the Job controller says that the Job was suspended and goes on")
     assert read(cluster)["spec"]["suspend"] is False
     assert not status(cluster).get("failed")
 

@@ -4,8 +4,11 @@ from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
 
+import pytest
+
+from allaboard.binding.restart import JobKeptError
 from allaboard.model.constraints import SchedulingSpec
-from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline
+from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.pod import Owner, Pod
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.opengangs import OpenGangs
@@ -117,3 +120,50 @@ async def test_jobs_that_could_not_be_suspended_do_not_cut_short_what_the_api_se
     assert queue.pop() is None
     clock.now += 0.1
     assert queue.pop() == KEY
+
+
+def an_owned_gang(name: str = "gang", **changes: Any) -> Gang:
+    owner = Owner("apps/v1", "ReplicaSet", "r", "u")
+    return replace(a_gang(*(replace(pod, owner=owner) for pod in HALF)), key=GangKey("default", name), **changes)
+
+
+@pytest.mark.parametrize(("namespace", "named"), [("default", True), ("team", False)])
+async def test_who_needs_the_seats_is_named_within_its_namespace_only(namespace: str, named: bool) -> None:
+    gang, announcer = an_owned_gang(), Mock()
+    registry, binder = Mock(), Mock(release=AsyncMock(return_value=True))
+    registry.gang.return_value = gang
+    open_gangs = OpenGangs(registry, Docket(), Mock(), binder, Mock(), announcer, Mock(), clock=lambda: 0.0)
+    await open_gangs.yield_to(replace(gang, key=GangKey(namespace, "secret")), gang)
+    [told] = announcer.undone.call_args_list
+    assert ("secret" in told.args[2]) is named
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [(10, 10.0), (3600, 40.0)])
+async def test_who_was_released_is_waited_for_forty_seconds_at_most(timeout: int, seconds: float) -> None:
+    gang, docket = an_owned_gang(timeout_seconds=timeout), Docket()
+    registry, binder = Mock(), Mock(release=AsyncMock(return_value=True))
+    registry.gang.return_value = gang
+    open_gangs = OpenGangs(registry, docket, Mock(), binder, Mock(), Mock(), Mock(), clock=lambda: 100.0)
+    await open_gangs._release(gang, gang.bound, "others need their seats", even_running=True)
+    assert docket.half(gang.key).released_until == 100.0 + seconds
+
+
+async def test_whoever_was_refused_looks_again_when_the_time_of_a_gang_that_is_being_finished_is_over() -> None:
+    docket = Docket()
+    half = docket.half(KEY)
+    half.deadline, half.expires = 5.0, 30.0
+    open_gangs = OpenGangs(Mock(), docket, Mock(), Mock(), Mock(), Mock(), Mock(), clock=lambda: 0.0)
+    assert open_gangs.next_look(replace(a_gang(a_pod("x")), key=GangKey("default", "refused"))) == 30.0
+
+
+async def test_jobs_are_not_asked_again_before_the_time_is_over_once_more() -> None:
+    owner = Owner("batch/v1", "Job", "j", "u")
+    gang = a_gang(*(replace(pod, owner=owner) for pod in HALF))
+    docket, restarter = Docket(), Mock(restart=AsyncMock(side_effect=JobKeptError("j", "it isn't ours")))
+    gang = replace(gang, undo=Undo.SUSPEND)
+    docket.half(KEY).expires = 0.0
+    binder = Mock(release=AsyncMock(return_value=False))
+    open_gangs = OpenGangs(Mock(), docket, Mock(), binder, restarter, Mock(), Mock(), clock=lambda: 100.0)
+    await open_gangs._release(gang, gang.bound, "others need their seats", even_running=True)
+    assert restarter.restart.await_count == 1
+    assert docket.half(KEY).restarts_at == 100.0 + gang.timeout_seconds

@@ -241,3 +241,14 @@ async def test_nothing_is_remembered_of_a_gang_that_is_gone() -> None:
         assert world.docket.find(key) is None
         assert world.docket.half(other).made_way_for is None
         assert set(world.queue.sizes().values()) == {0}
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+async def test_surplus_of_which_a_bind_or_a_rehearsal_was_refused_waits_as_long_as_the_api_server_wants(is_dropped: bool) -> None:
+    async with World() as world:
+        attempt = world.begin(world.add("g", 3, minimum=2))
+        outcome = answers(attempt.gang, 2, Result.REFUSED, retry_after=8.0)
+        if is_dropped:
+            outcome = replace(outcome, failed=(), dropped=outcome.failed)
+        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), outcome)
+        assert world.seconds_until_due(attempt.gang.key) == 8.0

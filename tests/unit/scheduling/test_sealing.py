@@ -49,6 +49,7 @@ class World:
         async with asyncio.timeout(10):
             await self.is_settled.wait()
         assert not self.view.is_assumed(self.pod)
+        assert not self.late._awaited  # or it would grow for ever
 
 
 def is_bound(world: World) -> None:

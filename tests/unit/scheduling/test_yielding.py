@@ -110,3 +110,14 @@ async def test_one_that_has_been_whole_is_not_asked() -> None:
     scene = Scene(SECOND)
     scene.docket.case(SECOND.key).whole_run = "run"
     assert await scene.asked_by(LATE, 2) == []
+
+
+async def test_who_has_made_way_for_a_gang_never_has_that_one_make_way_for_it() -> None:
+    scene = Scene(FIRST, SECOND)
+    scene.docket.half(FIRST.key).made_way_for = SECOND.key
+    assert await scene.asked_by(FIRST, 2) == []
+
+
+async def test_one_member_of_each_owner_is_asked_whether_it_may_go() -> None:
+    mixed = replace(THIRD, members=(*THIRD.members[:1], a_pod("third-1", JOB), *THIRD.members[2:]))
+    assert await Scene(SECOND, mixed).asked_by(LATE, 2) == ["second"]
