@@ -88,12 +88,13 @@ class Api:
     """Binds and releases whoever it is asked for, but those of a Job, and suspends Jobs; ``asked`` is whom, ``tried`` whom without effect.
 
     The ``replies`` for some pods, by name, are other ones; binds are answered while it ``answers``, and pods are sealed while it ``seals``.
-    No watch tells of anything.
+    What users are told is ``written``. No watch tells of anything.
     """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.tried: list[str] = []
+        self.written: list[str] = []
         self.replies: dict[str, BindReply] = {}
         self.answers, self.seals = asyncio.Event(), asyncio.Event()
         self.answers.set()
@@ -125,6 +126,10 @@ class Api:
         """Seals a pod."""
         await self.seals.wait()
 
+    async def write(self, path: str, body: object, content_type: str = "") -> None:
+        """Takes what users are told."""
+        self.written.append(path)
+
 
 class Recorder(EventRecorder):
     """Notes events instead of posting them."""
@@ -149,9 +154,9 @@ class World:
         self.shares, self.metrics = Shares(self.clock), Metrics()
         ranks = Ranks(self.registry, self.docket, self.shares, OVERTAKING, self.clock)
         self.queue = GangQueue(ranks.place, self.registry.knows, self.docket, seats=Room(self.view), clock=self.clock)
-        server, writer = cast("ApiServer", self.api), Writer()
-        self.keeper = PodGroupKeeper(server, self.registry, self.docket, writer)
-        teller = PodTeller(server, self.events, writer)
+        server, self.writer = cast("ApiServer", self.api), Writer()
+        self.keeper = PodGroupKeeper(server, self.registry, self.docket, self.writer)
+        teller = PodTeller(server, self.events, self.writer)
         epoch = Epoch(server, clock=self.clock)
         self.scheduler = Scheduler(
             view=self.view,
@@ -238,6 +243,13 @@ class World:
         """Let those who can go on do so until they wait."""
         for _ in range(20):
             await asyncio.sleep(0)
+
+    async def write(self) -> None:
+        """Have written what users are to be told."""
+        writing = asyncio.create_task(self.writer.run(lambda seconds: asyncio.sleep(0)))
+        async with asyncio.timeout(10):
+            await self.writer.drain()
+        writing.cancel()
 
     async def __aenter__(self) -> Self:
         return self

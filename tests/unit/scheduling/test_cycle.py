@@ -174,6 +174,19 @@ async def test_who_lacked_room_is_due_when_somebody_goes_and_when_a_node_grows(i
         assert waiting in (world.queue.pop(), world.queue.pop())
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_a_pod_that_is_gone_is_not_told_any_more_why_it_waits(is_gone: bool) -> None:
+    async with World(cpus=1) as world:
+        key = world.add("g")
+        await world.cycle()
+        if is_gone:
+            world.remove(key)
+        await world.write()
+        assert [path for path in world.api.written if "/pods/" in path] == [
+            f"/api/v1/namespaces/default/pods/g-{number}/status" for number in range(0 if is_gone else 2)
+        ]
+
+
 async def test_a_scheduler_that_stops_ends_the_transactions_that_are_under_way() -> None:
     """Cut off in the middle, one would leave its gang half bound."""
     async with World() as world:

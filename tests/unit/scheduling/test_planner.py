@@ -1,5 +1,6 @@
 """What a search needs is gathered on the event loop only as far as that takes no time."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,8 @@ from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.packing import PACKING
 from allaboard.model.reasons import Code, Kind, Reason
 from allaboard.placement import Plan, Problem, SearchSettings, search
+from allaboard.placement.contest.contest import Contest
+from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.problem.draft import Draft
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling import planner
@@ -33,12 +36,12 @@ class Searched(Searcher):
         return search(problem.built() if isinstance(problem, Draft) else problem, SearchSettings(), seed)
 
 
-def a_planner(searcher: Searched) -> Planner:
+def a_planner(searcher: Searched, clock: Callable[[], float] = lambda: 0.0) -> Planner:
     view = ClusterView()
     for name in "abc":
         view.upsert_node(node(name, {"cpu": 4000}))
     registry = GangRegistry(["allaboard"])
-    return Planner(view, GangQueue(order_of_gone, registry.knows), searcher, Metrics(), lambda: 0.0, PACKING, Shares(lambda: 0.0))
+    return Planner(view, GangQueue(order_of_gone, registry.knows), searcher, Metrics(), clock, PACKING, Shares(clock))
 
 
 GANG = Gang(GangKey("default", "g"), 4, (*pods("a", 2, {"cpu": 1000}), *pods("b", 2, {"cpu": 2000})), 0, 0.0, Objective.SPREAD, 60)
@@ -76,3 +79,20 @@ async def test_of_two_rules_that_members_have_the_one_that_is_in_the_way_is_name
     gang = replace(GANG, min_member=2, members=tuple(members), required_topology="zone")
     cause = await planner.cause(gang)
     assert (cause.code, cause.rule) == (Code.CONSTRAINTS, expected)
+
+
+async def test_the_time_that_gangs_are_placed_together_in_is_charged_by_how_many_kinds_of_pods_each_has() -> None:
+    now = 0.0
+
+    class Slow(Searched):
+        async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
+            nonlocal now
+            now += 12.0
+            return place_together(contest, SearchSettings(generations=6, min_generations=2))
+
+    planner = a_planner(Slow(), lambda: now)
+    plain = replace(GANG, key=GangKey("plain", "g"), min_member=10, members=tuple(pods("p", 10, {"cpu": 1000})))
+    many = tuple(pod for kind in range(3) for pod in pods(f"m{kind}", 3, {"cpu": 1000 + kind}))
+    mixed = replace(GANG, key=GangKey("mixed", "g"), min_member=9, members=many)
+    await planner.plan_together([plain, mixed])
+    assert (planner.shares.used("plain"), planner.shares.used("mixed")) == (3.0, 9.0)
