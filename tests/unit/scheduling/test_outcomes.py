@@ -137,16 +137,6 @@ async def test_surplus_that_found_no_room_waits_for_it_if_what_was_known_of_that
         assert (("g-2", "FailedScheduling") in world.events.told) is is_told
 
 
-async def test_surplus_that_was_refused_before_it_was_tried_is_not_tried_again_before_the_api_server_wants_it() -> None:
-    async with World() as world:
-        attempt = world.begin(world.add("g", 4, minimum=2))
-        outcome = answers(attempt.gang, 2, retry_after=3.0)
-        (seat, reply), failed = outcome.failed[0], outcome.failed[1:]
-        outcome = replace(outcome, failed=failed, dropped=((seat, replace(reply, retry_after=8.0)),))
-        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), outcome)
-        assert world.seconds_until_due(attempt.gang.key) == 8.0
-
-
 async def test_a_whole_gang_is_not_looked_at_again_and_nothing_of_its_way_there_is_remembered() -> None:
     async with World() as world:
         key = world.add_half("g", 2, bound=1)
