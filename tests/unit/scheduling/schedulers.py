@@ -87,8 +87,8 @@ def _gang_of(problem: Problem | Draft) -> str:
 class Api:
     """Binds and releases whoever it is asked for, but those of a Job, and suspends Jobs; ``asked`` is whom, ``tried`` whom without effect.
 
-    The ``replies`` for some pods, by name, are other ones; binds are answered while it ``answers``, and pods are sealed while it ``seals``.
-    What users are told is ``written``. No watch tells of anything.
+    The ``replies`` for some pods, by name, are other ones; binds are answered while it ``answers``, pods are sealed while it ``seals``,
+    and Jobs go on while it ``resumes``, or when it is to ``hurry``. What users are told is ``written``. No watch tells of anything.
     """
 
     def __init__(self) -> None:
@@ -96,9 +96,9 @@ class Api:
         self.tried: list[str] = []
         self.written: list[str] = []
         self.replies: dict[str, BindReply] = {}
-        self.answers, self.seals = asyncio.Event(), asyncio.Event()
-        self.answers.set()
-        self.seals.set()
+        self.answers, self.seals, self.resumes = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        for event in (self.answers, self.seals, self.resumes):
+            event.set()
 
     async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look) -> BindReply:
         if dry_run:
@@ -118,9 +118,10 @@ class Api:
 
     async def restart(self, pods: Sequence[Pod], *, even_running: bool = False) -> None:
         self.asked += [f"suspend the Job of {pod.name}" for pod in pods]
+        await self.resumes.wait()
 
     def hurry(self) -> None:
-        """There is nothing that takes long."""
+        self.resumes.set()
 
     async def patch(self, path: object, body: object) -> None:
         """Seals a pod."""
@@ -255,7 +256,7 @@ class World:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        for event in (self.searched.goes_on, self.api.answers, self.api.seals):
+        for event in (self.searched.goes_on, self.api.answers, self.api.seals, self.api.resumes):
             event.set()
         self.long.stop()
         await self.settle()
