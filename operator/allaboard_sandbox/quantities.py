@@ -47,6 +47,7 @@ def canonical(value: int | float | Fraction) -> str:
     return f"{-(-milli // 1)}m"
 
 
+@lru_cache(maxsize=4096)
 def whole(text: str, *, milli: bool = False) -> int:
     """Return a quantity rounded up to whole units, or to thousandths of them."""
     value = parse(text) * (1000 if milli else 1)

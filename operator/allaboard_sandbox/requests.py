@@ -1,5 +1,6 @@
 """Reads an HTTP request as the API means it: which verb, on which resource, which object, with which options."""
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -62,6 +63,7 @@ class Target:
     subresource: str
 
 
+@functools.lru_cache(maxsize=4096)  # the same are asked for again and again
 def place_of(path: str) -> Place | None:
     """Return what a decoded path names, or None when it isn't the path of a resource.
 

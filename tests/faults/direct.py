@@ -267,24 +267,15 @@ class DirectServer(ApiServer):
         silenced = self._silenced.setdefault(plural, asyncio.Event())
         ends_at = asyncio.get_running_loop().time() + options.timeout_seconds
         while True:
-            heard = asyncio.ensure_future(anext(events))
-            swallowed = asyncio.ensure_future(silenced.wait())
-            awaited: list[asyncio.Future[Any]] = [heard, swallowed]
             try:
-                await asyncio.wait(awaited, timeout=silence_seconds, return_when=asyncio.FIRST_COMPLETED)
-                if silenced.is_set():
-                    await asyncio.sleep(silence_seconds)
-                if silenced.is_set() or not heard.done():
-                    raise ApiError(0, "Unreachable", "the watch broke off: timeout on reading data from socket")
-                try:
-                    batch = heard.result()
-                except StopAsyncIteration:
-                    break
-            finally:
-                for each in awaited:
-                    each.cancel()
-                with suppress(asyncio.CancelledError, StopAsyncIteration):
-                    await heard
+                async with asyncio.timeout(silence_seconds):
+                    batch = await anext(events, b"")
+                    if silenced.is_set():
+                        await asyncio.Future()
+            except TimeoutError:
+                raise ApiError(0, "Unreachable", "the watch broke off: timeout on reading data from socket") from None
+            if not batch:
+                break
             pause = self._weather.pause(plural, batch)
             if asyncio.get_running_loop().time() + pause >= ends_at:
                 await asyncio.sleep(ends_at - asyncio.get_running_loop().time())

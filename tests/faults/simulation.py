@@ -142,7 +142,7 @@ class Simulation:
         """Those that whoever made them has deleted."""
         self.judge = Judge(self.gangs, self.loop.time)
         self.judge.standing.shows_conditions = crd == "ours"
-        note_strikes(self.sandbox.faults)
+        note_strikes(self.sandbox.faults, self.judge.books)
         self.weather = Weather(page=page)
         self._lives = itertools.count(1)
         self.replicas = [Replica(self._new_server()) for _ in range(replicas)]

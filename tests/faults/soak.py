@@ -97,7 +97,7 @@ class Soak:
         with mock.patch.object(Server, "_answer", as_operator):
             async with Sandbox() as cluster:
                 cluster.store.subscribe(judge.on_change)
-                note_strikes(cluster.faults)
+                note_strikes(cluster.faults, judge.books)
                 await self._soak(cluster, judge, seconds, rounds)
         return self.result
 

@@ -88,7 +88,7 @@ class OpenGangs:
             half.expires = self.clock() + gang.timeout_seconds
 
     def renew(self, key: GangKey) -> None:
-        """What has become of the gang's binds is known only now: so its time runs from now, if it is half bound.
+        """It is known only now what has become of the gang's binds, ours or an earlier leader's: its time runs from now, if it is half bound.
 
         Once: where no bind is answered for long, each attempt would renew it, and the gang would stay half bound for as long.
         """
@@ -115,6 +115,7 @@ class OpenGangs:
             if was_cut_off(gang, self.registry.group(gang.key)):
                 logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.owed)
                 self.add(gang)
+                self.renew(gang.key)
         half = case.half
         if half is not None and not gang.is_open:
             half.deadline = None

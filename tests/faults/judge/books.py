@@ -50,6 +50,8 @@ class Books:
     objects: dict[str, dict[tuple[str, str], Body]] = field(default_factory=dict)
     """By plural, then by namespace and name."""
     requests: deque[Request] = field(default_factory=deque)
+    struck: deque[Request] = field(default_factory=deque)
+    """Those that a fault has hit: few, and asked for again and again."""
     _tries: dict[tuple[str, str], list[Request]] = field(default_factory=dict)
     """Binds and rehearsals, by who sent them, and the pod's UID."""
     deeds: list[Deed] = field(default_factory=list)
@@ -226,8 +228,16 @@ class Books:
             old = self.requests.popleft()
             if old.verb == "bind":
                 self._tries[_whose(old)].remove(old)
+        while self.struck and (self.struck[0].answered or now) < now - _HORIZON_SECONDS:
+            self.struck.popleft()
         if now - self._pruned > _HORIZON_SECONDS:
             self._prune(now)
+
+    def strike(self, request: Request) -> None:
+        """A fault hits a request."""
+        if not request.is_struck:
+            request.is_struck = True
+            self.struck.append(request)
 
     def _prune(self, now: float) -> None:
         self._pruned, horizon = now, now - _HORIZON_SECONDS

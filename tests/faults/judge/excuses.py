@@ -21,10 +21,10 @@ def causes(books: Books, since: float, until: float, gang: GangSpec | None = Non
     for deed in reversed(books.deeds):
         if deed.until >= since and deed.at <= until and deed.gang in (None, concerned) and deed.who in ("", who or deed.who):
             yield str(deed)
-    for request in reversed(books.requests):
+    for request in reversed(books.struck):
         lasts = _STALE_SECONDS if request.verb in ("watch", "list") else 0.0
         is_then = request.sent <= until and (request.answered or books.clock()) + lasts >= since
-        if request.is_struck and is_then and _concerns(request, gang):
+        if is_then and _concerns(request, gang):
             yield f"a fault that hit {request.verb} of {request.plural} {request.name} ({request.status or 'no answer'})"
 
 
@@ -37,11 +37,7 @@ def is_disturbed(books: Books, since: float, gang: GangSpec) -> bool:
         if deed.gang is not None or deed.who or any(word in deed.what for word in ("watches", "history", "list"))
     ):
         return True
-    return any(
-        request.is_struck and (request.answered or books.clock()) >= since and not request.is_bind
-        for request in books.requests
-        if _concerns(request, gang)
-    )
+    return any((request.answered or books.clock()) >= since and not request.is_bind for request in books.struck if _concerns(request, gang))
 
 
 def is_forged(books: Books, gang: GangSpec) -> bool:
@@ -54,9 +50,7 @@ def is_cut_off(books: Books, since: float, who: str) -> bool:
     words = ("break", "come late", "history", "list")
     if stood_still(books, who, since) or any(deed.until >= since and any(word in deed.what for word in words) for deed in books.deeds):
         return True
-    return any(
-        request.is_struck and request.verb in ("watch", "list") and (request.answered or since) >= since for request in books.requests
-    )
+    return any(request.verb in ("watch", "list") and (request.answered or since) >= since for request in books.struck)
 
 
 def is_told_late(books: Books) -> bool:
@@ -72,7 +66,7 @@ def stood_still(books: Books, who: str, since: float) -> bool:
 def struck_since(books: Books, gang: GangSpec) -> float:
     """The last time that a fault has hit a request about a gang."""
     now = books.clock()
-    return max((request.answered or now for request in books.requests if request.is_struck and _concerns(request, gang)), default=0.0)
+    return max((request.answered or now for request in books.struck if _concerns(request, gang)), default=0.0)
 
 
 def quiet_since(books: Books, gang: GangSpec | None = None, *, but_binds: bool = False) -> float:
@@ -82,8 +76,8 @@ def quiet_since(books: Books, gang: GangSpec | None = None, *, but_binds: bool =
     times = [min(deed.until, now) for deed in books.deeds if deed.gang in (None, concerned)]
     times += [
         request.answered if request.answered is not None else now
-        for request in books.requests
-        if request.is_struck and _concerns(request, gang) and not (but_binds and _is_refused_at_once(request))
+        for request in books.struck
+        if _concerns(request, gang) and not (but_binds and _is_refused_at_once(request))
     ]
     return max(times, default=0.0)
 

@@ -305,8 +305,8 @@ class Releases:
             return False
         on_their_way = [
             (each.sent, each.answered or self.books.clock())
-            for each in self.books.requests
-            if each.is_bind and each.is_struck and each.who == request.who and self.books.is_of(each, spec)
+            for each in self.books.struck
+            if each.is_bind and each.who == request.who and self.books.is_of(each, spec)
         ]
         if all(any(sent <= when <= until for sent, until in on_their_way) for when in (life.whole_since, life.open_since or request.sent)):
             return False  # it was so while its binds weren't answered

@@ -74,8 +74,9 @@ class Standing:
             return
         self._judge_slow(spec, bound, state)
         leading = self.leads()
-        # Whoever can be released isn't kept for as long as others of the gang are refused.
+        # Whoever can be released isn't kept for as long as others of the gang are refused, unless a tenant says that it was whole.
         is_undoable = spec.may_be_undone and not life.was_whole and all(phase_of(pod) == "Pending" for pod in bound)
+        is_undoable = is_undoable and not excuses.is_forged(self.books, spec)
         quiet = excuses.quiet_since(self.books, spec, but_binds=is_undoable)
         rested = now - max(quiet, leading or now, life.open_since, self.books.moved)
         if rested < RESOLVE_SECONDS:
@@ -228,19 +229,19 @@ class Standing:
         """
         now, leading = self.books.clock(), self.leads() or 0.0
         if now - leading < IN_FLIGHT_SECONDS + RESOLVE_SECONDS and any(
-            request.is_struck and request.verb == "patch" and EPOCH in (request.metadata.get("annotations") or {})
-            for request in self.books.requests
+            request.verb == "patch" and EPOCH in (request.metadata.get("annotations") or {})
+            for request in self.books.struck
             if request.sent > leading - RESOLVE_SECONDS
         ):
             return True
-        binds = [each for each in self.books.requests if each.verb == "bind" and not self.books.is_of(each, spec) and each.is_struck]
+        binds = [each for each in self.books.struck if each.verb == "bind" and not self.books.is_of(each, spec)]
         if any((each.answered or now) > max(now - RESOLVE_SECONDS, each.sent + GRACE_SECONDS) for each in binds):
             return True
         # Or whether others can't be taken out of the reach of binds that were never answered.
         doubtful = {(each.namespace, each.name) for each in binds if each.is_bind and each.sent > now - IN_FLIGHT_SECONDS - RESOLVE_SECONDS}
         return any(
-            each.is_struck and each.verb == "patch" and each.sent > now - RESOLVE_SECONDS and (each.namespace, each.name) in doubtful
-            for each in self.books.requests
+            each.verb == "patch" and each.sent > now - RESOLVE_SECONDS and (each.namespace, each.name) in doubtful
+            for each in self.books.struck
             if EPOCH in (each.metadata.get("annotations") or {})
         )
 
@@ -343,7 +344,8 @@ class Standing:
 
     def _is_overwritten(self, spec: GangSpec) -> bool:
         """Whether an earlier leader's words came late, and the leader hasn't looked through all PodGroups since."""
-        about = [each for each in self.books.requests if each.plural == "podgroups" and each.name == spec.name and each.status == 200]
+        recent = self.books.requests_since(self.books.clock() - _RESYNC_SECONDS - IN_FLIGHT_SECONDS)
+        about = [each for each in recent if each.plural == "podgroups" and each.name == spec.name and each.status == 200]
         return self._came_late(about, _RESYNC_SECONDS)
 
     def _came_late(self, told: Sequence[Request], seconds: float) -> bool:
@@ -353,7 +355,7 @@ class Standing:
 
     def _unsaid(self, spec: GangSpec) -> Iterator[Request]:
         """The requests about a gang's PodGroup that a fault has hit."""
-        return (each for each in self.books.requests if each.is_struck and each.plural == "podgroups" and each.name == spec.name)
+        return (each for each in self.books.struck if each.plural == "podgroups" and each.name == spec.name)
 
     @staticmethod
     def _says_open(group: Body) -> bool:

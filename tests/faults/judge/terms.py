@@ -78,8 +78,8 @@ class Terms:
         if any(deed.who == who and deed.until >= since and deed.what != but for deed in self.books.deeds):
             return True
         return any(
-            request.is_struck and request.who == who and (request.answered or since) >= since
-            for request in self.books.requests
+            request.who == who and (request.answered or since) >= since
+            for request in self.books.struck
             if request.plural == "leases" or request.verb == "list"
         )
 
@@ -114,10 +114,6 @@ class Terms:
     def _is_sealing_struck(self, pod: Body) -> bool:
         """Whether the leader was kept from writing to the pod."""
         return any(
-            request.is_struck
-            and request.verb == "patch"
-            and request.plural == "pods"
-            and request.name == name_of(pod)
-            and request.sent >= self.since
-            for request in self.books.requests
+            request.verb == "patch" and request.plural == "pods" and request.name == name_of(pod) and request.sent >= self.since
+            for request in self.books.struck
         )

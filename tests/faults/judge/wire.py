@@ -8,6 +8,7 @@ from aiohttp import web
 from allaboard_sandbox import requests
 from allaboard_sandbox.faults import Call, Fault, Faults
 
+from .books import Books
 from .entries import Request, current
 
 
@@ -47,12 +48,12 @@ def seen_by_judge(who: str, message: Message, body: Mapping[str, Any], now: floa
     )
 
 
-def note_strikes(faults: Faults) -> None:
-    """Have each request that a fault hits say so."""
+def note_strikes(faults: Faults, books: Books) -> None:
+    """Have the judge know of each request that a fault hits."""
 
     def on_strike(call: Call, fault: Fault) -> None:
         if (seen := current.get()) is not None:
-            seen.is_struck = True
+            books.strike(seen)
 
     faults.on_strike = on_strike
 

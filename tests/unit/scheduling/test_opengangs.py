@@ -167,3 +167,16 @@ async def test_jobs_are_not_asked_again_before_the_time_is_over_once_more() -> N
     await open_gangs._release(gang, gang.bound, "others need their seats", even_running=True)
     assert restarter.restart.await_count == 1
     assert docket.half(KEY).restarts_at == 100.0 + gang.timeout_seconds
+
+
+async def test_the_time_of_a_gang_that_was_cut_off_runs_from_when_nothing_of_an_earlier_leader_can_come_any_more() -> None:
+    gang, docket, clock, registry = a_gang(*HALF), Docket(), Clock(), Mock()
+    registry.gangs.return_value, registry.group.return_value = [gang], None
+    open_gangs = OpenGangs(registry, docket, Mock(), Mock(), Mock(), Mock(), Mock(), clock=clock)
+    open_gangs.inherit()
+    clock.now = 6.0
+    open_gangs.observe(gang)
+    assert docket.half(KEY).deadline == 11.0
+    clock.now = 7.0
+    open_gangs.renew(KEY)  # once
+    assert docket.half(KEY).deadline == 11.0
