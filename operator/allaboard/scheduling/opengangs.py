@@ -88,7 +88,7 @@ class OpenGangs:
             half.expires = self.clock() + gang.timeout_seconds
 
     def renew(self, key: GangKey) -> None:
-        """It is known only now what has become of the gang's binds, ours or an earlier leader's: its time runs from now, if it is half bound.
+        """It is known only now what has become of the gang's binds, ours or a former leader's: its time runs from now, if it is half bound.
 
         Once: where no bind is answered for long, each attempt would renew it, and the gang would stay half bound for as long.
         """
