@@ -52,6 +52,8 @@ class Books:
     requests: deque[Request] = field(default_factory=deque)
     struck: deque[Request] = field(default_factory=deque)
     """Those that a fault has hit: few, and asked for again and again."""
+    _about: dict[tuple[str, str], deque[Request]] = field(default_factory=dict)
+    """By the plural and the name of what they are about."""
     _tries: dict[tuple[str, str], list[Request]] = field(default_factory=dict)
     """Binds and rehearsals, by who sent them, and the pod's UID."""
     deeds: list[Deed] = field(default_factory=list)
@@ -222,10 +224,12 @@ class Books:
         """A scheduler's request has arrived; what is too old to matter is forgotten."""
         now = request.arrived = self.clock()
         self.requests.append(request)
+        self._about.setdefault((request.plural, request.name), deque()).append(request)
         if request.verb == "bind":
             self._tries.setdefault(_whose(request), []).append(request)
         while (self.requests[0].answered or now) < now - _HORIZON_SECONDS:
             old = self.requests.popleft()
+            self._about[old.plural, old.name].popleft()
             if old.verb == "bind":
                 self._tries[_whose(old)].remove(old)
         while self.struck and (self.struck[0].answered or now) < now - _HORIZON_SECONDS:
@@ -243,6 +247,7 @@ class Books:
         self._pruned, horizon = now, now - _HORIZON_SECONDS
         self.deeds[:] = [deed for deed in self.deeds if deed.until >= horizon]
         self._tries = {whose: tries for whose, tries in self._tries.items() if tries}
+        self._about = {what: requests for what, requests in self._about.items() if requests}
         for table in (self.history, *self.news.told.values()):
             for key in [key for key, history in table.items() if history[-1][1] is None and history[-1][0] < horizon]:
                 del table[key]
@@ -302,6 +307,10 @@ class Books:
             and self.born[uid_of(budget)] < when - NEWS_SECONDS
             for (namespace, _), budget in self.objects.get("poddisruptionbudgets", {}).items()
         )
+
+    def requests_about(self, plural: str, name: str) -> Collection[Request]:
+        """All about objects of that name, in whichever namespace."""
+        return self._about.get((plural, name), ())
 
     def requests_since(self, when: float) -> Iterator[Request]:
         """All that have arrived since ``when``, so all that were sent since then as well; the latest first."""

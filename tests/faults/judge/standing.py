@@ -54,7 +54,9 @@ class Standing:
             life = self.lives.of(spec)
             if life.open_since is not None and now - life.open_since > GRACE_SECONDS:
                 self._judge_open(spec)
-            if leading is not None and now - max(leading, self.books.moved, excuses.quiet_since(self.books, spec)) >= RESOLVE_SECONDS:
+            if leading is None or now - max(leading, self.books.moved) < RESOLVE_SECONDS:
+                continue
+            if now - excuses.quiet_since(self.books, spec) >= RESOLVE_SECONDS:
                 self._judge_idle(spec)
                 self._judge_surplus(spec)
                 self._judge_status(spec)
@@ -196,11 +198,8 @@ class Standing:
         if not spec.least and most_placeable(waiting, self.books.nodes, free, missing) >= missing:
             return
         for pod in waiting:
-            told = [
-                each
-                for each in self.books.requests
-                if each.verb == "patch" and (each.namespace, each.name) == (spec.namespace, name_of(pod))
-            ]
+            about = self.books.requests_about("pods", name_of(pod))
+            told = [each for each in about if each.verb == "patch" and each.namespace == spec.namespace]
             is_struck = any(each.is_struck for each in told)
             if (
                 not is_struck
@@ -344,8 +343,7 @@ class Standing:
 
     def _is_overwritten(self, spec: GangSpec) -> bool:
         """Whether an earlier leader's words came late, and the leader hasn't looked through all PodGroups since."""
-        recent = self.books.requests_since(self.books.clock() - _RESYNC_SECONDS - IN_FLIGHT_SECONDS)
-        about = [each for each in recent if each.plural == "podgroups" and each.name == spec.name and each.status == 200]
+        about = [each for each in self.books.requests_about("podgroups", spec.name) if each.status == 200]
         return self._came_late(about, _RESYNC_SECONDS)
 
     def _came_late(self, told: Sequence[Request], seconds: float) -> bool:
