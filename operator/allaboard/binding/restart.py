@@ -6,7 +6,7 @@ suspended by us it carries a label: the Job is the journal, and whoever leads ne
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -71,8 +71,10 @@ class JobRestarter:
         self._is_hurried = False
         view.listen(self._observe_pod)
 
-    async def restart(self, pods: Iterable[Pod], *, even_running: bool = False) -> None:
+    async def restart(self, pods: Iterable[Pod], *, even_running: bool = False, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Have the Jobs that own ``pods`` delete all their pods and make them anew. Returns when the Jobs go on.
+
+        To find out whether they may takes requests that may be long in being answered, so ``is_wanted`` is asked last of all.
 
         One whose pods run is spared, unless ``even_running``, they are among ``pods``, and no disruption budget forbids any of them. A pod
         that starts between this check and the suspension is lost, but then the Job's version has mostly changed.
@@ -88,7 +90,7 @@ class JobRestarter:
         # Whoever comes after us must find what is suspended.
         await _permitted("list jobs", ours[0][1].name, self._left())
         outcomes = await asyncio.gather(
-            *(self._restart(*owner, losable, found) for owner, found in zip(owners.values(), examined, strict=True) if found),
+            *(self._restart(*owner, losable, found, is_wanted) for owner, found in zip(owners.values(), examined, strict=True) if found),
             return_exceptions=True,
         )
         for outcome in outcomes:
@@ -135,13 +137,15 @@ class JobRestarter:
         if old is not None and old.uid in self._awaited and (new is None or new.uid != old.uid or new.is_terminal):
             self._awaited[old.uid].set()
 
-    async def _restart(self, namespace: str, owner: Owner, losable: Collection[str], found: "_Found | None") -> None:
+    async def _restart(
+        self, namespace: str, owner: Owner, losable: Collection[str], found: "_Found | None", is_wanted: Callable[[], bool]
+    ) -> None:
         """Suspend one Job, wait until its pods are gone, and resume it."""
         if owner.uid in self._under_way:
             raise JobKeptError(owner.name, "is being suspended for another gang")
         self._under_way.add(owner.uid)
         try:
-            found = await self._suspend(namespace, owner, losable, found)
+            found = await self._suspend(namespace, owner, losable, found, is_wanted)
             if found is None:
                 return
             await self._until_gone(found.pods)
@@ -152,11 +156,15 @@ class JobRestarter:
         if any(self._is_alive(pod) for pod in found.pods):
             raise JobKeptError(owner.name, f"was suspended for {LEAVING_SECONDS:g} s at most, and its pods are still there")
 
-    async def _suspend(self, namespace: str, owner: Owner, losable: Collection[str], found: "_Found | None") -> "_Found | None":
+    async def _suspend(
+        self, namespace: str, owner: Owner, losable: Collection[str], found: "_Found | None", is_wanted: Callable[[], bool]
+    ) -> "_Found | None":
         """Suspend a Job as it was ``found``, or as it has become meanwhile; ``None`` when it is gone."""
         for _ in range(_STALE_TRIES):
             if found is None or found.job.is_suspended:
                 return found
+            if not is_wanted():
+                raise JobKeptError(owner.name, "isn't suspended any more: it was found out too late that it may be")
             patch = partial(self._patch, found.job, {SUSPENDED: "true"}, {"suspend": True})
             try:
                 await _permitted("patch jobs", owner.name, retried(patch, self._attempts, self._sleep))

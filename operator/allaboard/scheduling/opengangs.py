@@ -194,7 +194,7 @@ class OpenGangs:
         # One that is kept open all the same is looked at when it would have been: those who ask for its seats must not hold up its turn.
         half = self.docket.half(gang.key)
         half.made_way_for = other.key
-        undone = await self._release(gang, gang.bound, text, even_running=True)
+        undone = await self._release(gang, gang.bound, text, even_running=True, within=_ASKED_SECONDS)
         if undone.released:
             self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
         else:
@@ -222,15 +222,17 @@ class OpenGangs:
         else:
             self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)
 
-    async def _release(self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False) -> Undone:
-        """Release ``pods``, and note and tell what has become of them."""
+    async def _release(
+        self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False, within: float = math.inf
+    ) -> Undone:
+        """Release ``pods``, and note and tell what has become of them. No Job is suspended unless it is ``within`` so many seconds."""
         half, began = self.docket.half(gang.key), self.clock()
         before = leaving_of(gang, half, began)
         half.asked_until = began + _ASKED_SECONDS
         try:
             undone, problem = await undo(pods, self.binder, even_running=even_running), ""
             if not undone.is_unfinished and may_suspend(gang, half, self.clock()):
-                undone, problem = await self._suspended(gang, pods, undone, even_running)
+                undone, problem = await self._suspended(gang, pods, undone, even_running, lambda: self.clock() < began + within)
         finally:
             half.asked_until = -math.inf
         half.released, half.released_until = (*before, *undone.released), began + min(gang.timeout_seconds, _LEAVING_SECONDS)
@@ -248,14 +250,16 @@ class OpenGangs:
             half.deadline, half.is_kept_open = self.clock(), False
         return undone
 
-    async def _suspended(self, gang: Gang, pods: Sequence[Pod], undone: Undone, even_running: bool) -> tuple[Undone, str]:
+    async def _suspended(
+        self, gang: Gang, pods: Sequence[Pod], undone: Undone, even_running: bool, is_wanted: Callable[[], bool]
+    ) -> tuple[Undone, str]:
         """What is undone once the Jobs of the other ``pods`` were suspended and resumed, if those are all Jobs' pods; else why not."""
         kept = [pod for pod in pods if pod not in undone.released]
         if not kept or not all(pod.is_of_job for pod in kept):
             return undone, ""
         self.docket.half(gang.key).restarts_at = self.clock() + gang.timeout_seconds
         try:
-            await self.restarter.restart(kept, even_running=even_running)
+            await self.restarter.restart(kept, even_running=even_running, is_wanted=is_wanted)
         except JobKeptError as error:
             return undone, str(error)
         except (ApiError, LeaseLostError) as error:

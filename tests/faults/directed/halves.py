@@ -103,6 +103,22 @@ def asked_while_it_is_busy() -> None:
     ask_beside_a_job(GangSpec("large", size=6, minimum=6, priority=HIGH_PRIORITY), after=20)
 
 
+def answered_too_late() -> None:
+    """Two gangs are cut off half way and run, one a Job that is asked to go for the other. The other has made way itself when it may."""
+    with quiet_world(nodes=1, cpu=8) as world:
+        cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", "job", size=4, minimum=4, suspends=True))
+        world.fill()
+        world.advance(20)
+        hold = world.sandbox.faults.pause("get", "jobs")
+        world.advance(12)
+        world.add(GangSpec("late", size=2, minimum=2))
+        world.advance(12)
+        hold.release()
+        world.advance(30)
+        world.judge.check()
+        end(world)
+
+
 def refused_to_yield() -> None:
     """Two gangs are cut off half way and run; when the second is asked for its seats the API server fails, and nothing else happens."""
     with quiet_world(nodes=1, cpu=8) as world:

@@ -60,6 +60,12 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a Job is suspended for a gang that has long gone",
+        "answered_too_late",
+        "release",
+        (Edit("binding/restart.py", "if not is_wanted():", "if False:"),),
+    ),
+    Mutant(
         "half gangs make way beside a Job that keeps its pods",
         "half_gang_beside_a_job",
         "release",

@@ -74,6 +74,13 @@ def a_restarter(server: Server, view: ClusterView | None = None, **options: Any)
 POD = pod_from(a_raw_pod())
 
 
+async def test_a_job_that_nobody_wants_suspended_any_more_when_it_is_known_that_it_may_be_is_left_alone() -> None:
+    server = Server(a_job())
+    with pytest.raises(JobKeptError, match="job train isn't suspended any more: it was found out too late"):
+        await a_restarter(server).restart([POD], is_wanted=lambda: not server.listed)
+    assert server.patches == []
+
+
 async def test_a_job_is_suspended_with_a_label_and_resumed_without_it_once_its_pods_are_gone() -> None:
     server, view = Server(a_job()), a_view(POD)
     work = asyncio.create_task(a_restarter(server, view).restart([POD]))

@@ -116,7 +116,7 @@ class Api:
     async def would_go(self, pod: Pod, *, is_suspended: bool = False) -> bool:
         return is_suspended or not pod.is_of_job
 
-    async def restart(self, pods: Sequence[Pod], *, even_running: bool = False) -> None:
+    async def restart(self, pods: Sequence[Pod], *, even_running: bool = False, is_wanted: Callable[[], bool]) -> None:
         self.asked += [f"suspend the Job of {pod.name}" for pod in pods]
         await self.resumes.wait()
 

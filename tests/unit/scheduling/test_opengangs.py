@@ -1,5 +1,6 @@
 """The place in the queue of gangs that have lost a member, and what is remembered of them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
@@ -146,6 +147,28 @@ async def test_who_was_released_is_waited_for_forty_seconds_at_most(timeout: int
     open_gangs = OpenGangs(registry, docket, Mock(), binder, Mock(), Mock(), Mock(), clock=lambda: 100.0)
     await open_gangs._release(gang, gang.bound, "others need their seats", even_running=True)
     assert docket.half(gang.key).released_until == 100.0 + seconds
+
+
+@pytest.mark.parametrize(("is_for_others", "wanted"), [(True, [True, False]), (False, [True, True])])
+async def test_jobs_are_suspended_for_others_only_as_long_as_these_wait_for_it(is_for_others: bool, wanted: list[bool]) -> None:
+    owner = Owner("batch/v1", "Job", "j", "u")
+    gang = replace(a_gang(*(replace(pod, owner=owner) for pod in HALF)), undo=Undo.SUSPEND)
+    docket, clock, seen = Docket(), Clock(100.0), list[bool]()
+    docket.half(KEY).expires = 0.0
+
+    async def restart(pods: Any, *, even_running: bool, is_wanted: Callable[[], bool]) -> None:
+        for seconds in (9.0, 2.0):
+            clock.now += seconds
+            seen.append(is_wanted())
+
+    registry, binder = Mock(), Mock(release=AsyncMock(return_value=False))
+    registry.gang.return_value = gang
+    open_gangs = OpenGangs(registry, docket, Mock(), binder, Mock(restart=restart), Mock(), Mock(), clock=clock)
+    if is_for_others:
+        await open_gangs.yield_to(replace(gang, key=GangKey("default", "other")), gang)
+    else:
+        await open_gangs.restart_jobs(gang)
+    assert seen == wanted
 
 
 async def test_whoever_was_refused_looks_again_when_the_time_of_a_gang_that_is_being_finished_is_over() -> None:
