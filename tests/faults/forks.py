@@ -134,6 +134,7 @@ def _hunt(asking: socket.socket) -> None:
         asked = json.loads(asking.makefile().readline())
         for number in (1, 2):
             os.dup2(asking.fileno(), number)
+        sys.dont_write_bytecode = True  # of what is gone when it has been played
         patches = Patches(Path(asked["patches"]))
         sys.meta_path.insert(0, patches)
         sys.argv = ["hunt", *asked["how"]]

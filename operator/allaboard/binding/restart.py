@@ -74,7 +74,8 @@ class JobRestarter:
     async def restart(self, pods: Iterable[Pod], *, even_running: bool = False, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Have the Jobs that own ``pods`` delete all their pods and make them anew. Returns when the Jobs go on.
 
-        To find out whether they may takes requests that may be long in being answered, so ``is_wanted`` is asked last of all.
+        To find out whether they may takes requests that may be long in being answered, so ``is_wanted`` is asked before each attempt to
+        suspend, until one of them is: then all are. One that was in vain may still come; the Job is resumed then.
 
         One whose pods run is spared, unless ``even_running``, they are among ``pods``, and no disruption budget forbids any of them. A pod
         that starts between this check and the suspension is lost, but then the Job's version has mostly changed.
@@ -86,11 +87,13 @@ class JobRestarter:
         if not ours:
             return
         owners = {owner.uid: (pod.namespace, owner) for pod, owner in ours}
+        begun: list[str] = []
+        asked = _Asked(losable, lambda: bool(begun) or is_wanted(), begun.append)
         examined = [await self._examine(namespace, owner, losable) for namespace, owner in owners.values()]
         # Whoever comes after us must find what is suspended.
         await _permitted("list jobs", ours[0][1].name, self._left())
         outcomes = await asyncio.gather(
-            *(self._restart(*owner, losable, found, is_wanted) for owner, found in zip(owners.values(), examined, strict=True) if found),
+            *(self._restart(*owner, asked, found) for owner, found in zip(owners.values(), examined, strict=True) if found),
             return_exceptions=True,
         )
         for outcome in outcomes:
@@ -137,15 +140,13 @@ class JobRestarter:
         if old is not None and old.uid in self._awaited and (new is None or new.uid != old.uid or new.is_terminal):
             self._awaited[old.uid].set()
 
-    async def _restart(
-        self, namespace: str, owner: Owner, losable: Collection[str], found: "_Found | None", is_wanted: Callable[[], bool]
-    ) -> None:
+    async def _restart(self, namespace: str, owner: Owner, asked: "_Asked", found: "_Found | None") -> None:
         """Suspend one Job, wait until its pods are gone, and resume it."""
         if owner.uid in self._under_way:
             raise JobKeptError(owner.name, "is being suspended for another gang")
         self._under_way.add(owner.uid)
         try:
-            found = await self._suspend(namespace, owner, losable, found, is_wanted)
+            found = await self._suspend(namespace, owner, asked, found)
             if found is None:
                 return
             await self._until_gone(found.pods)
@@ -156,24 +157,33 @@ class JobRestarter:
         if any(self._is_alive(pod) for pod in found.pods):
             raise JobKeptError(owner.name, f"was suspended for {LEAVING_SECONDS:g} s at most, and its pods are still there")
 
-    async def _suspend(
-        self, namespace: str, owner: Owner, losable: Collection[str], found: "_Found | None", is_wanted: Callable[[], bool]
-    ) -> "_Found | None":
+    async def _suspend(self, namespace: str, owner: Owner, asked: "_Asked", found: "_Found | None") -> "_Found | None":
         """Suspend a Job as it was ``found``, or as it has become meanwhile; ``None`` when it is gone."""
         for _ in range(_STALE_TRIES):
             if found is None or found.job.is_suspended:
                 return found
-            if not is_wanted():
-                raise JobKeptError(owner.name, "isn't suspended any more: it was found out too late that it may be")
-            patch = partial(self._patch, found.job, {SUSPENDED: "true"}, {"suspend": True})
+            job, was_tried = found.job, False
+
+            async def suspend(job: Job = job) -> None:
+                nonlocal was_tried
+                if not asked.is_wanted():
+                    raise _NotWantedError
+                was_tried = True
+                await self._patch(job, {SUSPENDED: "true"}, {"suspend": True})
+
             try:
-                await _permitted("patch jobs", owner.name, retried(patch, self._attempts, self._sleep))
-                logger.info("job %s is suspended, so that its %d pods give their seats back", found.job.path, len(found.pods))
+                await _permitted("patch jobs", owner.name, retried(suspend, self._attempts, self._sleep))
+                asked.begin(owner.uid)
+                logger.info("job %s is suspended, so that its %d pods give their seats back", job.path, len(found.pods))
                 return found
+            except _NotWantedError:
+                if was_tried:
+                    await self._resume(job.path, owner.uid, _RESUME_ATTEMPTS)
+                raise JobKeptError(owner.name, "isn't suspended: whoever needed its seats waits for them no more") from None
             except ApiError as error:
                 if error.status not in (404, 409):
                     raise
-            found = await self._examine(namespace, owner, losable)
+            found = await self._examine(namespace, owner, asked.losable)
         raise JobKeptError(owner.name, "changes faster than it can be suspended")
 
     async def _examine(self, namespace: str, owner: Owner, losable: Collection[str]) -> "_Found | None":
@@ -278,6 +288,22 @@ class JobRestarter:
                 *(pod for pod in pods if pod.owner is not None and pod.owner.uid == job.uid and not pod.is_terminal),
             ]
         return found
+
+
+class _NotWantedError(Exception):
+    """Nobody waits for the seats any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of several Jobs at once: which running pods may be lost, and whether they are to be suspended still.
+
+    ``begin`` is told of each that was.
+    """
+
+    losable: Collection[str]
+    is_wanted: Callable[[], bool]
+    begin: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

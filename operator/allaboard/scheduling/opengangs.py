@@ -88,7 +88,7 @@ class OpenGangs:
             half.expires = self.clock() + gang.timeout_seconds
 
     def renew(self, key: GangKey) -> None:
-        """It is known only now what has become of the gang's binds, ours or a former leader's: its time runs from now, if it is half bound.
+        """What has become of the gang's binds is known only now: so its time runs from now, if it is half bound.
 
         Once: where no bind is answered for long, each attempt would renew it, and the gang would stay half bound for as long.
         """
@@ -115,7 +115,7 @@ class OpenGangs:
             if was_cut_off(gang, self.registry.group(gang.key)):
                 logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.owed)
                 self.add(gang)
-                self.renew(gang.key)
+                self.docket.half(gang.key).deadline = self.clock() + FORWARD_SECONDS  # its binds can't come any more only now
         half = case.half
         if half is not None and not gang.is_open:
             half.deadline = None
@@ -194,7 +194,7 @@ class OpenGangs:
         # One that is kept open all the same is looked at when it would have been: those who ask for its seats must not hold up its turn.
         half = self.docket.half(gang.key)
         half.made_way_for = other.key
-        undone = await self._release(gang, gang.bound, text, even_running=True, within=_ASKED_SECONDS)
+        undone = await self._release(gang, gang.bound, text, even_running=True, is_wanted=lambda: self._waits(other.key))
         if undone.released:
             self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
         else:
@@ -222,17 +222,22 @@ class OpenGangs:
         else:
             self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)
 
+    def _waits(self, key: GangKey) -> bool:
+        """Whether a gang lacks seats still, and hasn't made way for others meanwhile."""
+        gang, half = self.registry.gang(key), self.docket.find_half(key)
+        return gang is not None and bool(gang.missing) and not (half is not None and half.is_going(self.clock()))
+
     async def _release(
-        self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False, within: float = math.inf
+        self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False, is_wanted: Callable[[], bool] = lambda: True
     ) -> Undone:
-        """Release ``pods``, and note and tell what has become of them. No Job is suspended unless it is ``within`` so many seconds."""
+        """Release ``pods``, and note and tell what has become of them. Jobs are suspended if that ``is_wanted`` once they may."""
         half, began = self.docket.half(gang.key), self.clock()
         before = leaving_of(gang, half, began)
         half.asked_until = began + _ASKED_SECONDS
         try:
             undone, problem = await undo(pods, self.binder, even_running=even_running), ""
             if not undone.is_unfinished and may_suspend(gang, half, self.clock()):
-                undone, problem = await self._suspended(gang, pods, undone, even_running, lambda: self.clock() < began + within)
+                undone, problem = await self._suspended(gang, pods, undone, even_running, is_wanted)
         finally:
             half.asked_until = -math.inf
         half.released, half.released_until = (*before, *undone.released), began + min(gang.timeout_seconds, _LEAVING_SECONDS)
@@ -257,10 +262,13 @@ class OpenGangs:
         kept = [pod for pod in pods if pod not in undone.released]
         if not kept or not all(pod.is_of_job for pod in kept):
             return undone, ""
-        self.docket.half(gang.key).restarts_at = self.clock() + gang.timeout_seconds
+        half = self.docket.half(gang.key)
+        before, half.restarts_at = half.restarts_at, self.clock() + gang.timeout_seconds
         try:
-            await self.restarter.restart(kept, even_running=even_running, is_wanted=is_wanted)
+            await self.restarter.restart(kept, even_running=even_running, is_wanted=lambda: bool(undone.released) or is_wanted())
         except JobKeptError as error:
+            if not is_wanted():
+                half.restarts_at = before  # its own time isn't put off by others'
             return undone, str(error)
         except (ApiError, LeaseLostError) as error:
             logger.warning("gang %s: its jobs could not be suspended: %s; trying again", gang.key, error)

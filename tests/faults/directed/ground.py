@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from allaboard_sandbox import Fault
 from tests.faults.gangs import HIGH_PRIORITY, GangSpec, Role
 from tests.faults.world import World, demand
 
@@ -70,5 +71,19 @@ def ask_beside_a_job(large: GangSpec, after: float) -> None:
         world.advance(8)
         hold.release()
         world.advance(30)
+        world.judge.check()
+        end(world)
+
+
+def late_in_being_answered(trouble: Fault) -> None:
+    """A Job is asked to go for another half gang, which has made way itself by the time that the ``trouble`` is over."""
+    with quiet_world(nodes=1, cpu=8) as world:
+        cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", "job", size=4, minimum=4, suspends=True))
+        world.fill()
+        world.advance(20)
+        world.fault(trouble)
+        world.advance(12)
+        world.add(GangSpec("late", size=2, minimum=2))
+        world.advance(45)
         world.judge.check()
         end(world)

@@ -5,7 +5,7 @@ from allaboard_sandbox.faults import FOR_EVER
 from tests.faults.gangs import HIGH_PRIORITY, STAMP, GangSpec
 from tests.faults.world import demand
 
-from .ground import NEVER, ask, ask_beside_a_job, cut_off, end, quiet_world
+from .ground import NEVER, ask, ask_beside_a_job, cut_off, end, late_in_being_answered, quiet_world
 
 
 def three_half_gangs() -> None:
@@ -105,18 +105,12 @@ def asked_while_it_is_busy() -> None:
 
 def answered_too_late() -> None:
     """Two gangs are cut off half way and run, one a Job that is asked to go for the other. The other has made way itself when it may."""
-    with quiet_world(nodes=1, cpu=8) as world:
-        cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", "job", size=4, minimum=4, suspends=True))
-        world.fill()
-        world.advance(20)
-        hold = world.sandbox.faults.pause("get", "jobs")
-        world.advance(12)
-        world.add(GangSpec("late", size=2, minimum=2))
-        world.advance(12)
-        hold.release()
-        world.advance(30)
-        world.judge.check()
-        end(world)
+    late_in_being_answered(Fault("get", "jobs", status=0, delay=12.0))
+
+
+def suspended_too_late() -> None:
+    """The same, and it is the suspension that the API server fails at: it isn't tried again."""
+    late_in_being_answered(Fault("patch", "jobs", times=3, status=503, retry_after=10))
 
 
 def refused_to_yield() -> None:

@@ -2,7 +2,7 @@
 
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
-from tests.faults.gangs import GangSpec
+from tests.faults.gangs import HIGH_PRIORITY, GangSpec
 from tests.faults.world import demand
 
 from .ground import NEVER, end, quiet_world
@@ -114,4 +114,18 @@ def seats_of_the_dead() -> None:
         world.advance(120)
         world.sandbox.faults.clear()
         world.advance(30)
+        end(world)
+
+
+def looked_at_late() -> None:
+    """A gang is cut off half way, and the next leader is told late that it is out of the first one's reach; a lower one waits."""
+    with quiet_world(replicas=2, nodes=1, cpu=7) as world:
+        world.hold_binds("high-*", nth=3)
+        world.add(GangSpec("high", size=4, minimum=4, priority=HIGH_PRIORITY))
+        world.add(GangSpec("low", size=4, minimum=4))
+        world.advance(1)
+        world.lag("pods", 6.0)
+        world.crash(1)
+        world.advance(60)
+        world.judge.check()
         end(world)

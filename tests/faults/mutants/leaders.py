@@ -172,4 +172,10 @@ MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        "the time of a gang that was cut off runs from when another leads",
+        "looked_at_late",
+        "priority",
+        (Edit("scheduling/opengangs.py", "self.docket.half(gang.key).deadline = self.clock() + FORWARD_SECONDS", "pass"),),
+    ),
 )

@@ -74,11 +74,33 @@ def a_restarter(server: Server, view: ClusterView | None = None, **options: Any)
 POD = pod_from(a_raw_pod())
 
 
+NOT_WANTED = "job train isn't suspended: whoever needed its seats waits for them no more"
+
+
 async def test_a_job_that_nobody_wants_suspended_any_more_when_it_is_known_that_it_may_be_is_left_alone() -> None:
     server = Server(a_job())
-    with pytest.raises(JobKeptError, match="job train isn't suspended any more: it was found out too late"):
-        await a_restarter(server).restart([POD], is_wanted=lambda: not server.listed)
+    with pytest.raises(JobKeptError, match=NOT_WANTED):
+        await a_restarter(server).restart([POD], is_wanted=lambda: len(server.listed) < 2)  # its pods, and what we have left suspended
     assert server.patches == []
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_a_job_that_nobody_wants_suspended_when_that_has_failed_is_not_suspended_and_resumed_if_it_was(is_done: bool) -> None:
+    class Failing(Server):
+        async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            if is_done or self.patches:
+                await super().patch(path, body)
+            if len(self.patches) < 2:
+                raise ApiError(503, "ServiceUnavailable", "no answer")
+            return {}
+
+    async def at_once(seconds: float) -> None:
+        """Wait for nothing."""
+
+    server, times = Failing(a_job()), iter([True, False])
+    with pytest.raises(JobKeptError, match=NOT_WANTED):
+        await a_restarter(server, sleep=at_once).restart([POD], is_wanted=lambda: next(times))
+    assert [patch["spec"] for patch in server.patches] == ([{"suspend": True}, {"suspend": False}] if is_done else [])
 
 
 async def test_a_job_is_suspended_with_a_label_and_resumed_without_it_once_its_pods_are_gone() -> None:

@@ -149,26 +149,38 @@ async def test_who_was_released_is_waited_for_forty_seconds_at_most(timeout: int
     assert docket.half(gang.key).released_until == 100.0 + seconds
 
 
-@pytest.mark.parametrize(("is_for_others", "wanted"), [(True, [True, False]), (False, [True, True])])
-async def test_jobs_are_suspended_for_others_only_as_long_as_these_wait_for_it(is_for_others: bool, wanted: list[bool]) -> None:
-    owner = Owner("batch/v1", "Job", "j", "u")
-    gang = replace(a_gang(*(replace(pod, owner=owner) for pod in HALF)), undo=Undo.SUSPEND)
-    docket, clock, seen = Docket(), Clock(100.0), list[bool]()
+@pytest.mark.parametrize("what", ["waits", "is gone", "is whole", "has made way", "some have gone"])
+async def test_jobs_are_suspended_for_another_gang_only_while_it_waits_or_once_some_have_gone(what: str) -> None:
+    gang = replace(a_gang(*(replace(pod, owner=Owner("batch/v1", "Job", "j", "u")) for pod in HALF)), undo=Undo.SUSPEND, timeout_seconds=50)
+    other = replace(gang, key=GangKey("default", "other"))
+    docket, seen = Docket(), list[bool]()
     docket.half(KEY).expires = 0.0
+    docket.half(KEY).restarts_at = 7.0
 
     async def restart(pods: Any, *, even_running: bool, is_wanted: Callable[[], bool]) -> None:
-        for seconds in (9.0, 2.0):
-            clock.now += seconds
-            seen.append(is_wanted())
+        now = {"is gone": None, "is whole": replace(other, min_member=2)}.get(what, other)
+        registry.gang.side_effect = lambda key: now if key == other.key else gang
+        if what in ("has made way", "some have gone"):
+            docket.half(other.key).released_until = 101.0
+        seen.append(is_wanted())
+        raise JobKeptError("j", "stays")
 
-    registry, binder = Mock(), Mock(release=AsyncMock(return_value=False))
+    registry, binder = Mock(), Mock(release=AsyncMock(side_effect=[what == "some have gone", False]))
     registry.gang.return_value = gang
-    open_gangs = OpenGangs(registry, docket, Mock(), binder, Mock(restart=restart), Mock(), Mock(), clock=clock)
-    if is_for_others:
-        await open_gangs.yield_to(replace(gang, key=GangKey("default", "other")), gang)
-    else:
-        await open_gangs.restart_jobs(gang)
-    assert seen == wanted
+    open_gangs = OpenGangs(registry, docket, Mock(), binder, Mock(restart=restart), Mock(), Mock(), clock=lambda: 100.0)
+    await open_gangs.yield_to(other, gang)
+    assert seen == [what in ("waits", "some have gone")]
+    assert docket.half(KEY).restarts_at == (150.0 if what == "waits" else 7.0)  # its own time isn't put off by others'
+
+
+async def test_jobs_are_suspended_for_the_gangs_own_sake_whoever_waits() -> None:
+    gang = replace(a_gang(*(replace(pod, owner=Owner("batch/v1", "Job", "j", "u")) for pod in HALF)), undo=Undo.SUSPEND)
+    docket, restarter = Docket(), Mock(restart=AsyncMock())
+    docket.half(KEY).expires = 0.0
+    binder = Mock(release=AsyncMock(return_value=False))
+    open_gangs = OpenGangs(Mock(), docket, Mock(), binder, restarter, Mock(), Mock(), clock=lambda: 100.0)
+    await open_gangs.restart_jobs(gang)
+    assert restarter.restart.await_args.kwargs["is_wanted"]()
 
 
 async def test_whoever_was_refused_looks_again_when_the_time_of_a_gang_that_is_being_finished_is_over() -> None:
@@ -201,5 +213,7 @@ async def test_the_time_of_a_gang_that_was_cut_off_runs_from_when_nothing_of_an_
     open_gangs.observe(gang)
     assert docket.half(KEY).deadline == 11.0
     clock.now = 7.0
-    open_gangs.renew(KEY)  # once
+    open_gangs.observe(gang)
     assert docket.half(KEY).deadline == 11.0
+    open_gangs.renew(KEY)  # binds of ours may be unanswered, too
+    assert docket.half(KEY).deadline == 12.0
