@@ -104,11 +104,11 @@ async def test_the_second_wave_of_a_job_starts_whole_or_not_at_all(at_once: int,
     first = bound(cluster)
     cordon = {"spec": {"unschedulable": True}}
     cluster.patch("nodes", "node-1", cordon)
+    cluster.add_node("node-2", cpu=str(at_once - 1))  # room for all of the second wave but one
     for name in first[:at_once]:
         cluster.finish_pod(name)
     await cluster.wait_for(lambda s: len(s.list("pods")) == 4 + at_once)
     second = [pod["metadata"]["name"] for pod in cluster.list("pods") if pod["metadata"]["name"] not in first]
-    cluster.add_node("node-2", cpu=str(at_once - 1))  # room for all of the second wave but one
     await cluster.wait_for(lambda s: all("Insufficient cpu" in str(pod_condition(s, name).get("message")) for name in second))
     assert set(bound(cluster)) == set(first)
     cluster.add_node("node-3", cpu="1")

@@ -177,7 +177,7 @@ class Releases:
             self.accuse("release", f"{what}, of {spec.name}, which was whole before")
         elif life.open_since is None or self.books.clock() - life.open_since < self.timeout - 1:
             self.accuse("release", f"{what}, of {spec.name}, whose time wasn't over")
-        else:
+        elif self.books.clock() - request.sent <= _SETTLED_SECONDS:  # or it was decided long ago, and was on its way since
             self._ask_who_needs(spec, what, request.who)
 
     def _ask_who_needs(self, spec: GangSpec, what: str, who: str) -> None:
