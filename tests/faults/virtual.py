@@ -42,27 +42,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         loop: Any = self
         ready, timers = loop._ready, loop._scheduled
         if not ready and not loop._stopping:
-            self._drop_cancelled(timers)
+            while timers and timers[0]._cancelled:
+                self._popped(timers)
             if not timers:
                 raise StandstillError
             self._now = max(self._now, timers[0]._when)
         while timers and timers[0]._when <= self._now:
-            timer = heapq.heappop(timers)
-            timer._scheduled = False
-            if timer._cancelled:
-                loop._timer_cancelled_count -= 1
-            else:
+            timer = self._popped(timers)
+            if not timer._cancelled:
                 ready.append(timer)
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
 
-    def _drop_cancelled(self, timers: list[Any]) -> None:
+    def _popped(self, timers: list[Any]) -> Any:
+        """The next timer, which isn't scheduled any more."""
         loop: Any = self
-        while timers and timers[0]._cancelled:
-            loop._timer_cancelled_count -= 1
-            heapq.heappop(timers)._scheduled = False
+        timer = heapq.heappop(timers)
+        timer._scheduled = False
+        loop._timer_cancelled_count -= timer._cancelled
+        return timer
 
     def wall_clock(self) -> float:
         """Seconds since the epoch."""

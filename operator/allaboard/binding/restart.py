@@ -74,8 +74,8 @@ class JobRestarter:
     async def restart(self, pods: Iterable[Pod], *, even_running: bool = False, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Have the Jobs that own ``pods`` delete all their pods and make them anew. Returns when the Jobs go on.
 
-        To find out whether they may takes requests that may be long in being answered, so ``is_wanted`` is asked before each attempt to
-        suspend, until one of them is: then all are. One that was in vain may still come; the Job is resumed then.
+        It may be long until it is known that they may, so ``is_wanted`` is asked before each attempt to suspend one. When it isn't any more
+        that Job is kept, and resumed in case an attempt at it has come through after all. Once one Job is suspended, all are.
 
         One whose pods run is spared, unless ``even_running``, they are among ``pods``, and no disruption budget forbids any of them. A pod
         that starts between this check and the suspension is lost, but then the Job's version has mostly changed.
@@ -87,8 +87,7 @@ class JobRestarter:
         if not ours:
             return
         owners = {owner.uid: (pod.namespace, owner) for pod, owner in ours}
-        begun: list[str] = []
-        asked = _Asked(losable, lambda: bool(begun) or is_wanted(), begun.append)
+        asked = _Asked(losable, is_wanted)
         examined = [await self._examine(namespace, owner, losable) for namespace, owner in owners.values()]
         # Whoever comes after us must find what is suspended.
         await _permitted("list jobs", ours[0][1].name, self._left())
@@ -149,6 +148,7 @@ class JobRestarter:
             found = await self._suspend(namespace, owner, asked, found)
             if found is None:
                 return
+            asked.is_begun = True
             await self._until_gone(found.pods)
             await self._resume(found.job.path, owner.uid, _RESUME_ATTEMPTS)
             logger.info("job %s goes on", found.job.path)
@@ -173,7 +173,6 @@ class JobRestarter:
 
             try:
                 await _permitted("patch jobs", owner.name, retried(suspend, self._attempts, self._sleep))
-                asked.begin(owner.uid)
                 logger.info("job %s is suspended, so that its %d pods give their seats back", job.path, len(found.pods))
                 return found
             except _NotWantedError:
@@ -294,16 +293,20 @@ class _NotWantedError(Exception):
     """Nobody waits for the seats any more."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asked:
-    """What is asked of several Jobs at once: which running pods may be lost, and whether they are to be suspended still.
+    """What is asked of several Jobs at once: which running pods may be lost, by UID, and whether somebody ``waits`` for their seats.
 
-    ``begin`` is told of each that was.
+    Once the first ``is_begun`` the others follow: a part of the seats helps nobody.
     """
 
     losable: Collection[str]
-    is_wanted: Callable[[], bool]
-    begin: Callable[[str], None]
+    waits: Callable[[], bool]
+    is_begun: bool = False
+
+    def is_wanted(self) -> bool:
+        """Whether they are to be suspended still."""
+        return self.is_begun or self.waits()
 
 
 @dataclass(frozen=True, slots=True)

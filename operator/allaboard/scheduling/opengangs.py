@@ -115,7 +115,7 @@ class OpenGangs:
             if was_cut_off(gang, self.registry.group(gang.key)):
                 logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.owed)
                 self.add(gang)
-                self.docket.half(gang.key).deadline = self.clock() + FORWARD_SECONDS  # its binds can't come any more only now
+                self.docket.half(gang.key).deadline = self.clock() + FORWARD_SECONDS  # until now it could not be looked at
         half = case.half
         if half is not None and not gang.is_open:
             half.deadline = None

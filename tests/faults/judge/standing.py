@@ -77,8 +77,8 @@ class Standing:
         self._judge_slow(spec, bound, state)
         leading = self.leads()
         # Whoever can be released isn't kept for as long as others of the gang are refused, unless a tenant says that it was whole.
-        is_undoable = spec.may_be_undone and not life.was_whole and all(phase_of(pod) == "Pending" for pod in bound)
-        is_undoable = is_undoable and not excuses.is_forged(self.books, spec)
+        looks_whole = life.was_whole or excuses.is_forged(self.books, spec)
+        is_undoable = spec.may_be_undone and not looks_whole and all(phase_of(pod) == "Pending" for pod in bound)
         quiet = excuses.quiet_since(self.books, spec, but_binds=is_undoable)
         rested = now - max(quiet, leading or now, life.open_since, self.books.moved)
         if rested < RESOLVE_SECONDS:

@@ -103,6 +103,24 @@ async def test_a_job_that_nobody_wants_suspended_when_that_has_failed_is_not_sus
     assert [patch["spec"] for patch in server.patches] == ([{"suspend": True}, {"suspend": False}] if is_done else [])
 
 
+async def test_once_one_of_several_jobs_is_suspended_all_are() -> None:
+    """A part of the seats helps nobody."""
+
+    class Both(Server):
+        async def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+            return await (other.get(JOB) if path == JOB.replace("train", "eval") else super().get(path))
+
+        async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            return await (super().patch(path, body) if path == JOB else other.patch(JOB, body))
+
+    first, second = a_job(), a_job()
+    second["metadata"] |= {"name": "eval", "uid": "uid-eval"}
+    server, other, times = Both(first), Server(second), iter([True, False])
+    of_other = replace(POD, name="b", uid="uid-b", owner=Owner("batch/v1", "Job", "eval", "uid-eval"))
+    await a_restarter(server).restart([POD, of_other], is_wanted=lambda: next(times))
+    assert [[patch["spec"] for patch in each.patches] for each in (server, other)] == [[{"suspend": True}, {"suspend": False}]] * 2
+
+
 async def test_a_job_is_suspended_with_a_label_and_resumed_without_it_once_its_pods_are_gone() -> None:
     server, view = Server(a_job()), a_view(POD)
     work = asyncio.create_task(a_restarter(server, view).restart([POD]))

@@ -41,6 +41,9 @@ from allaboard.scheduling.workers import Searcher
 from tests.unit.placement.clusters import node, pods
 
 SET, JOB = Owner("apps/v1", "ReplicaSet", "r", "u"), Owner("batch/v1", "Job", "j", "v")
+HALF: dict[str, Any] = {"size": 4, "bound": 2}
+OF_A_JOB: dict[str, Any] = {**HALF, "owner": JOB, "options": {"undo": "suspend"}}
+"""What ``World.add`` takes for a gang of which two of four members are bound, and for one that is a Job's, which may be suspended."""
 
 
 class Searched(Searcher):

@@ -11,10 +11,8 @@ from allaboard.model.gang import Hold
 from allaboard.scheduling.decide import Found, Look, is_enough
 from allaboard.scheduling.outcomes import Attempt
 from allaboard.scheduling.workers import SearchError, SearchOverrunError
-from tests.unit.scheduling.schedulers import JOB, World
+from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
 
-HALF: dict[str, Any] = {"size": 4, "bound": 2}
-OF_A_JOB: dict[str, Any] = {**HALF, "owner": JOB, "options": {"undo": "suspend"}}
 BOUND, DELETED, EVICTED = ([f"{what} g-0", f"{what} g-1"] for what in ("bind", "delete", "evict"))
 SUSPENDED = ["suspend the Job of g-0", "suspend the Job of g-1"]
 UNDONE, NO_ROOM = "undone, released g-0, g-1: ", "podgroup default/g: 2 of 4 members placeable"

@@ -9,9 +9,7 @@ import pytest
 from allaboard.cluster.volumes import VolumeView
 from allaboard.model.pod import Pod
 from allaboard.scheduling.workers import SearchError
-from tests.unit.scheduling.schedulers import JOB, World
-
-SUSPENDABLE: dict[str, Any] = {"size": 4, "bound": 2, "owner": JOB, "options": {"undo": "suspend"}}
+from tests.unit.scheduling.schedulers import OF_A_JOB, World
 
 
 async def test_gangs_are_decided_about_in_queue_order() -> None:
@@ -209,8 +207,8 @@ async def test_a_scheduler_that_stops_ends_the_transactions_that_are_under_way()
 async def test_a_scheduler_that_stops_waits_for_no_pods_of_the_jobs_that_it_has_suspended() -> None:
     """Their going takes as long as they please; the Jobs are resumed before."""
     async with World(cpus=2) as world:
-        key = world.add_half("g", **SUSPENDABLE)
-        world.queue.wake(key)
+        key = world.add_half("g", **OF_A_JOB)
+        world.queue.mark(key)
         world.api.resumes.clear()
         running = asyncio.create_task(world.scheduler.run())
         await world.breathe()

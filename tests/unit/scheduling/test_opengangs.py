@@ -1,7 +1,8 @@
 """The place in the queue of gangs that have lost a member, and what is remembered of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
 
@@ -34,6 +35,27 @@ def a_gang(*pods: Pod, minimum: int = 3, created: float = 0.0) -> Gang:
 
 
 HALF = (a_pod("a", promise=3), a_pod("b", promise=3), a_pod("c"))
+SET, JOB = Owner("apps/v1", "ReplicaSet", "r", "u"), Owner("batch/v1", "Job", "j", "u")
+
+
+def a_half_of(owner: Owner, **changes: Any) -> Gang:
+    """A half gang of which all members are of one owner."""
+    return replace(a_gang(*(replace(pod, owner=owner) for pod in HALF)), **changes)
+
+
+def an_open_gangs(
+    gang: Gang,
+    docket: Docket,
+    *,
+    goes: Iterable[bool] = repeat(True),
+    restarter: Any = None,
+    announcer: Any = None,
+    clock: Callable[[], float],
+) -> OpenGangs:
+    """What knows of one gang; ``goes`` tells of each pod that is released whether it does."""
+    registry, binder = Mock(), Mock(release=AsyncMock(side_effect=goes))
+    registry.gang.return_value = gang
+    return OpenGangs(registry, docket, Mock(), binder, restarter or Mock(), announcer or Mock(), Mock(), clock=clock)
 
 
 def test_healing_goes_before_others_of_its_priority_and_passes_no_higher_one() -> None:
@@ -79,13 +101,9 @@ def test_that_one_run_was_whole_says_nothing_of_the_next() -> None:
 
 async def test_pods_that_were_released_are_leaving_also_when_the_gang_is_looked_at_before_all_of_that_is_heard() -> None:
     """Their seats are about to be free: nobody else makes way for who waits for them."""
-    owner = Owner("apps/v1", "ReplicaSet", "r", "u")
-    first, second, waiting = (replace(pod, owner=owner, phase="Running" if pod.promise else "Pending") for pod in HALF)
-    gang = a_gang(first, second, waiting)
-    registry, binder = Mock(), Mock(release=AsyncMock(return_value=True))
-    registry.gang.return_value = gang
-    docket = Docket()
-    open_gangs = OpenGangs(registry, docket, Mock(), binder, Mock(), Mock(), Mock(), clock=lambda: 0.0)
+    first, second, waiting = (replace(pod, owner=SET, phase="Running" if pod.promise else "Pending") for pod in HALF)
+    gang, docket = a_gang(first, second, waiting), Docket()
+    open_gangs = an_open_gangs(gang, docket, clock=lambda: 0.0)
     await open_gangs._release(gang, [first, second], "others need their seats", even_running=True)
     await open_gangs._release(gang, [second], "and again, who is thought to be bound")
     assert {pod.name for pod in leaving_of(gang, docket.half(KEY), 0.0)} == {"a", "b"}
@@ -123,17 +141,10 @@ async def test_jobs_that_could_not_be_suspended_do_not_cut_short_what_the_api_se
     assert queue.pop() == KEY
 
 
-def an_owned_gang(name: str = "gang", **changes: Any) -> Gang:
-    owner = Owner("apps/v1", "ReplicaSet", "r", "u")
-    return replace(a_gang(*(replace(pod, owner=owner) for pod in HALF)), key=GangKey("default", name), **changes)
-
-
 @pytest.mark.parametrize(("namespace", "named"), [("default", True), ("team", False)])
 async def test_who_needs_the_seats_is_named_within_its_namespace_only(namespace: str, named: bool) -> None:
-    gang, announcer = an_owned_gang(), Mock()
-    registry, binder = Mock(), Mock(release=AsyncMock(return_value=True))
-    registry.gang.return_value = gang
-    open_gangs = OpenGangs(registry, Docket(), Mock(), binder, Mock(), announcer, Mock(), clock=lambda: 0.0)
+    gang, announcer = a_half_of(SET), Mock()
+    open_gangs = an_open_gangs(gang, Docket(), announcer=announcer, clock=lambda: 0.0)
     await open_gangs.yield_to(replace(gang, key=GangKey(namespace, "secret")), gang)
     [told] = announcer.undone.call_args_list
     assert ("secret" in told.args[2]) is named
@@ -141,17 +152,15 @@ async def test_who_needs_the_seats_is_named_within_its_namespace_only(namespace:
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(10, 10.0), (3600, 40.0)])
 async def test_who_was_released_is_waited_for_forty_seconds_at_most(timeout: int, seconds: float) -> None:
-    gang, docket = an_owned_gang(timeout_seconds=timeout), Docket()
-    registry, binder = Mock(), Mock(release=AsyncMock(return_value=True))
-    registry.gang.return_value = gang
-    open_gangs = OpenGangs(registry, docket, Mock(), binder, Mock(), Mock(), Mock(), clock=lambda: 100.0)
+    gang, docket = a_half_of(SET, timeout_seconds=timeout), Docket()
+    open_gangs = an_open_gangs(gang, docket, clock=lambda: 100.0)
     await open_gangs._release(gang, gang.bound, "others need their seats", even_running=True)
     assert docket.half(gang.key).released_until == 100.0 + seconds
 
 
 @pytest.mark.parametrize("what", ["waits", "is gone", "is whole", "has made way", "some have gone"])
 async def test_jobs_are_suspended_for_another_gang_only_while_it_waits_or_once_some_have_gone(what: str) -> None:
-    gang = replace(a_gang(*(replace(pod, owner=Owner("batch/v1", "Job", "j", "u")) for pod in HALF)), undo=Undo.SUSPEND, timeout_seconds=50)
+    gang = a_half_of(JOB, undo=Undo.SUSPEND, timeout_seconds=50)
     other = replace(gang, key=GangKey("default", "other"))
     docket, seen = Docket(), list[bool]()
     docket.half(KEY).expires = 0.0
@@ -165,20 +174,18 @@ async def test_jobs_are_suspended_for_another_gang_only_while_it_waits_or_once_s
         seen.append(is_wanted())
         raise JobKeptError("j", "stays")
 
-    registry, binder = Mock(), Mock(release=AsyncMock(side_effect=[what == "some have gone", False]))
-    registry.gang.return_value = gang
-    open_gangs = OpenGangs(registry, docket, Mock(), binder, Mock(restart=restart), Mock(), Mock(), clock=lambda: 100.0)
+    goes = [what == "some have gone", False]
+    open_gangs = an_open_gangs(gang, docket, goes=goes, restarter=Mock(restart=restart), clock=lambda: 100.0)
+    registry = cast("Mock", open_gangs.registry)
     await open_gangs.yield_to(other, gang)
     assert seen == [what in ("waits", "some have gone")]
     assert docket.half(KEY).restarts_at == (150.0 if what == "waits" else 7.0)  # its own time isn't put off by others'
 
 
 async def test_jobs_are_suspended_for_the_gangs_own_sake_whoever_waits() -> None:
-    gang = replace(a_gang(*(replace(pod, owner=Owner("batch/v1", "Job", "j", "u")) for pod in HALF)), undo=Undo.SUSPEND)
-    docket, restarter = Docket(), Mock(restart=AsyncMock())
+    gang, docket, restarter = a_half_of(JOB, undo=Undo.SUSPEND), Docket(), Mock(restart=AsyncMock())
     docket.half(KEY).expires = 0.0
-    binder = Mock(release=AsyncMock(return_value=False))
-    open_gangs = OpenGangs(Mock(), docket, Mock(), binder, restarter, Mock(), Mock(), clock=lambda: 100.0)
+    open_gangs = an_open_gangs(gang, docket, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
     await open_gangs.restart_jobs(gang)
     assert restarter.restart.await_args.kwargs["is_wanted"]()
 
@@ -192,13 +199,10 @@ async def test_whoever_was_refused_looks_again_when_the_time_of_a_gang_that_is_b
 
 
 async def test_jobs_are_not_asked_again_before_the_time_is_over_once_more() -> None:
-    owner = Owner("batch/v1", "Job", "j", "u")
-    gang = a_gang(*(replace(pod, owner=owner) for pod in HALF))
-    docket, restarter = Docket(), Mock(restart=AsyncMock(side_effect=JobKeptError("j", "it isn't ours")))
-    gang = replace(gang, undo=Undo.SUSPEND)
+    gang, docket = a_half_of(JOB, undo=Undo.SUSPEND), Docket()
+    restarter = Mock(restart=AsyncMock(side_effect=JobKeptError("j", "it isn't ours")))
     docket.half(KEY).expires = 0.0
-    binder = Mock(release=AsyncMock(return_value=False))
-    open_gangs = OpenGangs(Mock(), docket, Mock(), binder, restarter, Mock(), Mock(), clock=lambda: 100.0)
+    open_gangs = an_open_gangs(gang, docket, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
     await open_gangs._release(gang, gang.bound, "others need their seats", even_running=True)
     assert restarter.restart.await_count == 1
     assert docket.half(KEY).restarts_at == 100.0 + gang.timeout_seconds

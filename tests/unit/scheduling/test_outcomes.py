@@ -12,9 +12,8 @@ from allaboard.model.gang import Gang, Hold
 from allaboard.model.reasons import Cause, Code
 from allaboard.scheduling.decide import Reply, on_reply
 from allaboard.scheduling.outcomes import Attempt
-from tests.unit.scheduling.schedulers import JOB, World
+from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
 
-HALF: dict[str, Any] = {"size": 4, "bound": 2}
 GONE = Refused(MembersChanged(1, 2))
 NEVER = math.inf
 
@@ -151,7 +150,7 @@ async def test_a_whole_gang_is_not_looked_at_again_and_nothing_of_its_way_there_
 
 async def test_a_half_gang_whose_time_is_over_sits_out_no_pause_once_seats_were_looked_for_in_vain() -> None:
     async with World() as world:
-        attempt = world.begin(world.add_half("g", owner=JOB, options={"undo": "suspend"}, **HALF))
+        attempt = world.begin(world.add_half("g", **OF_A_JOB))
         await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), answers(attempt.gang, 1))
         assert world.seconds_until_due(attempt.gang.key) == 0.5
 
