@@ -228,6 +228,16 @@ async def test_a_new_node_wakes_a_gang_that_waits(cluster: Cluster, app: App) ->
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
 
 
+async def test_a_gang_that_waits_is_told_of_nodes_that_come_and_go_though_there_is_no_room_by_them(cluster: Cluster, app: App) -> None:
+    cluster.create(replica_set())
+    await cluster.wait_for(lambda s: "no nodes available" in message(s))
+    for number in (1, 2):
+        cluster.add_node(f"node-{number}", cpu="1")
+        await cluster.wait_for(lambda s, number=number: f"{number} of 3 members placeable" in message(s))  # type: ignore[misc]
+    cluster.delete("nodes", "node-2")
+    await cluster.wait_for(lambda s: "1 of 3 members placeable" in message(s))
+
+
 async def test_members_beyond_the_minimum_ride_along_or_come_later(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1", cpu="3")
     cluster.create(replica_set(replicas=5, minimum=2))

@@ -141,8 +141,7 @@ class Scheduler:
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
         """A node has come, gone or changed."""
-        if new is not None:
-            self.queue.wake()
+        self.queue.nodes_changed()
 
     def observe_volumes(self) -> None:
         """A claim or a volume has changed."""

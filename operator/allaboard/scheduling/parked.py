@@ -16,6 +16,7 @@ class Parked:
         self._lobby = Lobby(place, seats)
         self._lacking: dict[str | None, dict[GangKey, None]] = {}  # by what they lack; by None where anything helps
         self._woken: dict[GangKey, None] = {}  # for whom something has come free
+        self._outdated: dict[GangKey, None] = {}  # who wait for room by count, and were told of nodes that have changed since
         self._has_let_in = False
         self._number = 0
 
@@ -38,6 +39,7 @@ class Parked:
     def discard(self, key: GangKey, turn: Turn) -> None:
         """Let a gang wait no more, if it does."""
         self._woken.pop(key, None)
+        self._outdated.pop(key, None)
         if turn.lacks is None:
             return
         if turn.need is not None:
@@ -55,6 +57,15 @@ class Parked:
         for resource in self._lacking if freed is None else (None, *freed):
             self._woken.update(self._lacking.get(resource, {}))
         self._lobby.is_rung = True
+
+    def outdate(self, keys: Iterable[GangKey] | None = None) -> None:
+        """Nodes have changed: ``keys``, or all who wait for room by count, may have no more of it, but what they were told isn't so now."""
+        self._outdated.update(dict.fromkeys(self._lobby if keys is None else keys))
+
+    @property
+    def first_outdated(self) -> GangKey | None:
+        """The one that has been outdated for longest and still waits."""
+        return next(iter(self._outdated), None)
 
     @property
     def are_woken(self) -> bool:

@@ -36,6 +36,7 @@ _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _STAYED_SECONDS = 60.0  # whoever was whole for so long has not lost its members soon
 _BLIPS = 3  # failures in a row that may be the API server's bad moments
 _SLICE = 1000  # gangs that are woken at a stretch: some milliseconds
+_RETELL_SECONDS = 0.05  # between two gangs that are looked at only to tell them what is so now
 
 _NO_TURN = Turn()  # of whom nothing is remembered; never written
 
@@ -72,6 +73,8 @@ class GangQueue:
         self._tentative: dict[GangKey, None] = {}  # those refused while seats were promised to others
         self._changed = asyncio.Event()
         self._given_back = -1
+        self._nodes_changed = 0
+        self._retold_at = 0.0
         self.changes = 0
 
     def attempts(self, key: GangKey) -> int:
@@ -145,6 +148,12 @@ class GangQueue:
         self._changed.set()
         self._stir()
 
+    def nodes_changed(self) -> None:
+        """As ``wake``, for all; and who has no room by count even so is told what is so now, one after another while nobody else is due."""
+        self.wake()
+        self._nodes_changed = self.changes
+        self._parked.outdate()
+
     async def stirred(self) -> None:
         """Return when all who were woken are due, or in their pauses, and those for whom there is room by count."""
         while self._parked.are_woken:
@@ -185,6 +194,8 @@ class GangQueue:
             self.mark(key)
             return
         self.pause(key, lacks, seen=seen, retry_by=retry_by)
+        if turn.need is not None and self._nodes_changed > seen:
+            self._parked.outdate([key])
         if is_promised or self._given_back > seen:
             self._turn(key).tentative = (attempts, self._clock())
             self._tentative[key] = None
@@ -375,12 +386,33 @@ class GangQueue:
                 return
             if self._parked.ask_again():
                 continue
+            if self._retell():
+                return
             self._changed.clear()
             try:
-                async with asyncio.timeout(self._timers.seconds):
+                async with asyncio.timeout(self._seconds_to_sleep):
                     await self._changed.wait()
             except TimeoutError:
                 continue
+
+    def _retell(self) -> bool:
+        """Let the first be due who was told what isn't so any more, unless another was just now. That is no attempt to be counted."""
+        key = self._parked.first_outdated
+        if key is None or self._clock() < self._retold_at + _RETELL_SECONDS:
+            return False
+        self._retold_at = self._clock()
+        turn = self._turn(key)
+        turn.attempts = max(0, turn.attempts - 1)
+        self._unpark(key)
+        self._make_due(key)
+        return True
+
+    @property
+    def _seconds_to_sleep(self) -> float | None:
+        """How long nobody is due if nothing happens; ``None``: for ever."""
+        times = [] if self._timers.seconds is None else [self._timers.seconds]
+        times += [] if self._parked.first_outdated is None else [self._retold_at + _RETELL_SECONDS - self._clock()]
+        return min(times, default=None)
 
     def _place(self, key: GangKey) -> Order:
         return self._order(key) if self._exists(key) else order_of_gone(key)
