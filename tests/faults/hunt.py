@@ -7,20 +7,21 @@ a line for each accusation, with what ``make faults SEED=…`` takes: of the sch
 import json
 import sys
 from collections.abc import Callable, Iterator
-from itertools import cycle
+from itertools import cycle, islice
 
 import hypothesis
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from . import schedules
+from . import schedules, variations
 from .directed import SCHEDULES
 from .judge import ViolationError
 from .replay import MACHINES, play_again, seed_of
 from .schedules import options
 from .simulation import quiet
+from .variations import VARIED
 
-_CHUNKS = (("plain", 25), ("restarts", 25), ("leaders", 10))
+_CHUNKS = (("plain", 25), ("restarts", 25), ("leaders", 10), (VARIED, 40))
 
 
 def directly(name: str) -> ViolationError | None:
@@ -34,9 +35,7 @@ def directly(name: str) -> ViolationError | None:
 
 def at_random(most: int, seed: int) -> tuple[int, Exception | None, str]:
     """How many random schedules were begun, what was found, and what plays it again; all kinds of them in turn."""
-    for played, name, error in all_at_random(most, seed):
-        return played, error, seed_of(name, error)
-    return most, None, ""
+    return next(all_at_random(most, seed), (most, None, ""))
 
 
 def again(seed: str) -> Exception | None:
@@ -48,25 +47,32 @@ def again(seed: str) -> Exception | None:
     return None
 
 
-def all_at_random(most: int, seed: int) -> Iterator[tuple[int, str, Exception]]:
-    """Each time that something is found: after how many schedules, in which kind of them, and what."""
-    before = schedules.TALLY.begun
+def all_at_random(most: int, seed: int) -> Iterator[tuple[int, Exception, str]]:
+    """Each time that something is found: after how many schedules, what, and what plays it again."""
+    before, scenes = schedules.TALLY.begun, variations.draw(seed)
     for number, (name, chunk) in enumerate(cycle(_CHUNKS)):
         left = most - (schedules.TALLY.begun - before)
         if left <= 0:
             return
+        if name == VARIED:
+            for scene, number in islice(scenes, min(chunk, left)):
+                try:
+                    variations.play(scene, number)
+                except ViolationError as error:
+                    yield schedules.TALLY.begun - before, error, variations.seed_of(scene, number)
+            continue
         machine = hypothesis.seed(seed * 1000 + number)(type(MACHINES[name].__name__, (MACHINES[name],), {}))
         played = settings(options(min(chunk, left)), phases=[Phase.generate])
         try:
             run_state_machine_as_test(machine, settings=played)
         except Exception as error:  # whatever breaks the simulation convicts as well
-            yield schedules.TALLY.begun - before, name, error
+            yield schedules.TALLY.begun - before, error, seed_of(name, error)
 
 
 def survey(most: int, seed: int, say: Callable[[str], object]) -> None:
     """Say all that is found."""
-    for played, name, error in all_at_random(most, seed):
-        say(f"{played}: {type(error).__name__} {str(error)[:500]}\n    SEED={seed_of(name, error)}")
+    for played, error, again_by in all_at_random(most, seed):
+        say(f"{played}: {type(error).__name__} {str(error)[:500]}\n    SEED={again_by}")
     say(f"{most} schedules were played")
 
 

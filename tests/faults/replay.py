@@ -1,6 +1,8 @@
 """Plays random schedules, and one of them again by its seed."""
 
 import binascii
+import itertools
+import random
 import re
 
 import hypothesis
@@ -8,6 +10,8 @@ from hypothesis import Verbosity, settings
 from hypothesis.errors import DidNotReproduce, InvalidArgument
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from . import variations
+from .judge import ViolationError
 from .scenes import Scenes
 from .schedules import options
 from .stops import SchedulesWithLeaders, SchedulesWithRestarts
@@ -17,8 +21,8 @@ MACHINES: dict[str, type[RuleBasedStateMachine]] = {
     "restarts": SchedulesWithRestarts,
     "leaders": SchedulesWithLeaders,
 }
-SHARES = {"plain": 0.42, "restarts": 0.42, "leaders": 0.16}
-"""What part of the schedules is of each kind: those with leaders take four times as long."""
+SHARES = {"plain": 0.42, "restarts": 0.42, "leaders": 0.16, variations.VARIED: 0.1}
+"""How many of each kind there are for each schedule that is asked for: those with leaders take four times as long."""
 BLOB = re.compile(r"\n?You can reproduce this test case by temporarily adding @reproduce_failure\('[^']+', b'([^']+)'\).*")
 """What hypothesis says of a schedule that fails: how to play it again."""
 
@@ -36,10 +40,21 @@ def play(name: str, schedules: int, *, is_fixed: bool = False) -> None:
 
     Raises ``ScheduleError`` for one that broke a promise: the shortest, unless they are the same each time, when there is time to look.
     """
+    if name == variations.VARIED:
+        _play_variations(schedules, is_fixed=is_fixed)
+        return
     try:
         run_state_machine_as_test(MACHINES[name], settings=options(schedules, shrinks=not is_fixed, is_fixed=is_fixed))
     except Exception as error:
         raise ScheduleError(str(error), seed_of(name, error) or "none", BLOB.sub("", _notes(error))) from error
+
+
+def _play_variations(number: int, *, is_fixed: bool) -> None:
+    for schedule, seed in itertools.islice(variations.draw(0 if is_fixed else random.SystemRandom().getrandbits(32)), number):
+        try:
+            variations.play(schedule, seed)
+        except ViolationError as error:
+            raise ScheduleError(str(error), variations.seed_of(schedule, seed), f"a variation of {schedule}") from error
 
 
 def seed_of(name: str, error: Exception) -> str:
@@ -60,8 +75,11 @@ def play_again(seed: str) -> bool:
     name, _, blob = seed.partition(":")
     problem = ValueError(
         f"{seed[:80]} is no seed: take the whole line that `make faults` prints of a schedule that failed; it begins with plain:,"
-        " restarts: or leaders:"
+        " restarts:, leaders: or varied:"
     )
+    if name == variations.VARIED:
+        variations.play_again(seed)
+        return True
     if name not in MACHINES or not blob:
         raise problem
     again = type(MACHINES[name].__name__, (MACHINES[name],), {})

@@ -10,8 +10,8 @@ import gc
 import itertools
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -112,6 +112,20 @@ _connecting: ContextVar[DirectServer] = ContextVar("connecting")
 """The way to the cluster of the replica that is starting."""
 
 
+_VARIATION: ContextVar[random.Random | None] = ContextVar("_VARIATION", default=None)
+_PACES = (0.97, 1.03)
+
+
+@contextmanager
+def varied(seed: int) -> Iterator[None]:
+    """Simulations that begin inside have latencies of their own, and pauses that are a little shorter or longer than they are asked for."""
+    token = _VARIATION.set(random.Random(seed))
+    try:
+        yield
+    finally:
+        _VARIATION.reset(token)
+
+
 class Simulation:
     """One schedule's cluster and its scheduler. Use as a context manager: the loop and its time end with it.
 
@@ -131,6 +145,8 @@ class Simulation:
     ) -> None:
         self._stack = ExitStack()
         self.loop = VirtualLoop()
+        self._variation = _VARIATION.get()
+        seed = seed if self._variation is None else self._variation.getrandbits(32)
         self.chance = self._stack.enter_context(virtual_clocks(self.loop, seed))
         self._stack.enter_context(mock.patch.object(app_module, "ApiServer", SimpleNamespace(connect=self._connect)))
         # Every garbage collection would walk the test runner's whole heap, and freezing would keep the schedules' garbage for ever.
@@ -184,6 +200,8 @@ class Simulation:
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
+        if self._variation is not None:
+            seconds *= self._variation.uniform(*_PACES)
         self.run(asyncio.sleep(seconds))
         self.judge.check()
 

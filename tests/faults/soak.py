@@ -27,6 +27,8 @@ from .operators import started
 ROOT = Path(__file__).parents[2]
 NODES, NODE_CPU = 8, 16
 AT_ONCE = 12
+HORIZON_SECONDS = 150.0
+"""Thousands of pods come and go: a judge that asks all of them about each bind would be what takes longest."""
 WHOLE_SECONDS = 60.0
 GROWTH_BYTES = 16 * 1024 * 1024
 GROWTH_SHARE = 0.05
@@ -88,6 +90,7 @@ class Soak:
     async def run(self, seconds: float, rounds: int) -> Soaked:
         """Soak for as long, in rounds that each end when all gangs have; the first is warm-up."""
         answer, judge = Server._answer, Judge(self._specs, time.monotonic)
+        judge.books.horizon = HORIZON_SECONDS
         judge.commits.lull = 1.0  # the judge has the processors in common with whom it judges: some come late
 
         async def as_operator(server: Server, request: web.Request) -> web.StreamResponse:

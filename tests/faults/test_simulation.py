@@ -1,6 +1,7 @@
 """The simulation that schedules run in is worth believing: time, crashes and judgements are what they should be."""
 
 import asyncio
+from itertools import islice
 from unittest import mock
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from allaboard.cluster.paths import PODS
 from allaboard_sandbox import Fault
 
-from . import replay
+from . import replay, variations
+from .directed import SCHEDULES
 from .gangs import GangSpec
 from .judge import ViolationError
 from .world import World
@@ -113,3 +115,24 @@ def test_a_schedule_that_fails_can_be_played_again_by_its_seed() -> None:
             replay.play("rotten", 20)
         with pytest.raises(ViolationError, match="101 is too much"):
             replay.play_again(caught.value.seed)
+
+
+def test_variations_play_each_directed_schedule_before_any_again_and_are_played_again_by_their_seeds() -> None:
+    names = [name for name, _ in islice(variations.draw(1), len(SCHEDULES))]
+    assert sorted(names) == sorted(SCHEDULES)
+    latencies = []
+
+    def scene() -> None:
+        with World() as world:
+            latencies.append(world.chance.random())
+            world.advance(1.0)
+            latencies.append(world.loop.time())
+            raise ViolationError("as if")
+
+    with mock.patch.dict(SCHEDULES, {"scene": scene}):
+        for number in (1, 2, 1):
+            with pytest.raises(ViolationError, match="as if"):
+                replay.play_again(variations.seed_of("scene", number))
+    assert latencies[:2] == latencies[4:] != latencies[2:4]
+    with pytest.raises(ValueError, match="no such directed schedule"):
+        replay.play_again("varied:nothing/1")

@@ -80,15 +80,18 @@ class Binds:
             self.accuse("precondition", f"a bind of pod {request.name} names no UID or no version")
         stamp = str((request.metadata.get("annotations") or {}).get(STAMP, ""))
         found = _STAMP.fullmatch(stamp)
-        life = self.lives.of(spec)
         minima = self.books.minima_since(spec, request.sent - NEWS_SECONDS)
         stated = {max(minimum, spec.least) for minimum in minima if minimum is not None}
         if stated and None in minima:  # what was promised goes on, for no more than are there
             stated.add(len(self.books.known_members(spec, request.who, request.sent)))
         if found is None:
             self.accuse("journal", f"a bind of pod {request.name} carries the stamp {stamp!r}")
-        elif stated and int(found[1]) not in stated | {life.promise} and not self.books.is_retry(request):
+        elif stated and int(found[1]) not in stated and not self._is_promised(int(found[1]), request, spec):
             self.accuse("journal", f"a bind of pod {request.name} promises {found[1]}, and {spec.name} asked for {sorted(stated)}")
+
+    def _is_promised(self, number: int, request: Request, spec: GangSpec) -> bool:
+        """Whether a bind promises what was promised before, or is made again."""
+        return self.books.is_retry(request) or number == self.lives.promise(spec, request.who, request.sent)
 
     def _check_candidate(self, request: Request) -> None:
         """The pod may be bound, by what its scheduler had been told."""
@@ -104,9 +107,10 @@ class Binds:
 
     def _check_doubt(self, request: Request, pod: Body) -> None:
         """A pod isn't sent elsewhere while an earlier bind of it may still be carried out."""
-        for other in self.books.binds_since(request.sent - IN_FLIGHT_SECONDS):
+        for other in self.books.requests_about("pods", request.name):
             if (
                 other is not request
+                and other.is_bind
                 and other.who == request.who
                 and (other.namespace, other.name, other.metadata.get("uid"))
                 == (request.namespace, request.name, request.metadata.get("uid"))

@@ -38,7 +38,6 @@ HEEDED_SECONDS = 0.05
 RETRY_SECONDS = 20.0
 STOP_SECONDS = 9.0
 """Whoever ends in peace waits for so long at least for the answers to what it has sent."""
-_HORIZON_SECONDS = 400.0
 
 
 @dataclass(slots=True)
@@ -47,6 +46,8 @@ class Books:
 
     gangs: list[GangSpec]
     clock: Callable[[], float]
+    horizon: float = 400.0
+    """After so many seconds what was asked, and who has gone, doesn't matter any more."""
     objects: dict[str, dict[tuple[str, str], Body]] = field(default_factory=dict)
     """By plural, then by namespace and name."""
     requests: deque[Request] = field(default_factory=deque)
@@ -227,14 +228,14 @@ class Books:
         self._about.setdefault((request.plural, request.name), deque()).append(request)
         if request.verb == "bind":
             self._tries.setdefault(_whose(request), []).append(request)
-        while (self.requests[0].answered or now) < now - _HORIZON_SECONDS:
+        while (self.requests[0].answered or now) < now - self.horizon:
             old = self.requests.popleft()
             self._about[old.plural, old.name].popleft()
             if old.verb == "bind":
                 self._tries[_whose(old)].remove(old)
-        while self.struck and (self.struck[0].answered or now) < now - _HORIZON_SECONDS:
+        while self.struck and (self.struck[0].answered or now) < now - self.horizon:
             self.struck.popleft()
-        if now - self._pruned > _HORIZON_SECONDS:
+        if now - self._pruned > self.horizon / 4:
             self._prune(now)
 
     def strike(self, request: Request) -> None:
@@ -244,7 +245,7 @@ class Books:
             self.struck.append(request)
 
     def _prune(self, now: float) -> None:
-        self._pruned, horizon = now, now - _HORIZON_SECONDS
+        self._pruned, horizon = now, now - self.horizon
         self.deeds[:] = [deed for deed in self.deeds if deed.until >= horizon]
         self._tries = {whose: tries for whose, tries in self._tries.items() if tries}
         self._about = {what: requests for what, requests in self._about.items() if requests}

@@ -51,6 +51,12 @@ class Lives:
         """The life of a gang."""
         return self._lives.setdefault(spec, Life())
 
+    def promise(self, spec: GangSpec, who: str, decided: float) -> int:
+        """What was promised those of a gang that are bound, or were as far as ``who`` had been told that ``decided`` then."""
+        lives = (self.of(spec), self._ended.get(spec, (Life(), 0.0))[0])
+        known = [uid_of(pod) for pod in self.books.known_members(spec, who, decided)]
+        return max(lives[0].promise, *(life.promises.get(uid, 0) for life in lives for uid in known), 0)
+
     def lose(self, spec: GangSpec) -> None:
         """A member is about to go, taken by others than a scheduler."""
         if self.bound(spec):

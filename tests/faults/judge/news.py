@@ -59,7 +59,9 @@ class News:
         told, when = self._told_by(who, when)
         for (kind, namespace, name), history in told.items():
             if kind == plural:
-                body = _last(history, when)
+                at, body = history[-1]
+                if at > when:
+                    body = _last(history, when)
                 if body is not None:
                     found[namespace, name] = body
         return found
