@@ -18,7 +18,7 @@ class Line:
     def __init__(self, place: Callable[[GangKey], Order]) -> None:
         self._place = place
         self._heap: list[Order] = []
-        self._members: set[GangKey] = set()
+        self._members: dict[GangKey, None] = {}  # in the order in which they came
 
     def __len__(self) -> int:
         return len(self._members)
@@ -32,14 +32,14 @@ class Line:
 
     def push(self, key: GangKey) -> None:
         """Put a gang in, or put one that is in further to the front."""
-        self._members.add(key)
+        self._members[key] = None
         if len(self._heap) > 2 * len(self._members) + _MOST_LEFT:
             self._heap = _first_of_each(self)
         heapq.heappush(self._heap, self._place(key))
 
     def discard(self, key: GangKey) -> None:
         """Take a gang out, if it is in."""
-        self._members.discard(key)
+        self._members.pop(key, None)
 
     def first(self) -> Order:
         """The first place. Raises ``IndexError`` when nobody is in."""
@@ -56,12 +56,12 @@ class Line:
         """Take the first out. Raises ``IndexError`` when nobody is in."""
         key = self.first().key
         heapq.heappop(self._heap)
-        self._members.discard(key)
+        del self._members[key]
         return key
 
     @property
     def members(self) -> Collection[GangKey]:
-        """Who is in."""
+        """Who is in, in the order in which they came."""
         return self._members
 
 
