@@ -27,7 +27,7 @@ from allaboard.model.gang import GangKey
 from allaboard.scheduling.docket import Docket, Placed, Turn
 from allaboard.scheduling.line import Line
 from allaboard.scheduling.lobby import Seats, no_seats_known
-from allaboard.scheduling.order import Lacks, Need, Order, order_of_gone
+from allaboard.scheduling.order import ANYTHING, Lacks, Need, Order, order_of_gone
 from allaboard.scheduling.parked import Parked
 from allaboard.scheduling.ranks import OVERTAKING, Overtaking
 from allaboard.scheduling.timers import Timers
@@ -282,9 +282,16 @@ class GangQueue:
         self._set_timer(key, when if is_firm or turn.rings_at is None else min(when, turn.rings_at))
 
     def resume(self, key: GangKey, seconds: float) -> None:
-        """As ``retry``, of one that was looked at in its pause, but not for seats: those aren't sought before a firm pause has ended."""
+        """As ``retry``, of one that was looked at in its pause, but not for seats: those aren't sought before a firm pause has ended.
+
+        What comes free meanwhile isn't slept over.
+        """
         turn = self._known(key)
-        self.retry(key, max(seconds, turn.not_before - self._clock()) if turn.is_firm else seconds)
+        if not turn.is_firm and key not in self._due and key not in self._pausing:
+            self.park(key, ANYTHING, seen=self.changes)
+            self._set_timer(key, self._clock() + seconds)
+        else:
+            self.retry(key, max(seconds, turn.not_before - self._clock()) if turn.is_firm else seconds)
 
     def settle(self, key: GangKey) -> None:
         """The gang has what it wants: its failures are forgotten. If something about it has changed since it was taken out, it is due."""

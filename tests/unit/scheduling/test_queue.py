@@ -600,6 +600,20 @@ def test_a_gang_that_is_placed_in_its_pause_and_has_lost_a_member_meanwhile_is_l
     assert drain(queue) == [A, B]
 
 
+async def test_what_comes_free_before_a_gang_is_looked_at_again_is_not_left_to_lower_ones() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock, {A: 10})
+    queue.mark(A)
+    assert queue.pop() == A
+    queue.refuse(B, CPU, seen=queue.changes, is_promised=False)
+    clock.now += 1.0
+    queue.resume(A, 0.5)
+    clock.now += 0.1
+    queue.wake({"cpu"})
+    await queue.stirred()
+    assert drain(queue) == [A, B]
+
+
 def test_what_the_api_server_wants_to_be_waited_for_is_waited_for_though_the_gang_is_looked_at_or_fails_otherwise_meanwhile() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
