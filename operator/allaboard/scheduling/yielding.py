@@ -53,9 +53,6 @@ class Yielding:
             for key in staying:
                 self.docket.half(key).unasked_until = self.clock() + UNASKED_SECONDS
             if not staying and going == self._going():
-                # The answers took a while, too.
-                if needed and await would_fit(self._leaving()):
-                    return ()
                 # One that has become whole meanwhile is no half gang any more.
                 still = {other.key: other for other in self._in_the_way(gang)}
                 return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()

@@ -35,18 +35,6 @@ MUTANTS = (
         (Edit("scheduling/yielding.py", "        if await fits_without(()):\n            return ()\n", ""),),
     ),
     Mutant(
-        "a half gang yields though room has come while it was asked",
-        "room_while_it_was_asked",
-        "release",
-        (
-            Edit(
-                "scheduling/yielding.py",
-                "                if needed and await would_fit(self._leaving()):\n                    return ()\n",
-                "",
-            ),
-        ),
-    ),
-    Mutant(
         "one that others have just made way for makes way itself",
         "served_half_gang",
         "release",
