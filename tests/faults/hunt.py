@@ -55,11 +55,11 @@ def all_at_random(most: int, seed: int) -> Iterator[tuple[int, Exception, str]]:
         if left <= 0:
             return
         if name == VARIED:
-            for scene, number in islice(scenes, min(chunk, left)):
+            for variation in islice(scenes, min(chunk, left)):
                 try:
-                    variations.play(scene, number)
-                except ViolationError as error:
-                    yield schedules.TALLY.begun - before, error, variations.seed_of(scene, number)
+                    variations.play(*variation)
+                except Exception as error:  # as below
+                    yield schedules.TALLY.begun - before, error, variations.seed_of(*variation)
             continue
         machine = hypothesis.seed(seed * 1000 + number)(type(MACHINES[name].__name__, (MACHINES[name],), {}))
         played = settings(options(min(chunk, left)), phases=[Phase.generate])

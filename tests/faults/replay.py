@@ -11,7 +11,6 @@ from hypothesis.errors import DidNotReproduce, InvalidArgument
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from . import variations
-from .judge import ViolationError
 from .scenes import Scenes
 from .schedules import options
 from .stops import SchedulesWithLeaders, SchedulesWithRestarts
@@ -53,7 +52,7 @@ def _play_variations(number: int, *, is_fixed: bool) -> None:
     for schedule, seed in itertools.islice(variations.draw(0 if is_fixed else random.SystemRandom().getrandbits(32)), number):
         try:
             variations.play(schedule, seed)
-        except ViolationError as error:
+        except Exception as error:
             raise ScheduleError(str(error), variations.seed_of(schedule, seed), f"a variation of {schedule}") from error
 
 

@@ -34,9 +34,7 @@ GROWTH_BYTES = 16 * 1024 * 1024
 GROWTH_SHARE = 0.05
 SETTLED_SECONDS = 1.5  # Kopf's workers of objects that are gone idle for a second
 GROWTH_COUNT = 12
-"""The tasks that wait for the next event come and go."""
-GROWTH_HANDLES = 32
-"""So do connections that are kept alive for a quarter of a minute: a busy machine has more of them. What leaks does so with each fault."""
+"""Connections that are kept alive, and the tasks that wait for the next event, come and go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class Soaked:
             found.append(f"memory grew from {first.rss >> 20} to {last.rss >> 20} MiB")
         if last.tasks > first.tasks + GROWTH_COUNT:
             found.append(f"tasks grew from {first.tasks} to {last.tasks}: {self.tasks}")
-        if last.handles > first.handles + GROWTH_HANDLES:
+        if last.handles > first.handles + GROWTH_COUNT:
             found.append(f"file handles grew from {first.handles} to {last.handles}")
         return found
 

@@ -417,9 +417,8 @@ class GangQueue:
     @property
     def _seconds_to_sleep(self) -> float | None:
         """How long nobody is due if nothing happens; ``None``: for ever."""
-        times = [] if self._timers.seconds is None else [self._timers.seconds]
-        times += [] if self._parked.first_outdated is None else [self._retold_at + _RETELL_SECONDS - self._clock()]
-        return min(times, default=None)
+        until_retelling = None if self._parked.first_outdated is None else self._retold_at + _RETELL_SECONDS - self._clock()
+        return min((seconds for seconds in (self._timers.seconds, until_retelling) if seconds is not None), default=None)
 
     def _place(self, key: GangKey) -> Order:
         return self._order(key) if self._exists(key) else order_of_gone(key)

@@ -215,7 +215,7 @@ class Commits:
         if not burst.base and not any(self.books.minima_since(spec, burst.sent - DELETION_SECONDS)):
             self.accuse("quorum", f"{spec.name} is begun, whose PodGroup has been gone for {DELETION_SECONDS:g} s")
         stated = self.books.minima_since(spec, burst.sent - NEWS_SECONDS)
-        promise = self.lives.promise(spec, burst.who, burst.sent)
+        promise = self.lives.promise(spec, burst.who, burst.sent) if None in stated or not stated else 0
         quorum = min([minimum for minimum in stated if minimum is not None] or [promise])
         if None in stated:
             quorum = min(quorum, promise) if promise else quorum

@@ -59,9 +59,7 @@ class News:
         told, when = self._told_by(who, when)
         for (kind, namespace, name), history in told.items():
             if kind == plural:
-                at, body = history[-1]
-                if at > when:
-                    body = _last(history, when)
+                body = _last(history, when)
                 if body is not None:
                     found[namespace, name] = body
         return found
@@ -88,4 +86,6 @@ class News:
 
 
 def _last(history: Sequence[tuple[float, Body | None]], when: float) -> Body | None:
+    if history and history[-1][0] <= when:  # mostly, and asked of everybody at each bind
+        return history[-1][1]
     return next((body for at, body in reversed(history) if at <= when), None)
