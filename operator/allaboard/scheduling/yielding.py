@@ -46,26 +46,34 @@ class Yielding:
         - Nobody yields to one that has just made way itself, nor is anybody asked for whom another has just made way.
         - Who has made way for a gang never has that gang make way for it.
         """
-        for _ in range(_MOST_ASKED):
-            going = self._going()
-            needed = await self._needed_by(gang, would_fit)
-            staying = [other.key for other in needed if not await self._may_go(other)]
-            for key in staying:
-                self.docket.half(key).unasked_until = self.clock() + UNASKED_SECONDS
-            if not staying and going == self._going():
-                # One that has become whole meanwhile is no half gang any more.
-                still = {other.key: other for other in self._in_the_way(gang)}
-                return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()
-        return ()
-
-    async def _needed_by(self, gang: Gang, would_fit: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
-        """The half gangs without which ``gang`` would fit, as few of the last in the queue as it takes."""
 
         async def fits_without(others: Sequence[Gang]) -> bool:
             # Some of theirs may be leaving already.
             pods = {pod.uid: pod for pod in chain(self._leaving(), *(other.bound for other in others))}
             return await would_fit(list(pods.values()))
 
+        for _ in range(_MOST_ASKED):
+            going = self._going()
+            needed = await self._needed_by(gang, would_fit, fits_without)
+            staying = [other.key for other in needed if not await self._may_go(other)]
+            for key in staying:
+                self.docket.half(key).unasked_until = self.clock() + UNASKED_SECONDS
+            if not staying and going == self._going():
+                # The looks and the answers took a while, in which seats may have come free that others hold or were promised.
+                if needed and await fits_without(()):
+                    return ()
+                # One that has become whole meanwhile is no half gang any more.
+                still = {other.key: other for other in self._in_the_way(gang)}
+                return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()
+        return ()
+
+    async def _needed_by(
+        self,
+        gang: Gang,
+        would_fit: Callable[[Sequence[Pod]], Awaitable[bool]],
+        fits_without: Callable[[Sequence[Gang]], Awaitable[bool]],
+    ) -> Sequence[Gang]:
+        """The half gangs without which ``gang`` would fit, as few of the last in the queue as it takes."""
         blocking = self._in_the_way(gang)
         if not blocking or self._makes_way(gang) or await fits_without(()):
             return ()
@@ -85,10 +93,7 @@ class Yielding:
             rest = [each for each in needed if each is not other]
             if await fits_without(rest):
                 needed = rest
-        # 3. Each of these looks took a while, in which seats that others were promised may have come free.
-        if await fits_without(()):
-            return ()
-        # 4. Who is being asked just now may go, and then fewer are enough.
+        # 3. Who is being asked just now may go, and then fewer are enough.
         asked = self._asked_now()
         for other in needed if asked else ():
             if await fits_without([*asked, *(each for each in needed if each is not other)]):

@@ -45,6 +45,21 @@ def room_while_it_was_looked() -> None:
         end(world)
 
 
+def room_while_it_was_asked() -> None:
+    """A gang is cut off half way and runs. Whether it may go for another is answered late, and then there is room for that one without."""
+    with quiet_world(nodes=1, cpu=8) as world:
+        cut_off(world, GangSpec("half", size=4, minimum=4, cpu=2))
+        world.fill()
+        world.advance(45)
+        world.fault(Fault("evict", "pods", "half-*", status=429, retry_after=10, dry_run=True))
+        world.add(GangSpec("late", size=1, minimum=1))
+        world.advance(3)
+        world.recreate_node(1, 1)
+        world.advance(12)
+        world.judge.check()
+        end(world)
+
+
 def served_half_gang() -> None:
     """Three gangs are cut off half way and run; one makes way for the first, which can't be released: nobody else makes way with that."""
     with quiet_world(nodes=1, cpu=12) as world:

@@ -3,6 +3,12 @@
 from .mutant import PAUSES, Edit, Mutant
 from .turns import PRIORITY_IGNORED
 
+NO_LAST_LOOK = Edit(
+    "scheduling/yielding.py",
+    "                if needed and await fits_without(()):\n                    return ()\n",
+    "",
+)
+
 MUTANTS = (
     Mutant(
         "all half gangs yield where one is enough",
@@ -32,7 +38,16 @@ MUTANTS = (
         "a half gang yields though there has been room since",
         "room_while_it_was_looked",
         "release",
-        (Edit("scheduling/yielding.py", "        if await fits_without(()):\n            return ()\n", ""),),
+        (NO_LAST_LOOK,),
+    ),
+    Mutant(
+        "a half gang yields though room has come while it was asked",
+        "room_while_it_was_asked",
+        "release",
+        (
+            NO_LAST_LOOK,
+            Edit("scheduling/yielding.py", "        return needed\n", "        return () if await fits_without(()) else needed\n"),
+        ),
     ),
     Mutant(
         "one that others have just made way for makes way itself",
@@ -56,7 +71,7 @@ MUTANTS = (
                 "if not blocking or self._makes_way(gang) or",
                 "if not blocking or",
             ),
-            Edit("scheduling/yielding.py", "        if await fits_without(()):\n            return ()\n", ""),
+            NO_LAST_LOOK,
         ),
     ),
     Mutant(
