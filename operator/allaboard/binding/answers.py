@@ -103,7 +103,7 @@ class Committed:
     @property
     def retry_after(self) -> float:
         """How many seconds the API server wants to be left alone."""
-        return max((reply.retry_after for _, reply in self.failed), default=0.0)
+        return max((reply.retry_after for _, reply in (*self.failed, *self.dropped)), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,7 @@ class Outcomes:
         if surplus and attempt.was_brief:
             self.announcer.surplus_refused(gang, surplus)
         if has_failed:
-            pause = max(reply.retry_after for _, reply in (*outcome.failed, *outcome.dropped))
-            self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=pause)
+            self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
         elif surplus and attempt.was_brief:
             self.queue.fail(gang.key, Lacks.of(plan.explanation, gang.candidates), seen=attempt.changes)
         elif surplus:  # what was known of their room isn't so any more

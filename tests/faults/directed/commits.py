@@ -356,6 +356,16 @@ def finished_with_patience() -> None:
         end(world)
 
 
+def finished_with_patience_for_the_surplus() -> None:
+    """One beyond the quorum isn't admitted, and wants to be left alone; of the others some binds fail, and the half gang is finished."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "half-*", nth=5, status=500, retry_after=4, dry_run=True))
+        world.fault(Fault("bind", "pods", "half-*", times=3, status=404, dry_run=False))
+        world.add(GangSpec("half", "bare", size=6, minimum=5))
+        world.advance(20)
+        end(world)
+
+
 def denied_beside_bound() -> None:
     """Two of a Job's gang are lost, and of those who follow one is denied: nobody is bound before that is known."""
     with quiet_world(startup_delay=NEVER, nodes=2) as world:

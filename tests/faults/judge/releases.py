@@ -43,6 +43,8 @@ class _Question:
     """Who had seats."""
     known: Sequence[Body]
     """The same for one who started anew, and can't tell what was on its way before."""
+    held: Sequence[Body]
+    """Who may still be bound by an earlier scheduler, since this one couldn't take them out of its reach: on every node."""
     seated: Mapping[GangSpec, frozenset[str]]
     waiting: Mapping[GangSpec, tuple[Sequence[Body], int]]
     """Whom it had to make way for, their candidates and how many they lacked."""
@@ -177,8 +179,20 @@ class Releases:
             self.accuse("release", f"{what}, of {spec.name}, which was whole before")
         elif life.open_since is None or self.books.clock() - life.open_since < self.timeout - 1:
             self.accuse("release", f"{what}, of {spec.name}, whose time wasn't over")
-        elif self.books.clock() - request.sent <= _SETTLED_SECONDS:  # or it was decided long ago, and was on its way since
+        elif self.books.clock() - self._decided_at(request) <= _SETTLED_SECONDS:  # or it was on its way since
             self._ask_who_needs(spec, what, request.who)
+
+    def _decided_at(self, request: Request) -> float:
+        """When it was decided that a pod must go: before it was looked up, which a fault may have kept."""
+        looks = (
+            each.sent
+            for each in self.books.struck
+            if (each.verb, each.plural, each.who) == ("get", request.plural, request.who)
+            and (each.namespace, each.name) == (request.namespace, request.name)
+            and each.answered is not None
+            and 0 <= request.sent - each.answered < _AT_ONCE_SECONDS
+        )
+        return min(looks, default=request.sent)
 
     def _ask_who_needs(self, spec: GangSpec, what: str, who: str) -> None:
         now = self.books.clock()
@@ -203,6 +217,7 @@ class Releases:
                 dict(self.books.nodes),
                 self.books.taking_seats(spec),
                 self.books.taking_seats(spec, who=who),
+                self._out_of_hand(who),
                 {each: frozenset(self.lives.of(each).seated) for each in self.books.gangs},
                 {
                     other: wanted
@@ -275,7 +290,8 @@ class Releases:
         """Whether ``other`` fits when the gang in question goes with those who are ``gone``, and doesn't when they go without it."""
         candidates, missing = wanted
         # Others were promised theirs before that was decided, or in the same moment.
-        for everybody in (question.everybody, question.known, self._with_promises(question.everybody, question.at, other)):
+        promised = self._with_promises(question.everybody, question.at, other)
+        for everybody in (question.everybody, question.known, promised, [*question.everybody, *question.held]):
             fits = [
                 most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
                 for without in (question.seated[question.spec] | gone, gone)
@@ -283,6 +299,18 @@ class Releases:
             if fits == [True, False]:
                 return True
         return False
+
+    def _out_of_hand(self, who: str) -> list[Body]:
+        """Pending pods that ``who`` couldn't write, as if each sat on every node: where they may be bound still nobody knows."""
+        written = [each for each in self.books.requests if each.who == who and each.plural == "pods" and each.verb == "patch"]
+        failed = {(each.namespace, each.name) for each in written if each.is_struck and not each.is_carried_out}
+        failed -= {(each.namespace, each.name) for each in written if each.is_carried_out}
+        return [
+            {**pod, "metadata": {**pod["metadata"], "uid": f"{uid_of(pod)} on {node}"}, "spec": {**pod["spec"], "nodeName": node}}
+            for pod in self.books.pods()
+            if not node_of(pod) and (pod["metadata"]["namespace"], name_of(pod)) in failed
+            for node in self.books.nodes
+        ]
 
     def _with_promises(self, everybody: Sequence[Body], at: float, but: GangSpec) -> list[Body]:
         """``everybody``, and of other gangs those who were tried or bound in the moments around: they had been promised their seats."""

@@ -496,10 +496,16 @@ MUTANTS = (
             ),
             Edit(
                 "scheduling/outcomes.py",
-                "            pause = max(reply.retry_after for _, reply in (*outcome.failed, *outcome.dropped))\n",
-                "            pause = 0.0\n",
+                "retry_by=self.clock(), at_least=outcome.retry_after)\n        elif",
+                "retry_by=self.clock())\n        elif",
             ),
         ),
+    ),
+    Mutant(
+        "whoever isn't admitted beyond the quorum isn't left alone when the others are finished",
+        "finished_with_patience_for_the_surplus",
+        "haste",
+        (Edit("binding/answers.py", "for _, reply in (*self.failed, *self.dropped)), default", "for _, reply in self.failed), default"),),
     ),
     Mutant(
         "a PodGroup says for ever that it is half bound",
