@@ -21,7 +21,7 @@ from .schedules import options
 from .simulation import quiet
 from .variations import VARIED
 
-_CHUNKS = (("plain", 25), ("restarts", 25), ("leaders", 10), (VARIED, 40))
+_CHUNKS = (("plain", 20), ("restarts", 20), ("leaders", 10), (VARIED, 50))
 
 
 def directly(name: str) -> ViolationError | None:
