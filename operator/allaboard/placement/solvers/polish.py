@@ -1,7 +1,8 @@
 """Small steps downhill from a placement: one pod, or all pods of a node, to another node, as long as that makes it cheaper.
 
 The genetic search finds the region, these steps its lowest point (a memetic algorithm; Moscato 1989). Each step looks at all moves of a
-kind at once and takes the best one.
+kind at once and takes the best one; and where a placement costs what its nodes cost, with that one all others that gain beside it: what
+a pod's going saves is the business of the node that it leaves, what its coming costs that of the one that takes it.
 """
 
 import numpy as np
@@ -13,6 +14,7 @@ from allaboard.placement.rules.room import seats_for
 
 _EPSILON = 1e-9
 _MOST_PAIRS = 60_000
+_MOST_MOVES = 64  # at a step
 _MOST_NODE_PAIRS = 6000  # of which each pattern must be looked up
 
 
@@ -41,6 +43,8 @@ class _Step:
         self._problem, self._valuation, self._counts = problem, valuation, counts
         self._left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
         self._used = np.flatnonzero(counts.any(axis=0))
+        self._domains = problem.domains if problem.domains is not None else np.zeros(0, dtype=np.int64)
+        self._has_domains = problem.domains is not None and bool(problem.weights.domains)
         self._now = np.zeros(counts.shape[1])
         self._now[self._used] = valuation.node_costs(self._used, counts[:, self._used].T)
 
@@ -49,14 +53,51 @@ class _Step:
         counts = self._counts
         sources = np.flatnonzero(counts[role])
         targets = np.flatnonzero(seats_for(self._problem.demand[role], self._left, self._problem.admits[role]))
-        if not len(sources) or not len(targets) or len(sources) * len(targets) > _MOST_PAIRS:
+        if not len(sources) or not len(targets):
             return 0.0, counts
         one = np.zeros(len(counts), dtype=np.int64)
         one[role] = 1
         leaving = self._valuation.node_costs(sources, counts[:, sources].T - one) - self._now[sources]
         coming = self._valuation.node_costs(targets, counts[:, targets].T + one) - self._now[targets]
+        if self._problem.devices is None and not self._has_domains:
+            return self._best_apart(role, sources, targets, leaving, coming)
         is_emptied = counts[:, sources].sum(axis=0) == 1
+        if self._has_domains:
+            # The best move is one of the two cheapest to leave a domain, whether that is given up with it or not, and to come to one.
+            domains, bonus = self._domains, self._problem.weights.domains * is_emptied
+            few = np.union1d(_two_of_each(leaving, domains[sources]), _two_of_each(leaving - bonus, domains[sources]))
+            sources, leaving, is_emptied = sources[few], leaving[few], is_emptied[few]
+            few = _two_of_each(coming, domains[targets])
+            targets, coming = targets[few], coming[few]
+        if len(sources) * len(targets) > _MOST_PAIRS:
+            return 0.0, counts
         return self._best(sources, targets, leaving[:, None] + coming, is_emptied, one)
+
+    def _best_apart(self, role: int, sources: Integers, targets: Integers, leaving: Floats, coming: Floats) -> tuple[float, Integers]:
+        """The best moves of pods of ``role``, all between different nodes; the first of them is the best that there is."""
+        going, taking = np.argsort(leaving, kind="stable"), np.argsort(coming, kind="stable")
+        from_, to = sources[going].tolist(), targets[taking].tolist()
+        saved, paid = [*leaving[going].tolist(), np.inf], [*coming[taking].tolist(), np.inf]
+        gain, after, moved = 0.0, self._counts, set[int]()
+        first = second = moves = 0
+        while first < len(from_) and second < len(to) and moves < _MOST_MOVES:
+            if from_[first] in moved:
+                first += 1
+            elif to[second] in moved:
+                second += 1
+            elif from_[first] == to[second]:
+                is_first = saved[first + 1] + paid[second] < saved[first] + paid[second + 1]
+                first, second = first + is_first, second + (not is_first)
+            elif saved[first] + paid[second] >= -_EPSILON:
+                break
+            else:
+                after = after if moves else after.copy()
+                after[role, from_[first]] -= 1
+                after[role, to[second]] += 1
+                moved |= {from_[first], to[second]}
+                gain += saved[first] + paid[second]
+                first, second, moves = first + 1, second + 1, moves + 1
+        return gain, after
 
     def best_of_nodes(self) -> tuple[float, Integers]:
         """The best move of all pods of one node to another."""
@@ -85,9 +126,9 @@ class _Step:
     ) -> tuple[float, Integers]:
         """The best pair of nodes; ``what``: int64[roles] moves between them, or all."""
         problem = self._problem
-        if problem.domains is not None and problem.weights.domains:
-            uses = np.bincount(problem.domains[self._used], minlength=int(problem.domains.max()) + 1)
-            from_, to = problem.domains[sources], problem.domains[targets]
+        if self._has_domains:
+            uses = np.bincount(self._domains[self._used], minlength=int(self._domains.max()) + 1)
+            from_, to = self._domains[sources], self._domains[targets]
             is_left = is_emptied & (uses[from_] == 1)
             is_new = (uses[to] == 0) & ~np.isin(targets, self._used)
             costs = costs + problem.weights.domains * (is_new[None, :].astype(np.float64) - (is_left[:, None] & (from_[:, None] != to)))
@@ -100,3 +141,13 @@ class _Step:
         if problem.devices is not None and (problem.trimmed(after[None])[0] != after).any():
             return 0.0, self._counts
         return float(costs[source, target]), after
+
+
+def _two_of_each(values: Floats, domains: Integers) -> Integers:
+    """Positions of the two least of ``values``: float64[k] in each of ``domains``: int64[k]."""
+    order = np.lexsort((values, domains))
+    sorted_ = domains[order]
+    is_third = np.zeros(len(order), dtype=np.bool_)
+    is_third[2:] = sorted_[2:] == sorted_[:-2]
+    few: Integers = order[~is_third]
+    return few
