@@ -89,11 +89,11 @@ class SearchOptions(BaseModel):
         description="`seed`: 1000 generations of 50, patience 1000, mutation 0.2, crossover 0.8, as the first genetic scheduler had it.",
     )
     generations: int = Field(60, ge=1, le=10_000, description="Generations at most.")
-    min_generations: int = Field(20, ge=0, le=10_000, description="Generations at least, unless the best possible is reached.")
+    min_generations: int = Field(1, ge=0, le=10_000, description="Generations at least, unless the best possible is reached.")
     population_size: int = Field(48, ge=4, le=1_000, description="Placements kept from one generation to the next.")
     mutation_rate: float = Field(0.5, ge=0, le=1, description="Share of children that are ruined in part and repaired.")
     crossover_rate: float = Field(0.8, ge=0, le=1, description="Share of children that mix the nodes of two parents.")
-    patience: int = Field(20, ge=1, le=10_000, description="Generations without gain after which the search stops.")
+    patience: int = Field(5, ge=1, le=10_000, description="Generations without gain after which the search stops.")
     branches: int = Field(
         200, ge=0, le=100_000, description="Work of the exact solver, asked where no greedy rule seats a gang: branches; 0 asks it never."
     )

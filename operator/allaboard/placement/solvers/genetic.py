@@ -38,6 +38,7 @@ _ROLE_ORDERS = 4
 _LONGER = 10
 _POLISHED = 2
 _STEPS = 6
+_PATIENCE = 1
 _EPSILON = 1e-9
 # A gang has a few roles. One with hundreds would keep a worker busy for minutes, and greedy has all the variety it needs.
 _MOST_ROLES = 128
@@ -62,11 +63,11 @@ class SearchSettings:
     """
 
     generations: int = 60
-    min_generations: int = 20
+    min_generations: int = 1
     population_size: int = 48
     mutation_rate: float = 0.5
     crossover_rate: float = 0.8
-    patience: int = 20
+    patience: int = 5
     branches: int = 200
     effort: int = 0
 
@@ -136,6 +137,8 @@ class _Search:
         self._valuation = Valuation(problem)
         self._role_orders = max(1, min(_ROLE_ORDERS, settings.population_size, _ROLE_ORDERS * FEW_ROLES // max(1, self._roles)))
         self._orders = NodeOrders(problem, self._valuation, rng)
+        # Where nodes cost together what they don't cost alone, small steps lead nowhere near the best.
+        self._is_rugged = problem.devices is not None or (problem.domains is not None and bool(problem.weights.domains))
         self._toolbox = base.Toolbox()
         self._toolbox.register("select", tools.selTournament, tournsize=_TOURNAMENT)
         self._toolbox.register("survive", tools.selBest)
@@ -162,13 +165,19 @@ class _Search:
                 break
             # Whether everybody needed sits matters more than how well: it is worth a longer search.
             longer = _LONGER if best[0].fitness.values[0] else 1
-            if generation >= settings.min_generations and stale >= longer * settings.patience:
+            if generation >= settings.min_generations and stale >= self._patience(is_seated=longer == 1):
                 stopped_by = "patience"
                 break
             if generation >= longer * settings.generations:
                 break
         history = tuple((entry["placed"], entry["score"]) for entry in logbook)
         return Evolution(best[0].counts, len(logbook), stopped_by, history)
+
+    def _patience(self, *, is_seated: bool) -> int:
+        """After how many generations in vain another one doesn't pay."""
+        if not is_seated:
+            return _LONGER * self._settings.patience
+        return self._settings.patience if self._is_rugged else min(self._settings.patience, _PATIENCE)
 
     def _standing(self, individual: Individual) -> tuple[int, float]:
         return int(individual.counts.sum()), float(individual.fitness.values[2])

@@ -20,8 +20,11 @@ from allaboard.placement.solvers.feasibility import NODE_LIMIT, Finding, ask
 from allaboard.placement.solvers.genetic import Evolution, SearchSettings, Target, evolve
 from allaboard.placement.solvers.greedy import Seed, best_first, greedy_seeds
 from allaboard.placement.solvers.one_role import best_of_one_role
+from allaboard.placement.solvers.polish import polished
 
 _EPSILON = 1e-9
+_POLISHED = 3
+_STEPS = 200
 
 
 def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic: bool = True) -> Plan:
@@ -48,8 +51,11 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
     is_refuted = answer is not None and answer.finding is Finding.CANNOT_FIT and is_proof
     if answer is not None and answer.counts is not None:
         seeds = _ranked(valuation, [*((name, counts) for name, counts, _ in seeds), ("solver", answer.counts)])
+    # 4. Go downhill from the best of them.
+    if best is None and not (is_impossible or is_refuted) and not seeds[0][2].missing:
+        seeds = _ranked(valuation, _with_polished(problem, valuation, seeds))
     name, counts, greedy = seeds[0]
-    # 4. Search, unless there is nothing to find or to gain.
+    # 5. Search, unless there is nothing to find or to gain.
     if is_impossible or is_refuted:
         evolution = Evolution(counts, 0, "proof" if is_refuted else "bound" if problem.total_nodes else "no-nodes", ())
     elif best is not None or not problem.nodes or _is_optimal(problem, greedy, (target := _target(problem, bounds))):
@@ -60,13 +66,13 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, use_genetic
         evolution = Evolution(counts, 0, "effort", ())
     else:
         evolution = _evolved(problem, seeds, settings, seed, target)
-    # 5. Hand out nothing that is worse than greedy or doesn't hold.
+    # 6. Hand out nothing that is worse than greedy or doesn't hold.
     worth = greedy
     if evolution.counts is not counts:
         found = valuation.worth(evolution.counts)
         if found <= greedy and holds(problem, evolution.counts):
             worth, counts = found, evolution.counts
-    # 6. Tell.
+    # 7. Tell.
     feasible = None if worth.missing else True
     proof = "none" if worth.missing else "genetic" if greedy.missing else "solver" if name == "solver" else "greedy"
     if is_impossible or is_refuted:
@@ -110,6 +116,14 @@ def holds(problem: Problem, counts: Integers) -> bool:
 def _ranked(valuation: Valuation, seeds: list[Seed]) -> list[tuple[str, Integers, Worth]]:
     """Best first; among equals the one that comes first in the list."""
     return sorted(((name, counts, valuation.worth(counts)) for name, counts in seeds), key=lambda seed: seed[2])
+
+
+def _with_polished(problem: Problem, valuation: Valuation, seeds: list[tuple[str, Integers, Worth]]) -> list[Seed]:
+    """``seeds``, and where the best of those lead that seat everybody needed."""
+    polish = [
+        (f"polished {name}", polished(problem, valuation, counts, _STEPS)) for name, counts, worth in seeds[:_POLISHED] if not worth.missing
+    ]
+    return [*polish, *((name, counts) for name, counts, _ in seeds)]
 
 
 def _best_known(problem: Problem, valuation: Valuation) -> Integers | None:
