@@ -29,13 +29,21 @@ _READY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """So many gangs of so many pods."""
+    """So many gangs of so many pods; with ``roles`` about a tenth of each gang asks for more than a cpu, each role for one more."""
 
     gangs: int
     size: int
+    roles: int = 1
 
     def __str__(self) -> str:
-        return f"{self.gangs}x{self.size}"
+        return f"{self.gangs}x{self.size}" + (f"r{self.roles}" if self.roles > 1 else "")
+
+    def cpus(self, member: int) -> int:
+        """How many cpus the pod of that number asks for."""
+        if self.roles == 1:
+            return 1
+        of_each = max(1, self.size // (10 * (self.roles - 1)))
+        return max(1, self.roles - member // of_each)
 
     @property
     def pods(self) -> int:
@@ -43,7 +51,10 @@ class Scenario:
         return self.gangs * self.size
 
 
-SCENARIOS = {str(scenario): scenario for scenario in (Scenario(1000, 1), Scenario(50, 20), Scenario(2, 500), Scenario(1, 1000))}
+SCENARIOS = {
+    str(scenario): scenario
+    for scenario in (Scenario(1000, 1), Scenario(50, 20), Scenario(50, 20, 2), Scenario(50, 20, 4), Scenario(2, 500), Scenario(1, 1000))
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +125,14 @@ async def prepare(session: aiohttp.ClientSession, contender: str, scenario: Scen
     """The pods of a scenario as ``Load`` takes them; kube-scheduler's PodGroups are there before them."""
     is_gang = scenario.size > 1
     names = [f"gang-{gang}" for gang in range(scenario.gangs)]
+
+    def asked(member: int) -> dict[str, str]:
+        return requests or {"cpu": str(scenario.cpus(member)), "memory": "1Gi"}
+
     if contender == "native" and is_gang:
         await asyncio.gather(*(send(session, "POST", NATIVE_GROUPS, a_pod_group(name, scenario.size)) for name in names))
     return [
-        (gang, json.dumps(a_pod(contender, f"{name}-{member}", name if is_gang else "", scenario.size, **requests)).encode())
+        (gang, json.dumps(a_pod(contender, f"{name}-{member}", name if is_gang else "", scenario.size, **asked(member))).encode())
         for gang, name in enumerate(names)
         for member in range(scenario.size)
     ]
