@@ -18,22 +18,21 @@ _MOST_MOVES = 64  # at a step
 _MOST_NODE_PAIRS = 6000  # of which each pattern must be looked up
 
 
-def polished(problem: Problem, valuation: Valuation, counts: Integers, steps: int) -> Integers:
-    """``counts``: int64[roles, nodes] after up to ``steps`` moves, each of which lowers the cost; itself when none does."""
+def polished(problem: Problem, valuation: Valuation, counts: Integers, rounds: int) -> Integers:
+    """``counts``: int64[roles, nodes] after up to ``rounds`` in which each role moves once; each move lowers the cost. Itself if none does."""
     best = counts
-    for _ in range(steps):
-        step = _Step(problem, valuation, best)
-        gain, after = min((step.best_of_role(role) for role in np.flatnonzero(best.any(axis=1)).tolist()), key=_gain, default=(0.0, best))
-        if gain >= -_EPSILON:
+    for _ in range(rounds):
+        before, step = best, _Step(problem, valuation, best)
+        for role in np.flatnonzero(best.any(axis=1)).tolist():
+            gain, after = step.best_of_role(role)
+            if gain < -_EPSILON:
+                best, step = after, _Step(problem, valuation, after)
+        if best is before:
             gain, after = step.best_of_nodes()
-        if gain >= -_EPSILON:
-            break
-        best = after
+            if gain >= -_EPSILON:
+                break
+            best = after
     return best
-
-
-def _gain(move: tuple[float, Integers]) -> float:
-    return move[0]
 
 
 class _Step:
