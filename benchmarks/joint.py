@@ -3,7 +3,8 @@
 Queues of 12 to 24 gangs of equal priority that ask for 0.9 and 1.3 times the GPUs that are free (`joint_cases.py`). Compared are first come
 first served, where a gang that doesn't fit holds up all behind it or is passed over; the smallest and the largest gang first; the joint
 search as shipped, and with its parts left out; and the exact choice of an integer program, with the bound it proves. A share is of the
-GPUs that are free or asked for, whichever is less, and a gain is over FIFO that passes over. One after another, gangs are seated by the
+GPUs that are free or asked for, whichever is less, and a gain is over FIFO that passes over; *left out* are gangs that this would have
+placed. One after another, gangs are seated by the
 joint search's own rules, binpack first, and whatever rule seats them.
 """
 
@@ -11,8 +12,8 @@ import json
 import statistics
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,6 +52,9 @@ class Tally:
     possible: list[float] = field(default_factory=list)
     gpus: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    placed: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Gangs that find no seat though they would if gangs were seated one after another."""
     generations: list[int] = field(default_factory=list)
     orders: list[int] = field(default_factory=list)
 
@@ -63,15 +67,23 @@ def measure(cluster: Snapshot, gangs: Sequence[Waiting], tally: Tally) -> None:
     tally.gangs.append(len(gangs))
     tally.possible.append(min(sum(gpus), float((cluster.allocatable - cluster.used)[:, column].sum())))
 
-    def note(name: str, found: float, started: float) -> None:
+    skipped: set[int] = set()
+
+    def note(name: str, found: float, started: float, placed: Collection[int] | None = None) -> None:
         tally.gpus[name].append(found)
         tally.seconds[name].append(time.perf_counter() - started)
+        if name == SKIP and placed is not None:
+            skipped.update(placed)
+        if placed is not None:
+            tally.placed[name] += len(placed)
+            tally.left_out[name] += len(skipped.difference(placed))
 
     given = list(range(len(gangs)))
     small = sorted(given, key=lambda position: gpus[position])
-    for name, order in ((STRICT, given), (SKIP, given), (SMALL, small), (LARGE, small[::-1])):
+    for name, order in ((SKIP, given), (STRICT, given), (SMALL, small), (LARGE, small[::-1])):
         started = time.perf_counter()
-        note(name, sum(gpus[position] for position in one_by_one(contest, order, is_strict=name == STRICT)), started)
+        placed = one_by_one(contest, order, is_strict=name == STRICT)
+        note(name, sum(gpus[position] for position in placed), started, placed)
     for name, parts in (
         (SORTED, {"use_genetic": False, "use_solver": False}),
         (EVOLVED, {"use_solver": False}),
@@ -80,7 +92,7 @@ def measure(cluster: Snapshot, gangs: Sequence[Waiting], tally: Tally) -> None:
     ):
         started = time.perf_counter()
         joint = place_together(contest_of(gangs, cluster, NodeFilters()), SearchSettings(effort=JOINT_EFFORT), **parts)
-        note(name, sum(gpus[position] for position in joint.taken), started)
+        note(name, sum(gpus[position] for position in joint.taken), started, joint.taken)
         check(joint, gangs, cluster)
     tally.generations.append(joint.generations)
     tally.orders.append(joint.orders)
@@ -163,6 +175,8 @@ def report(tallies: dict[float, Tally], elapsed: float) -> dict[str, object]:
         },
         "gainPercent": {name: _summary(100 * (every(name) / skip - 1), ("mean", "median", "max")) for name in names},
         "belowBoundPercent": {name: _summary(100 * (1 - every(name) / bound), ("mean", "max")) for name in names},
+        "gangsPlaced": {name: sum(tally.placed[name] for tally in tallies.values()) for name in names},
+        "gangsLeftOut": {name: sum(tally.left_out[name] for tally in tallies.values()) for name in names},
         "seconds": {name: _summary(seconds[name], ("mean", "max")) for name in names},
         "generations": {str(load): statistics.median(tally.generations) for load, tally in tallies.items()},
         "orders": {str(load): statistics.median(tally.orders) for load, tally in tallies.items()},
@@ -178,7 +192,9 @@ def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
     """The figures as a table."""
     console = Console()
     loads = list(found["queues"])
-    table = Table("% at work", *(f"at {load}" for load in loads), "gain (median, max)", "gap (max)", "s (max)", box=None)
+    table = Table(
+        "% at work", *(f"at {load}" for load in loads), "gain (median, max)", "gap (max)", "gangs", "left out", "s (max)", box=None
+    )
     for name, shares in found["atWorkPercent"].items():
         gain, below, seconds = (found[key][name] for key in ("gainPercent", "belowBoundPercent", "seconds"))
         table.add_row(
@@ -186,6 +202,7 @@ def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
             *(f"{shares[load]:.1f}" for load in loads),
             f"{gain['mean']:+.2f} ({gain['median']:+.1f}, {gain['max']:+.1f})",
             f"{below['mean']:.2f} ({below['max']:.2f})",
+            *(str(found[key][name] or "–") for key in ("gangsPlaced", "gangsLeftOut")),
             f"{seconds['mean']:.2f} ({seconds['max']:.2f})",
         )
     console.print(table, "")

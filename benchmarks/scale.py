@@ -1,4 +1,4 @@
-"""How long a decision takes on large clusters, verification included, and what the genetic search gains over the best of the seeds.
+"""How long a decision takes on large clusters and of gangs of many roles, verification included, how much memory, and what evolution gains.
 
 Clusters are half full; one is full, and the gang's impossibility is to be proved. The first decision has cold filters.
 """
@@ -8,6 +8,7 @@ import random
 import statistics
 import sys
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, workload_of
 from allaboard.placement import NodeFilters, Plan, SearchSettings, build_problem, search, verify
+from allaboard.placement.solvers.pursuit import STEPS
 
 GI = 1024**3
 GPU = "nvidia.com/gpu"
@@ -77,6 +79,11 @@ def reinforcement(size: int) -> list[Pod]:
     ]
 
 
+def pipeline(roles: int, size: int) -> list[Pod]:
+    """Many roles that each ask for something else."""
+    return [pod for role in range(roles) for pod in pods(f"step-{role}", size, {"cpu": 1000 + 100 * role, "memory": (1 + role % 7) * GI})]
+
+
 def full(nodes: int) -> Snapshot:
     """Nodes of 8 GPUs, all of which are in use but for a few on some nodes."""
     amounts = (96_000, 384 * GI, 8, 110)
@@ -110,23 +117,36 @@ def rows() -> Iterator[Row]:
     yield Row("1 pod on 200 nodes", pods("w", 1, {"cpu": 1000, GPU: 1}), small)
     yield Row("64 pods, 1 role, 500 nodes", pods("w", 64, {"cpu": 6000, "memory": 20 * GI, GPU: 1}), medium)
     for objective in Objective:
-        bar = (120.0, None) if objective is Objective.FRAGMENTATION else None
+        bar = (25.0, None) if objective is Objective.FRAGMENTATION else None
         yield Row("64 pods, 2 roles, 500 nodes", training(64), medium, objective, bar)
     yield Row("96 pods, 3 roles, 500 nodes", reinforcement(96), medium)
-    yield Row("1,000 pods, 2 roles, 5,000 nodes", training(1000), large, bar=(900.0, 1800.0))
+    yield Row("1,000 pods, 2 roles, 5,000 nodes", training(1000), large, bar=(300.0, None))
     yield Row("2,000 pods, 2 roles, 5,000 nodes", training(2000), large)
     yield Row("999 pods, 3 roles, 5,000 nodes", reinforcement(999), large)
+    broad = mixed(cluster(1000))
+    for roles, limit in ((2, None), (10, None), (30, 2000.0), (50, 4000.0)):
+        yield Row(f"{roles} roles x 20, 1,000 nodes", pipeline(roles, 20), broad, bar=limit and (limit, None))
     yield Row("10 pods of 8 GPUs, 500 full nodes", pods("w", 10, {"cpu": 8000, GPU: 8}), mixed(full(500)), bar=(50.0, None))
 
 
-def decided(row: Row, filters: NodeFilters, seed: int, *, use_genetic: bool = True) -> tuple[float, Plan]:
+def decided(row: Row, filters: NodeFilters, seed: int, steps: Sequence[str] = STEPS) -> tuple[float, Plan]:
     """Milliseconds from the snapshot to a verified plan, and the plan."""
     started = time.perf_counter()
     problem = build_problem(row.gang, len(row.gang), row.snapshot, objective=row.objective, filters=filters)
-    plan = search(problem, SearchSettings(), seed, use_genetic=use_genetic)
+    plan = search(problem, SearchSettings(), seed, steps=steps)
     if plan.feasible and verify(dict(plan.assignments), row.gang, row.snapshot):
         raise AssertionError(f"{row.title}: the plan doesn't hold")
     return (time.perf_counter() - started) * 1000, plan
+
+
+def peak(row: Row) -> float:
+    """MiB that one decision takes at most, beside the snapshot."""
+    tracemalloc.start()
+    try:
+        decided(row, NodeFilters(), 0)
+        return tracemalloc.get_traced_memory()[1] / 1024**2
+    finally:
+        tracemalloc.stop()
 
 
 def measured(row: Row, seeds: int) -> dict[str, object]:
@@ -135,7 +155,7 @@ def measured(row: Row, seeds: int) -> dict[str, object]:
     cold, _ = decided(row, filters, 0)
     runs = [decided(row, filters, seed) for seed in range(seeds)]
     times = sorted(milliseconds for milliseconds, _ in runs)
-    off = statistics.median(decided(row, filters, seed, use_genetic=False)[0] for seed in range(min(3, seeds)))
+    off = statistics.median(decided(row, filters, seed, ("polish", "solver"))[0] for seed in range(min(3, seeds)))
     plans = [plan for _, plan in runs]
     p50, p95 = statistics.median(times), times[min(len(times) - 1, int(0.95 * len(times)))]
     limit, tail = row.bar or (None, None)
@@ -150,7 +170,8 @@ def measured(row: Row, seeds: int) -> dict[str, object]:
         "generations": round(statistics.median(plan.search.generations for plan in plans)),
         "seed score": round(plans[0].search.seed_score, 2),
         "score": round(statistics.mean(plan.search.score for plan in plans), 2),
-        "genetic off ms": round(off, 1),
+        "without evolution ms": round(off, 1),
+        "peak MiB": round(peak(row)),
         "answer": {True: "placed", False: "proved impossible", None: "not found"}[plans[0].feasible],
     }
 

@@ -2,8 +2,8 @@
 
 A state is a cluster after a history: nodes of the openb trace's shapes (Weng et al., USENIX ATC'23; the file itself, under a research
 licence, is read where one is given), filled with pods one by one, of which a third then leave and others come. A family is a gang whose
-roles want the same nodes in different proportions: the kind that an order of the roles can't help with. Its size is taken to the exact
-maximum, which the solver finds and proves.
+roles want the same nodes in different proportions: the kind that an order of the roles can't help with. Its size is taken to the most that
+a judge finds seats for who knows nothing of the search (`judge.py`), in so many seconds; mostly one more is proved not to fit.
 """
 
 import csv
@@ -24,7 +24,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Problem, build_problem
-from allaboard.placement.solvers.feasibility import Finding, ask
+from judge import fits
 
 GI = 1024**3
 GPU = "nvidia.com/gpu"
@@ -54,7 +54,6 @@ FILLS = (0.6, 0.8, 0.9)
 _STARTING_SIZE = 64
 _MOST_SIZE = 8192
 _MOST_REFUSED = 40
-_PROOF_NODE_LIMIT = 1000
 
 FAMILIES: Mapping[str, Sequence[tuple[str, int, Mapping[str, int]]]] = {
     # family: role, share of the gang, what one pod asks for
@@ -83,39 +82,40 @@ FAMILIES: Mapping[str, Sequence[tuple[str, int, Mapping[str, int]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A family on a state, and the most members of it that fit. ``order`` is the order in which its roles' pods were created."""
+    """A family on a state, and the most members of it that are known to fit; ``is_proved``: one more doesn't.
+
+    ``order`` is the order in which its roles' pods were created.
+    """
 
     state: str
     family: str
     order: tuple[int, ...]
     snapshot: Snapshot
     most: int
+    is_proved: bool
 
     def problem(self, percent: int) -> Problem:
         """The gang at so many percent of its greatest size. All of it must be placed."""
         return _problem(self.snapshot, self.family, self.order, max(1, self.most * percent // 100))
 
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A family that is not measured on a state: nobody of it fits, or how many isn't proved."""
-
-    family: str
-    is_proved: bool
+    def over(self) -> Problem:
+        """The gang with one member more than is known to fit."""
+        return _problem(self.snapshot, self.family, self.order, self.most + 1)
 
 
-def cases(nodes: int, states: int, families: Sequence[str], source: Path | None) -> Iterator[Case | LeftOut]:
-    """A case for each state and family."""
+def cases(
+    nodes: int, states: int, families: Sequence[str], source: Path | None, *, seconds: float, name: str = "tight"
+) -> Iterator[Case | None]:
+    """A case for each state and family; None where hardly anybody fits. States of another ``name`` are others."""
     shapes = read_shapes(source) if source else drawn_shapes()
     for number in range(states):
         fill, rule = FILLS[number % len(FILLS)], ("least", "most")[number // len(FILLS) % 2]
-        rng = random.Random(f"tight/{number}")
+        rng = random.Random(f"{name}/{number}")
         snapshot = state_of(rng.sample(shapes, min(nodes, len(shapes))), fill, rule, rng)
         for family in families:
             order = tuple(rng.sample(range(len(FAMILIES[family])), len(FAMILIES[family])))
-            most, is_proved = _most(snapshot, family, order)
-            usable = is_proved and most >= len(order)
-            yield Case(f"{number}: {fill:.0%} {rule}-allocated", family, order, snapshot, most) if usable else LeftOut(family, is_proved)
+            most, is_proved = _most(snapshot, family, order, seconds)
+            yield Case(f"{number}: {fill:.0%} {rule}-allocated", family, order, snapshot, most, is_proved) if most >= len(order) else None
 
 
 def read_shapes(source: Path) -> list[Shape]:
@@ -162,19 +162,19 @@ def _filled_up(
         yield row, pod
 
 
-def _most(snapshot: Snapshot, family: str, order: tuple[int, ...]) -> tuple[int, bool]:
-    """The most members that are found to fit, and whether it is proved that one more doesn't."""
+def _most(snapshot: Snapshot, family: str, order: tuple[int, ...], seconds: float) -> tuple[int, bool]:
+    """The most members that the judge finds seats for, and whether it has proved that one more doesn't fit."""
 
-    def finding(size: int) -> Finding:
-        return ask(_problem(snapshot, family, order, size)).finding
+    def verdict(size: int) -> bool | None:
+        return fits(_problem(snapshot, family, order, size), seconds)
 
     low, high = 0, _STARTING_SIZE
-    while high <= _MOST_SIZE and finding(high) is Finding.FITS:
+    while high <= _MOST_SIZE and verdict(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if finding(middle) is Finding.FITS else (low, middle)
-    return low, ask(_problem(snapshot, family, order, low + 1), _PROOF_NODE_LIMIT).finding is Finding.CANNOT_FIT
+        low, high = (middle, high) if verdict(middle) else (low, middle)
+    return low, verdict(low + 1) is False
 
 
 def _problem(snapshot: Snapshot, family: str, order: tuple[int, ...], size: int) -> Problem:

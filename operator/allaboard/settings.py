@@ -40,7 +40,14 @@ LONGEST_LEASE_SECONDS = 300
 
 
 _PRESETS: Mapping[str, Mapping[str, object]] = {
-    "seed": {"generations": 1000, "population_size": 50, "mutation_rate": 0.2, "crossover_rate": 0.8, "patience": 1000}
+    "seed": {
+        "generations": 1000,
+        "min_generations": 1000,
+        "population_size": 50,
+        "mutation_rate": 0.2,
+        "crossover_rate": 0.8,
+        "patience": 1000,
+    }
 }
 
 
@@ -86,14 +93,19 @@ class SearchOptions(BaseModel):
     preset: Literal["", "seed"] = Field(
         "",
         exclude=True,
-        description="`seed`: 1000 generations of 50, patience 1000, mutation 0.2, crossover 0.8, as the first genetic scheduler had it.",
+        description="`seed`: 1000 generations of 50, never fewer, mutation 0.2, crossover 0.8, as the first genetic scheduler had it.",
     )
     generations: int = Field(60, ge=1, le=10_000, description="Generations at most.")
     min_generations: int = Field(1, ge=0, le=10_000, description="Generations at least, unless the best possible is reached.")
     population_size: int = Field(48, ge=4, le=1_000, description="Placements kept from one generation to the next.")
     mutation_rate: float = Field(0.5, ge=0, le=1, description="Share of children that are ruined in part and repaired.")
     crossover_rate: float = Field(0.8, ge=0, le=1, description="Share of children that mix the nodes of two parents.")
-    patience: int = Field(5, ge=1, le=10_000, description="Generations without gain after which the search stops.")
+    patience: int = Field(
+        5,
+        ge=1,
+        le=10_000,
+        description="Generations without gain after which another one doesn't pay; a fifth of it without domains and shared GPUs.",
+    )
     branches: int = Field(
         200, ge=0, le=100_000, description="Work of the exact solver, asked where no greedy rule seats a gang: branches; 0 asks it never."
     )
@@ -191,7 +203,11 @@ class Settings(BaseSettings):
         1, ge=1, le=64, description="Processes for the searches that others wait for; long searches have one of their own."
     )
     search_timeout_seconds: float = Field(
-        60.0, gt=0, le=3600, description="A long search that takes longer is killed; the gang is retried."
+        60.0,
+        gt=0,
+        le=3600,
+        description="A long search that takes three quarters of it answers with the best it has; one that still doesn't is killed,"
+        " and the gang retried.",
     )
     search: SearchOptions = SearchOptions()
     leader_elect: bool = Field(False, description="Whether replicas elect one that decides; on in config/.")

@@ -23,6 +23,7 @@ from allaboard.cli import bundled
 from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator
 from allaboard.cli.inputs import BadInputError, FiniteRange
 from allaboard.cli.stories import STORIES, Objects, Stage, Story, StoryError
+from allaboard.report import words
 from allaboard.settings import SettingsError, load_settings
 from allaboard_sandbox import Sandbox
 
@@ -90,7 +91,7 @@ class _Theatre:
         if facts:
             lines.append(f"{facts['gang']} {facts['outcome']}", style="bold")
             if "generations" in facts:
-                generations = _count(facts["generations"], "generation")
+                generations = words.generations(facts["generations"], facts["stoppedBy"])
                 lines.append(f": {generations}, score {facts['seedScore']} -> {facts['score']}, stopped by {facts['stoppedBy']}")
             lines.append(f" in {facts['durationMs']} ms")
             if facts.get("reason"):

@@ -120,6 +120,11 @@ def as_json(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> dict[str, A
                     "score": gang.search.score,
                     "generations": gang.search.generations,
                     "stoppedBy": gang.search.stopped_by,
+                    "foundBy": gang.search.found_by,
+                    "steps": [
+                        {"name": step.name, "placed": step.placed, "score": round(step.score, 4), "generations": step.generations}
+                        for step in gang.search.steps
+                    ],
                 },
             }
             for gang in gangs
@@ -150,13 +155,13 @@ def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
     """Also how each answer was found, and a line for each pod."""
     if not gangs:
         return
-    how_found = ("PROOF", "SEED", "SCORE", "GENERATIONS", "STOPPED-BY")
+    how_found = ("PROOF", "FOUND-BY", "SEED", "SCORE", "GENERATIONS", "STOPPED-BY")
     table = _table("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON", *how_found, "NODES", "MESSAGE")
     pods = _table("NAMESPACE", "POD", "GANG", "NODE")
     for gang in gangs:
         found = gang.search
         scores = [f"{score:.2f}" if score is not None else "<none>" for score in (found.seed_score, found.score)]
-        how = (gang.reason or "<none>", gang.proof, *scores, str(found.generations), found.stopped_by)
+        how = (gang.reason or "<none>", gang.proof, found.found_by or "<none>", *scores, str(found.generations), found.stopped_by)
         table.add_row(gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), *how, _nodes(gang), gang.message)
         for pod, node in (*gang.assignments, *((pod, "<none>") for pod in gang.unplaced)):
             pods.add_row(gang.namespace, pod, gang.name, node)

@@ -15,6 +15,7 @@ from allaboard.cluster.view import ClusterView, NodeStore
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.gang import Gang
 from allaboard.model.headroom import headroom_from
+from allaboard.placement import Step
 from allaboard.report import words
 from allaboard.scheduling.order import order_of
 from allaboard.settings import Settings
@@ -30,6 +31,8 @@ class SearchFigures:
     score: float | None
     generations: int
     stopped_by: str
+    found_by: str = ""
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,5 +125,7 @@ def _answer(gang: Gang, decision: Decision) -> PlannedGang:
             score=round(report.score, 4) if report else None,
             generations=report.generations if report else 0,
             stopped_by=report.stopped_by if report else decision.proof,
+            found_by=report.found_by if report else "",
+            steps=report.steps if report else (),
         ),
     )

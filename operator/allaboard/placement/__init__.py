@@ -1,7 +1,7 @@
 """The search for a placement of a whole gang. Pure: same input, same plan."""
 
 from allaboard.placement.problem.build import build_problem
-from allaboard.placement.problem.plan import Explanation, Plan, RoleExplanation, SearchReport, Shortage
+from allaboard.placement.problem.plan import Explanation, Plan, RoleExplanation, SearchReport, Shortage, Step
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.verify import Violation, Wrong, verify
@@ -18,6 +18,7 @@ __all__ = [
     "SearchReport",
     "SearchSettings",
     "Shortage",
+    "Step",
     "Violation",
     "Wrong",
     "build_problem",

@@ -243,6 +243,8 @@ class Announcer:
                 "score": round(report.score, 3),
                 "bestSeed": report.best_seed,
                 "stoppedBy": report.stopped_by,
+                "foundBy": report.found_by or "nobody",
+                "steps": words.steps(report),
             }
         facts["durationMs"] = round(seconds * 1000, 1)
         if reason:

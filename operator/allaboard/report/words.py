@@ -12,7 +12,7 @@ from allaboard.model.gang import Gang, Hold
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import format_amount
 from allaboard.model.reasons import Cause, Code, Counted, Kind, Reason
-from allaboard.placement import Explanation, Plan, RoleExplanation, Violation, Wrong
+from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Violation, Wrong
 from allaboard.placement.relief.relief import More, Relief
 
 NO_NODES = "no nodes available to schedule pods"
@@ -330,3 +330,23 @@ def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     if why is not None and (why.resource or why.rule or why.code is Code.NEVER_FITS):
         head += f", {cause(why, plan)}"
     return f"{head}, no placement found" if plan.feasible is None else head
+
+
+def overtaken(message: str, times: int) -> str:
+    """A refusal of a gang that others were preferred to where it would have fitted."""
+    number = {1: "once", 2: "twice"}.get(times, f"{times} times")
+    return f"{message}; left out {number} for gangs that put more GPUs to work"
+
+
+def steps(report: SearchReport) -> str:
+    """What each step of a search reached: ``greedy 20@110.871, polish 20@111.803, evolution(9) 20@113.821``, members placed and score."""
+    return ", ".join(
+        f"{step.name}{f'({step.generations})' if step.generations else ''} {step.placed}@{step.score:.3f}" for step in report.steps
+    )
+
+
+def generations(number: int, stopped_by: str) -> str:
+    """How many generations there were; and, where there was no need of any, why."""
+    known = {"exact": "known to be best by an exact method", "optimal": "known to be best by a bound"}
+    text = f"{number} generation{'' if number == 1 else 's'}"
+    return f"{text}: {known[stopped_by]}" if not number and stopped_by in known else text

@@ -130,6 +130,8 @@ class Outcomes:
             self.announcer.unchanged(gang)
         else:
             refusal = words.refused(gang, plan, why)
+            if times := self.queue.times_overtaken(gang.key):
+                refusal = replace(refusal, message=words.overtaken(refusal.message, times))
             if plan.feasible is False and not gang.is_single:
                 refusal = replace(refusal, message=self.advisor.advised(gang.key, refusal.message))
             self.announcer.refused(gang, refusal, plan.search, seconds)

@@ -90,10 +90,14 @@ class GangQueue:
         return self._docket.case(key).turn
 
     def overtaken(self, key: GangKey) -> None:
-        """Younger gangs of the same priority were placed where this one would have fitted."""
+        """Others of the same priority were placed where this one would have fitted in its turn."""
         turn = self._turn(key)
         times, since = turn.overtaken
         turn.overtaken = (times + 1, since if times else self._clock())
+
+    def times_overtaken(self, key: GangKey) -> int:
+        """How often that has happened since it waits."""
+        return self._known(key).overtaken[0]
 
     def seated(self, key: GangKey) -> None:
         """``key`` takes its seats, perhaps with others. The oldest that only a pause or its namespace's debt keeps behind it is passed.

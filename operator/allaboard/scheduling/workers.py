@@ -31,6 +31,7 @@ SHORT_EFFORT = 600_000
 JOINT_EFFORT = 1_200_000
 """The same for gangs that are placed together: mostly it takes a half of that."""
 
+_ANSWER_SHARE = 0.75  # of the time after which a process is ended: by then a search answers with the best it has
 _SHORT_SECONDS = 3.0  # of a processor: a short search that takes more is of a shape that nobody has thought of
 _INLINE_PODS = 1
 _INLINE_SEATS = 150_000  # pods times nodes: some twenty milliseconds
@@ -111,9 +112,9 @@ class Searcher:
     """Runs searches; a context manager that ends its processes. Without ``workers`` it has none, and searches on the spot."""
 
     def __init__(self, settings: SearchSettings, *, workers: int = 1, timeout_seconds: float = 60.0) -> None:
-        self._settings = settings
-        self._short = replace(settings, effort=SHORT_EFFORT)
-        self._joint = replace(settings, effort=JOINT_EFFORT)
+        self._settings = settings = replace(settings, seconds=_ANSWER_SHARE * timeout_seconds)
+        self._short = replace(settings, effort=SHORT_EFFORT, seconds=_ANSWER_SHARE * _SHORT_SECONDS)
+        self._joint = replace(settings, effort=JOINT_EFFORT, seconds=_ANSWER_SHARE * _SHORT_SECONDS)
         self._first: Workers | OnTheSpot = Workers(workers, timeout_seconds, _SHORT_SECONDS) if workers else OnTheSpot()
         self._beside: Workers | OnTheSpot = Workers(1, timeout_seconds, niceness=_NICER) if workers else OnTheSpot()
 

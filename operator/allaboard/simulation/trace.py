@@ -1,7 +1,7 @@
 """Reads node and task lists in the CSV form of the openb traces (Alibaba's ``cluster-trace-gpu-v2023``).
 
 Nodes: ``sn, cpu_milli, memory_mib, gpu, model``. Tasks: ``name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec``, of which the last
-lists models, separated by ``|``. Further columns are left alone. What can't be read is refused with its file and line.
+lists models, separated by ``|``, and may be absent. Further columns are left alone. What can't be read is refused with its file and line.
 """
 
 import csv
@@ -12,7 +12,7 @@ from allaboard.model.errors import shown
 from allaboard.simulation.workload import MIB, WHOLE_GPU_MILLI, SimNode, TaskClass
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-TASK_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")
+TASK_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 MOST_GPUS = 64
 """Of one node; a typing mistake shouldn't end in a machine without memory."""
 _MOST = 2**40
@@ -68,7 +68,7 @@ class _Row:
         return TraceError(self._file, self._line, problem)
 
     def optional(self, column: str) -> str:
-        return self._values[column].strip()
+        return self._values.get(column, "").strip()
 
     def text(self, column: str) -> str:
         value = self.optional(column)

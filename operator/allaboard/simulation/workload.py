@@ -111,10 +111,10 @@ def workload_of(nodes: Sequence[SimNode], tasks: Sequence[tuple[str, TaskClass]]
 
 
 def inflated(workload: Workload, factor: float, seed: int) -> Workload:
-    """The tasks in random order, with more of them sampled until they ask for ``factor`` × all GPUs.
+    """The tasks in random order, with more of them sampled, or some left out, until they ask for ``factor`` × all GPUs; 0: as they are.
 
     The published protocol (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): every task once, then tasks drawn with
-    replacement. A trace that asks for more already is only shuffled. Raises ``WorkloadError``.
+    replacement. Of a trace that asks for more already tasks are taken out at random until it doesn't. Raises ``WorkloadError``.
     """
     rng = np.random.default_rng(seed)
     tasks = workload.arrivals
@@ -123,6 +123,10 @@ def inflated(workload: Workload, factor: float, seed: int) -> Workload:
     wanted = factor * workload.gpus * WHOLE_GPU_MILLI
     if asked < wanted and not asked:
         raise WorkloadError("no task asks for a GPU, so no number of them reaches the inflated load; replay each once with --inflate 0")
+    if wanted and asked > wanted:
+        while asked > wanted:  # the order is random, and so are those at its end
+            asked -= workload.gpu_milli_of(order.pop())
+        return replace(workload, arrivals=tuple(order))
     copies = 0
     while asked < wanted:
         task = tasks[int(rng.integers(len(tasks)))]

@@ -106,6 +106,15 @@ async def test_who_was_refused_beside_seats_that_nobody_took_has_not_failed(is_r
         assert world.docket.case(other.gang.key).turn.attempts == attempts
 
 
+async def test_whoever_was_left_out_for_gangs_that_use_more_is_told_so_and_how_often() -> None:
+    async with World(cpus=1) as world:
+        attempt = world.begin(world.add("g"))
+        for _ in range(2):
+            world.queue.overtaken(attempt.gang.key)
+        world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), Cause(Code.INSUFFICIENT))
+        assert "left out twice for gangs that put more GPUs to work" in world.said(attempt.gang.key)
+
+
 @pytest.mark.parametrize(("phase", "rests"), [("Failed", [0.0, 1.0, 2.0, 4.0]), ("Succeeded", [0.0, 0.0, 0.0, 0.0])])
 async def test_a_gang_that_loses_its_members_soon_again_and_again_rests_unless_they_have_ended_well(phase: str, rests: list[float]) -> None:
     async with World() as world:

@@ -54,6 +54,12 @@ def test_a_malformed_task_is_refused_with_its_file_and_line(tmp_path: Path, line
     assert str(caught.value) == f"{file}, line 3: {problem}"
 
 
+def test_tasks_of_a_trace_that_knows_no_models_accept_any(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.csv"
+    file.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\nt,1000,1024,2,1000\n", encoding="utf-8")
+    assert [task.models for _, task in read_tasks(str(file))] == [()]
+
+
 def test_two_nodes_of_one_name_are_refused(tmp_path: Path) -> None:
     file = written(tmp_path, NODES, "a,1000,1024,0,", "a,1000,1024,0,")
     with pytest.raises(TraceError, match=r"list\.csv, line 3: there is a node 'a' already"):

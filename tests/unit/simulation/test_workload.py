@@ -31,8 +31,15 @@ def test_the_seed_decides_the_order_and_nothing_else_does() -> None:
     assert inflated(FEW, 1.3, seed=42) != inflated(FEW, 1.3, seed=43)
 
 
-def test_tasks_that_ask_for_more_already_are_only_shuffled() -> None:
-    found = inflated(FEW, 0.3, seed=42)
+def test_of_tasks_that_ask_for_more_some_are_left_out_at_random_until_they_do_not() -> None:
+    many = workload_of([node("a", 8), node("b", 8)], [(f"t{number}", task(1)) for number in range(40)])
+    kept = [{arrival.name for arrival in inflated(many, 1.25, seed=seed).arrivals} for seed in (42, 43)]
+    assert [len(names) for names in kept] == [20, 20]
+    assert kept[0] != kept[1]
+
+
+def test_tasks_that_are_replayed_once_are_only_shuffled() -> None:
+    found = inflated(FEW, 0.0, seed=42)
     assert sorted(arrival.name for arrival in found.arrivals) == ["c", "x", "y", "z"]
 
 

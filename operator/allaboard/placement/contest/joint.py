@@ -5,8 +5,9 @@ what they come to, one figure after the other:
 
 1. thousandths of GPUs that the members ask for who must sit;
 2. of gangs that ask for no GPUs, what they take of the free cpu or memory, whichever is more, in whole percent;
-3. how many members these are, then how many beyond the minimum;
-4. what the seats of single pods cost.
+3. how many gangs these are;
+4. how many members, then how many beyond the minimum;
+5. what the seats of single pods cost.
 
 Gangs that must not be overtaken are seated before all others, in queue order, and stay. The first order tried is the queue's, so no
 answer is worse than that. Then come sorted orders, a genetic search (``lineup``), and the solver (``choice``), until everybody sits, or
@@ -35,6 +36,7 @@ from allaboard.placement.rules.room import first_seats
 from allaboard.placement.solvers.bounds import bounds_of
 from allaboard.placement.solvers.explain import explain
 from allaboard.placement.solvers.genetic import SearchSettings
+from allaboard.placement.solvers.pursuit import EVOLUTION, STEPS
 from allaboard.placement.solvers.search import brief_cost, by_pod, search
 
 _EPSILON = 1e-6
@@ -49,7 +51,8 @@ _MICROSECONDS = 75  # of one unit of these
 class Joint:
     """``plans`` by gang, ``None`` for one that isn't placed now; seats are taken in the order ``taken``, positions of gangs.
 
-    ``overtaken`` would sit if no younger gang did. ``gpus`` are thousandths that would be at work in the queue's order, and that are.
+    ``overtaken`` would sit if gangs were seated one after another, and don't. ``gpus`` are thousandths that would be at work in the queue's
+    order, and that are.
     """
 
     plans: tuple[Plan | None, ...]
@@ -73,7 +76,7 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
         if gang.is_protected and (found := seating.find(table, position)) is not None:
             decoder.take(table, gang, found)
             seats.append((position, found))
-    protected = Outcome((0, 0, 0, 0, 0.0), seats, table)
+    protected = Outcome((0, 0, 0, 0, 0, 0.0), seats, table)
     others = [
         position for position, gang in enumerate(contest.gangs) if not gang.is_protected and seating.find(table, position) is not None
     ]
@@ -110,8 +113,9 @@ def _fitness(outcome: Outcome) -> tuple[float, ...]:
 
 
 def _is_best(outcome: Outcome, lineup: Lineup, most: float) -> bool:
-    """Everybody sits who could, or nothing that comes to more is possible."""
-    return outcome.placed >= set(lineup.gangs) or outcome.worth[0] / WHOLE >= most - _EPSILON
+    """Everybody sits who could; or nothing that comes to more is possible, and as many gangs sit as one after another."""
+    is_most = outcome.worth[0] / WHOLE >= most - _EPSILON and len(outcome.placed) >= len(lineup.first.placed)
+    return is_most or outcome.placed >= set(lineup.gangs)
 
 
 def _choice(lineup: Lineup, effort: int) -> Choice:
@@ -234,13 +238,10 @@ class _Seating:
                 work += _EACH + len(gang.roles) * len(self.contest.problem.nodes)
                 plans[position], better = self._polished(best.table, gang, found, purse, use_genetic=work <= most)
                 seats[position] = better
-        youngest = max(seats, default=-1)
         return Joint(
             plans=tuple(plans),
             taken=tuple(position for position, _ in best.minima),
-            overtaken=tuple(
-                position for position in lineup.gangs if position in first.placed and position not in seats and position < youngest
-            ),
+            overtaken=tuple(position for position in lineup.gangs if position in first.placed and position not in seats),
             gpus=(first.worth[0], best.worth[0]),
             orders=len(lineup.tried),
             generations=lineup.generations,
@@ -266,7 +267,8 @@ class _Seating:
             return _plan(alone(self.contest, gang, table.standing), gang, seats), seats
         self.decoder.take(table, gang, Seats(seats.rows, -seats.taken))
         problem = alone(self.contest, gang, table.standing)
-        plan = search(problem, self.settings, gang.seed, use_genetic=use_genetic) if purse.pays(brief_cost(problem)) else None
+        steps = STEPS if use_genetic else tuple(step for step in STEPS if step != EVOLUTION)
+        plan = search(problem, self.settings, gang.seed, steps=steps) if purse.pays(brief_cost(problem)) else None
         if plan is not None and plan.feasible and len(plan.assignments) >= seats.taken.sum():
             seats = _seats_of(plan, gang, problem.nodes)
         else:

@@ -16,10 +16,10 @@ from allaboard.placement.contest.decoder import RULES, Decoder, Seats, Table
 from allaboard.placement.rules.devices import WHOLE
 from allaboard.placement.solvers.genetic import seeded
 
-creator.create("QueueFitness", base.Fitness, weights=(1.0, 1.0, 1.0, 1.0, -1.0))
+creator.create("QueueFitness", base.Fitness, weights=(1.0, 1.0, 1.0, 1.0, 1.0, -1.0))
 
-Worth = tuple[int, int, int, int, float]
-"""Thousandths of GPUs, percent of cpu or memory, members, members beyond the minimum, cost: what an order comes to."""
+Worth = tuple[int, int, int, int, int, float]
+"""Thousandths of GPUs, percent of cpu or memory, gangs, members, members beyond the minimum, cost: what an order comes to."""
 
 _POPULATION = 24
 _CHILDREN = 12
@@ -184,13 +184,13 @@ def outcome_of(contest: Contest, decoder: Decoder, table: Table, seats: list[tup
     members = sum(int(found.taken.sum()) for _, found in seats)
     share = round(100 * sum(gangs[position].share for position, _ in seats))
     cost = round(sum(found.cost for _, found in seats), _DIGITS)
-    surplus = 0
+    surplus, number = 0, len(seats)
     for position, found in sorted(seats, key=lambda seat: seat[0]):
         if gangs[position].minimum < gangs[position].total:
             more = decoder.more(table, position, found.taken.sum(axis=1))
             seats += [(position, part) for part in more]
             surplus += sum(int(part.taken.sum()) for part in more)
-    return Outcome((gpus, share, members, surplus, cost), seats, table)
+    return Outcome((gpus, share, number, members, surplus, cost), seats, table)
 
 
 def _fitness(one: _Individual) -> base.Fitness:

@@ -43,12 +43,31 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """What had been reached when one step of a search ended: members placed and the score of the best plan so far.
+
+    ``name``: exact, greedy, polish, evolution, solver, or joint. ``generations``: those of an evolution.
+    """
+
+    name: str
+    placed: int
+    score: float
+    generations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SearchReport:
     """How the search went.
 
-    Scores are 0..100, higher is better. ``stopped_by`` is one of optimal, patience, generations, bound, proof, no-nodes,
-    greedy-only, effort.
-    ``history`` has, for each generation, the members placed and the score of the best plan so far.
+    Scores are 0..100, higher is better. ``stopped_by`` is one of
+
+    - ``exact``: the best is known without a search (one pod, interchangeable pods); ``optimal``: nothing can be better than what was found;
+    - ``patience``: another generation doesn't pay; ``generations``: there were as many as there may be;
+    - ``bound``, ``proof``, ``no-nodes``: it can't be placed;
+    - ``effort``, ``time``: all was spent that this search may take; ``greedy-only``: no evolution was wanted, or there are too many roles.
+
+    ``history`` has, for each generation, the members placed and the score of the best plan so far. ``best_seed`` is the greedy rule
+    that did best, and ``seed_score`` its score. ``found_by`` is the step by which all that are needed had a seat, empty if none did.
     """
 
     seed_score: float
@@ -57,6 +76,8 @@ class SearchReport:
     stopped_by: str
     history: tuple[tuple[int, float], ...]
     best_seed: str
+    steps: tuple[Step, ...] = ()
+    found_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +85,7 @@ class Plan:
     """Where the pods go, as (pod uid, node name).
 
     ``feasible``: True when the minimum is placed, False when that is proved impossible, None when it was not found.
-    ``proof``: who settled it: greedy, solver (no greedy rule could), genetic (nor the solver), bound, or none. Unless feasible,
+    ``proof``: who settled it: greedy, genetic (no greedy rule could), solver (nor some generations), bound, or none. Unless feasible,
     ``assignments`` are the best partial placement, for diagnosis only.
     """
 

@@ -9,20 +9,25 @@ doesn't hold device by device is no answer.
 The work is bounded by branches of the search tree and by size, never by the clock: the same question has the same answer everywhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from allaboard.model.arrays import Integers, Mask
+from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.placement.problem.problem import Problem, Together
 from allaboard.placement.rules.room import first_seats, seats_for
+from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.program import INFEASIBLE, Rows, Seating, add_capacity, add_members, contended, seating, solve
 
 NODE_LIMIT = 200
 """Branches after which a question is given up: enough for gangs as they are, and seldom a second."""
 
+_SMALL = 2_000  # variables up to which it is worth while to begin anew
+_RESTARTS = 2
+_LAST = 30  # times the branches of a large program: one in a hundred tight gangs wants more than 4,000
+_PROOFS = 2
 _LARGE = 2_000  # variables from which on presolve mostly costs more than it saves
 _MOST_VARIABLES = 60_000  # the first relaxation of more would take seconds
 _EFFORT_PER_VARIABLE = 200  # microseconds for each role: measured on three-partitions, what is hardest of all for the solver
@@ -45,11 +50,20 @@ class Answer:
     counts: Integers | None = None
 
 
-def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Together] = (), effort: int = 0) -> Answer:
+def ask(
+    problem: Problem,
+    branches: int = NODE_LIMIT,
+    together: Sequence[Together] = (),
+    *,
+    is_patient: bool = False,
+    budget: Budget | None = None,
+) -> Answer:
     """Whether the minimum of ``problem`` fits, each of ``together`` within one domain. A role may be in one of ``together`` only.
 
-    With ``effort``, questions that may take more microseconds than that are not asked: branches alone don't bound the first of them.
+    Where it ``is_patient`` a small program is tried several times, ``branches`` being those of a large one. What may take more effort than
+    the ``budget`` has isn't asked: branches alone don't bound the first of them.
     """
+    budget = budget or Budget()
     if problem.minimum > problem.total or (problem.least > problem.count).any():
         return Answer(Finding.CANNOT_FIT)
     # 1. The program, unless it is plain that nothing can come of it.
@@ -62,7 +76,7 @@ def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Toget
         return Answer(Finding.CANNOT_FIT)
     where = contended(problem.demand, seats, problem.free)
     variables = seating(problem, seats, np.asarray(where.any(axis=0)), domains)
-    if len(variables.role) > _MOST_VARIABLES or (effort and is_long(len(seats), len(variables.role), effort)):
+    if len(variables.role) > _MOST_VARIABLES or is_long(len(seats), len(variables.role), budget.left):
         return Answer(Finding.NOT_FOUND)
     if not len(variables.role):
         return Answer(Finding.FITS, np.zeros_like(seats))
@@ -78,20 +92,39 @@ def ask(problem: Problem, node_limit: int = NODE_LIMIT, together: Sequence[Toget
     upper = np.concatenate([variables.most, np.ones(choices)]).astype(np.float64)
     # 2. A placement, if it holds; that there is none is believed when it is found twice, with presolve and without.
     is_large = len(variables.role) > _LARGE
-    is_refuted = True
-    for presolve in (not is_large, is_large):
-        status, values = solve(rows, upper, node_limit, presolve=presolve)
-        if values is not None:
+    for limit, cost in _tries(branches, len(upper)) if is_patient else [(branches, None)]:
+        refuted = 0
+        for presolve in (not is_large, is_large):
+            status, values = solve(rows, upper, limit, cost=cost, presolve=presolve, seconds=budget.seconds, is_any=True)
+            if values is None and status != INFEASIBLE:
+                break
+            if values is None:
+                refuted += 1
+                continue
             counts = variables.counts(seats, np.rint(values[: len(variables.role)]).astype(np.int64))
             if satisfies(problem, counts, together):
                 return Answer(Finding.FITS, _completed(problem, counts, together))
-            is_refuted = False  # by its tolerance too much; the other way may find one that holds
-        elif status != INFEASIBLE:
-            return Answer(Finding.NOT_FOUND)
-    return Answer(Finding.CANNOT_FIT if is_refuted else Finding.NOT_FOUND)
+            # By its tolerance too much; the other way may find one that holds.
+        if refuted == _PROOFS:
+            return Answer(Finding.CANNOT_FIT)
+    return Answer(Finding.NOT_FOUND)
 
 
-def is_long(roles: int, variables: int, effort: int) -> bool:
+def _tries(branches: int, variables: int) -> Iterator[tuple[int, Floats | None]]:
+    """How many branches to look at, and what to minimize: nothing at first; then, of a small program, costs that mean nothing.
+
+    Where all placements are as good there are very many ways to go, and whether it takes a second or a minute is a matter of luck. With
+    costs there is one best way to go at each branch, and with others another. The last try is for the proof.
+    """
+    yield branches, None
+    if variables <= _SMALL:
+        chance = np.random.default_rng(variables)
+        for _ in range(_RESTARTS):
+            yield branches, chance.random(variables)
+        yield _LAST * branches, None
+
+
+def is_long(roles: int, variables: int, effort: float) -> bool:
     """Whether a program with so many variables of so many roles may take more than ``effort`` microseconds."""
     return roles * variables * _EFFORT_PER_VARIABLE > effort
 

@@ -10,7 +10,7 @@ Everything random comes from the seed: numpy's generator is local, and the globa
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -38,7 +38,8 @@ _ROLE_ORDERS = 4
 _LONGER = 10
 _POLISHED = 2
 _STEPS = 6
-_PATIENCE = 1
+_SMOOTH = 5  # times less patience is due where small steps lead to the best
+_ENDLESS = 100_000
 _EPSILON = 1e-9
 # A gang has a few roles. One with hundreds would keep a worker busy for minutes, and greedy has all the variety it needs.
 _MOST_ROLES = 128
@@ -54,12 +55,13 @@ class SearchSettings:
 
     ``crossover_rate``: share of children that mix two parents; ``mutation_rate``: share that are partly ruined and rebuilt.
     After ``min_generations`` the search ends when ``patience`` generations brought nothing; while members that are needed have no
-    seat, both limits are ten times as far. ``branches`` bounds the work of the solver that is asked when no greedy rule seats
-    everybody; 0 asks it never.
+    seat there are a few generations before the solver is asked, and ``generations`` after that. ``branches`` bounds its work; with 0 it
+    isn't asked, and there are ten times as many generations.
 
     ``effort`` is for those whom others wait for: about how many microseconds of a processor to search for, reckoned from sizes and not
     from the clock, so that the answer is the same everywhere. What no greedy rule seats is then a question to the solver, if it is a small
-    one, and not to generations. 0 is for as long as it pays.
+    one, and not to generations. 0 is for as long as it pays. After ``seconds`` on the clock, or with
+    an effort of a processor, the best so far is the answer whatever the search is at; 0 is for no end.
     """
 
     generations: int = 60
@@ -70,6 +72,7 @@ class SearchSettings:
     patience: int = 5
     branches: int = 200
     effort: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,19 @@ class Target:
 
     placeable: int
     score: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limits:
+    """How many ``generations`` there may be, of these ``unseated`` while somebody who is needed has no seat; and the end at any rate."""
+
+    generations: int
+    unseated: int
+    is_over: Callable[[], bool] = lambda: False
+
+
+NO_LIMITS = Limits(_ENDLESS, _ENDLESS)
+"""But for those of the settings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,10 +128,12 @@ def accepts(problem: Problem) -> bool:
     return len(problem.roles) <= _MOST_ROLES
 
 
-def evolve(problem: Problem, seeds: Sequence[Integers], settings: SearchSettings, seed: int, target: Target) -> Evolution:
+def evolve(
+    problem: Problem, seeds: Sequence[Integers], settings: SearchSettings, seed: int, target: Target, limits: Limits = NO_LIMITS
+) -> Evolution:
     """Improve on ``seeds``, each int64[roles, nodes], of which the first is the best."""
     with seeded(seed):
-        return _Search(problem, settings, np.random.default_rng(seed)).run(seeds, target)
+        return _Search(problem, settings, np.random.default_rng(seed)).run(seeds, target, limits)
 
 
 @contextmanager
@@ -143,17 +161,14 @@ class _Search:
         self._toolbox.register("select", tools.selTournament, tournsize=_TOURNAMENT)
         self._toolbox.register("survive", tools.selBest)
 
-    def run(self, seeds: Sequence[Integers], target: Target) -> Evolution:
+    def run(self, seeds: Sequence[Integers], target: Target, limits: Limits) -> Evolution:
         settings = self._settings
         best = tools.HallOfFame(1)
         logbook = tools.Logbook()
         population = self._survivors([*self._individuals(np.stack(seeds)), *self._newcomers()])
         best.update(population)
         stopped_by, stale = "generations", 0
-        affordable = _LONGER * settings.generations
-        if settings.effort:
-            affordable = min(affordable, max(1, settings.effort // generation_cost(self._problem, settings)))
-        for generation in range(1, affordable + 1):
+        for generation in range(1, limits.generations + 1):
             before = best[0].fitness.wvalues
             population = self._survivors([*population, *self._children(population, best[0].counts), *self._polished(population)])
             best.update(population)
@@ -163,21 +178,23 @@ class _Search:
             if placed == target.placeable == self._problem.total and value >= target.score - _EPSILON:
                 stopped_by = "optimal"
                 break
-            # Whether everybody needed sits matters more than how well: it is worth a longer search.
-            longer = _LONGER if best[0].fitness.values[0] else 1
-            if generation >= settings.min_generations and stale >= self._patience(is_seated=longer == 1):
+            is_seated = not best[0].fitness.values[0]
+            if generation >= settings.min_generations and is_seated and stale >= self._patience:
                 stopped_by = "patience"
                 break
-            if generation >= longer * settings.generations:
+            if limits.is_over():
+                stopped_by = "time"
+                break
+            # While somebody who is needed has no seat it is for others to say how long that is worth.
+            if generation >= (settings.generations if is_seated else limits.unseated):
                 break
         history = tuple((entry["placed"], entry["score"]) for entry in logbook)
         return Evolution(best[0].counts, len(logbook), stopped_by, history)
 
-    def _patience(self, *, is_seated: bool) -> int:
+    @property
+    def _patience(self) -> int:
         """After how many generations in vain another one doesn't pay."""
-        if not is_seated:
-            return _LONGER * self._settings.patience
-        return self._settings.patience if self._is_rugged else min(self._settings.patience, _PATIENCE)
+        return self._settings.patience if self._is_rugged else max(1, self._settings.patience // _SMOOTH)
 
     def _standing(self, individual: Individual) -> tuple[int, float]:
         return int(individual.counts.sum()), float(individual.fitness.values[2])

@@ -8,6 +8,7 @@ Rules: MostAllocated and LeastAllocated are kube-scheduler's scores; dot-product
 Packing, 2011; best-fit takes the node with the least left over; first-fit the first by name.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -44,15 +45,22 @@ class _Cluster:
 Rule = Callable[[Problem, int, _Cluster, Integers, int], Integers]
 
 
-def greedy_seeds(problem: Problem, valuation: Valuation | None = None, names: Sequence[str] = ()) -> list[Seed]:
+def greedy_seeds(
+    problem: Problem, valuation: Valuation | None = None, names: Sequence[str] = (), *, goes_on: Callable[[], bool] = lambda: True
+) -> list[Seed]:
     """Placements by name (``binpack/large-first``), each int64[roles, nodes] and as many pods as its rule seats.
 
-    ``names`` are the rules to follow; without any, all that pay.
+    ``names`` are the rules to follow; without any, all that pay. After the first it ``goes_on`` as long as that holds.
     """
     orders = _role_orders(problem)
-    rules = {name: _RULES[name] for name in names or (_RULES if len(problem.roles) <= _MANY_ROLES else ("binpack", "spread"))}
+    rules = names or (_RULES if len(problem.roles) <= _MANY_ROLES else ("binpack", "spread"))
     valuation = valuation or Valuation(problem)
-    return [(f"{rule}/{name}", _place(problem, valuation, order, rules[rule])) for rule in rules for name, order in orders.items()]
+    seeds: list[Seed] = []
+    for rule, (name, order) in itertools.product(rules, orders.items()):
+        if seeds and not goes_on():
+            break
+        seeds.append((f"{rule}/{name}", _place(problem, valuation, order, _RULES[rule])))
+    return seeds
 
 
 def _role_orders(problem: Problem) -> dict[str, tuple[int, ...]]:

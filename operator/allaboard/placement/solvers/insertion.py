@@ -10,14 +10,20 @@ from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.room import fill, seats_for
 
+_MOST = 64  # pods for which a seat is made: each takes a look at all nodes
 _NEVER = np.iinfo(np.int64).max
 
 
 def with_more_seated(problem: Problem, counts: Integers) -> Integers:
-    """``counts``: int64[roles, nodes] with as many more pods as can be seated this way; the same array when there is none."""
+    """``counts``: int64[roles, nodes] with as many more pods as can be seated this way; the same array when there is none.
+
+    Where very many have no seat it isn't tried.
+    """
     if problem.devices is not None:
         return counts
     found, is_copy = counts, False
+    if int((problem.count - counts.sum(axis=1)).sum()) > _MOST:
+        return counts
     for role in np.flatnonzero(counts.sum(axis=1) < problem.count).tolist():
         while int(found[role].sum()) < int(problem.count[role]):
             after = _one_more(problem, found, role)

@@ -11,17 +11,30 @@ from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.rules.room import seats_for
+from allaboard.placement.solvers.budget import Budget
 
 _EPSILON = 1e-9
 _MOST_PAIRS = 60_000
 _MOST_MOVES = 64  # at a step
+_COST_OF_ROLE = 400
+_CELLS_PER_MICROSECOND = 10
 _MOST_NODE_PAIRS = 6000  # of which each pattern must be looked up
 
 
-def polished(problem: Problem, valuation: Valuation, counts: Integers, rounds: int) -> Integers:
-    """``counts``: int64[roles, nodes] after up to ``rounds`` in which each role moves once; each move lowers the cost. Itself if none does."""
+def round_cost(problem: Problem) -> int:
+    """About how many microseconds a round takes."""
+    return len(problem.roles) * (_COST_OF_ROLE + len(problem.nodes) * len(problem.columns) // _CELLS_PER_MICROSECOND)
+
+
+def polished(problem: Problem, valuation: Valuation, counts: Integers, rounds: int, budget: Budget | None = None) -> Integers:
+    """``counts``: int64[roles, nodes] after up to ``rounds`` in which each role moves once; itself if no move lowers the cost.
+
+    What that takes is spent from the ``budget``.
+    """
     best = counts
     for _ in range(rounds):
+        if budget is not None and not budget.pays(round_cost(problem)):
+            break
         before, step = best, _Step(problem, valuation, best)
         for role in np.flatnonzero(best.any(axis=1)).tolist():
             gain, after = step.best_of_role(role)

@@ -22,6 +22,7 @@ from allaboard.placement.rules.room import first_seats
 OPTIMAL, INFEASIBLE = 0, 2
 """What ``solve`` says when it is certain (``scipy.optimize.milp``)."""
 
+_ANY_GAP = 1e9
 _LARGEST = 1024  # coefficients of larger rows are divided by powers of two
 
 
@@ -145,16 +146,32 @@ def power_of_two(largest: Integers) -> Floats:
 
 
 def solve(
-    rows: Rows, upper: Floats, node_limit: int, *, cost: Floats | None = None, whole: Floats | None = None, presolve: bool = True
+    rows: Rows,
+    upper: Floats,
+    node_limit: int,
+    *,
+    cost: Floats | None = None,
+    whole: Floats | None = None,
+    presolve: bool = True,
+    seconds: float = np.inf,
+    is_any: bool = False,
 ) -> tuple[int, Floats | None]:
-    """The solver's status and the values of the variables, 0 to ``upper``, that it found. ``whole``: 1 for those that must be."""
+    """The solver's status and the values of the variables, 0 to ``upper``, that it found in at most ``seconds``.
+
+    ``whole``: 1 for those that must be. With ``is_any`` the first values that it finds will do.
+    """
     with _silent():
         result = milp(
             np.zeros(len(upper)) if cost is None else cost,
             integrality=np.ones(len(upper)) if whole is None else whole,
             bounds=Bounds(np.zeros(len(upper)), upper),
             constraints=rows.constraint(len(upper)),
-            options={"node_limit": node_limit, "presolve": presolve, "mip_rel_gap": 0.0},
+            options={
+                "node_limit": node_limit,
+                "presolve": presolve,
+                "mip_rel_gap": _ANY_GAP if is_any else 0.0,
+                "time_limit": max(0.0, seconds),
+            },
         )
     return int(result.status), result.x
 

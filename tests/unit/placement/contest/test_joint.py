@@ -142,13 +142,22 @@ def test_a_gang_is_overtaken_only_by_a_younger_one() -> None:
     assert (placed(joint), joint.overtaken) == ([0, 1], ())
 
 
-def test_who_gives_way_to_an_older_gang_alone_is_not_overtaken_though_it_would_sit_in_queue_order() -> None:
+def test_whoever_would_sit_in_queue_order_and_is_left_out_counts_as_overtaken_whoever_takes_the_seats() -> None:
     queue = [waiting(gpus("small", 2)), waiting(gpus("large", 16)), waiting(gpus("young", 8))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
 
     assert joint.gpus == (10 * WHOLE, 16 * WHOLE)
-    assert (placed(joint), joint.overtaken) == ([1], (0,))
+    assert (placed(joint), joint.overtaken) == ([1], (0, 2))
+
+
+def test_among_equal_gpus_more_gangs_are_placed() -> None:
+    queue = [waiting(gpus("large", 8)), waiting(gpus("a", 4)), waiting(gpus("b", 4))]
+
+    joint = together(queue, snapshot(gpu_nodes(1)))
+
+    assert joint.gpus == (8 * WHOLE, 8 * WHOLE)
+    assert (placed(joint), joint.overtaken) == ([1, 2], (0,))
 
 
 # Nothing that one after another finds is lost

@@ -34,7 +34,7 @@ def test_a_gang_of_few_roles_that_no_greedy_rule_seats_is_found_with_little_effo
     gang, cluster = tight_gang(), tight_cluster()
     problem = build_problem(gang, len(gang), cluster, objective=objective)
     plan = search(problem, SHORT, 1)
-    assert (plan.feasible, plan.proof) == (True, "solver")
+    assert (plan.feasible, plan.proof) == (True, "genetic")
     assert verify(dict(plan.assignments), gang, cluster) == ()
 
 
@@ -44,10 +44,24 @@ def test_the_larger_the_problem_the_fewer_the_generations() -> None:
         gang = [pod for number in range(12) for pod in pods(f"role-{number}", 3, {"cpu": 1000 + 37 * number})]
         cluster = snapshot([node(f"node-{number}", {"cpu": 6000 + 100 * (number % 7)}) for number in range(nodes)])
         problem = build_problem(gang, len(gang), cluster, objective=Objective.BINPACK)
-        plan = search(problem, replace(SHORT, effort=200_000), 1)
+        plan = search(problem, replace(SHORT, effort=200_000, min_generations=50), 1)
         assert plan.feasible
         generations.append(plan.search.generations)
     assert 1 <= generations[1] < generations[0] < SHORT.generations
+
+
+def test_what_greed_seats_is_seated_however_soon_a_search_must_end() -> None:
+    gang = [pod for number in range(12) for pod in pods(f"role-{number}", 3, {"cpu": 1000 + 37 * number})]
+    cluster = snapshot([node(f"node-{number}", {"cpu": 6000 + 100 * (number % 7)}) for number in range(40)])
+    plan = search(build_problem(gang, len(gang), cluster, objective=Objective.BINPACK), SearchSettings(seconds=1e-9), 1)
+    assert (plan.feasible, plan.search.found_by, plan.search.stopped_by) == (True, "greedy", "time")
+    assert verify(dict(plan.assignments), gang, cluster) == ()
+
+
+def test_a_search_whose_end_has_come_without_seats_claims_nothing() -> None:
+    gang, cluster = three_partition(8)
+    plan = search(build_problem(gang, len(gang), cluster, objective=Objective.BINPACK), SearchSettings(seconds=1e-9), 1)
+    assert (plan.feasible, plan.proof, plan.search.stopped_by) == (None, "none", "time")
 
 
 def hard_gangs(number: int, nodes: int) -> list[Waiting]:

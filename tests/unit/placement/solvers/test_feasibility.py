@@ -180,7 +180,7 @@ def test_the_same_question_has_the_same_answer() -> None:
 
 
 def test_a_question_that_is_given_up_claims_nothing() -> None:
-    answer = ask(hard_problem(), node_limit=0)
+    answer = ask(hard_problem(), 0)
     assert answer.finding is Finding.NOT_FOUND
     assert answer.counts is None
 

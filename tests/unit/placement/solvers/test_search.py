@@ -15,7 +15,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Plan, SearchSettings, build_problem, greedy_seeds, search, verify
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.solvers.search import holds
+from allaboard.placement.solvers.pursuit import holds
 from allaboard.settings import SearchOptions
 from tests.unit.placement.clusters import GI, GPU, Case, cases, in_words, node, pods, snapshot
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
@@ -149,7 +149,7 @@ def test_a_gang_of_one_looks_at_every_node_and_searches_no_further() -> None:
     plan = place(pods("w", 1, {"cpu": 1000, GPU: 1}), snapshot(gpu_nodes(8), used))
 
     assert plan.assignments == (("w-0", "node-7"),)
-    assert (plan.search.stopped_by, plan.search.generations) == ("optimal", 0)
+    assert (plan.search.stopped_by, plan.search.generations) == ("exact", 0)
 
 
 @pytest.mark.parametrize("objective", list(Objective))
@@ -345,7 +345,7 @@ def test_the_global_randomness_is_left_as_it_was() -> None:
 
 @pytest.mark.parametrize("factor", [50, 0], ids=["too many", "nobody"])
 def test_a_search_that_breaks_a_rule_or_is_worse_than_greedy_is_not_believed(monkeypatch: pytest.MonkeyPatch, factor: int) -> None:
-    module = import_module("allaboard.placement.solvers.search")
+    module = import_module("allaboard.placement.solvers.pursuit")
     honest = module.evolve
     monkeypatch.setattr(module, "evolve", lambda problem, *rest: replace(honest(problem, *rest), counts=problem.seats * factor))
     gang, cluster = tight_problem()
@@ -353,7 +353,8 @@ def test_a_search_that_breaks_a_rule_or_is_worse_than_greedy_is_not_believed(mon
     plan = place(gang, cluster, settings=QUICK)
 
     assert verify(dict(plan.assignments), gang, cluster) == ()
-    assert plan.search.score == plan.search.seed_score
+    assert plan.search.score == plan.search.steps[-2].score >= plan.search.seed_score
+    assert [step.name for step in plan.search.steps[-2:]] == ["polish", "evolution"]
     assert plan.feasible
 
 

@@ -38,15 +38,24 @@ def test_the_genetic_search_seats_the_tight_gang(objective: Objective, seed: int
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_the_solver_seats_the_tight_gang_and_the_search_makes_it_no_worse(objective: Objective) -> None:
+def test_a_few_generations_seat_the_tight_gang_before_the_solver_is_asked(objective: Objective) -> None:
     gang = tight_gang()
     problem = build_problem(gang, len(gang), tight_cluster(), objective=objective)
 
     plan = search(problem, SearchSettings(), 1)
 
-    assert (plan.feasible, plan.proof, plan.search.best_seed) == (True, "solver", "solver")
-    assert plan.search.score >= plan.search.seed_score
-    assert search(problem, SearchSettings(), 1, use_genetic=False).feasible
+    assert (plan.feasible, plan.proof, plan.search.found_by) == (True, "genetic", "evolution")
+    assert "solver" not in [step.name for step in plan.search.steps]
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_without_generations_the_solver_seats_it(objective: Objective) -> None:
+    gang = tight_gang()
+    problem = build_problem(gang, len(gang), tight_cluster(), objective=objective)
+
+    plan = search(problem, SearchSettings(), 1, steps=["polish", "solver"])
+
+    assert (plan.feasible, plan.proof, plan.search.found_by, plan.search.generations) == (True, "solver", "solver", 0)
 
 
 def test_one_member_more_than_the_tight_gang_has_is_proved_impossible() -> None:
@@ -64,7 +73,7 @@ def test_one_member_more_than_the_tight_gang_has_is_proved_impossible() -> None:
 def test_without_the_genetic_search_the_tight_gang_is_not_placed_and_nothing_is_claimed_about_it() -> None:
     gang = tight_gang()
 
-    plan = search(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK), ALONE, 0, use_genetic=False)
+    plan = search(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK), ALONE, 0, steps=[])
 
     assert (plan.feasible, plan.proof, plan.search.stopped_by) == (None, "none", "greedy-only")
     assert plan.explanation.placeable == len(plan.assignments) <= MOST_GREEDY_SEATS

@@ -1,0 +1,45 @@
+"""What a search may take: an effort that is reckoned from sizes, so that the answer is the same everywhere, and an end at any rate.
+
+The end is for what was reckoned wrong, and for machines that are slow or busy: there the best found so far is the answer.
+"""
+
+import math
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], float]
+
+
+class Budget:
+    """``effort`` is in microseconds of a processor, ``seconds`` on the clock; 0 is for no limit."""
+
+    def __init__(self, effort: float = 0.0, seconds: float = 0.0, clock: Clock = time.monotonic) -> None:
+        self._left = effort or math.inf
+        self._clock = clock
+        self._ends = clock() + seconds if seconds else math.inf
+
+    @property
+    def left(self) -> float:
+        """Microseconds of effort; infinite without a limit."""
+        return self._left
+
+    @property
+    def seconds(self) -> float:
+        """How long until the end, infinite without one."""
+        return self._ends - self._clock()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end has come."""
+        return self._ends < math.inf and self._clock() >= self._ends
+
+    def spend(self, microseconds: float) -> None:
+        """So much effort was made."""
+        self._left = max(0.0, self._left - microseconds)
+
+    def pays(self, microseconds: float) -> bool:
+        """Whether there is so much effort left, and time; then it is spent."""
+        if microseconds > self._left or self.is_over:
+            return False
+        self.spend(microseconds)
+        return True

@@ -1,0 +1,136 @@
+"""Better than greedy: downhill, by evolution, and by the solver where somebody has no seat.
+
+Each step begins with the best of what the steps before have found, and none makes it worse. Small steps downhill on all nodes come first:
+mostly they reach the best there is. Then the genetic search, on every gang whose best isn't proved: a generation at least, and as long as
+another one pays. Where somebody has no seat yet, most are found in a few generations; if not, the solver is asked for seats or for the
+proof that there are none, and what it finds is where the next evolution begins. When it doesn't know, evolution is all there is.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from allaboard.model.arrays import Integers
+from allaboard.placement.problem.problem import Problem
+from allaboard.placement.solvers import genetic
+from allaboard.placement.solvers.budget import Budget
+from allaboard.placement.solvers.candidates import candidate_rows
+from allaboard.placement.solvers.course import Course
+from allaboard.placement.solvers.feasibility import Finding, ask
+from allaboard.placement.solvers.genetic import Limits, SearchSettings, Target, evolve, generation_cost
+from allaboard.placement.solvers.insertion import with_more_seated
+from allaboard.placement.solvers.polish import polished, round_cost
+
+POLISH, EVOLUTION, SOLVER = "polish", "evolution", "solver"
+STEPS = (POLISH, EVOLUTION, SOLVER)
+
+_EPSILON = 1e-9
+_POLISHED = 3  # seeds, the best
+_ROUNDS = 200
+_FEW = 5  # generations in which most find the seats that greed doesn't
+_LONGER = 10  # times as many if nobody else knows
+_LACKING = 4  # times as long is a generation while somebody has no seat
+_SHARE = 0.5  # of what is left may go to polishing
+
+
+@dataclass(slots=True)
+class Pursuit:
+    """What is done about ``course`` within a budget, by some of ``STEPS``. ``is_proof``: whether what the solver refutes can't be."""
+
+    course: Course
+    settings: SearchSettings
+    seed: int
+    target: Target
+    budget: Budget
+    steps: Collection[str]
+    is_proof: bool = True
+    _problem: Problem = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._problem = self.course.problem
+
+    def run(self) -> str:
+        """Until nothing is to be gained; tells what it was stopped by, as ``SearchReport``."""
+        if not self._problem.total or not self._problem.nodes:
+            return "optimal"
+        self._polish()
+        if self._is_best():
+            return "optimal"
+        stopped_by = self._evolve(_FEW if SOLVER in self.steps and self.settings.branches else _LONGER * self.settings.generations)
+        if not self.course.lacks or stopped_by == "time":
+            return stopped_by
+        # Somebody who is needed has no seat.
+        finding = self._ask()
+        if finding is Finding.CANNOT_FIT:
+            return "proof"
+        if finding is Finding.FITS:
+            self._polish()
+            return "optimal" if self._is_best() else self._evolve(_FEW)
+        return "effort" if self.settings.effort else self._evolve(self.settings.generations)
+
+    def _is_best(self) -> bool:
+        """Everybody sits, and there is no other way or no better one."""
+        worth = self.course.best.worth
+        return worth.missing == worth.surplus == 0 and (len(self._problem.nodes) == 1 or worth.score >= self.target.score - _EPSILON)
+
+    def _polish(self) -> None:
+        """Seats for those who need them, if others can make room; then downhill from the best."""
+        if POLISH not in self.steps:
+            return
+        course, found = self.course, []
+        rounds = int(min(_ROUNDS, _SHARE * self.budget.left / (_POLISHED * round_cost(self._problem))))
+        for seed in course.found[:_POLISHED]:
+            counts = with_more_seated(self._problem, seed.counts) if seed.worth.missing else seed.counts
+            if not seed.worth.missing or not course.valuation.worth(counts).missing:
+                counts = polished(self._problem, course.valuation, counts, rounds, self.budget)
+            if counts is not seed.counts:
+                found.append((seed.name, counts))
+        if found:
+            course.add(POLISH, found)
+
+    def _evolve(self, unseated: int) -> str:
+        """The genetic search on the nodes that matter, its answer spread over all nodes again; tells what it was stopped by."""
+        problem, best = self._problem, self.course.best.counts
+        if EVOLUTION not in self.steps or not genetic.accepts(problem):
+            return "greedy-only"
+        seeds = [found.counts for found in self.course.found]
+        rows = candidate_rows(problem, best, seeds[1:], np.random.default_rng(self.seed))
+        smaller = problem.restricted_to(rows)
+        cost = generation_cost(smaller, self.settings)
+        affordable = self.budget.left / cost
+        if self.course.lacks:
+            if affordable < _LACKING * min(unseated, _FEW):
+                return "effort"
+            unseated = int(min(unseated, affordable / _LACKING))
+        limits = Limits(int(max(1, min(affordable, _LONGER * self.settings.generations))), unseated, lambda: self.budget.is_over)
+        inside = [counts[:, rows] for counts in seeds if counts[:, rows].sum() == counts.sum()]
+        evolution = evolve(smaller, inside, self.settings, self.seed, self.target, limits)
+        self.budget.spend(cost * evolution.generations * (_LACKING if self.course.lacks else 1))
+        counts = np.zeros_like(best)
+        counts[:, rows] = evolution.counts
+        self.course.history += evolution.history
+        self.course.add(EVOLUTION, [(EVOLUTION, counts)] if holds(problem, counts) else [], evolution.generations)
+        is_cut = evolution.stopped_by == "generations" and evolution.generations + 1 > affordable
+        return "effort" if is_cut else evolution.stopped_by
+
+    def _ask(self) -> Finding:
+        """The solver, unless that may take longer than there is time; what it finds is added."""
+        if SOLVER not in self.steps or not self.settings.branches:
+            return Finding.NOT_FOUND
+        answer = ask(self._problem, self.settings.branches, is_patient=True, budget=self.budget)
+        if answer.counts is not None:
+            self.course.add(SOLVER, [(SOLVER, answer.counts)])
+        return Finding.NOT_FOUND if answer.finding is Finding.CANNOT_FIT and not self.is_proof else answer.finding
+
+
+def holds(problem: Problem, counts: Integers) -> bool:
+    """Whether ``counts``: int64[roles, nodes] takes no more than there is, of nodes and of pods, and only where it may."""
+    load = np.einsum("rc,rn->cn", problem.demand, counts)
+    return bool(
+        (counts >= 0).all()
+        and (load <= problem.free).all()
+        and not counts[~problem.admits].any()
+        and (counts.sum(axis=1) <= problem.count).all()
+        and (problem.trimmed(counts[None]) == counts).all()
+    )
