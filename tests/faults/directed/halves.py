@@ -87,9 +87,9 @@ def half_gang_beside_a_job() -> None:
     with quiet_world(nodes=1, cpu=8) as world:
         cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", "job", size=4, minimum=4))
         world.fill()
-        world.advance(40)
+        world.advance(20)
         world.add(GangSpec("large", size=4, minimum=4))
-        world.advance(40)
+        world.advance(60)
         world.judge.check()
         end(world)
 
@@ -101,9 +101,9 @@ def half_gang_beside_a_guarded_one() -> None:
         cut_off(world, GangSpec("first", size=4, minimum=4), guarded)
         world.fill()
         world.guard(guarded)
-        world.advance(40)
+        world.advance(20)
         world.add(GangSpec("large", size=4, minimum=4))
-        world.advance(40)
+        world.advance(60)
         world.judge.check()
         end(world)
 

@@ -21,6 +21,7 @@ from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.rules.room import seats_for
+from allaboard.placement.solvers.budget import Clock, no_clock
 from allaboard.placement.solvers.insertion import with_more_seated
 from allaboard.placement.solvers.orders import FEW_ROLES, NodeOrders
 from allaboard.placement.solvers.polish import polished
@@ -60,8 +61,8 @@ class SearchSettings:
 
     ``effort`` is for those whom others wait for: about how many microseconds of a processor to search for, reckoned from sizes and not
     from the clock, so that the answer is the same everywhere. What no greedy rule seats is then a question to the solver, if it is a small
-    one, and not to generations. 0 is for as long as it pays. After ``seconds`` on the clock, or with
-    an effort of a processor, the best so far is the answer whatever the search is at; 0 is for no end.
+    one, and not to generations. 0 is for as long as it pays. After ``seconds`` by
+    the ``clock`` the best so far is the answer whatever the search is at; 0 is for no end.
     """
 
     generations: int = 60
@@ -73,6 +74,7 @@ class SearchSettings:
     branches: int = 200
     effort: int = 0
     seconds: float = 0.0
+    clock: Clock = no_clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ Pure and deterministic: the same problem, settings and seed give the same plan, 
 takes so long that its end has come (``SearchSettings.seconds``), when the best so far is the answer.
 """
 
-import time
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -31,8 +30,7 @@ _SETTLED = {"exact": "greedy", "greedy": "greedy", "polish": "greedy", "evolutio
 
 def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Collection[str] = STEPS) -> Plan:
     """The best placement found for ``problem``; without some of ``steps`` to see what they are worth."""
-    # On a busy machine a short search takes longer, and is none the worse for that.
-    budget = Budget(settings.effort, settings.seconds, time.process_time if settings.effort else time.monotonic)
+    budget = Budget(settings.effort, settings.seconds, settings.clock)
     # 1. Rule out what can't be.
     bounds = bounds_of(problem)
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)

@@ -1,5 +1,6 @@
 """With an effort a search ends soon, whatever the gang; without, it finds what there is to find."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -53,14 +54,18 @@ def test_the_larger_the_problem_the_fewer_the_generations() -> None:
 def test_what_greed_seats_is_seated_however_soon_a_search_must_end() -> None:
     gang = [pod for number in range(12) for pod in pods(f"role-{number}", 3, {"cpu": 1000 + 37 * number})]
     cluster = snapshot([node(f"node-{number}", {"cpu": 6000 + 100 * (number % 7)}) for number in range(40)])
-    plan = search(build_problem(gang, len(gang), cluster, objective=Objective.BINPACK), SearchSettings(seconds=1e-9), 1)
+    plan = search(
+        build_problem(gang, len(gang), cluster, objective=Objective.BINPACK), SearchSettings(seconds=1e-9, clock=time.monotonic), 1
+    )
     assert (plan.feasible, plan.search.found_by, plan.search.stopped_by) == (True, "greedy", "time")
     assert verify(dict(plan.assignments), gang, cluster) == ()
 
 
 def test_a_search_whose_end_has_come_without_seats_claims_nothing() -> None:
     gang, cluster = three_partition(8)
-    plan = search(build_problem(gang, len(gang), cluster, objective=Objective.BINPACK), SearchSettings(seconds=1e-9), 1)
+    plan = search(
+        build_problem(gang, len(gang), cluster, objective=Objective.BINPACK), SearchSettings(seconds=1e-9, clock=time.monotonic), 1
+    )
     assert (plan.feasible, plan.proof, plan.search.stopped_by) == (None, "none", "time")
 
 
