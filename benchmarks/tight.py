@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from allaboard.placement import SearchSettings, greedy_seeds, search
+from allaboard.placement import Plan, Problem, SearchSettings, greedy_seeds, search
 from allaboard.placement.solvers.feasibility import satisfies
 from allaboard.placement.solvers.pursuit import STEPS
 from judge import SECONDS
@@ -68,11 +68,24 @@ def measure(case: Case, percent: int, tally: Tally) -> None:
         if plan.feasible is False:
             raise AssertionError(f"the search called a gang impossible that fits: {case.state} {case.family} {percent} %")
         contenders[name] = plan.feasible is True
+        if plan.feasible:
+            check(problem, plan)
     tally.found_by[plan.search.found_by or "nobody"] += 1
     for name, is_placed in contenders.items():
         tally.tried[name] += 1
         tally.missed[name] += not is_placed
         tally.missed_by_family[case.family, name] += not is_placed
+
+
+def check(problem: Problem, plan: Plan) -> None:
+    """Count what the search says it has placed: its word isn't taken for it. Raises ``AssertionError``."""
+    row = {name: row for row, name in enumerate(problem.nodes)}
+    role = {uid: row for row, one in enumerate(problem.roles) for uid in one.pods}
+    counts = np.zeros((len(problem.roles), len(row)), dtype=np.int64)
+    for uid, name in plan.assignments:
+        counts[role.pop(uid), row[name]] += 1
+    if role or (problem.demand.T @ counts > problem.free).any() or counts[~problem.admits].any():
+        raise AssertionError("the search says that it has placed a gang, and hasn't")
 
 
 @dataclass(slots=True)

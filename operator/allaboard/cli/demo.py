@@ -199,7 +199,7 @@ async def _play(console: Console, theatre: _Theatre, pace: float) -> list[str]:
             scene.seconds = time.monotonic() - started
             stage.caption = lambda text: None
             if theatre.history and len({placed for placed, _ in theatre.history}) > 1:
-                scene.note = f"{_count(len(theatre.history) - 1, 'generation')}: {_progress(theatre.history)} {_sparkline(theatre.history)}"
+                scene.note = f"{words.generations(len(theatre.history) - 1)}: {_progress(theatre.history)} {_sparkline(theatre.history)}"
             scene.caption = ""
             live.update(theatre.render(), refresh=True)
             await asyncio.sleep(pace)
@@ -266,10 +266,6 @@ def _gauge(pods: Objects, capacity: dict[str, str], resource: str) -> str:
 def _amount(container: dict[str, Any], resource: str) -> float:
     quantity = str(((container.get("resources") or {}).get("requests") or {}).get(resource, "0"))
     return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _progress(history: Sequence[tuple[int, float]]) -> str:

@@ -345,7 +345,7 @@ def steps(report: SearchReport) -> str:
     )
 
 
-def generations(number: int, stopped_by: str) -> str:
+def generations(number: int, stopped_by: str = "") -> str:
     """How many generations there were; and, where there was no need of any, why."""
     known = {"exact": "known to be best by an exact method", "optimal": "known to be best by a bound"}
     text = f"{number} generation{'' if number == 1 else 's'}"

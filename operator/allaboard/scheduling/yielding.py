@@ -47,14 +47,14 @@ class Yielding:
         - Who has made way for a gang never has that gang make way for it.
         """
 
-        async def fits_without(others: Sequence[Gang]) -> bool:
-            # Some of theirs may be leaving already.
-            pods = {pod.uid: pod for pod in chain(self._leaving(), *(other.bound for other in others))}
-            return await would_fit(list(pods.values()))
+        async def fits_without(pods: Sequence[Pod]) -> bool:
+            # Some of them may be leaving already.
+            gone = {pod.uid: pod for pod in chain(self._leaving(), pods)}
+            return await would_fit(list(gone.values()))
 
         for _ in range(_MOST_ASKED):
             going = self._going()
-            needed = await self._needed_by(gang, would_fit, fits_without)
+            needed = await self._needed_by(gang, fits_without)
             staying = [other.key for other in needed if not await self._may_go(other)]
             for key in staying:
                 self.docket.half(key).unasked_until = self.clock() + UNASKED_SECONDS
@@ -67,36 +67,31 @@ class Yielding:
                 return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()
         return ()
 
-    async def _needed_by(
-        self,
-        gang: Gang,
-        would_fit: Callable[[Sequence[Pod]], Awaitable[bool]],
-        fits_without: Callable[[Sequence[Gang]], Awaitable[bool]],
-    ) -> Sequence[Gang]:
+    async def _needed_by(self, gang: Gang, fits_without: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
         """The half gangs without which ``gang`` would fit, as few of the last in the queue as it takes."""
         blocking = self._in_the_way(gang)
         if not blocking or self._makes_way(gang) or await fits_without(()):
             return ()
-        if not await fits_without(blocking):
+        if not await fits_without(_bound_of(blocking)):
             return ()
         # Nobody goes for what may be free soon.
-        if (doubtful := self.in_doubt()) and await would_fit([*self._leaving(), *doubtful]):
+        if (doubtful := self.in_doubt()) and await fits_without(doubtful):
             return ()
         # 1. The last few of the queue that are enough: with more of them it fits as well.
         too_few, enough = 0, len(blocking)
         while enough - too_few > 1:
             count = (too_few + enough) // 2
-            too_few, enough = (too_few, count) if await fits_without(blocking[:count]) else (count, enough)
+            too_few, enough = (too_few, count) if await fits_without(_bound_of(blocking[:count])) else (count, enough)
         # 2. Without those of them that aren't needed.
         needed = blocking[:enough]
         for other in blocking[: enough - 1]:
             rest = [each for each in needed if each is not other]
-            if await fits_without(rest):
+            if await fits_without(_bound_of(rest)):
                 needed = rest
         # 3. Who is being asked just now may go, and then fewer are enough.
         asked = self._asked_now()
         for other in needed if asked else ():
-            if await fits_without([*asked, *(each for each in needed if each is not other)]):
+            if await fits_without(_bound_of([*asked, *(each for each in needed if each is not other)])):
                 return ()
         return needed
 
@@ -160,6 +155,11 @@ class Yielding:
         """Who was released and is there still, for no longer than may be waited for."""
         now, released = self.clock(), [(key, half) for key, half in self.docket.halves() if half.released]
         return [pod for key, half in released if (gang := self.registry.gang(key)) for pod in leaving_of(gang, half, now)]
+
+
+def _bound_of(gangs: Iterable[Gang]) -> list[Pod]:
+    """All their bound pods."""
+    return [pod for gang in gangs for pod in gang.bound]
 
 
 def may_suspend(gang: Gang, half: Half | None, now: float) -> bool:

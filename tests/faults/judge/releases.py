@@ -305,12 +305,8 @@ class Releases:
         written = [each for each in self.books.requests if each.who == who and each.plural == "pods" and each.verb == "patch"]
         failed = {(each.namespace, each.name) for each in written if each.is_struck and not each.is_carried_out}
         failed -= {(each.namespace, each.name) for each in written if each.is_carried_out}
-        return [
-            {**pod, "metadata": {**pod["metadata"], "uid": f"{uid_of(pod)} on {node}"}, "spec": {**pod["spec"], "nodeName": node}}
-            for pod in self.books.pods()
-            if not node_of(pod) and (pod["metadata"]["namespace"], name_of(pod)) in failed
-            for node in self.books.nodes
-        ]
+        pods = [pod for pod in self.books.pods() if not node_of(pod) and (pod["metadata"]["namespace"], name_of(pod)) in failed]
+        return [seated for node in self.books.nodes for seated in with_seats(pods, dict.fromkeys(map(uid_of, pods), node))]
 
     def _with_promises(self, everybody: Sequence[Body], at: float, but: GangSpec) -> list[Body]:
         """``everybody``, and of other gangs those who were tried or bound in the moments around: they had been promised their seats."""

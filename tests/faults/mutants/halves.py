@@ -29,8 +29,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/yielding.py",
-                "chain(self._leaving(), *(other.bound for other in others))",
-                "chain.from_iterable(other.bound for other in others)",
+                "for pod in chain(self._leaving(), pods)}",
+                "for pod in pods}",
             ),
         ),
     ),
@@ -111,8 +111,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/yielding.py",
-                "chain(self._leaving(), *(other.bound for other in others))",
-                "chain(self._leaving(), *(other.bound for other in [*others, *self._asked_now()]))",
+                "chain(self._leaving(), pods)}",
+                "chain(self._leaving(), pods, _bound_of(self._asked_now()))}",
             ),
         ),
     ),

@@ -354,12 +354,12 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/yielding.py",
-                "        if not await fits_without(blocking):\n",
+                "        if not await fits_without(_bound_of(blocking)):\n",
                 "        if False:\n",
             ),
             Edit(
                 "scheduling/yielding.py",
-                ("            if await fits_without(rest):\n                needed = rest\n"),
+                ("            if await fits_without(_bound_of(rest)):\n                needed = rest\n"),
                 "            pass\n",
             ),
         ),

@@ -129,18 +129,22 @@ def is_long(roles: int, variables: int, effort: float) -> bool:
     return roles * variables * _EFFORT_PER_VARIABLE > effort
 
 
-def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] = ()) -> bool:
-    """Whether ``counts``: int64[roles, nodes] is a placement of the minimum, counted in integers."""
-    placed = counts.sum(axis=1)
+def holds(problem: Problem, counts: Integers) -> bool:
+    """Whether ``counts``: int64[roles, nodes] takes no more than there is, of nodes and of pods, and only where it may."""
+    load = np.einsum("rc,rn->cn", problem.demand, counts)
     return bool(
         (counts >= 0).all()
-        and (np.einsum("rc,rn->cn", problem.demand, counts) <= problem.free).all()
+        and (load <= problem.free).all()
         and not counts[~problem.admits].any()
-        and (placed <= problem.count).all()
-        and problem.lacking(placed) <= 0
+        and (counts.sum(axis=1) <= problem.count).all()
         and (problem.trimmed(counts[None]) == counts).all()
-        and all(_is_together(counts, group) for group in together)
     )
+
+
+def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] = ()) -> bool:
+    """Whether ``counts``: int64[roles, nodes] is a placement of the minimum, counted in integers."""
+    is_enough = problem.lacking(counts.sum(axis=1)) <= 0
+    return bool(is_enough) and holds(problem, counts) and all(_is_together(counts, group) for group in together)
 
 
 def _is_together(counts: Integers, group: Together) -> bool:

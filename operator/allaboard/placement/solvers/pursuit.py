@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.solvers import genetic
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.candidates import candidate_rows
 from allaboard.placement.solvers.course import Course
-from allaboard.placement.solvers.feasibility import Finding, ask
+from allaboard.placement.solvers.feasibility import Finding, ask, holds
 from allaboard.placement.solvers.genetic import Limits, SearchSettings, Target, evolve, generation_cost
 from allaboard.placement.solvers.insertion import with_more_seated
 from allaboard.placement.solvers.polish import polished, round_cost
@@ -122,15 +121,3 @@ class Pursuit:
         if answer.counts is not None:
             self.course.add(SOLVER, [(SOLVER, answer.counts)])
         return Finding.NOT_FOUND if answer.finding is Finding.CANNOT_FIT and not self.is_proof else answer.finding
-
-
-def holds(problem: Problem, counts: Integers) -> bool:
-    """Whether ``counts``: int64[roles, nodes] takes no more than there is, of nodes and of pods, and only where it may."""
-    load = np.einsum("rc,rn->cn", problem.demand, counts)
-    return bool(
-        (counts >= 0).all()
-        and (load <= problem.free).all()
-        and not counts[~problem.admits].any()
-        and (counts.sum(axis=1) <= problem.count).all()
-        and (problem.trimmed(counts[None]) == counts).all()
-    )

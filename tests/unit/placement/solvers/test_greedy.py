@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from allaboard.model.gang import Objective
 from allaboard.placement import Problem, build_problem, greedy_seeds
 from allaboard.placement.problem.objectives import fullness_with_one
-from allaboard.placement.solvers.pursuit import holds
+from allaboard.placement.solvers.feasibility import holds
 from tests.unit.placement.clusters import GI, GPU, Case, cases, node, pods, snapshot
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 
 from allaboard.model.gang import Objective
 from allaboard.placement import build_problem
+from allaboard.placement.solvers.feasibility import holds
 from allaboard.placement.solvers.insertion import with_more_seated
-from allaboard.placement.solvers.pursuit import holds
 from tests.unit.placement.clusters import Case, cases, node, pods, random_counts, snapshot
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from allaboard.model.gang import Objective
 from allaboard.placement import Problem, build_problem
 from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.solvers.feasibility import holds
 from allaboard.placement.solvers.polish import polished
-from allaboard.placement.solvers.pursuit import holds
 from tests.unit.placement.clusters import GPU, Case, cases, node, pods, random_counts, snapshot
 
 

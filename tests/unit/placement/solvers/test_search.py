@@ -15,7 +15,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Plan, SearchSettings, build_problem, greedy_seeds, search, verify
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.solvers.pursuit import holds
+from allaboard.placement.solvers.feasibility import holds
 from allaboard.settings import SearchOptions
 from tests.unit.placement.clusters import GI, GPU, Case, cases, in_words, node, pods, snapshot
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
