@@ -115,7 +115,7 @@ def asked_at_the_same_time() -> None:
 
 def asked_while_it_is_busy() -> None:
     """The same, and the Job takes so long that it isn't waited for any more."""
-    ask_beside_a_job(GangSpec("large", size=6, minimum=6, priority=HIGH_PRIORITY), after=20)
+    ask_beside_a_job(GangSpec("large", size=6, minimum=6, priority=HIGH_PRIORITY), after=16)
 
 
 def answered_too_late() -> None:

@@ -179,8 +179,10 @@ class Releases:
             self.accuse("release", f"{what}, of {spec.name}, which was whole before")
         elif life.open_since is None or self.books.clock() - life.open_since < self.timeout - 1:
             self.accuse("release", f"{what}, of {spec.name}, whose time wasn't over")
-        elif self.books.clock() - self._decided_at(request) <= _SETTLED_SECONDS:  # or it was on its way since
+        elif self.books.clock() - self._decided_at(request) <= _SETTLED_SECONDS:
             self._ask_who_needs(spec, what, request.who)
+        else:  # it was on its way since, and makes way beside others all the same
+            self._made_way[spec] = self.books.clock()
 
     def _decided_at(self, request: Request) -> float:
         """When it was decided that a pod must go: before it was looked up, which a fault may have kept."""
