@@ -1,9 +1,9 @@
 """What is wanted of a placement, and kube-scheduler's RequestedToCapacityRatio for a whole gang at once.
 
-An objective is a set of ``Weights``: the cost of a placement is their weighted sum (``valuation``). *Packing* asks how full the nodes of
-the members are once everybody sits. The formula is that of noderesources/requested_to_capacity_ratio.go (1.37), but in floating point:
-upstream truncates to whole points, and a search needs to see that a plan is better by less than one. *Spreading* asks how full by the
-plain shape (0,0)-(100,10), whatever packing's is.
+An objective is a set of ``Weights``: the cost of a placement is their weighted sum (``valuation``). *Packing* asks how full each member's
+node is when it is its turn, as kube-scheduler does. The formula is that of noderesources/requested_to_capacity_ratio.go (1.37), but in
+floating point: upstream truncates to whole points, and a search needs to see that a plan is better by less than one. *Spreading* asks how
+full the nodes are once everybody sits, by the plain shape (0,0)-(100,10), whatever packing's is.
 """
 
 from collections.abc import Sequence

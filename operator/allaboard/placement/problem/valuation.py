@@ -99,15 +99,16 @@ class Valuation:
         return total
 
     def _packed(self, rows: Integers, patterns: Integers) -> Floats:
-        """Members weighed by how their node scores, 0..1. What scores nothing is left out of a member's mean: that is upstream's rule."""
+        """Members weighed by how their node scores when it is their turn, 0..1.
+
+        A member that is one of many there finds half of the others before it.
+        """
         scoring = self._problem.scoring
-        if scoring.packing.is_plain:
-            return self._fullness(rows, patterns)
-        scores = scoring.packing.score(scoring.used[:, rows] + np.einsum("kr,rsk->sk", patterns, scoring.step[:, :, rows]))
-        weight = scoring.weight[:, :, rows] * (scores > 0)
-        total = weight.sum(axis=1)
-        means = np.divide(np.einsum("rsk,sk->rk", weight, scores), total, out=np.zeros_like(total), where=total > 0)
-        packed: Floats = np.einsum("kr,rk->k", patterns, means)
+        load = np.einsum("kr,rsk->sk", patterns.astype(np.float64), scoring.step[:, :, rows])
+        packed = np.zeros(len(rows))
+        for role in np.flatnonzero(patterns.any(axis=0)):
+            utilization = scoring.used[:, rows] + (load + scoring.step[role][:, rows]) / 2
+            packed += patterns[:, role] * scoring.packing.mean(utilization, scoring.weight[role][:, rows])
         return packed
 
     def _fullness(self, rows: Integers, patterns: Integers) -> Floats:

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from allaboard.model.arrays import Floats
 from allaboard.placement.problem.plan import Shortage
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.room import fill
@@ -113,19 +114,29 @@ def _shortage(problem: Problem, column: int) -> Shortage:
 
 
 def _fullest(problem: Problem) -> float:
-    """Each member on the node that would be fullest if as much of the gang as fits sat there."""
+    """Each member on the node that would be fullest when it is its turn if as much of the gang as fits sat there."""
     scoring = problem.scoring
     if not scoring.packing.is_plain:
         return problem.total * scoring.packing.best
     # A node takes no more of a role than its seats, nor more than there are pods.
     seats = np.minimum(problem.seats, problem.count[:, None])
-    utilization = np.minimum(scoring.used + np.einsum("rn,rsn->sn", seats, scoring.step), 1.0)
-    best = np.einsum("rsn,sn->rn", scoring.weight, utilization)
-    total = 0.0
-    for role, count in enumerate(problem.count.tolist()):
-        order = np.argsort(-best[role], kind="stable")
-        total += float((fill(seats[role], count, order) * best[role]).sum())
-    return total
+    load = np.einsum("rn,rsn->sn", seats, scoring.step)
+
+    def reached(utilization: Floats) -> float:
+        best = np.einsum("rsn,rsn->rn", scoring.weight, np.minimum(utilization, 1.0))
+        orders = np.argsort(-best, axis=1, kind="stable")
+        counts = problem.count.tolist()
+        return sum(
+            float((fill(room, count, order) * value).sum()) for room, count, order, value in zip(seats, counts, orders, best, strict=True)
+        )
+
+    if not all(dict(role.requests).get(resource) for role in problem.roles for resource in ("cpu", "memory")):
+        return reached(scoring.used + (load + scoring.step) / 2)  # what isn't asked for counts as assumed, and needn't fit
+    room = np.maximum(1.0 - scoring.used, 0.0)
+    others = scoring.used + np.minimum(load, room) / 2
+    # What members add themselves is no more than there is room for, neither one by one nor together.
+    together = float((scoring.weight.max(axis=0) * room).sum()) / 2
+    return min(reached(others + scoring.step / 2), reached(np.broadcast_to(others, scoring.step.shape)) + together)
 
 
 def _emptiest(problem: Problem) -> float:

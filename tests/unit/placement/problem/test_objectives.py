@@ -1,8 +1,9 @@
 """Scores: kube-scheduler's formula, and the batch form of it that the search uses."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allaboard.model.arrays import Floats
 from allaboard.model.gang import Objective
 from allaboard.model.packing import Packing
 from allaboard.placement import SearchSettings, build_problem, search
@@ -36,18 +38,35 @@ def test_the_score_of_a_plan_is_the_mean_of_what_the_formula_gives_each_member(c
     problem = replace(case, objective=Objective.BINPACK).problem()
     scoring = problem.scoring
     counts = random_counts(problem, case.seed)
-    used = scoring.used + np.einsum("rn,rsn->sn", counts, scoring.step)
+    load = np.einsum("rn,rsn->sn", counts, scoring.step)
 
-    members = [
-        value
-        for role, seats in enumerate(counts)
-        for value in np.repeat(requested_to_capacity_ratio(used, scoring.weight[role]), seats).tolist()
-    ]
+    def mean(before_and_own: Callable[[int], Floats]) -> float:
+        members = [
+            value
+            for role, seats in enumerate(counts)
+            for value in np.repeat(requested_to_capacity_ratio(scoring.used + before_and_own(role), scoring.weight[role]), seats).tolist()
+        ]
+        return sum(members) / len(members) if members else 0.0
 
-    expected = sum(members) / len(members) if members else 0.0
-    assert Valuation(problem).scores(counts[None])[0] == pytest.approx(expected)
+    halfway = mean(lambda role: (load + scoring.step[role]) / 2)
+    assert Valuation(problem).scores(counts[None])[0] == pytest.approx(halfway)
     spread = replace(case, objective=Objective.SPREAD).problem()
-    assert Valuation(spread).scores(counts[None])[0] == pytest.approx(100 - expected if members else 0.0)
+    assert Valuation(spread).scores(counts[None])[0] == pytest.approx(100 - mean(lambda _: load) if counts.any() else 0.0)
+
+
+def test_a_gang_packs_as_well_as_its_members_did_when_each_came_to_kube_scheduler() -> None:
+    cluster = snapshot([node("n", {"cpu": 10_000, "memory": 100 * GI})], {"n": {"cpu": 2000}})
+    gang = [*pods("a", 3, {"cpu": 1000, "memory": 20 * GI}), *pods("b", 1, {"cpu": 3000, "memory": 10 * GI})]
+    problem = build_problem(gang, 4, cluster, objective=Objective.BINPACK)
+    means = []
+    for order in set(permutations([0, 0, 0, 1])):
+        used, scores = problem.scoring.used.copy(), []
+        for role in order:
+            used += problem.scoring.step[role]
+            scores.append(float(requested_to_capacity_ratio(used, problem.scoring.weight[role])[0]))
+        means.append(sum(scores) / len(scores))
+    counts = problem.count[:, None]
+    assert Valuation(problem).scores(counts[None])[0] == pytest.approx(sum(means) / len(means))
 
 
 def upstream(utilization: float, shape: list[tuple[int, int]]) -> float:
@@ -76,11 +95,12 @@ def test_a_shape_and_weights_score_a_plan_as_kube_scheduler_scores_its_members(
     counts = random_counts(problem, case.seed)
     weights = weights or {"cpu": 1, "memory": 1, **{name: 5 for spec in specs for name, _ in spec.requests if is_gpu(name)}}
     taken = case.cluster.used.astype(np.float64)
-    for role, spec in enumerate(specs):
-        assumed = {"cpu": 100, "memory": 200 * 2**20}
-        for name, amount in (assumed | {name: amount for name, amount in spec.requests if amount}).items():
+    assumed = {"cpu": 100, "memory": 200 * 2**20}
+    asked = [assumed | {name: amount for name, amount in spec.requests if amount} for spec in specs]
+    for role, amounts in enumerate(asked):
+        for name, amount in amounts.items():
             if (column := case.cluster.column_of(name)) is not None:
-                taken[rows, column] += counts[role] * amount
+                taken[rows, column] += counts[role] * amount / 2
     members = []
     for role, spec in enumerate(specs):
         for position in np.repeat(np.arange(len(rows)), counts[role]).tolist():
@@ -90,7 +110,7 @@ def test_a_shape_and_weights_score_a_plan_as_kube_scheduler_scores_its_members(
                 offered = int(case.cluster.allocatable[rows[position], column]) if column is not None else 0
                 if not offered or (name not in ("cpu", "memory") and not spec.amount(name)):
                     continue
-                score = upstream(taken[rows[position], column] / offered, shape)
+                score = upstream((taken[rows[position], column] + asked[role].get(name, 0) / 2) / offered, shape)
                 total, weighed = total + weight * (score > 0), weighed + weight * score
             members.append(weighed / total if total else 0.0)
     found = Valuation(problem).scores(counts[None])[0]

@@ -90,7 +90,7 @@ def test_hundreds_of_equal_nodes_cost_no_more_than_a_few() -> None:
     counts = best_of_one_role(problem, valuation)
     assert counts is not None
     assert counts.sum() == 1500
-    assert sorted(counts[0, :400])[-93:] == [16] * 93
+    assert ((counts > 0) & (counts < problem.seats)).sum() == 1  # the rest are full or left alone
     assert valuation.scores(counts[None])[0] >= max(valuation.scores(seed[None])[0] for _, seed in greedy_seeds(problem))
 
 
