@@ -236,8 +236,11 @@ class OpenGangs:
         half.asked_until = began + _ASKED_SECONDS
         try:
             undone, problem = await undo(pods, self.binder, even_running=even_running), ""
+            # A pod that was released may be seen for a while yet: its Job isn't suspended for it.
+            leaves = {pod.uid for pod in (*before, *undone.released)}
+            kept = [pod for pod in pods if pod.uid not in leaves]
             if not undone.is_unfinished and may_suspend(gang, half, self.clock()):
-                undone, problem = await self._suspended(gang, pods, undone, even_running, is_wanted)
+                undone, problem = await self._suspended(gang, kept, undone, even_running, is_wanted)
         finally:
             half.asked_until = -math.inf
         half.released, half.released_until = (*before, *undone.released), began + min(gang.timeout_seconds, _LEAVING_SECONDS)
@@ -247,7 +250,7 @@ class OpenGangs:
             self.announcer.undone(gang, undone.released, message)
         if undone.is_unfinished and not even_running:
             return undone
-        if len(undone.released) < len(pods):
+        if {pod.uid for pod in pods} - {pod.uid for pod in half.released}:
             half.deadline, half.is_kept_open = None, True
             self.announcer.kept_open(gang, words.kept_open(gang, pods, message, problem))
         else:
@@ -256,10 +259,9 @@ class OpenGangs:
         return undone
 
     async def _suspended(
-        self, gang: Gang, pods: Sequence[Pod], undone: Undone, even_running: bool, is_wanted: Callable[[], bool]
+        self, gang: Gang, kept: Sequence[Pod], undone: Undone, even_running: bool, is_wanted: Callable[[], bool]
     ) -> tuple[Undone, str]:
-        """What is undone once the Jobs of the other ``pods`` were suspended and resumed, if those are all Jobs' pods; else why not."""
-        kept = [pod for pod in pods if pod not in undone.released]
+        """What is undone once the Jobs of the ``kept`` were suspended and resumed, if all are Jobs' pods; else why not."""
         if not kept or not all(pod.is_of_job for pod in kept):
             return undone, ""
         half = self.docket.half(gang.key)
@@ -273,4 +275,4 @@ class OpenGangs:
         except (ApiError, LeaseLostError) as error:
             logger.warning("gang %s: its jobs could not be suspended: %s; trying again", gang.key, error)
             return Undone(undone.released, is_unfinished=True), str(error)
-        return Undone(tuple(pods)), ""
+        return Undone((*undone.released, *kept)), ""
