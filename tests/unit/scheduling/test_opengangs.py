@@ -190,6 +190,20 @@ async def test_jobs_are_suspended_for_the_gangs_own_sake_whoever_waits() -> None
     assert restarter.restart.await_args.kwargs["is_wanted"]()
 
 
+async def test_no_job_is_suspended_for_pods_that_were_released_and_are_seen_for_a_while_yet() -> None:
+    gang, docket, restarter = a_half_of(JOB, undo=Undo.SUSPEND), Docket(), Mock(restart=AsyncMock())
+    docket.half(KEY).expires = 0.0
+    clock = Clock(100.0)
+    open_gangs = an_open_gangs(gang, docket, goes=[True, True, False, False, False, False], restarter=restarter, clock=clock)
+    await open_gangs.yield_to(replace(gang, key=GangKey("default", "other")), gang)
+    await open_gangs.undo_overdue(gang)
+    assert restarter.restart.await_count == 0
+    assert not docket.half(KEY).is_kept_open
+    clock.now = docket.half(KEY).released_until
+    await open_gangs.undo_overdue(gang)
+    assert restarter.restart.await_count == 1
+
+
 async def test_whoever_was_refused_looks_again_when_the_time_of_a_gang_that_is_being_finished_is_over() -> None:
     docket = Docket()
     half = docket.half(KEY)
