@@ -236,10 +236,10 @@ class OpenGangs:
         half.asked_until = began + _ASKED_SECONDS
         try:
             undone, problem = await undo(pods, self.binder, even_running=even_running), ""
-            # A pod that was released may be seen for a while yet: its Job isn't suspended for it.
-            leaves = {pod.uid for pod in (*before, *undone.released)}
-            kept = [pod for pod in pods if pod.uid not in leaves]
             if not undone.is_unfinished and may_suspend(gang, half, self.clock()):
+                # A pod that was released may be seen for a while yet: its Job isn't suspended for it.
+                leaves = {pod.uid for pod in (*before, *undone.released)}
+                kept = [pod for pod in pods if pod.uid not in leaves]
                 undone, problem = await self._suspended(gang, kept, undone, even_running, is_wanted)
         finally:
             half.asked_until = -math.inf

@@ -14,7 +14,7 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
-from allaboard.model.packing import PACKING, Packing
+from allaboard.model.packing import PACKING, Packing, mean_of_scores
 from allaboard.model.snapshot import Snapshot
 
 _WEIGHTS = {"cpu": 1, "memory": 1}
@@ -65,13 +65,9 @@ def is_gpu(resource: str) -> bool:
 def requested_to_capacity_ratio(utilization: Floats, weights: Floats) -> Floats:
     """Score 0..100 of each node for one pod: float64[nodes], from the share in use once it sits, and weights: float64[resources, nodes].
 
-    A resource a node doesn't have must have no weight there. One that scores nothing is left out of the mean: that is upstream's rule.
+    A resource a node doesn't have must have no weight there.
     """
-    counted = weights * (utilization > 0)
-    total = counted.sum(axis=0)
-    weighed = (counted * np.minimum(utilization, 1.0)).sum(axis=0)
-    mean: Floats = np.divide(weighed, total, out=np.zeros_like(total), where=total > 0)
-    return mean * 100.0
+    return mean_of_scores(np.minimum(utilization, 1.0), weights) * 100.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

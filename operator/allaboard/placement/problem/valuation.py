@@ -104,11 +104,11 @@ class Valuation:
         A member that is one of many there finds half of the others before it.
         """
         scoring = self._problem.scoring
-        load = np.einsum("kr,rsk->sk", patterns.astype(np.float64), scoring.step[:, :, rows])
+        step = scoring.step[:, :, rows]
+        others = scoring.used[:, rows] + np.einsum("kr,rsk->sk", patterns.astype(np.float64), step) / 2
         packed = np.zeros(len(rows))
         for role in np.flatnonzero(patterns.any(axis=0)):
-            utilization = scoring.used[:, rows] + (load + scoring.step[role][:, rows]) / 2
-            packed += patterns[:, role] * scoring.packing.mean(utilization, scoring.weight[role][:, rows])
+            packed += patterns[:, role] * scoring.packing.mean(others + step[role] / 2, scoring.weight[role][:, rows])
         return packed
 
     def _fullness(self, rows: Integers, patterns: Integers) -> Floats:

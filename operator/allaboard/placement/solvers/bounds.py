@@ -123,12 +123,12 @@ def _fullest(problem: Problem) -> float:
     load = np.einsum("rn,rsn->sn", seats, scoring.step)
 
     def reached(utilization: Floats) -> float:
-        best = np.einsum("rsn,rsn->rn", scoring.weight, np.minimum(utilization, 1.0))
-        orders = np.argsort(-best, axis=1, kind="stable")
-        counts = problem.count.tolist()
-        return sum(
-            float((fill(room, count, order) * value).sum()) for room, count, order, value in zip(seats, counts, orders, best, strict=True)
-        )
+        best = (scoring.weight * np.minimum(utilization, 1.0)).sum(axis=1)
+        total = 0.0
+        for role, count in enumerate(problem.count.tolist()):
+            order = np.argsort(-best[role], kind="stable")
+            total += float((fill(seats[role], count, order) * best[role]).sum())
+        return total
 
     if not all(dict(role.requests).get(resource) for role in problem.roles for resource in ("cpu", "memory")):
         return reached(scoring.used + (load + scoring.step) / 2)  # what isn't asked for counts as assumed, and needn't fit
@@ -136,7 +136,7 @@ def _fullest(problem: Problem) -> float:
     others = scoring.used + np.minimum(load, room) / 2
     # What members add themselves is no more than there is room for, neither one by one nor together.
     together = float((scoring.weight.max(axis=0) * room).sum()) / 2
-    return min(reached(others + scoring.step / 2), reached(np.broadcast_to(others, scoring.step.shape)) + together)
+    return min(reached(others + scoring.step / 2), reached(others) + together)
 
 
 def _emptiest(problem: Problem) -> float:

@@ -80,7 +80,8 @@ def upstream(utilization: float, shape: list[tuple[int, int]]) -> float:
     return 10.0 * (shape[0][1] if percent <= shape[0][0] else shape[-1][1])
 
 
-shapes = st.dictionaries(st.integers(0, 100), st.integers(0, 10), min_size=1, max_size=4).map(lambda points: sorted(points.items()))
+some_shapes = st.dictionaries(st.integers(0, 100), st.integers(0, 10), min_size=1, max_size=4).map(lambda points: sorted(points.items()))
+shapes = st.just(list(Packing().shape)) | some_shapes
 weights_of_resources = st.dictionaries(st.sampled_from(["cpu", "memory", GPU]), st.integers(1, 100), max_size=3)
 
 
