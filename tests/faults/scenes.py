@@ -85,15 +85,26 @@ class Scenes(Schedules):
         is_filled=st.booleans(),
         is_guarded=st.sampled_from([False, False, True]),
         priority=st.sampled_from([0, 0, HIGH_PRIORITY]),
+        is_seen_late=st.booleans(),
         pause=pauses,
     )
     def others_ask_for_the_seats_of_a_half_gang(
-        self, kind: Kind, suspends: bool, status: int, rival: int, is_filled: bool, is_guarded: bool, priority: int, pause: float
+        self,
+        kind: Kind,
+        suspends: bool,
+        status: int,
+        rival: int,
+        is_filled: bool,
+        is_guarded: bool,
+        priority: int,
+        is_seen_late: bool,
+        pause: float,
     ) -> None:
         """A gang lacks a member where there is room for it only. One waits who wants all of that room or more; one fails all the time."""
         self.stage()
         fault = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", nth=3, times=12, status=status, dry_run=False)
-        self.arrive(GangSpec("half", kind, size=3, minimum=3, cpu=2, suspends=suspends, priority=priority), [fault], 8.0)
+        half = GangSpec("half", kind, size=3, minimum=3, cpu=2, suspends=suspends, priority=priority, forgives=is_seen_late)
+        self.arrive(half, [fault], 8.0)
         if is_filled:
             self.w.fill()
         if is_guarded:
@@ -101,6 +112,8 @@ class Scenes(Schedules):
         self.after("half gang", 27.0)
         self.arrive(GangSpec("sick", size=1, minimum=1), [], 0.0)
         self.w.sicken(self.w.gangs[-1], "bind", 403, None)
+        if is_seen_late:  # those who make way are gone before that is heard
+            self.w.lag("pods", 8.0)
         self.arrive(GangSpec("rival", size=rival, minimum=rival, cpu=2), [], 60.0)
         self.after("rival", pause)
 

@@ -43,8 +43,8 @@ class _Question:
     """Who had seats."""
     known: Sequence[Body]
     """The same for one who started anew, and can't tell what was on its way before."""
-    held: Sequence[Body]
-    """Who may still be bound by an earlier scheduler, since this one couldn't take them out of its reach: on every node."""
+    held: Sequence[Sequence[Body]]
+    """Who else may be taken to have seats: those of whom nobody knows where, on every node, and those who are tried just then."""
     seated: Mapping[GangSpec, frozenset[str]]
     waiting: Mapping[GangSpec, tuple[Sequence[Body], int]]
     """Whom it had to make way for, their candidates and how many they lacked."""
@@ -219,7 +219,7 @@ class Releases:
                 dict(self.books.nodes),
                 self.books.taking_seats(spec),
                 self.books.taking_seats(spec, who=who),
-                self._out_of_hand(who),
+                (self._out_of_hand(who), self._on_trial(who)),
                 {each: frozenset(self.lives.of(each).seated) for each in self.books.gangs},
                 {
                     other: wanted
@@ -293,7 +293,7 @@ class Releases:
         candidates, missing = wanted
         # Others were promised theirs before that was decided, or in the same moment.
         promised = self._with_promises(question.everybody, question.at, other)
-        for everybody in (question.everybody, question.known, promised, [*question.everybody, *question.held]):
+        for everybody in (question.everybody, question.known, promised, *([*question.everybody, *held] for held in question.held)):
             fits = [
                 most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
                 for without in (question.seated[question.spec] | gone, gone)
@@ -309,6 +309,19 @@ class Releases:
         failed -= {(each.namespace, each.name) for each in written if each.is_carried_out}
         pods = [pod for pod in self.books.pods() if not node_of(pod) and (pod["metadata"]["namespace"], name_of(pod)) in failed]
         return [seated for node in self.books.nodes for seated in with_seats(pods, dict.fromkeys(map(uid_of, pods), node))]
+
+    def _on_trial(self, who: str) -> list[Body]:
+        """Pending pods of gangs that wait for an answer to a bind that ``who`` has sent, as if each sat on that node: one may be tried for
+        all that are alike.
+        """
+        now, pods = self.books.clock(), dict[str, Body]()
+        for each in self.books.requests:
+            if each.verb == "bind" and each.who == who and each.sent < now <= min(each.answered or now, each.abandoned or now):
+                for gang in self.books.gangs:
+                    if self.books.is_of(each, gang):
+                        seats = dict.fromkeys(map(uid_of, self.lives.candidates(gang)), each.target)
+                        pods |= {uid_of(pod): pod for pod in with_seats(self.lives.candidates(gang), seats)}
+        return list(pods.values())
 
     def _with_promises(self, everybody: Sequence[Body], at: float, but: GangSpec) -> list[Body]:
         """``everybody``, and of other gangs those who were tried or bound in the moments around: they had been promised their seats."""

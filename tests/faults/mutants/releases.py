@@ -70,6 +70,18 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "Jobs are suspended for pods that were released already",
+        "evicted_already",
+        "release",
+        (
+            Edit(
+                "scheduling/opengangs.py",
+                "for pod in (*before, *undone.released)}\n                kept",
+                "for pod in undone.released}\n                kept",
+            ),
+        ),
+    ),
+    Mutant(
         "a half gang is left as it is",
         "refused",
         "forward",
