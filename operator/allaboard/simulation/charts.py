@@ -1,4 +1,4 @@
-"""Draws timelines: allocation, fragmentation, gangs placed and waiting time against arrived load."""
+"""Draws timelines: allocation, fragmentation, gangs placed and waiting time over hours, or pods that didn't fit against arrived load."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS = (".png", ".svg")
-_GRID = 200
+_GRID = 500
+_HOUR = 3600.0
 _SIZE = (11.0, 7.5)
 _DPI = 120
 
@@ -40,7 +41,8 @@ def check_chart(file: str) -> None:
 def draw_chart(runs: Mapping[str, Sequence[Run]], file: str, *, waits: bool) -> None:
     """One line for each strategy, the mean of its runs, and around it from the least to the most of them. Raises ``ChartError``.
 
-    Where nothing ``waits``, the last panel shows the pods that were dropped.
+    What ``waits`` is drawn over hours since the first arrival. Otherwise time says nothing: it is drawn against the load that has arrived,
+    and the last panel shows the pods that were dropped.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -49,21 +51,22 @@ def draw_chart(runs: Mapping[str, Sequence[Run]], file: str, *, waits: bool) -> 
         ("allocated (%)", lambda sample: sample.allocated_percent),
         ("expected fragmentation (% of all GPUs)", lambda sample: sample.fragmentation_percent),
         ("gangs placed", lambda sample: float(sample.gangs_placed)),
-        ("mean waiting time (s)", lambda sample: sample.waiting_seconds)
+        ("mean wait of the gangs placed so far (s)", lambda sample: sample.waiting_seconds)
         if waits
         else ("pods that didn't fit", lambda sample: float(sample.pods_failed)),
     ]
     # The same runs give the same file: no random ids, no date.
     with matplotlib.rc_context({"svg.hashsalt": "allaboard", "svg.fonttype": "none"}):
         figure = Figure(figsize=_SIZE, layout="constrained")
+        across = _hours if waits else _load
         for axes, (title, value) in zip(figure.subplots(2, 2).flat, panels, strict=True):
             for name, found in runs.items():
-                _draw_line(axes, name, found, value)
+                _draw_line(axes, name, [across(run) for run in found], [[value(sample) for sample in run.replay.timeline] for run in found])
             axes.set_title(title, fontsize="medium")
-            axes.set_xlabel("arrived load (% of capacity)")
+            axes.set_xlabel("hours" if waits else "arrived load (% of capacity)")
             axes.set_ylim(bottom=0)
             axes.grid(alpha=0.3)
-        figure.axes[0].legend()
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper")
         suffix = Path(file).suffix.lower()
         try:
             figure.savefig(file, format=suffix[1:], dpi=_DPI, metadata={"Date": None} if suffix == ".svg" else None)
@@ -71,17 +74,20 @@ def draw_chart(runs: Mapping[str, Sequence[Run]], file: str, *, waits: bool) -> 
             raise ChartError(f"{file}: can't be written: {error.strerror or error}") from error
 
 
-def _draw_line(axes: "Axes", name: str, runs: Sequence[Run], value: _Value) -> None:
-    """Runs are sampled at loads of their own, so they meet on a grid; what happens at the same load later, as gangs finish, isn't shown."""
-    last = max(run.replay.timeline[-1].arrived_percent for run in runs)
-    grid = np.linspace(0.0, last, _GRID)
-    lines = []
-    for run in runs:
-        by_load: dict[float, float] = {}
-        for sample in run.replay.timeline:
-            by_load.setdefault(sample.arrived_percent, value(sample))
-        lines.append(np.interp(grid, list(by_load), list(by_load.values())))
-    values = np.array(lines)
-    [line] = axes.plot(grid, values.mean(axis=0), label=name)
-    if len(runs) > 1:
-        axes.fill_between(grid, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.15, linewidth=0)
+def _hours(run: Run) -> list[float]:
+    start = run.replay.timeline[0].at_seconds
+    return [(sample.at_seconds - start) / _HOUR for sample in run.replay.timeline]
+
+
+def _load(run: Run) -> list[float]:
+    return [sample.arrived_percent for sample in run.replay.timeline]
+
+
+def _draw_line(axes: "Axes", name: str, across: Sequence[Sequence[float]], values: Sequence[Sequence[float]]) -> None:
+    """Runs are sampled at moments of their own, so they meet on a grid: what was so at the last sample is so until the next."""
+    grid = np.linspace(0.0, max(each[-1] for each in across), _GRID)
+    drawn = np.array([np.array(heights)[np.searchsorted(at, grid, side="right") - 1] for at, heights in zip(across, values, strict=True)])
+    [line] = axes.step(grid, drawn.mean(axis=0), where="post", label=name)
+    if len(across) > 1:
+        low, high = drawn.min(axis=0), drawn.max(axis=0)
+        axes.fill_between(grid, low, high, step="post", color=line.get_color(), alpha=0.15, linewidth=0)

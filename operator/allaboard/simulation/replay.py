@@ -23,7 +23,7 @@ class Sample:
 
     ``arrived_percent``: what all gangs so far have asked for, of all GPUs (of all cpu where there are no GPUs); ``allocated_percent``
     likewise. ``fragmentation_percent``: expected fragmented GPUs, of all GPUs. ``waiting_seconds``: the mean over the gangs placed so
-    far and those that still wait.
+    far, at the end that of the whole replay.
     """
 
     at_seconds: float
@@ -186,9 +186,11 @@ class _Run:
     def _fragmentation_percent(self) -> float:
         return 100.0 * self.fragmentation.gpu_milli() / max(1, self.state.gpu_milli)
 
+    def _waited_seconds_mean(self) -> float:
+        return self.waited_seconds / max(1, self.gangs_placed)
+
     def _sample(self) -> None:
         total = self.state.gpu_milli or self.state.cpu_milli
-        waiting = sum(self.now - arrival.at_seconds for arrival in self.queue)
         sample = Sample(
             at_seconds=self.now,
             arrived_percent=100.0 * self.arrived / max(1, total),
@@ -196,7 +198,7 @@ class _Run:
             fragmentation_percent=self._fragmentation_percent(),
             gangs_placed=self.gangs_placed,
             pods_failed=self.pods_failed,
-            waiting_seconds=(self.waited_seconds + waiting) / max(1, self.gangs_placed + len(self.queue)),
+            waiting_seconds=self._waited_seconds_mean(),
         )
         self.timeline.append(sample)
 
@@ -209,7 +211,7 @@ class _Run:
             fragmentation_percent=fragmentation_percent,
             gangs_placed=placed,
             gangs_failed=len(self.workload.arrivals) - placed,
-            waiting_seconds_mean=self.waited_seconds / placed if placed else 0.0,
+            waiting_seconds_mean=self._waited_seconds_mean(),
             makespan_seconds=span,
             timeline=tuple(self.timeline),
         )
