@@ -19,11 +19,14 @@ class Packing:
     """``shape``: utilization in percent and its score 0..10, by rising utilization, straight between the points and flat beyond them.
 
     ``resources``: the weight of each resource that counts, of a pod that asks for it; cpu and memory every pod asks for. Without any they
-    are cpu 1, memory 1, and 5 for each kind of GPU.
+    are cpu 1, memory 1, and ``gpu`` for each kind of GPU. ``of_largest``: utilization is not the share of a node that is taken, but what
+    would be of the cluster's largest node if it had as little left: so a small node that is idle is fuller than a large one.
     """
 
     shape: tuple[tuple[int, int], ...] = ((0, 0), (100, _LARGEST_SCORE))
     resources: tuple[tuple[str, int], ...] = ()
+    gpu: int = 5
+    of_largest: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -59,6 +62,9 @@ def mean_of_scores(scores: Floats, weight: Floats) -> Floats:
 
 PACKING = Packing()
 """The fuller the better."""
+
+BEST_FIT = Packing(gpu=1, of_largest=True)
+"""The less is left the better, so that large nodes are kept for large members."""
 
 
 def packing_from(shape: Mapping[str, str], resources: Mapping[str, str]) -> Packing:

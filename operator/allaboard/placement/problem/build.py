@@ -11,7 +11,7 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
-from allaboard.model.packing import PACKING, Packing
+from allaboard.model.packing import BEST_FIT, PACKING, Packing
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
@@ -41,8 +41,9 @@ def build_problem(
 ) -> Problem:
     """The placement of ``pods`` on the nodes of ``snapshot``, at least ``minimum`` of them.
 
-    ``packing`` says how full a node is to be taken for. ``topology`` is the label whose values are the domains of which a placement
-    should use few. ``filters`` remembers what each spec may use between calls with the same nodes.
+    ``packing`` says how full a node is to be taken for; fragmentation is avoided by best fit unless it says more than the default.
+    ``topology`` is the label whose values are the domains of which a placement should use few. ``filters``
+    remembers what each spec may use between calls with the same nodes.
     """
     filters = filters or NodeFilters()
     members = roles_of(pods, rules)
@@ -100,7 +101,7 @@ def build_problem(
         devices=snapshot.devices[rows] if is_shared and snapshot.devices is not None else None,
         shares=shares,
         weights=weights,
-        scoring=scoring_of(specs, snapshot, rows, packing),
+        scoring=scoring_of(specs, snapshot, rows, BEST_FIT if packing == PACKING and objective is Objective.FRAGMENTATION else packing),
         dislike=_dislike(specs, snapshot, rows, weights, filters),
         fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation or weights.worth else None,
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,

@@ -18,7 +18,6 @@ from allaboard.model.packing import PACKING, Packing, mean_of_scores
 from allaboard.model.snapshot import Snapshot
 
 _WEIGHTS = {"cpu": 1, "memory": 1}
-_GPU_WEIGHT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +89,26 @@ class Scoring:
 
 
 def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, packing: Packing = PACKING) -> Scoring:
-    """The scoring of a gang on the nodes ``rows``.
+    """The scoring of a gang on the nodes ``rows`` of ``snapshot``.
 
     A pod without cpu or memory request counts with the assumed amounts, so that it weighs at all; upstream does so for each container
     and for the node's pods too, of which a snapshot has the true sums only.
     """
     requests = [dict(spec.requests) for spec in specs]
     gpus = sorted({name for amounts in requests for name in amounts if is_gpu(name)})
-    weights = dict(packing.resources) or {**_WEIGHTS, **dict.fromkeys(gpus, _GPU_WEIGHT)}
+    weights = dict(packing.resources) or {**_WEIGHTS, **dict.fromkeys(gpus, packing.gpu)}
     names = list(weights)
     position = {resource: column for column, resource in enumerate(snapshot.resources)}
     allocatable = np.zeros((len(names), len(rows)), dtype=np.float64)
-    taken = np.zeros_like(allocatable)
+    taken, whole = np.zeros_like(allocatable), np.zeros_like(allocatable)
     for row, name in enumerate(names):
         if name in position:
-            allocatable[row] = snapshot.allocatable[rows, position[name]]
-            taken[row] = snapshot.used[rows, position[name]]
+            offered = snapshot.allocatable[:, position[name]]
+            allocatable[row] = offered[rows]
+            whole[row] = offered.max(initial=0) if packing.of_largest else offered[rows]
+            taken[row] = snapshot.used[rows, position[name]] + (whole[row] - allocatable[row])
     has = allocatable > 0
-    per_unit = np.divide(1.0, allocatable, out=np.zeros_like(allocatable), where=has)
+    per_unit = np.divide(1.0, whole, out=np.zeros_like(whole), where=has)
     demand = np.array([[float(amounts.get(name) or _ASSUMED_REQUESTS.get(name, 0)) for name in names] for amounts in requests])
     demand = demand.reshape(len(specs), len(names))
     asked = np.array([[float(weights[name]) * (name in amounts or name in _WEIGHTS) for name in names] for amounts in requests])

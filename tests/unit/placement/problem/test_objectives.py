@@ -15,7 +15,8 @@ from allaboard.model.arrays import Floats
 from allaboard.model.gang import Objective
 from allaboard.model.packing import Packing
 from allaboard.placement import SearchSettings, build_problem, search
-from allaboard.placement.problem.objectives import is_gpu, requested_to_capacity_ratio
+from allaboard.placement.problem.objectives import Weights, is_gpu, requested_to_capacity_ratio
+from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers.bounds import score_bound
 from tests.unit.placement.clusters import GI, GPU, Case, cases, node, pods, random_counts, snapshot
@@ -91,10 +92,30 @@ def test_a_shape_and_weights_score_a_plan_as_kube_scheduler_scores_its_members(
 ) -> None:
     packing = Packing(tuple(shape), tuple(sorted(weights.items())))
     problem = build_problem(case.gang, case.minimum, case.cluster, objective=Objective.BINPACK, packing=packing)
+
+    members = scores_of_members(case, problem, weights, 5, lambda taken, offered, _: upstream(taken / offered, shape))
+
+    assert_the_mean(problem, case, members)
+
+
+@given(cases(plain=True))
+def test_unless_told_otherwise_a_plan_is_scored_by_what_it_leaves_as_a_share_of_the_largest_node(case: Case) -> None:
+    whole = build_problem(case.gang, case.minimum, case.cluster, objective=Objective.FRAGMENTATION)
+    problem = replace(whole, weights=Weights(packing=1.0), fragmentation=None)
+
+    members = scores_of_members(case, problem, {}, 1, lambda taken, offered, largest: 100 * min(1, 1 - (offered - taken) / largest))
+
+    assert_the_mean(problem, case, members)
+
+
+def scores_of_members(
+    case: Case, problem: Problem, weights: dict[str, int], gpu: int, score_of: Callable[[float, int, int], float]
+) -> list[float]:
+    """Of a random plan: ``score_of`` what is taken of a node when it is a member's turn, what it offers, and the largest one."""
     rows = np.flatnonzero([one.name in problem.nodes for one in case.cluster.nodes])
     specs = [next(pod.spec for pod in case.gang if pod.uid == role.pods[0]) for role in problem.roles]
     counts = random_counts(problem, case.seed)
-    weights = weights or {"cpu": 1, "memory": 1, **{name: 5 for spec in specs for name, _ in spec.requests if is_gpu(name)}}
+    weights = weights or {"cpu": 1, "memory": 1, **{name: gpu for spec in specs for name, _ in spec.requests if is_gpu(name)}}
     taken = case.cluster.used.astype(np.float64)
     assumed = {"cpu": 100, "memory": 200 * 2**20}
     asked = [assumed | {name: amount for name, amount in spec.requests if amount} for spec in specs]
@@ -111,12 +132,33 @@ def test_a_shape_and_weights_score_a_plan_as_kube_scheduler_scores_its_members(
                 offered = int(case.cluster.allocatable[rows[position], column]) if column is not None else 0
                 if not offered or (name not in ("cpu", "memory") and not spec.amount(name)):
                     continue
-                score = upstream((taken[rows[position], column] + asked[role].get(name, 0) / 2) / offered, shape)
+                largest = max(case.cluster.allocatable[:, column].tolist())
+                score = score_of(taken[rows[position], column] + asked[role].get(name, 0) / 2, offered, largest)
                 total, weighed = total + weight * (score > 0), weighed + weight * score
             members.append(weighed / total if total else 0.0)
+    return members
+
+
+def assert_the_mean(problem: Problem, case: Case, members: list[float]) -> None:
+    counts = random_counts(problem, case.seed)
     found = Valuation(problem).scores(counts[None])[0]
     assert found == pytest.approx(sum(members) / len(members) if members else 0.0)
     assert found <= score_bound(problem) + 1e-6 or counts.sum() < problem.total
+
+
+def test_small_members_leave_large_nodes_alone_unless_a_shape_or_weights_are_set() -> None:
+    sizes = {"large": (96_000, 8), "small": (24_000, 2)}
+    cluster = snapshot(
+        [node(name, {"cpu": cpu, "memory": 100 * GI, GPU: gpus}) for name, (cpu, gpus) in sizes.items()], {"large": {GPU: 4}}
+    )
+
+    def seat(packing: Packing) -> set[str]:
+        gang = pods("w", 1, {"cpu": 1000, GPU: 1})
+        problem = build_problem(gang, 1, cluster, objective=Objective.FRAGMENTATION, packing=packing)
+        return {where for _, where in search(problem, SearchSettings(), 0).assignments}
+
+    assert seat(Packing()) == {"small"}
+    assert seat(Packing(resources=((GPU, 1),))) == {"large"}
 
 
 def test_a_gang_goes_where_the_shape_says() -> None:
