@@ -1,0 +1,189 @@
+"""What happens around gangs: foreign pods come and go, nodes come, change and go."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from allaboard_sandbox import ApiError
+from allaboard_sandbox import binding as sandbox_binding
+from allaboard_sandbox.api import WriteOptions
+
+from .. import hostile
+from ..gangs import Body, GangSpec
+from ..simulation import NODES, Simulation, happens
+
+
+class Surroundings(Simulation):
+    """A simulation to which this can happen."""
+
+    @happens
+    def bind_by_hand(self, pod: Body, node_name: str, annotations: dict[str, str]) -> None:
+        """Somebody binds a pod and writes annotations with it, as the scheduler does."""
+        metadata = pod["metadata"]
+        self.judge.note("a pod is bound by hand")
+        target = {"metadata": {"name": metadata["name"], "annotations": annotations}, "target": {"kind": "Node", "name": node_name}}
+        sandbox_binding.bind(self.sandbox.api, metadata["namespace"], metadata["name"], target, WriteOptions())
+
+    @happens
+    def place(self, pod: Body, node_name: str) -> None:
+        """Somebody creates a pod that has a node from the start."""
+        self.judge.note("a pod is placed by hand")
+        self.sandbox.create({**pod, "spec": {**pod["spec"], "nodeName": node_name}})
+
+    @happens
+    def bind_foreign(self, node: int, cpu: int) -> None:
+        """Another scheduler fills a node."""
+        if self.sandbox.get("nodes", f"node-{node % NODES}") is None:
+            return
+        self.judge.note("another scheduler binds a pod")
+        name = self._create_foreign(cpu)
+        target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": f"node-{node % NODES}"}}
+        sandbox_binding.bind(self.sandbox.api, "elsewhere", name, target, WriteOptions())
+
+    def _create_foreign(self, cpu: int) -> str:
+        self._foreign += 1
+        name = f"foreign-{self._foreign}"
+        container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": str(cpu)}}}
+        spec = {"schedulerName": "default-scheduler", "containers": [container]}
+        self.sandbox.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "elsewhere"}, "spec": spec})
+        return name
+
+    @happens
+    def preempt(self, spec: GangSpec, number: int) -> None:
+        """kube-scheduler takes the seat of a member for a pod of its own: nominated first, and bound when the victim has gone."""
+        if bound := self.judge.bound(spec):
+            victim = bound[number % len(bound)]
+            node = victim["spec"]["nodeName"]
+            self.judge.note_loss("a member is preempted", spec)
+            name = self._create_foreign(1)
+            self.sandbox.patch("pods", name, {"status": {"nominatedNodeName": node}}, "elsewhere", "status")
+            with suppress(ApiError):
+                self.sandbox.delete("pods", victim["metadata"]["name"], spec.namespace)
+            self.loop.call_later(0.2, self._bind_nominated, name, node)
+
+    @happens
+    def _bind_nominated(self, name: str, node: str) -> None:
+        self.judge.note("another scheduler binds a pod")
+        target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+        with suppress(ApiError):
+            sandbox_binding.bind(self.sandbox.api, "elsewhere", name, target, WriteOptions())
+
+    @happens
+    def fill(self) -> None:
+        """Another scheduler fills all nodes."""
+        for number in range(NODES):
+            if (free := self._free_cpu(number)) > 0:
+                self.bind_foreign(number, free)
+
+    def _free_cpu(self, number: int) -> int:
+        node = self.sandbox.get("nodes", f"node-{number}")
+        if node is None:
+            return 0
+        return (1000 * int(node["status"]["allocatable"]["cpu"]) - self.judge.usage().get((f"node-{number}", "cpu"), 0)) // 1000
+
+    @happens
+    def remove_foreign(self) -> None:
+        """What the other scheduler has bound ends."""
+        self.judge.note("what another scheduler bound ends")
+        for pod in self.sandbox.list("pods", "elsewhere"):
+            if pod["metadata"]["name"].startswith("foreign-"):
+                self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
+
+    @happens
+    def empty(self, node: int) -> None:
+        """What the other scheduler has bound to one node ends."""
+        self.judge.note("what another scheduler bound ends")
+        for pod in self.sandbox.list("pods", "elsewhere"):
+            if pod["metadata"]["name"].startswith("foreign-") and pod["spec"].get("nodeName") == f"node-{node % NODES}":
+                self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
+
+    @happens
+    def leave_room(self, count: int = 1) -> Sequence[int]:
+        """Only so many nodes have room for pods: those that have the most without what the other scheduler has bound. Returns which."""
+        self.remove_foreign()
+        for number in range(NODES):
+            self._mend(number)
+        roomy = sorted(range(NODES), key=self._free_cpu, reverse=True)[:count]
+        for number in set(range(NODES)) - set(roomy):
+            if (free := self._free_cpu(number)) > 0:
+                self.bind_foreign(number, free)
+        return roomy
+
+    def _mend(self, number: int) -> None:
+        """A node that is there takes pods again."""
+        node = self.sandbox.get("nodes", f"node-{number}") or {"spec": {}, "status": {"conditions": []}}
+        if node["spec"].get("unschedulable"):
+            self.cordon(number, is_cordoned=False)
+        if node["spec"].get("taints"):
+            self.taint(number, is_tainted=False)
+        if any(each["type"] == "Ready" and each["status"] != "True" for each in node["status"]["conditions"]):
+            self.unready(number, is_ready=True)
+
+    @happens
+    def make_hostile(self, number: int) -> None:
+        """A tenant writes what it likes."""
+        self._hostile += 1
+        for body in hostile.objects(number, f"hostile-{self._hostile}"):
+            with suppress(ApiError):
+                self.sandbox.create(body)
+
+    @happens
+    def cordon(self, node: int, *, is_cordoned: bool) -> None:
+        name = f"node-{node % NODES}"
+        if self.sandbox.get("nodes", name):
+            self.judge.note(f"a node is {'cordoned' if is_cordoned else 'uncordoned'}: {name}")
+            self.sandbox.patch("nodes", name, {"spec": {"unschedulable": is_cordoned}})
+
+    @happens
+    def taint(self, node: int, *, is_tainted: bool) -> None:
+        """Somebody keeps pods away from a node, or doesn't any more."""
+        name = f"node-{node % NODES}"
+        if self.sandbox.get("nodes", name):
+            self.judge.note(f"a node is {'tainted' if is_tainted else 'not tainted any more'}: {name}")
+            taints = [{"key": "example.com/reserved", "effect": "NoSchedule"}] if is_tainted else None
+            self.sandbox.patch("nodes", name, {"spec": {"taints": taints}})
+
+    @happens
+    def unready(self, node: int, *, is_ready: bool) -> None:
+        """A node's kubelet stops reporting, or is back."""
+        name = f"node-{node % NODES}"
+        found = self.sandbox.get("nodes", name)
+        if found:
+            self.judge.note(f"a node turns {'ready' if is_ready else 'not ready'}: {name}")
+            conditions = [{**each, "status": str(is_ready)} if each["type"] == "Ready" else each for each in found["status"]["conditions"]]
+            self.sandbox.patch("nodes", name, {"status": {"conditions": conditions}}, "", "status")
+
+    @happens
+    def shrink(self, node: int, cpu: int) -> None:
+        """A node offers less than before; who is there stays."""
+        name = f"node-{node % NODES}"
+        if self.sandbox.get("nodes", name):
+            self.judge.note(f"a node is shrunk: {name}")
+            self.sandbox.patch("nodes", name, {"status": {"allocatable": {"cpu": str(cpu)}}}, "", "status")
+
+    @happens
+    def delete_node(self, node: int) -> None:
+        """A node is gone, and its pods with it."""
+        name = f"node-{node % NODES}"
+        if self.sandbox.get("nodes", name):
+            self.judge.note(f"a node is deleted: {name}")
+            self._note_guests(name)
+            self.sandbox.delete("nodes", name, "")
+
+    def _note_guests(self, name: str) -> None:
+        """Gangs lose the members that are on a node."""
+        for pod in self.sandbox.list("pods"):
+            spec = self.judge.books.gang_of(pod) if pod["spec"].get("nodeName") == name else None
+            if spec is not None:
+                self.judge.note_loss("a node takes a member along", spec)
+
+    @happens
+    def recreate_node(self, node: int, cpu: int) -> None:
+        """A node is gone, and another of its name is there."""
+        number = node % NODES
+        if self.sandbox.get("nodes", f"node-{number}"):
+            self.judge.note(f"a node is re-created: node-{number}")
+            self._note_guests(f"node-{number}")
+            self.sandbox.delete("nodes", f"node-{number}", "")
+        else:
+            self.judge.note(f"a node is back: node-{number}")
+        self.add_node(number, cpu)

@@ -1,0 +1,174 @@
+"""What happens to gangs: they are asked for, change, run, are lost and go."""
+
+from contextlib import suppress
+
+from allaboard_sandbox import ApiError
+from allaboard_sandbox.faults import FOR_EVER
+
+from ..gangs import SUSPENDED, GangSpec, manifests, pod_of, workload_name
+from ..simulation import NODES, Simulation, happens
+
+
+class Workloads(Simulation):
+    """A simulation to which this can happen."""
+
+    @happens
+    def add(self, spec: GangSpec) -> None:
+        """A gang arrives."""
+        self.gangs.append(spec)
+        for manifest in manifests(spec):
+            with suppress(ApiError):  # a PodGroup where nobody serves any
+                self.sandbox.create(manifest)
+
+    def _delete(self, spec: GangSpec) -> None:
+        """The controllers first, so that they make nobody anew."""
+        workloads = [(plural, workload_name(spec, role)) for plural in ("replicasets", "jobs") for role in spec.roles]
+        pods = [("pods", pod["metadata"]["name"]) for pod in self.judge.books.members(spec)]
+        groups = [("podgroups", spec.name)] if self.serves_groups else []
+        for plural, name in (*workloads, *pods, *groups):
+            with suppress(ApiError):  # not every gang has each of them
+                self.sandbox.delete(plural, name, spec.namespace, grace=0)
+        self.let_go(f"{spec.name}-")
+
+    @happens
+    def delete_member(self, spec: GangSpec, number: int, *, grace: int | None = None) -> None:
+        """Somebody deletes a member."""
+        if members := self.judge.members(spec):
+            name = members[number % len(members)]["metadata"]["name"]
+            self.judge.note_loss("a member is deleted", spec)
+            with suppress(ApiError):
+                self.sandbox.delete("pods", name, spec.namespace, grace=grace)
+
+    @happens
+    def replace_member(self, spec: GangSpec, number: int) -> None:
+        """Somebody deletes a bare member at once and makes another of its name."""
+        members = self.judge.members(spec)
+        if members and spec.is_bare:
+            name = members[number % len(members)]["metadata"]["name"]
+            self.judge.note_loss("a member is replaced", spec)
+            self.sandbox.delete("pods", name, spec.namespace, grace=0)
+            with suppress(ApiError):
+                self.sandbox.create(pod_of(spec, name))
+
+    @happens
+    def lose_all_bound(self, spec: GangSpec) -> None:
+        """A whole gang is evicted by somebody."""
+        for pod in self.judge.bound(spec):
+            self.judge.note_loss("a member is evicted", spec)
+            with suppress(ApiError):
+                self.sandbox.delete("pods", pod["metadata"]["name"], spec.namespace)
+
+    @happens
+    def hold(self, spec: GangSpec) -> None:
+        """Finalizers keep the members that are there now, when they are deleted."""
+        for pod in self.judge.members(spec):
+            self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": ["example.com/held"]}}, spec.namespace)
+
+    @happens
+    def let_go(self, prefix: str) -> None:
+        """They let them go."""
+        for pod in self.sandbox.list("pods", "default"):
+            if pod["metadata"]["name"].startswith(prefix) and pod["metadata"].get("finalizers"):
+                self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+
+    @happens
+    def finish(self, spec: GangSpec, number: int | None = None, phase: str = "Succeeded") -> None:
+        """Running members end: one, or all."""
+        running = [pod for pod in self.judge.bound(spec) if pod["status"].get("phase") == "Running"]
+        for pod in running if number is None else running[number % len(running) :][:1] if running else ():
+            if phase == "Failed":
+                self.judge.note_loss("a member fails", spec)
+            else:
+                self.judge.note("a member ends", gang=spec)
+            self.sandbox.finish_pod(pod["metadata"]["name"], spec.namespace, phase=phase)
+
+    @happens
+    def scale(self, spec: GangSpec, replicas: int) -> None:
+        """Somebody has the controller of a gang keep fewer members, or more."""
+        if spec.kind == "controlled" and self.sandbox.get("replicasets", spec.name, spec.namespace):
+            self.judge.note_loss("a workload is scaled", spec)
+            self.sandbox.patch("replicasets", spec.name, {"spec": {"replicas": replicas}}, spec.namespace)
+
+    @happens
+    def run_again(self, spec: GangSpec) -> None:
+        """The next run of a bare gang, whose earlier pods have ended and are still listed."""
+        if not spec.is_bare or self.judge.members(spec):
+            return
+        self._runs += 1
+        for name, role in spec.bare_names.items():
+            pod = pod_of(spec, name)
+            pod["metadata"]["name"] = f"{name}-run{self._runs}"
+            del role
+            with suppress(ApiError):
+                self.sandbox.create(pod)
+
+    @happens
+    def reject(self, spec: GangSpec, number: int) -> None:
+        """A kubelet refuses a bound member that has not started."""
+        waiting = [pod for pod in self.judge.bound(spec) if pod["status"].get("phase") == "Pending"]
+        if waiting:
+            self._reject(spec, waiting[number % len(waiting)])
+
+    @happens
+    def sour(self, node: int) -> None:
+        """A kubelet rejects whoever comes from now on, until things settle."""
+        self._sour.add(f"node-{node % NODES}")
+
+    @happens
+    def set_minimum(self, spec: GangSpec, minimum: int) -> None:
+        """Somebody edits the minMember of a gang that has a PodGroup of its own."""
+        if spec.has_group and self.sandbox.get("podgroups", spec.name, spec.namespace):
+            self.judge.note("the minimum is edited", gang=spec)
+            self.sandbox.patch("podgroups", spec.name, {"spec": {"minMember": minimum}}, spec.namespace)
+
+    @happens
+    def delete_group(self, spec: GangSpec) -> None:
+        """Somebody deletes a gang's PodGroup."""
+        if self.serves_groups and self.sandbox.get("podgroups", spec.name, spec.namespace):
+            self.judge.note("the PodGroup is deleted", gang=spec)
+            self.sandbox.delete("podgroups", spec.name, spec.namespace)
+
+    @happens
+    def suspend(self, spec: GangSpec, *, is_suspended: bool) -> None:
+        """Somebody suspends the Job of a gang, or lets it go on."""
+        for job in self.sandbox.list("jobs", spec.namespace):
+            if spec.kind == "job" and self.judge.books.gang_of_job(job) is spec:
+                self.judge.note_loss("a Job is suspended" if is_suspended else "a Job goes on", spec)
+                change = {"metadata": {"labels": {SUSPENDED: None}}, "spec": {"suspend": is_suspended}}
+                self.sandbox.patch("jobs", job["metadata"]["name"], change, spec.namespace)
+
+    @happens
+    def guard(self, spec: GangSpec) -> None:
+        """A disruption budget forbids that any of a gang is disturbed, until things settle."""
+        self._late.append(self.judge.note("a budget is made", gang=spec, seconds=FOR_EVER))
+        for role in spec.roles:
+            metadata = {"name": workload_name(spec, role), "namespace": spec.namespace}
+            budget = {"minAvailable": "100%", "selector": {"matchLabels": {"app": metadata["name"]}}}
+            body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget}
+            with suppress(ApiError):  # it is there
+                self.sandbox.create(body)
+
+    @happens
+    def annotate(self, spec: GangSpec, annotations: dict[str, str]) -> None:
+        """A tenant writes annotations on all pods of its gang."""
+        self.judge.note("pods are annotated", gang=spec)
+        for pod in self.judge.members(spec):
+            self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"annotations": annotations}}, spec.namespace)
+
+    @happens
+    def open_gates(self, spec: GangSpec) -> None:
+        """Whoever had gated pods of a gang lets them go."""
+        self.judge.note("gates are opened", gang=spec)
+        for pod in self.judge.members(spec):
+            if pod["spec"].get("schedulingGates"):
+                self.sandbox.patch("pods", pod["metadata"]["name"], {"spec": {"schedulingGates": None}}, spec.namespace)
+
+    @property
+    def present(self) -> list[GangSpec]:
+        """The gangs that nobody has deleted."""
+        return [spec for spec in self.gangs if spec not in self.ended]
+
+    @property
+    def serves_groups(self) -> bool:
+        """Whether there are PodGroups."""
+        return self.crd != "none"
