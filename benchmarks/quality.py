@@ -1,9 +1,10 @@
-"""How far from the best possible the placements are that the search finds, where the best possible can be told.
+"""How far from the best possible the placements are that the search finds, where the best possible can be told, and by which steps.
 
-Clusters of up to 160 nodes in racks of 16, filled by a history of pods; gangs of two and three roles of which every member fits. The cost
-is the default objective's, in GPUs: fragmentation that is added, and racks that are used. The best is proved by an integer program over
-who can sit on each node together (`exact_cost`). Each row is one way to place: every greedy seed, the best of them, the search
-without some of its steps, and the search as shipped. The gap is in GPUs; the quantiles are over all cases.
+Clusters of up to 160 nodes, filled by a history of pods, and four families of gangs of several roles: *everyday*, for which there is room;
+the same to *spread*; some that prefer few *racks* of 16 nodes; and *tight* ones, on 40 nodes, as often repeated as there is room at all for
+(`judge.py`). The cost is the objective's (of the default in GPUs: fragmentation that is added, and racks that are used). The best is proved
+by an integer program over who can sit on each node together (`exact_cost`). Each row is one way to place: the best greedy seed,
+the search without some of its steps, and the search as shipped; quantiles are over the cases that it has placed.
 """
 
 import itertools
@@ -11,6 +12,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,22 +29,48 @@ from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, workload_of
-from allaboard.placement import Problem, SearchSettings, build_problem, greedy_seeds, search
+from allaboard.placement import Problem, SearchSettings, build_problem, search
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.solvers.pursuit import STEPS
+from allaboard.placement.solvers.pursuit import EVOLUTION, POLISH, SOLVER, STEPS
+from judge import fits
 from openb import GPU_NODES, openb
 from tight_cases import CPU_PODS, FILLS, GI, GPU, GPU_PODS, Shape, drawn_shapes, read_shapes, state_of
 
 RACK = "rack"
 RACK_SIZE = 16
-NODES = 160
+NODES, TIGHT_NODES = 160, 40
 SEEDS = 2
 SECONDS = 60.0
+JUDGE_SECONDS = 5.0
 SHIPPED = "as shipped"
-PARTS = {"seeds": (), "seeds and polish": ("polish",), "seeds and evolution": ("evolution", "solver"), SHIPPED: STEPS}
+PARTS = {
+    "best greedy seed": (),
+    "and polish": (POLISH,),
+    "without polish": (EVOLUTION, SOLVER),
+    "without evolution": (POLISH, SOLVER),
+    "without solver": (POLISH, EVOLUTION),
+    SHIPPED: STEPS,
+}
 MOST_PATTERNS = 60_000
 
-GANGS = {
+Gang = tuple[tuple[str, int, Mapping[str, int]], ...]
+"""Of each role: its name, how many, and what one of them asks for."""
+
+EVERYDAY: Mapping[str, Gang] = {
+    "TFJob": (
+        ("chief", 1, {"cpu": 4000, "memory": 16 * GI, GPU: 1}),
+        ("ps", 2, {"cpu": 8000, "memory": 32 * GI}),
+        ("worker", 8, {"cpu": 8000, "memory": 32 * GI, GPU: 1}),
+    ),
+    "launcher": (("launcher", 1, {"cpu": 1000, "memory": 2 * GI}), ("rank", 16, {"cpu": 10_000, "memory": 48 * GI, GPU: 2})),
+    "pipeline": (
+        ("read", 6, {"cpu": 4000, "memory": 24 * GI}),
+        ("train", 4, {"cpu": 12_000, "memory": 64 * GI, GPU: 2}),
+        ("evaluate", 2, {"cpu": 4000, "memory": 16 * GI, GPU: 1}),
+    ),
+    "DLRM": (("embedding", 6, {"cpu": 6000, "memory": 96 * GI}), ("trainer", 12, {"cpu": 8000, "memory": 24 * GI, GPU: 1})),
+}
+RACKED: Mapping[str, Gang] = {
     "ps+worker": (("ps", 4, {"cpu": 4000, "memory": 16 * GI}), ("worker", 16, {"cpu": 8000, "memory": 32 * GI, GPU: 1})),
     "ps+worker, 2 GPUs": (("ps", 2, {"cpu": 8000, "memory": 32 * GI}), ("worker", 8, {"cpu": 10_000, "memory": 48 * GI, GPU: 2})),
     "reinforcement": (
@@ -50,6 +78,52 @@ GANGS = {
         ("rollout", 8, {"cpu": 6000, "memory": 24 * GI, GPU: 1}),
         ("actor", 2, {"cpu": 16_000, "memory": 64 * GI, GPU: 4}),
     ),
+}
+TIGHT: Mapping[str, Gang] = {
+    "cpu and memory": (
+        ("cpu-heavy", 1, {"cpu": 14_000, "memory": 24 * GI, GPU: 1}),
+        ("mem-heavy", 1, {"cpu": 4000, "memory": 96 * GI, GPU: 1}),
+    ),
+    "4, 2 and 1 GPUs": (
+        ("four", 1, {"cpu": 16_000, "memory": 64 * GI, GPU: 4}),
+        ("two", 1, {"cpu": 12_000, "memory": 32 * GI, GPU: 2}),
+        ("one", 2, {"cpu": 4000, "memory": 24 * GI, GPU: 1}),
+    ),
+    "sidecars": (("worker", 2, {"cpu": 6000, "memory": 32 * GI, GPU: 1}), ("sidecar", 3, {"cpu": 10_000, "memory": 12 * GI})),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Gangs, and what is wanted of their placement; ``is_tight``: as often repeated as there is room for."""
+
+    gangs: Mapping[str, Gang]
+    objective: Objective = Objective.FRAGMENTATION
+    topology: str = ""
+    is_tight: bool = False
+
+    def problem(self, gang: Gang, snapshot: Snapshot) -> Problem | None:
+        """``None`` where not even one fits."""
+        times = self._most_times(gang, snapshot) if self.is_tight else 1
+        return self._problem(gang, snapshot, times) if times else None
+
+    def _problem(self, gang: Gang, snapshot: Snapshot, times: int) -> Problem:
+        pods = members(gang, times)
+        return build_problem(pods, len(pods), snapshot, objective=self.objective, topology=self.topology)
+
+    def _most_times(self, gang: Gang, snapshot: Snapshot) -> int:
+        low, high = 0, 128
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(self._problem(gang, snapshot, middle), JUDGE_SECONDS) else (low, middle)
+        return low
+
+
+FAMILIES: Mapping[str, Family] = {
+    "everyday": Family(EVERYDAY),
+    "racks": Family(RACKED, topology=RACK),
+    "tight": Family(TIGHT, is_tight=True),
+    "spread": Family(EVERYDAY, Objective.SPREAD),
 }
 
 
@@ -83,13 +157,13 @@ def tasks() -> Counter[SchedulingSpec]:
     )
 
 
-def members(gang: str) -> list[Pod]:
-    """The pending pods of a gang."""
+def members(gang: Gang, times: int) -> list[Pod]:
+    """The pending pods of a gang, so many times over."""
     return [
         Pod("bench", f"{role}-{index}", f"{role}-{index}", "1", 0.0, "allaboard", "", "Pending", 0, spec)
-        for role, number, amounts in GANGS[gang]
+        for role, number, amounts in gang
         for spec in [SchedulingSpec(as_requests({"pods": 1, **amounts}))]
-        for index in range(number)
+        for index in range(number * times)
     ]
 
 
@@ -128,19 +202,20 @@ def all_patterns(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     return np.array(rows, dtype=np.int64), np.array(patterns, dtype=np.int64).reshape(len(rows), len(problem.roles))
 
 
-def cases(source: Path | None, states: int, seconds: float) -> tuple[list[Case], int]:
-    """The cases whose best is known, and how many aren't."""
+def cases(family: Family, source: Path | None, states: int, seconds: float) -> tuple[list[Case], int]:
+    """The cases whose best is known, and how many aren't. Tight gangs of which nobody fits are none."""
     shapes = [shape for shape in (read_shapes(source) if source else drawn_shapes()) if shape[2]]
     found, unknown = [], 0
-    for number, gang in track(list(itertools.product(range(states), GANGS)), "proving", console=Console(stderr=True)):
-        snapshot = racked(a_state(number, shapes, NODES))
-        pods = members(gang)
-        problem = build_problem(pods, len(pods), snapshot, objective=Objective.FRAGMENTATION, topology=RACK)
+    for number, name in track(list(itertools.product(range(states), family.gangs)), "proving", console=Console(stderr=True)):
+        snapshot = racked(a_state(number, shapes, TIGHT_NODES if family.is_tight else NODES))
+        problem = family.problem(family.gangs[name], snapshot)
+        if problem is None:
+            continue
         best = exact_cost(problem, seconds)
         if best is None:
             unknown += 1
         else:
-            found.append(Case(f"{gang} on {number}", problem, best))
+            found.append(Case(f"{name} on {number}", problem, best))
     return found, unknown
 
 
@@ -148,46 +223,47 @@ def cases(source: Path | None, states: int, seconds: float) -> tuple[list[Case],
 @click.option(
     "--nodes", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Node list, CSV; without it that of OPENB, if set."
 )
+@click.option("--family", "names", type=click.Choice(list(FAMILIES)), multiple=True, help="Which gangs; may be repeated [all].")
 @click.option("--states", default=14, show_default=True, help="Clusters.")
 @click.option("--seconds", default=SECONDS, show_default=True, help="Time to prove the best of one case.")
 @click.option("--quick", is_flag=True, help="A sample of some seconds.")
-def main(nodes: Path | None, states: int, seconds: float, *, quick: bool) -> None:
-    """Print the table."""
-    known, unknown = cases(nodes or (None if quick else openb(GPU_NODES)), 2 if quick else states, 5.0 if quick else seconds)
-    gaps: dict[str, list[float]] = {}
-    times, generations = [], []
-    for case in track(known, "placing", console=Console(stderr=True)):
-        valuation = Valuation(case.problem)
-        costs = {
-            name: float(valuation.costs(counts[None])[0])
-            for name, counts in greedy_seeds(case.problem)
-            if counts.sum() == case.problem.total
-        }
-        for name, cost in costs.items():
-            gaps.setdefault(f"greedy {name}", []).append(cost - case.best)
-        for seed in range(SEEDS):
-            for name, steps in PARTS.items():
-                started = time.perf_counter()
-                plan = search(case.problem, SearchSettings(), seed, steps=steps)
-                if name == SHIPPED:
-                    times.append(time.perf_counter() - started)
-                    generations.append(plan.search.generations)
-                cost = case.problem.total * (1.0 - plan.search.score / 100.0) if plan.feasible else float("inf")
-                gaps.setdefault(name, []).append(cost - case.best)
-    table = Table("", "placed", "best reached", "mean gap, GPUs", "p90", "max", title=f"{len(known)} cases, {unknown} unknown")
-    for name, values in sorted(gaps.items(), key=lambda item: float(np.mean(item[1]))):
-        placed = [value for value in values if np.isfinite(value)]
-        hits = sum(value < 1e-6 for value in placed)
+def main(nodes: Path | None, names: tuple[str, ...], states: int, seconds: float, *, quick: bool) -> None:
+    """Print a table for each family of gangs."""
+    source = nodes or (None if quick else openb(GPU_NODES))
+    for name in names or FAMILIES:
+        known, unknown = cases(FAMILIES[name], source, 1 if quick else states, 5.0 if quick else seconds)
+        if known:
+            Console().print(table_of(name, known, unknown))
+        else:
+            print(f"{name}: the best is known of none of {unknown} cases", file=sys.stderr)
+
+
+def table_of(name: str, known: list[Case], unknown: int) -> Table:
+    """How far each way to place stays from the best of the cases."""
+    gaps: dict[str, list[float]] = {part: [] for part in PARTS}
+    seconds: dict[str, list[float]] = {part: [] for part in PARTS}
+    for case, seed in track(list(itertools.product(known, range(SEEDS))), "placing", console=Console(stderr=True)):
+        for part, steps in PARTS.items():
+            started = time.process_time()
+            plan = search(case.problem, SearchSettings(), seed, steps=steps)
+            seconds[part].append(time.process_time() - started)
+            cost = case.problem.total * (1.0 - plan.search.score / 100.0) if plan.feasible else float("inf")
+            gaps[part].append(cost - case.best)
+    title = f"{name}: {len(known)} gangs, {SEEDS} seeds each; of {unknown} more the best isn't known"
+    table = Table("", "placed", "best reached", "mean gap", "p90", "max", "CPU ms, median", "p99", title=title)
+    for part, values in gaps.items():
+        placed = np.array([value for value in values if np.isfinite(value)] or [np.nan])
         table.add_row(
-            name,
-            str(len(placed)),
-            f"{hits / len(placed):.0%}",
-            f"{np.mean(placed):.3f}",
+            part,
+            f"{np.isfinite(values).mean():.0%}",
+            f"{np.mean(placed < 1e-6):.0%}",
+            f"{placed.mean():.3f}",
             f"{np.quantile(placed, 0.9):.3f}",
-            f"{max(placed):.3f}",
+            f"{placed.max():.3f}",
+            f"{1000 * np.median(seconds[part]):.0f}",
+            f"{1000 * np.quantile(seconds[part], 0.99):.0f}",
         )
-    Console().print(table)
-    print(f"median {1000 * np.median(times):.0f} ms, {np.median(generations):.0f} generations", file=sys.stderr)
+    return table
 
 
 if __name__ == "__main__":
