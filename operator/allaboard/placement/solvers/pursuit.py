@@ -20,6 +20,7 @@ from allaboard.placement.solvers.feasibility import Finding, ask, holds
 from allaboard.placement.solvers.genetic import Limits, SearchSettings, Target, evolve, generation_cost
 from allaboard.placement.solvers.insertion import with_more_seated
 from allaboard.placement.solvers.polish import polished, round_cost
+from allaboard.placement.solvers.regions import in_better_region
 
 POLISH, EVOLUTION, SOLVER = "polish", "evolution", "solver"
 STEPS = (POLISH, EVOLUTION, SOLVER)
@@ -87,6 +88,10 @@ class Pursuit:
                 found.append((seed.name, counts))
         if found:
             course.add(POLISH, found)
+        if not course.lacks:
+            counts = in_better_region(self._problem, course.valuation, course.best.counts, self.budget)
+            if counts is not course.best.counts:
+                course.add(POLISH, [(course.best.name, counts)])
 
     def _evolve(self, unseated: int) -> str:
         """The genetic search on the nodes that matter, its answer spread over all nodes again; tells what it was stopped by."""

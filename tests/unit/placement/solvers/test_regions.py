@@ -1,0 +1,59 @@
+"""From one set of racks to a better one: what single steps don't find."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+
+from allaboard.model.gang import Objective
+from allaboard.placement import Problem, build_problem
+from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.solvers.budget import Budget
+from allaboard.placement.solvers.feasibility import holds
+from allaboard.placement.solvers.polish import polished
+from allaboard.placement.solvers.regions import in_better_region
+from tests.unit.placement.clusters import GPU, Case, cases, node, pods, random_counts, snapshot
+
+
+def racked(racks: str, free: str) -> Problem:
+    """Four workers; each node is in a rack and has so many free GPUs."""
+    nodes = [
+        node(f"n{row}", {"cpu": 8000, GPU: int(gpus)}, labels={"rack": rack})
+        for row, (rack, gpus) in enumerate(zip(racks, free, strict=True))
+    ]
+    return build_problem(pods("worker", 4, {"cpu": 1000, GPU: 1}), 4, snapshot(nodes), objective=Objective.FRAGMENTATION, topology="rack")
+
+
+def racks_of(problem: Problem, counts: np.ndarray) -> set[int]:
+    assert problem.domains is not None
+    return set(problem.domains[counts.any(axis=0)].tolist())
+
+
+@given(cases(most_nodes=6, most_roles=2, most_pods=6))
+def test_a_better_region_seats_as_many_at_less_cost(case: Case) -> None:
+    problem = build_problem(case.gang, case.minimum, case.cluster, objective=case.objective, topology="zone")
+    valuation, budget = Valuation(problem), Budget(1_000_000)
+    counts = random_counts(problem, case.seed)
+    best = in_better_region(problem, valuation, counts, budget)
+    assert holds(problem, best) or not holds(problem, counts)
+    assert best is counts or valuation.worth(best) < valuation.worth(counts)
+
+
+def test_a_gang_leaves_two_racks_for_one_that_takes_all_of_it() -> None:
+    problem = racked("aabbcc", "111122")
+    counts = np.array([[1, 1, 1, 1, 0, 0]])
+    valuation = Valuation(problem)
+    small = polished(problem, valuation, counts, 100)
+    best = in_better_region(problem, valuation, counts, Budget())
+    assert len(racks_of(problem, small)) == 2
+    assert best.tolist() == [[0, 0, 0, 0, 2, 2]]
+
+
+def test_what_it_takes_is_spent_and_nothing_is_tried_without_a_budget() -> None:
+    problem = racked("aabbcc", "111122")
+    counts = np.array([[1, 1, 1, 1, 0, 0]])
+    budget = Budget(1_000_000)
+    in_better_region(problem, Valuation(problem), counts, budget)
+    assert 0 < budget.left < 1_000_000
+    assert in_better_region(problem, Valuation(problem), counts, Budget(1)) is counts
+    assert Budget().left == math.inf
