@@ -125,7 +125,10 @@ class PackingOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
-    shape: _Labels = Field({}, description="Scores (0 to 10) of utilizations in percent; none means 0=0,100=10: the fuller the better.")
+    shape: _Labels = Field(
+        {},
+        description="Scores (0 to 10) of utilizations in percent; none means 0=0,100=10: the fuller the better; fragmentation: best fit.",
+    )
     resources: _Labels = Field(
         {}, description="Weights (1 to 100) of resources; none means cpu 1, memory 1, each GPU kind 5; best fit for fragmentation."
     )

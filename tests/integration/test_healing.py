@@ -185,7 +185,7 @@ async def test_another_schedulers_pod_group_is_left_alone(cluster: Cluster, app:
     theirs = cluster.create(pod_group("theirs", 3))
     cluster.patch("podgroups", "theirs", {"status": {"phase": "Running", "running": 3}}, subresource="status")
     cluster.create(gang_pod("ours", "ours", minimum=1))
-    await cluster.wait_for(lambda s: "1 members bound" in message(s, "ours"))
+    await cluster.wait_for(lambda s: "1 member bound" in message(s, "ours"))
     assert (cluster.get("podgroups", "theirs") or {})["status"] == {"phase": "Running", "running": 3}
     assert theirs["metadata"]["name"] == "theirs"
 

@@ -453,6 +453,16 @@ async def test_whoever_makes_a_quota_is_told_that_it_bounds_nothing(kubectl: Kub
     assert err == "Warning: the sandbox keeps quotas and enforces none\n"
 
 
+@pytest.mark.sandbox_only("a real cluster makes their pods")
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+async def test_whoever_makes_a_workload_without_a_controller_is_told(kind: str, kubectl: Kubectl, tmp_path: Path) -> None:
+    template = {"metadata": {"labels": {"app": "made"}}, "spec": {"containers": [{"name": "main", "image": "web"}]}}
+    spec = {"selector": {"matchLabels": {"app": "made"}}, "template": template}
+    (tmp_path / "made.json").write_text(json.dumps({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "made"}, "spec": spec}))
+    _, _, err = await kubectl.attempt("create", "-f", str(tmp_path / "made.json"))
+    assert err == f"Warning: the sandbox has no controller of {kind}s: nobody makes its pods\n"
+
+
 async def test_the_resources_served_are_listed(kubectl: Kubectl) -> None:
     out = await kubectl("api-resources", "--no-headers")
     kinds = {line.split()[-1] for line in out.splitlines()}

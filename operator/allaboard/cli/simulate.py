@@ -124,7 +124,7 @@ interrupted."""
 )
 @click.option("--batch", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Pending gangs that are placed together.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="A table unless said otherwise.")
-@click.option("--plot", metavar="FILE", help="Draw the curves against arrived load, as .png or .svg.")
+@click.option("--plot", metavar="FILE", help="Draw the curves, over hours or against arrived load, as .png or .svg.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes that replay [default: one for each processor].")
 @click.option("--dask", metavar="ADDRESS", help="Replay on a Dask cluster instead, such as tcp://scheduler:8786.")
 def simulate(

@@ -78,7 +78,7 @@ class Announcer:
         about = self._reference(gang) if offender is None else ObjectReference.of_pod(offender)
         if about is not None:
             self._events.warning(about, reason, "Scheduling", message)
-        self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=gang.is_single)
+        self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=False)
         self._say(gang, Code.HELD, message)
         self._metrics.attempts.labels("error").inc()
         self._log(gang, "held", None, 0.0, message)
@@ -132,7 +132,7 @@ class Announcer:
             return
         if gang.missing:
             self._metrics.gang_latency.observe(self._clock() - self.waiting_since(gang))
-        self._say(gang, Code.SCHEDULED, f"{total} members bound", is_being_bound=True)
+        self._say(gang, Code.SCHEDULED, words.members_bound(total), is_being_bound=True)
         self._end_wait(gang.key)
         self._log(gang, "bound", report, seconds, "", missing=0)
 
@@ -156,7 +156,7 @@ class Announcer:
         """Nothing to decide; the PodGroup's counts, or what was last said, may not be so any more."""
         before = self._keeper.opinion(gang.key)
         if gang.is_whole and gang.bound:
-            message = f"{len(gang.bound)} members bound"
+            message = words.members_bound(len(gang.bound))
             if before is None or before.code is not Code.SCHEDULED or before.message != message:
                 self._say(gang, Code.SCHEDULED, message)
                 self._end_wait(gang.key)

@@ -137,9 +137,9 @@ def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
     amounts = [format_amount(why.resource, amount) for amount in (why.requested, why.there)] if why.resource else []
     match why.code:
         case Code.INSUFFICIENT:
-            return f"needs {amounts[0]} {why.resource} where {amounts[1]} are free" if amounts else "too little is free"
+            return f"needs {amounts[0]} {why.resource} where {_free(amounts[1])}" if amounts else "too little is free"
         case Code.FRAGMENTED if amounts:
-            return f"needs {amounts[0]} {why.resource}; {amounts[1]} are free, but in pieces"
+            return f"needs {amounts[0]} {why.resource}; {_free(amounts[1])}, but in pieces"
         case Code.FRAGMENTED:
             return "enough is free, but in pieces"
         case Code.NEVER_FITS if why.is_of_one:
@@ -154,6 +154,15 @@ def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
     kept = [(nodes, reason(each)) for each, nodes in role.reasons if each.kind is not Kind.INSUFFICIENT] if role else []
     nodes, text = max(kept, default=(0, ""))
     return f"{nodes} of {plan.explanation.total_nodes} {text}" if text else NO_NODES
+
+
+def _free(amount: str) -> str:
+    return f"{amount} {'is' if amount == '1' else 'are'} free"
+
+
+def members_bound(number: int) -> str:
+    """What is told of a gang that is whole."""
+    return f"{number} {'member' if number == 1 else 'members'} bound"
 
 
 def summary(text: str) -> str:
@@ -287,9 +296,9 @@ def _requirement_text(requirement: Requirement) -> str:
 
 
 def _hardest_role(explanation: Explanation) -> RoleExplanation | None:
-    """The role to name: one that fits nowhere at all before one that the others have left no room for."""
+    """The role to name: one that fits nowhere at all before one that the others have left no room for, unless nobody needs it."""
     left_out = [role for role in explanation.roles if role.unplaced]
-    return min(left_out, key=lambda role: (role.most > 0, role.most - len(role.pods)), default=None)
+    return min(left_out, key=lambda role: (role.is_spare, role.most > 0, role.most - len(role.pods)), default=None)
 
 
 class _Refusal:

@@ -18,6 +18,8 @@ _HOUR = 3600.0
 _SIZE = (11.0, 7.5)
 _DPI = 120
 
+_WIDTH = 1.4  # points, of the line drawn last; those below are wider, so that equal ones are all seen
+
 _Value = Callable[[Sample], float]
 
 
@@ -35,7 +37,7 @@ def check_chart(file: str) -> None:
     try:
         import matplotlib.figure  # noqa: F401  # an extra, and slow to import
     except ImportError as error:
-        raise ChartError("a plot needs the extra: pip install 'allaboard[simulate]'") from error
+        raise ChartError("a plot needs the extra: pip install 'allaboard[simulate]', or '.[simulate]' beside setup.cfg") from error
 
 
 def draw_chart(runs: Mapping[str, Sequence[Run]], file: str, *, waits: bool) -> None:
@@ -60,8 +62,9 @@ def draw_chart(runs: Mapping[str, Sequence[Run]], file: str, *, waits: bool) -> 
         figure = Figure(figsize=_SIZE, layout="constrained")
         across = _hours if waits else _load
         for axes, (title, value) in zip(figure.subplots(2, 2).flat, panels, strict=True):
-            for name, found in runs.items():
-                _draw_line(axes, name, [across(run) for run in found], [[value(sample) for sample in run.replay.timeline] for run in found])
+            for above, (name, found) in zip(reversed(range(len(runs))), runs.items(), strict=True):
+                values = [[value(sample) for sample in run.replay.timeline] for run in found]
+                _draw_line(axes, name, [across(run) for run in found], values, _WIDTH * (2 + above) / 2)
             axes.set_title(title, fontsize="medium")
             axes.set_xlabel("hours" if waits else "arrived load (% of capacity)")
             axes.set_ylim(bottom=0)
@@ -83,11 +86,11 @@ def _load(run: Run) -> list[float]:
     return [sample.arrived_percent for sample in run.replay.timeline]
 
 
-def _draw_line(axes: "Axes", name: str, across: Sequence[Sequence[float]], values: Sequence[Sequence[float]]) -> None:
+def _draw_line(axes: "Axes", name: str, across: Sequence[Sequence[float]], values: Sequence[Sequence[float]], width: float) -> None:
     """Runs are sampled at moments of their own, so they meet on a grid: what was so at the last sample is so until the next."""
     grid = np.linspace(0.0, max(each[-1] for each in across), _GRID)
     drawn = np.array([np.array(heights)[np.searchsorted(at, grid, side="right") - 1] for at, heights in zip(across, values, strict=True)])
-    [line] = axes.step(grid, drawn.mean(axis=0), where="post", label=name)
+    [line] = axes.step(grid, drawn.mean(axis=0), where="post", label=name, linewidth=width)
     if len(across) > 1:
         low, high = drawn.min(axis=0), drawn.max(axis=0)
         axes.fill_between(grid, low, high, step="post", color=line.get_color(), alpha=0.15, linewidth=0)

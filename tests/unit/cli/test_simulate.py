@@ -182,7 +182,7 @@ def test_a_plot_without_matplotlib_names_the_extra(simulate: Simulate, monkeypat
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = simulate.trace("--plot", "curves.png")
     assert result.exit_code == 2
-    assert "a plot needs the extra: pip install 'allaboard[simulate]'" in result.stderr
+    assert "a plot needs the extra: pip install 'allaboard[simulate]', or '.[simulate]' beside setup.cfg" in result.stderr
 
 
 def test_dask_without_distributed_names_the_extra(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,12 @@ class Truth:
         )
         return round(-found.fun) >= self.case.minimum
 
+    def fits_somewhere(self, index: int) -> bool:
+        """Whether one pod has room on some node when that is empty."""
+        return bool((self.could[index] & (self.empty >= self.demand[index]).all(axis=1)).any()) and not any(
+            amount and name in self.foreign for name, amount in self.case.gang[index].spec.requests
+        )
+
     def sums(self, resource: str) -> tuple[int, int]:
         """What the minimum asks for at least, and what is free where any pod that asks for it may go."""
         asked = sorted(dict(pod.spec.requests).get(resource, 0) for pod in self.case.gang)
@@ -112,6 +118,8 @@ def check(case: Case, truth: Truth, cause: Cause) -> None:
             assert truth.word() is Code.CONSTRAINTS
         case Code.NEVER_FITS:
             assert not truth.fits(truth.empty, truth.could, ports=False)
+            if cause.is_of_one:  # without those who fit nowhere there are too few
+                assert sum(truth.fits_somewhere(index) for index in range(len(truth.case.gang))) < truth.case.minimum
         case Code.INSUFFICIENT:
             assert (cause.requested, cause.there) == truth.sums(cause.resource)
             assert cause.requested > cause.there
@@ -155,6 +163,13 @@ def test_a_pod_larger_than_every_node_never_fits_and_the_largest_is_named() -> N
 def test_a_gang_larger_than_the_cluster_never_fits() -> None:
     nodes = [node(name, {GPU: 4}) for name in "ab"]
     assert told(a_case(pods("w", 9, {GPU: 1}), 9, nodes, used={"a": {GPU: 4}})) == Cause(Code.NEVER_FITS, GPU, 9, 8)
+
+
+def test_a_pod_larger_than_every_node_isnt_blamed_where_enough_others_are_there() -> None:
+    gang = [*pods("big", 1, {GPU: 9}), *pods("w", 3, {GPU: 7})]
+    nodes = [node(name, {GPU: 8}) for name in "ab"]
+    assert told(a_case(gang, 3, nodes)) == Cause(Code.NEVER_FITS, GPU, 21, 16)
+    assert told(a_case(gang, 4, nodes)) == Cause(Code.NEVER_FITS, GPU, 9, 8, is_of_one=True)
 
 
 def test_what_is_too_large_only_while_a_node_is_cordoned_may_fit_again() -> None:

@@ -39,7 +39,7 @@ def test_a_gang_is_half_bound_when_some_of_it_are_bound_and_nobody_else_is_about
 def test_that_a_gang_is_no_longer_half_bound_is_said_if_it_was_said_to_be() -> None:
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     before = {"conditions": [{"type": "PartiallyBound", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
-    status = pod_group_status(gang, "Running", Opinion(Code.SCHEDULED, "1 members bound"), before, "2026-01-01T00:00:09Z")
+    status = pod_group_status(gang, "Running", Opinion(Code.SCHEDULED, "1 member bound"), before, "2026-01-01T00:00:09Z")
     (condition,) = [each for each in status["conditions"] if each["type"] == "PartiallyBound"]
     assert (condition["status"], condition["message"], condition["lastTransitionTime"]) == ("False", "no longer", "2026-01-01T00:00:09Z")
 

@@ -89,6 +89,13 @@ def test_the_role_that_fits_nowhere_is_named_before_one_that_lacks_room_only() -
     assert "pod w0:" in words.refusal(gang, plan)
 
 
+def test_a_role_that_fits_nowhere_isnt_named_where_the_minimum_does_without_it() -> None:
+    crowded = RoleExplanation(("uid-a", "uid-b", "uid-c"), unplaced=1, most=2, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
+    gang = a_gang("a", "b", "c", "w0", "w1", minimum=3)
+    plan = a_plan(crowded, replace(WORKERS, is_spare=True), placeable=2, minimum=3)
+    assert "pod a:" in words.refusal(gang, plan)
+
+
 def test_a_gang_of_one_is_told_in_kube_schedulers_words_alone() -> None:
     gang, plan = a_gang("w0", minimum=1, kind="Pod"), a_plan(WORKERS, placeable=0, minimum=1)
     assert words.refusal(gang, plan) == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allaboard.model.arrays import Integers
+from allaboard.model.arrays import Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.rules import Rules
 from allaboard.placement.problem.problem import Candidate, Problem, Together
 
@@ -18,6 +19,10 @@ class Bonds(NamedTuple):
     least: Integers
     sums: tuple[tuple[tuple[int, ...], int], ...]
     together: tuple[Together, ...]
+
+    def on(self, rows: Integers) -> "Bonds":
+        """The same on some of the nodes, given by position."""
+        return self._replace(together=tuple(replace(group, domains=group.domains[rows]) for group in self.together))
 
     @property
     def has_ties(self) -> bool:
@@ -48,9 +53,30 @@ def bonds_of(rules: Rules, members: Sequence[str], domains: Callable[[str], Inte
     )
 
 
+def without_label(bonds: Bonds, admits: Mask) -> list[Counted]:
+    """Take the nodes from ``admits``: bool[roles, nodes] that have no domain for a role which must share one; how many, by role."""
+    refusals: list[Counted] = [()] * len(admits)
+    for group in bonds.together:
+        has_none = group.domains < 0
+        for role in group.roles:
+            if nodes := int(np.count_nonzero(admits[role] & has_none)):
+                refusals[role] = (*refusals[role], (Reason(Kind.UNLABELLED, group.label), nodes))
+                admits[role] &= ~has_none
+    return refusals
+
+
 def bound(problem: Problem, bonds: Bonds) -> Problem:
     """``problem`` with the rules between its members."""
-    return replace(problem, least=bonds.least, sums=bonds.sums, together=bonds.together)
+    problem = replace(problem, least=bonds.least, sums=bonds.sums, together=bonds.together)
+    if not bonds.together:
+        return problem
+    admits = problem.admits.copy()
+    unlabelled = without_label(bonds, admits)
+    roles = tuple(
+        replace(role, refusals=tuple(sorted((*role.refusals, *more)))) if more else role
+        for role, more in zip(problem.roles, unlabelled, strict=True)
+    )
+    return replace(problem, roles=roles, admits=admits, seats=np.where(admits, problem.seats, 0))
 
 
 def roles_of(pods: Sequence[Candidate], rules: Rules) -> list[tuple[SchedulingSpec, list[str]]]:

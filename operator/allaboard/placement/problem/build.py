@@ -15,7 +15,7 @@ from allaboard.model.packing import BEST_FIT, PACKING, Packing
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.problem.bonds import bonds_of, bound, roles_of
+from allaboard.placement.problem.bonds import bonds_of, bound, roles_of, without_label
 from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import WEIGHTS, Weights, scoring_of
 from allaboard.placement.problem.problem import SHARES, Candidate, Problem, Role, capacity_refusals, numbered
@@ -67,6 +67,8 @@ def build_problem(
         demand = np.concatenate([demand, port_demand(ports, specs)], axis=1)
     usable = [filters.usable(spec, snapshot.nodes) for spec in specs]
     admits = np.array([each.admitted for each in usable], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
+    bonds = bonds_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
+    unlabelled = without_label(bonds, admits)
     seats = np.stack([seats_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
     if is_shared and snapshot.devices is not None:
         for role in np.flatnonzero(shares).tolist():
@@ -84,7 +86,7 @@ def build_problem(
             Role(
                 pods=tuple(members[role][1]),
                 requests=spec.requests,
-                refusals=_merged(each.reasons, capacity_refusals(reasons, demand[role], free, each.admitted & ~is_kept)),
+                refusals=_merged(each.reasons, unlabelled[role], capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept)),
             )
             for role, (spec, each) in enumerate(zip(specs, usable, strict=True))
         ),
@@ -106,7 +108,7 @@ def build_problem(
         fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation or weights.worth else None,
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
     )
-    return bound(problem, bonds_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1)[rows]))
+    return bound(problem, bonds.on(rows))
 
 
 def _merged(*reasons: Counted) -> Counted:

@@ -22,13 +22,15 @@ class RoleExplanation:
     """How one role fared.
 
     ``most`` bounds from above how many of its pods the cluster could take if they were alone. ``reasons`` counts nodes by
-    why they can't take one more, after the plan's own pods; empty when nobody is left out.
+    why they can't take one more, after the plan's own pods; empty when nobody is left out. ``is_spare``: they fit nowhere, and the
+    minimum is no less without them.
     """
 
     pods: tuple[str, ...]
     unplaced: int
     most: int
     reasons: Counted
+    is_spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

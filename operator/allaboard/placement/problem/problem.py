@@ -114,12 +114,11 @@ class Problem:
         admits = self.admits.copy()
         outside: list[Counted] = [()] * len(self.roles)
         for group, domain in zip(self.together, domains, strict=True):
-            elsewhere = (group.domains != domain) & (group.domains >= 0)
+            here = group.domains == domain
             for role in group.roles:
-                left_out = ((Reason(Kind.TOPOLOGY), elsewhere), (Reason(Kind.UNLABELLED, group.label), group.domains < 0))
-                counted = [(reason, int(np.count_nonzero(self.admits[role] & where))) for reason, where in left_out]
-                outside[role] = tuple((reason, nodes) for reason, nodes in counted if nodes)
-                admits[role] &= group.domains == domain
+                elsewhere = int(np.count_nonzero(self.admits[role] & ~here))
+                outside[role] = ((Reason(Kind.TOPOLOGY), elsewhere),) if elsewhere else ()
+                admits[role] &= here
         return replace(self, admits=admits, seats=np.where(admits, self.seats, 0), outside=tuple(outside), together=())
 
     def restricted_to(self, rows: Integers) -> "Problem":

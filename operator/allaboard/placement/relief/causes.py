@@ -79,7 +79,9 @@ def cause_of(
     room = np.stack([seats_for(row, has, could[role]) for role, row in enumerate(demand)])
     at_best = _tightest(ask, names, demand, has, could)
     if at_best.requested > at_best.there or ask.lacks(_most_in_domains(ask.count, room, groups)):
-        return _never(at_best, names, demand, has, could, room)
+        fits = room.any(axis=1)
+        misfits = () if fits.all() or not ask.lacks(np.where(fits, ask.count, 0)) else np.flatnonzero(~fits).tolist()
+        return _never(at_best, names, demand, has, could, misfits)
     free = _amounts(snapshot, snapshot.allocatable - snapshot.used, names)
     now = _tightest(ask, names, demand, free, admits)
     return now if now.requested > now.there else _in_pieces(ask, names, demand, free, admits)
@@ -145,9 +147,9 @@ def _most_in_domains(count: Integers, room: Integers, groups: Sequence[tuple[tup
     return most
 
 
-def _never(in_all: Cause, names: Sequence[str], demand: Integers, has: Integers, could: Mask, room: Integers) -> Cause:
-    """What the nodes lack when they are empty: for one member, or for all together."""
-    for role in np.flatnonzero(~room.any(axis=1)).tolist():
+def _never(in_all: Cause, names: Sequence[str], demand: Integers, has: Integers, could: Mask, misfits: Sequence[int]) -> Cause:
+    """What the nodes lack when they are empty: for one member of ``misfits``, roles that can't be done without, or for all together."""
+    for role in misfits:
         largest = has[:, could[role]].max(axis=1, initial=0)
         short = np.flatnonzero(demand[role] > largest)
         if len(short):

@@ -16,6 +16,8 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
     """The explanation of the placement ``counts``: int64[roles, nodes]."""
     placed = counts.sum(axis=1)
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
+    fits = np.array(bounds.most) > 0
+    can_spare = not problem.lacking(np.where(fits, problem.count, 0))
     return Explanation(
         total_nodes=problem.total_nodes,
         minimum=problem.minimum,
@@ -26,6 +28,7 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
                 unplaced=unplaced,
                 most=bounds.most[position],
                 reasons=_reasons(problem, position, left) if unplaced else (),
+                is_spare=can_spare and not fits[position],
             )
             for position, (role, unplaced) in enumerate(zip(problem.roles, (problem.count - placed).tolist(), strict=True))
         ),

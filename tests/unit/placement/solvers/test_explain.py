@@ -6,6 +6,7 @@ from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement,
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node, Taint
 from allaboard.model.pod import Pod
+from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Plan, SearchSettings, build_problem, search
 from tests.unit.placement.clusters import GI, GPU, in_words, node, pods, snapshot
@@ -92,3 +93,21 @@ def test_whoever_sits_has_nothing_to_explain() -> None:
     plan = plan_for([*pods("fits", 1, CPU), *pods("large", 1, {"cpu": 9000})], snapshot([node("a", ROOM)]))
 
     assert [(role.unplaced, in_words(role.reasons)) for role in plan.explanation.roles] == [(0, ()), (1, (("Insufficient cpu", 1),))]
+
+
+@pytest.mark.parametrize(("minimum", "is_spare"), [(3, True), (4, False)])
+def test_a_role_that_fits_nowhere_is_spare_where_the_others_are_enough(minimum: int, is_spare: bool) -> None:
+    gang = [*pods("w", 3, {"cpu": 700}), *pods("large", 1, {"cpu": 9000})]
+    plan = plan_for(gang, snapshot([node("a", ROOM)]), minimum=minimum)
+
+    assert {len(role.pods): role.is_spare for role in plan.explanation.roles} == {3: False, 1: is_spare}
+
+
+@pytest.mark.parametrize("taken", [0, 8000])
+def test_a_node_without_the_label_of_a_domain_is_counted_for_that_whether_or_not_it_is_full(taken: int) -> None:
+    gang = pods("w", 2, CPU)
+    cluster = snapshot([node("a", ROOM), node("b", ROOM)], used={"a": {"cpu": taken}})
+    problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))
+
+    (role,) = search(problem, SearchSettings(), 0).explanation.roles
+    assert in_words(role.reasons) == (("node(s) had no label rack", 2),)
