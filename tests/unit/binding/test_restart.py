@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from allaboard.binding import restart
 from allaboard.binding.jobs import SUSPENDED, Job, ignores_disruption
 from allaboard.binding.lease import LeaseLostError
 from allaboard.binding.restart import JobKeptError, JobRestarter
 from allaboard.cluster.errors import ApiError, TooLargeError, WrongAnswerError
 from allaboard.cluster.view import ClusterView
 from allaboard.model.pod import Owner, Pod, pod_from
+from tests.unit.binding.elections import now, virtually
 from tests.unit.binding.fences import Deposed
 
 JOB = "/apis/batch/v1/namespaces/default/jobs/train"
@@ -273,10 +273,30 @@ async def test_a_job_that_is_gone_needs_nothing() -> None:
     await a_restarter(Server(None)).restart([POD])
 
 
-async def test_a_job_whose_pods_stay_although_it_is_suspended_goes_on_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restart, "LEAVING_SECONDS", 0.0)
+def test_a_job_whose_pods_stay_although_it_is_suspended_goes_on_after_a_minute_and_says_so() -> None:
     server = Server(a_job())
-    with pytest.raises(JobKeptError, match="its pods are still there"):
-        await a_restarter(server, a_view(POD)).restart([POD])
+
+    async def play() -> None:
+        began = now()
+        with pytest.raises(JobKeptError, match="was suspended for 60 s at most, and its pods are still there"):
+            await a_restarter(server, a_view(POD)).restart([POD])
+        assert now() - began == pytest.approx(60.0)
+
+    virtually(play())
     assert server.job is not None
     assert server.job["spec"]["suspend"] is False
+
+
+def test_a_job_that_is_suspended_late_goes_on_as_well() -> None:
+    server = Server(a_job())
+
+    async def play() -> None:
+        looking = asyncio.create_task(a_restarter(server).run(5.0))
+        await asyncio.sleep(60.0)
+        assert not server.patches
+        server.job = a_job(labels={SUSPENDED: "true"}, suspend=True)
+        await asyncio.sleep(60.0)
+        looking.cancel()
+
+    virtually(play())
+    assert [patch["spec"]["suspend"] for patch in server.patches] == [False]

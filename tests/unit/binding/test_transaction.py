@@ -174,3 +174,18 @@ def test_who_joins_a_run_is_stamped_with_it() -> None:
     first, second = pods("w", 2, {"cpu": 1000})
     _, transaction = world([replace(first, node_name="a", transaction="run", promise=2), second], Api(), minimum=2)
     assert transaction.stamp == "run/2"
+
+
+async def test_who_else_has_come_to_a_seat_is_looked_for_before_its_own_request() -> None:
+    members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
+    (stranger,) = pods("stranger", 1, {"cpu": 1000})
+
+    def happen(pod: Pod, dry_run: bool) -> None:
+        if not dry_run and pod.name == "w-2":
+            view.upsert_pod(replace(stranger, node_name="a"))
+
+    api = Api(happen)
+    view, transaction = world(members, api)
+    outcome = await transaction.commit()
+    assert isinstance(outcome, Committed)
+    assert (api.bound, outcome.missing) == (["w-0", "w-1"], 2)

@@ -235,3 +235,8 @@ def test_a_minimum_that_was_raised_or_lowered_owes_no_more_than_was_promised_to_
     """What is owed is what running pods are released for."""
     bound = [replace(member(name, node="n1"), promise=3) for name in ("a", "b")]
     assert gang(minimum, *bound, member("c")).owed == owed
+
+
+def test_of_two_promises_to_those_that_are_bound_the_larger_is_owed() -> None:
+    bound = [replace(member(name, node="n1"), promise=promise) for name, promise in (("a", 2), ("b", 3))]
+    assert gang(9, *bound, member("c")).owed == 1

@@ -206,3 +206,16 @@ async def test_whether_half_gangs_make_way_is_found_out_beside_when_that_takes_l
         await on_found(world, attempt, Found.SEARCH_LONGER)
         await world.settle()
         assert world.api.asked == ["evict half-0"]
+
+
+async def test_while_its_members_are_being_bound_nobody_calls_a_gang_half_bound() -> None:
+    async with World() as world:
+        attempt = world.begin(world.add("g"))
+        world.outcomes.failed(attempt, "a webhook said no")
+        world.now += 10.0
+        world.api.answers.clear()
+        attempt = world.begin(attempt.gang.key)
+        await world.act.on_found(attempt, await world.planner.plan(attempt.gang), Found.BIND, is_alone=True)
+        await world.breathe()
+        assert [opinion.is_being_bound for opinion in [world.keeper.opinion(attempt.gang.key)] if opinion] == [True]
+        world.api.answers.set()

@@ -106,6 +106,19 @@ async def test_who_was_refused_beside_seats_that_nobody_took_has_not_failed(is_r
         assert world.docket.case(other.gang.key).turn.attempts == attempts
 
 
+async def test_seats_that_late_binds_leave_are_for_those_who_were_refused_meanwhile() -> None:
+    async with World(cpus=2) as world:
+        attempt = world.begin(world.add("g"))
+        for pod in attempt.gang.candidates:
+            world.view.assume(pod, "n")
+        other = world.begin(world.add("other"))
+        world.outcomes.refused(other, await world.planner.plan(other.gang), Cause(Code.INSUFFICIENT))
+        for pod in attempt.gang.candidates:
+            world.view.forget(pod)
+        world.outcomes.settled(attempt.gang.key)
+        assert world.docket.case(other.gang.key).turn.attempts == 0
+
+
 async def test_whoever_was_left_out_for_gangs_that_use_more_is_told_so_and_how_often() -> None:
     async with World(cpus=1) as world:
         attempt = world.begin(world.add("g"))

@@ -1,9 +1,9 @@
 """Seats of unanswered binds are given back when it is certain that nobody takes them, and not before."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import cast
+from typing import NamedTuple, cast
 
 import pytest
 
@@ -12,8 +12,9 @@ from allaboard.cluster.client import ApiError
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod
-from allaboard.scheduling.sealing import LateBinds
+from allaboard.scheduling.sealing import LateBinds, Sealing
 from tests.unit.placement.clusters import node, pods
+from tests.unit.scheduling.schedulers import World as Scheduler
 
 KEY = GangKey("default", "g")
 BROKEN, CHANGED, GONE = (ApiError(status, "", "no") for status in (500, 409, 404))
@@ -92,3 +93,35 @@ async def test_nobody_in_doubt_is_nobody_to_wait_for() -> None:
     world.late.expect(KEY, [])
     await asyncio.sleep(0)
     assert not world.is_settled.is_set()
+
+
+class Seals(NamedTuple):
+    """Calls everybody older, and writes down who is sealed."""
+
+    sealed: list[str]
+
+    def older(self, pods: Iterable[Pod]) -> list[Pod]:
+        return list(pods)
+
+    async def seal(self, pod: Pod) -> ApiError | None:
+        self.sealed.append(pod.name)
+        return None
+
+
+@pytest.mark.parametrize(
+    ("bound", "phase", "sealed"),
+    [
+        (0, "Pending", ["g-0", "g-1", "g-2"]),
+        (1, "Pending", ["g-1", "g-2", "g-0"]),  # an undo would delete it, and an earlier leader's late start of it with it
+        (1, "Running", ["g-1", "g-2"]),
+    ],
+)
+async def test_who_may_be_bound_or_released_is_sealed_first(bound: int, phase: str, sealed: list[str]) -> None:
+    async with Scheduler() as world:
+        gang = world.gang(world.add("g", 3, bound=bound))
+        gang = replace(gang, members=tuple(replace(pod, phase=phase if pod.node_name else "Pending") for pod in gang.members))
+        seals = Seals([])
+        sealing = Sealing(world.view, world.queue, cast("Epoch", seals), world.under_way, lambda *_: None)
+        assert sealing.awaits_news(gang)
+        await world.settle()
+        assert seals.sealed == sealed
