@@ -52,7 +52,8 @@ class Binder:
     ) -> None:
         self._server = server
         self._fence = fence or Unfenced()
-        self._turns = Turns(concurrency, max(1, concurrency * 3 // 4))  # a namespace leaves some to the others
+        each = max(1, concurrency * 3 // 4)  # a namespace leaves some to the others
+        self._turns, self._rehearsal_turns = Turns(concurrency, each), Turns(concurrency, each)
         self._release_turns = Turns(_RELEASES, _RELEASES_EACH)
         self._attempts = attempts
         self._sleep = sleep
@@ -88,7 +89,7 @@ class Binder:
     async def _bind(self, bind: "_Bind") -> BindReply:
         patience = _REHEARSAL_PATIENCE if bind.dry_run else _BIND_PATIENCE
         attempts = min(2, self._attempts) if bind.dry_run else self._attempts
-        turn = partial(self._turns.of, bind.pod.namespace)
+        turn = partial((self._rehearsal_turns if bind.dry_run else self._turns).of, bind.pod.namespace)
         for _ in range(_STALE_TRIES):
             try:
                 await retried(partial(self._post, bind), attempts, self._sleep, patience=patience, turn=turn)

@@ -4,16 +4,21 @@ And how many begin at a stretch: thousands would hold the event loop up before t
 """
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from itertools import chain
+from enum import IntEnum
+from itertools import chain, count
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _AT_A_STRETCH = 100  # some milliseconds
+_SLOW_SECONDS = 0.5  # no API server takes so long by itself; webhooks do
+_REMEMBERED_SECONDS = 600.0
+_FEW = 4
+_MOST_KNOWN = 1000  # of which some may be out of date
 
 
 async def in_slices(call: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer | BaseException]:
@@ -32,20 +37,97 @@ async def in_slices(call: Callable[[Item], Awaitable[Answer]], items: Sequence[I
     return list(chain.from_iterable(await asyncio.gather(*map(begun, range(0, len(items), _AT_A_STRETCH)))))
 
 
+class Speed(IntEnum):
+    """How soon requests about a namespace are answered, the best first; webhooks are why that differs."""
+
+    QUICK, UNKNOWN, SLOW = range(3)
+
+
 class Turns:
-    """So many requests in all, and so many about one namespace, so that none can take the others' turns."""
+    """``total`` requests at once, ``each`` about one namespace; of those that aren't known to be quick three quarters, of the slow half.
+
+    So none can take the others' turns, nor can several together by webhooks that take their time: a turn that comes free is for the quick
+    first, then for the unknown, of which each has only a few, then for the slow; among equals for the first to come. It is known for ten
+    minutes that an answer was quick, or that one was out for half a second.
+    """
 
     def __init__(self, total: int, each: int) -> None:
-        self._all = asyncio.Semaphore(total)
-        self._each = each
-        # A namespace that nobody waits for is forgotten.
-        self._of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._each = {Speed.QUICK: each, Speed.UNKNOWN: min(each, _FEW), Speed.SLOW: each}
+        self._most = {Speed.QUICK: total, Speed.UNKNOWN: max(1, total * 3 // 4), Speed.SLOW: max(1, total // 2)}
+        self._under_way: Counter[str] = Counter()
+        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
+        self._known: dict[str, tuple[Speed, float]] = {}  # and until when
+        self._arrivals = count()
 
     @asynccontextmanager
     async def of(self, namespace: str) -> AsyncIterator[None]:
         """Around one request."""
-        own = self._of.get(namespace)
-        if own is None:
-            own = self._of[namespace] = asyncio.Semaphore(self._each)
-        async with own, self._all:
+        loop = asyncio.get_running_loop()
+        if namespace not in self._waiting and self._may_begin(namespace, self._free_for()):
+            self._under_way[namespace] += 1
+        else:
+            await self._turn(namespace, loop)
+        began = loop.time()
+        slowness = loop.call_later(_SLOW_SECONDS, self._learn, namespace, Speed.SLOW)
+        try:
             yield
+        finally:
+            slowness.cancel()
+            if loop.time() - began < _SLOW_SECONDS and self._speed(namespace) is not Speed.SLOW:
+                self._learn(namespace, Speed.QUICK)
+            self._end(namespace)
+
+    async def _turn(self, namespace: str, loop: asyncio.AbstractEventLoop) -> None:
+        begins = loop.create_future()
+        self._waiting.setdefault(namespace, deque()).append((next(self._arrivals), begins))
+        try:
+            await begins
+        except asyncio.CancelledError:
+            if begins.done() and not begins.cancelled():
+                self._end(namespace)
+            raise
+
+    def _speed(self, namespace: str) -> Speed:
+        speed, until = self._known.get(namespace, (Speed.UNKNOWN, 0.0))
+        return speed if asyncio.get_running_loop().time() < until else Speed.UNKNOWN
+
+    def _learn(self, namespace: str, speed: Speed) -> None:
+        now = asyncio.get_running_loop().time()
+        if len(self._known) > _MOST_KNOWN:
+            self._known = {each: known for each, known in self._known.items() if known[1] > now}
+        self._known[namespace] = speed, now + _REMEMBERED_SECONDS
+
+    def _free_for(self) -> Speed | None:
+        """The slowest who may have another turn, and so may all that are quicker."""
+        taken, free_for = 0, None
+        speeds = [(self._speed(namespace), number) for namespace, number in self._under_way.items()]
+        for speed in reversed(Speed):
+            taken += sum(number for each, number in speeds if each is speed)
+            if taken >= self._most[speed]:
+                free_for = None
+            elif free_for is None:
+                free_for = speed
+        return free_for
+
+    def _may_begin(self, namespace: str, free_for: Speed | None) -> bool:
+        speed = self._speed(namespace)
+        return free_for is not None and speed <= free_for and self._under_way[namespace] < self._each[speed]
+
+    def _end(self, namespace: str) -> None:
+        self._under_way[namespace] -= 1
+        if not self._under_way[namespace]:
+            del self._under_way[namespace]
+        while self._waiting:
+            free_for = self._free_for()
+            who = min((each for each in self._waiting if self._may_begin(each, free_for)), key=self._place, default=None)
+            if who is None:
+                return
+            _, begins = self._waiting[who].popleft()
+            if not self._waiting[who]:
+                del self._waiting[who]
+            if not begins.done():
+                self._under_way[who] += 1
+                begins.set_result(None)
+
+    def _place(self, namespace: str) -> tuple[Speed, int]:
+        return self._speed(namespace), self._waiting[namespace][0][0]

@@ -6,7 +6,7 @@ was told by those who tell. What the cluster itself says of a gang is in ``model
 
 import asyncio
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from allaboard.model.gang import GangKey
@@ -109,6 +109,8 @@ class Case:
     was_undone: bool = False
     whole_run: str = ""
     """The run that has been whole."""
+    held: Mapping[str, int] | None = None
+    """What its members asked for in all, by resource, when it was whole last."""
     is_inherited: bool = False
     """Whether it was there before us, and hasn't been looked at."""
     is_given_grace: bool = False

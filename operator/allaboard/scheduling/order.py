@@ -49,14 +49,14 @@ class Order(NamedTuple):
         return (*self[:3], *self[4:])
 
 
-def order_of(gang: Gang | Outline, *, is_first: bool = False, is_protected: bool = False, debt: int = 0) -> Order:
+def order_of(gang: Gang | Outline, *, is_first: bool = False, is_protected: bool = False, has_grown: bool = False, debt: int = 0) -> Order:
     """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
     not be overtaken, then ``debt``, which tells how much search time the namespace has used, then age and name.
 
     Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Nor is healing one past
-    those who owe less: a tenant could have many gangs that have lost members and are hard to place.
+    those who owe less: a tenant could have many gangs that have lost members and are hard to place; nor for a gang that ``has_grown``.
     """
-    heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not debt
+    heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not (debt or has_grown)
     return Order(-gang.priority, not is_first, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, debt, gang.created, gang.key)
 
 

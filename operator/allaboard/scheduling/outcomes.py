@@ -18,7 +18,7 @@ from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.lobby import need_of
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.order import ANYTHING, NOTHING, Lacks
-from allaboard.scheduling.past import was_cut_off
+from allaboard.scheduling.past import asked_by, was_cut_off
 from allaboard.scheduling.queue import GangQueue
 
 logger = logging.getLogger(__name__)
@@ -165,6 +165,8 @@ class Outcomes:
     def rests(self, gang: Gang) -> None:
         """Nothing is to be done: it is whole, or all of it has ended."""
         self._close(gang.key)
+        if gang.bound:
+            self.docket.case(gang.key).held = asked_by(gang.bound)
         self.queue.settle(gang.key)
         self.announcer.unchanged(gang)
 

@@ -1,10 +1,15 @@
 """Was a half bound gang ever whole? That decides whether it is healed for ever, or undone and made to yield.
 
-It has never been only when that is certain from what can be seen; when it can't be told, it was.
+It has never been only when that is certain from what can be seen; when it can't be told, it was. And has it grown since?
 """
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang
+from allaboard.model.pod import Pod
 from allaboard.report.conditions import scheduled_since
 from allaboard.scheduling.docket import Case
 
@@ -34,6 +39,30 @@ def was_whole(gang: Gang) -> bool:
 def run_was_whole(gang: Gang, case: Case | None) -> bool:
     """Whether the run that is going on has been whole, as far as it is known or told, so that all later binds are to say so."""
     return bool(gang.run) and ((case is not None and case.whole_run == gang.run) or was_whole(gang))
+
+
+def asked_by(pods: Iterable[Pod]) -> Mapping[str, int]:
+    """What ``pods`` ask for in all, by resource."""
+    asked: Counter[str] = Counter()
+    for pod in pods:
+        asked.update(dict(pod.spec.requests))
+    return asked
+
+
+def has_grown(gang: Gang, case: Case) -> bool:
+    """Whether a gang that has lost members could come to more than it held when it was whole.
+
+    A tenant may have had tiny members whole, and put large ones in their place. A gang that we haven't seen whole hasn't grown.
+    """
+    if case.held is None:
+        return False
+    asked = asked_by(gang.bound)
+    amounts = [dict(pod.spec.requests) for pod in gang.candidates]
+    names = {name for each in amounts for name in each}
+    return any(
+        asked.get(name, 0) + sum(heapq.nlargest(gang.owed, (each.get(name, 0) for each in amounts))) > case.held.get(name, 0)
+        for name in names
+    )
 
 
 def _says_whole(gang: Gang, group: PodGroup | None) -> bool:

@@ -7,6 +7,7 @@ from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Outline
 from allaboard.scheduling.docket import Docket, Turn
 from allaboard.scheduling.order import Order, order_of, order_of_gone
+from allaboard.scheduling.past import has_grown
 from allaboard.scheduling.shares import Shares
 
 
@@ -49,4 +50,5 @@ class Ranks:
             return order_of(gang, debt=debt)
         is_first = case.half is not None and case.half.deadline is not None and gang.is_open
         is_protected = self.overtaking.is_over(case.turn, self.clock())
-        return order_of(gang, is_first=is_first, is_protected=is_protected, debt=debt)
+        is_grown = isinstance(gang, Gang) and gang.is_open and has_grown(gang, case)
+        return order_of(gang, is_first=is_first, is_protected=is_protected, has_grown=is_grown, debt=debt)

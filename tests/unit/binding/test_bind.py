@@ -41,7 +41,7 @@ async def test_a_gang_of_thousands_leaves_turns_to_other_namespaces() -> None:
         await asyncio.sleep(0)
     async with asyncio.timeout(10):
         assert (await binder.bind(a_pod("a", "team"), "n1", "stamp")).is_bound
-    assert server.asked == 6
+    assert server.asked == 4  # nothing is known of it yet
     for task in evil:
         task.cancel()
     await asyncio.gather(*evil, return_exceptions=True)

@@ -72,6 +72,7 @@ JOB, SET = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r
         (SET, (1, 1, 2, 3), (), 3),
         (JOB, (1, 1, 1, 1), (), 4),  # nobody could be released again
         (None, (1, 1, 1, 1), (), 4),
+        (None, (1, 1, 1, 1), (("recreate", "false"),), 4),
         (None, (1, 1, 1, 1), (("recreate", "true"),), 1),
     ],
 )

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from allaboard.binding.turns import Turns, in_slices
+from tests.unit.binding.elections import now, virtually
 
 
 async def test_no_namespace_has_more_than_its_own_turns_and_nobody_more_than_all() -> None:
@@ -32,8 +33,49 @@ async def test_a_namespace_that_nobody_waits_for_is_forgotten() -> None:
     turns = Turns(5, 2)
     for number in range(100):
         async with turns.of(f"ns-{number}"):
-            pass
-    assert len(turns._of) <= 1
+            assert len(turns._under_way) == 1
+    assert not turns._under_way
+    assert not turns._waiting
+
+
+def test_those_who_answer_slowly_leave_turns_to_the_quick_however_many_namespaces_they_are() -> None:
+    waits: list[float] = []
+
+    async def request(turns: Turns, namespace: str, seconds: float) -> None:
+        asked = now()
+        async with turns.of(namespace):
+            if namespace == "quick":
+                waits.append(now() - asked)
+            await asyncio.sleep(seconds)
+
+    async def play() -> None:
+        turns = Turns(8, 6)
+        await request(turns, "quick", 0.01)
+        async with asyncio.TaskGroup() as group:
+            for number in range(300):
+                group.create_task(request(turns, f"slow-{number % 30}", 14.0))
+            await asyncio.sleep(1.0)
+            for _ in range(40):
+                group.create_task(request(turns, "quick", 0.01))
+
+    virtually(play())
+    assert max(waits) < 0.3  # 40 requests by a fourth of the turns, six of a namespace at once
+
+
+async def test_who_waits_no_more_leaves_its_turn() -> None:
+    turns = Turns(1, 1)
+    begun: list[str] = []
+
+    async def request(name: str) -> None:
+        async with turns.of(name):
+            begun.append(name)
+
+    async with turns.of("first"):
+        second, third = (asyncio.create_task(request(name)) for name in ("second", "third"))
+        await asyncio.sleep(0)
+    second.cancel()  # its turn has come, and it hasn't begun
+    await asyncio.gather(second, third, return_exceptions=True)
+    assert begun == ["third"]
 
 
 @pytest.mark.parametrize("number", [0, 1, 100, 101, 1000])

@@ -12,6 +12,7 @@ from allaboard.model.gang import Gang, Hold
 from allaboard.model.reasons import Cause, Code
 from allaboard.scheduling.decide import Reply, on_reply
 from allaboard.scheduling.outcomes import Attempt
+from tests.unit.placement.clusters import pods
 from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
 
 GONE = Refused(MembersChanged(1, 2))
@@ -273,3 +274,15 @@ async def test_surplus_of_which_a_bind_or_a_rehearsal_was_refused_waits_as_long_
             outcome = replace(outcome, failed=(), dropped=outcome.failed)
         await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), outcome)
         assert world.seconds_until_due(attempt.gang.key) == 8.0
+
+
+@pytest.mark.parametrize(("cpus", "is_first"), [(1, True), (2, False)])
+async def test_a_gang_is_healed_before_older_ones_for_what_it_held_and_not_for_more(cpus: int, is_first: bool) -> None:
+    async with World() as world:
+        healed, older = world.add("healed", 2, bound=2, created=9.0), world.add("older", 1, created=1.0)
+        world.outcomes.rests(world.gang(healed))
+        lost = world.gang(healed).bound[0]
+        world.view.remove_pod(lost.key)
+        (larger,) = pods("larger", 1, {"cpu": cpus * 1000})
+        world.view.upsert_pod(replace(larger, owner=lost.owner, labels=lost.labels, created=9.0))
+        assert world.queue.peek() == (healed if is_first else older)

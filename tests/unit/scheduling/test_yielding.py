@@ -7,10 +7,10 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from allaboard.model.constraints import SchedulingSpec
-from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.gang import Gang, GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
-from allaboard.scheduling.docket import Docket
-from allaboard.scheduling.yielding import UNASKED_SECONDS, Yielding
+from allaboard.scheduling.docket import Docket, Half
+from allaboard.scheduling.yielding import UNASKED_SECONDS, Yielding, may_suspend
 
 JOB, CONTROLLER = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r", "u")
 NOW = 1000.0
@@ -121,3 +121,10 @@ async def test_who_has_made_way_for_a_gang_never_has_that_one_make_way_for_it() 
 async def test_one_member_of_each_owner_is_asked_whether_it_may_go() -> None:
     mixed = replace(THIRD, members=(*THIRD.members[:1], a_pod("third-1", JOB), *THIRD.members[2:]))
     assert await Scene(SECOND, mixed).asked_by(LATE, 2) == ["second"]
+
+
+@pytest.mark.parametrize(("undo", "expires", "may"), [(Undo.SUSPEND, NOW, True), (Undo.SUSPEND, NOW + 1, False), (None, NOW, False)])
+def test_jobs_are_suspended_only_where_that_is_asked_for_and_when_the_gang_s_time_is_over(
+    undo: Undo | None, expires: float, may: bool
+) -> None:
+    assert may_suspend(replace(FIRST, undo=undo), Half(expires=expires), NOW) is may
