@@ -88,7 +88,7 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
         # 3. What can be reached at most, and orders that anybody would try.
         choice = _choice(lineup, share) if use_solver else None
         most = _most(lineup, choice)
-        best = max(first, *lineup.sorted(), key=_fitness)
+        best = max((first, *lineup.sorted()), key=_fitness)
         # 4. Orders that evolve from these.
         if use_genetic and not _is_best(best, lineup, most):
             seed = int(np.random.default_rng([gang.seed for gang in contest.gangs]).integers(2**32))
