@@ -28,7 +28,7 @@ def leaving_half_gang() -> None:
 
 
 def room_while_it_was_looked() -> None:
-    """Two dozen gangs are cut off and run, and wait for pods. One needs most of their seats; while that is found out there is room without."""
+    """Two dozen gangs are cut off and run, and wait for pods. One needs most seats; while that is found out there is room without."""
     with quiet_world(nodes=1, cpu=96) as world:
         world.add(GangSpec("quick", size=1, minimum=1))  # or no more than four binds would be held
         world.advance(1)
