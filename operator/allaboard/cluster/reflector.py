@@ -29,6 +29,7 @@ _PAGE_SIZE = 250
 _WATCH_SECONDS = 3  # then the API server ends a watch, which is a sign of life; the next goes on from where it was
 _GRACE_SECONDS = 1.0  # a watch that hasn't ended by then hangs on a dead connection
 _SHORT_SECONDS = 1.0  # a watch that ends sooner, with nothing said, was turned away
+_SILENT_SECONDS = 5.0  # a collection of which watches that break or hang say nothing for so long is listed instead
 _BACKOFF_SECONDS = (0.5, 30.0)
 _SLICE_SECONDS = 0.01  # work at a stretch before the event loop gets its turn
 _GONE = 410
@@ -250,6 +251,8 @@ class Reflector:
         first, longest = _BACKOFF_SECONDS
         pause = min(longest, first * 2**self._failures) * random.uniform(0.5, 1.0)  # jitter
         self._failures += 1
+        if self._clock() - self._heard > _SILENT_SECONDS:
+            self._version = None
         logger.warning("%s: %s; trying again in %.1f s", self.path, problem, pause)
         await self._sleep(pause)
 

@@ -211,6 +211,23 @@ async def test_a_watch_on_a_dead_connection_is_given_up_and_goes_on_from_the_las
     assert server.lists == 1
 
 
+async def broken_off(server: Server) -> AsyncIterator[bytes]:
+    """A proxy resets what is idle for two seconds."""
+    server.now += 2.0
+    raise ApiError(0, "Unreachable", "connection reset")
+    yield b""
+
+
+async def test_an_idle_collection_whose_watches_break_off_is_listed_instead_and_never_paused_long_for() -> None:
+    server = Server(broken_off)
+    async with mirrored(server) as (reflector, _, pauses):
+        for _ in range(100):
+            before = len(server.versions)
+            await until(lambda before=before: len(server.versions) > before)  # type: ignore[misc]
+            assert reflector.age_seconds <= 8.0
+    assert max(pauses) <= 2.0
+
+
 async def test_being_opened_alone_is_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy may take every watch and swallow all that is said."""
     monkeypatch.setattr(reflector_module, "_WATCH_SECONDS", 0)
