@@ -67,6 +67,6 @@ class Cause(NamedTuple):
     resource: str = ""
     requested: int = 0
     there: int = 0
-    is_of_one: bool = False
-    """Whether ``requested`` is what one member asks for, and ``there`` the most that a node has."""
+    member: str = ""
+    """UID of one that asks for ``requested`` by itself, and no node has more than ``there``; empty where all ask for that together."""
     rule: Reason | None = None

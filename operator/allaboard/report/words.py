@@ -142,7 +142,7 @@ def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
             return f"needs {amounts[0]} {why.resource}; {_free(amounts[1])}, but in pieces"
         case Code.FRAGMENTED:
             return "enough is free, but in pieces"
-        case Code.NEVER_FITS if why.is_of_one:
+        case Code.NEVER_FITS if why.member:
             return f"{who} asks for {amounts[0]} {why.resource}; no node it may use has more than {amounts[1]}"
         case Code.NEVER_FITS if amounts:
             return f"needs {amounts[0]} {why.resource}; the nodes it may use have {amounts[1]} in all"
@@ -150,7 +150,7 @@ def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
             return "too large for the nodes it may use, even when they are empty"
         case Code.CONSTRAINTS if why.rule:
             return f"would fit but for its {_said(_RULES, why.rule)}"
-    role = _hardest_role(plan.explanation)
+    role = _hardest_role(plan.explanation, why)
     kept = [(nodes, reason(each)) for each, nodes in role.reasons if each.kind is not Kind.INSUFFICIENT] if role else []
     nodes, text = max(kept, default=(0, ""))
     return f"{nodes} of {plan.explanation.total_nodes} {text}" if text else NO_NODES
@@ -295,9 +295,12 @@ def _requirement_text(requirement: Requirement) -> str:
     return key if requirement.operator == "Exists" else f"!{key}"
 
 
-def _hardest_role(explanation: Explanation) -> RoleExplanation | None:
-    """The role to name: one that fits nowhere at all before one that the others have left no room for, unless nobody needs it."""
+def _hardest_role(explanation: Explanation, why: Cause | None) -> RoleExplanation | None:
+    """The role to name: the one that ``why`` is about; else one that fits nowhere at all before one that the others have left no room for,
+    unless nobody needs it."""
     left_out = [role for role in explanation.roles if role.unplaced]
+    if why is not None and (named := next((role for role in left_out if why.member in role.pods), None)):
+        return named
     return min(left_out, key=lambda role: (role.is_spare, role.most > 0, role.most - len(role.pods)), default=None)
 
 
@@ -306,7 +309,7 @@ class _Refusal:
 
     def __init__(self, gang: Gang, plan: Plan, why: Cause | None) -> None:
         self._explanation = plan.explanation
-        self._hardest = _hardest_role(plan.explanation)
+        self._hardest = _hardest_role(plan.explanation, why)
         self._head = "" if gang.is_single else _head(gang, plan, why)
         self._tail = f" It never fits: {cause(why, plan, 'it')}." if gang.is_single and why and why.code is Code.NEVER_FITS else ""
         self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}

@@ -118,7 +118,8 @@ def check(case: Case, truth: Truth, cause: Cause) -> None:
             assert truth.word() is Code.CONSTRAINTS
         case Code.NEVER_FITS:
             assert not truth.fits(truth.empty, truth.could, ports=False)
-            if cause.is_of_one:  # without those who fit nowhere there are too few
+            if cause.member:  # without those who fit nowhere, of whom it is one, there are too few
+                assert not truth.fits_somewhere([pod.uid for pod in truth.case.gang].index(cause.member))
                 assert sum(truth.fits_somewhere(index) for index in range(len(truth.case.gang))) < truth.case.minimum
         case Code.INSUFFICIENT:
             assert (cause.requested, cause.there) == truth.sums(cause.resource)
@@ -157,7 +158,7 @@ def a_case(gang: Sequence[object], minimum: int, nodes: Sequence[Node], **cluste
 
 def test_a_pod_larger_than_every_node_never_fits_and_the_largest_is_named() -> None:
     nodes = [node("a", {GPU: 4}), node("b", {GPU: 2})]
-    assert told(a_case(pods("w", 1, {GPU: 64}), 1, nodes)) == Cause(Code.NEVER_FITS, GPU, 64, 4, is_of_one=True)
+    assert told(a_case(pods("w", 1, {GPU: 64}), 1, nodes)) == Cause(Code.NEVER_FITS, GPU, 64, 4, member="w-0")
 
 
 def test_a_gang_larger_than_the_cluster_never_fits() -> None:
@@ -169,7 +170,7 @@ def test_a_pod_larger_than_every_node_isnt_blamed_where_enough_others_are_there(
     gang = [*pods("big", 1, {GPU: 9}), *pods("w", 3, {GPU: 7})]
     nodes = [node(name, {GPU: 8}) for name in "ab"]
     assert told(a_case(gang, 3, nodes)) == Cause(Code.NEVER_FITS, GPU, 21, 16)
-    assert told(a_case(gang, 4, nodes)) == Cause(Code.NEVER_FITS, GPU, 9, 8, is_of_one=True)
+    assert told(a_case(gang, 4, nodes)) == Cause(Code.NEVER_FITS, GPU, 9, 8, member="big-0")
 
 
 def test_what_is_too_large_only_while_a_node_is_cordoned_may_fit_again() -> None:
@@ -182,7 +183,7 @@ def test_what_is_too_large_only_while_a_node_is_not_ready_may_fit_again() -> Non
     nodes = [node("a", {GPU: 8}, is_ready=False, taints=(taint,)), node("b", {GPU: 4})]
     assert told(a_case(pods("w", 1, {GPU: 8}), 1, nodes)) == Cause(Code.INSUFFICIENT, GPU, 8, 4)
     for_good = [node("a", {GPU: 8}, taints=(Taint("dedicated", "", "NoSchedule"),)), node("b", {GPU: 4})]
-    assert told(a_case(pods("w", 1, {GPU: 8}), 1, for_good)) == Cause(Code.NEVER_FITS, GPU, 8, 4, is_of_one=True)
+    assert told(a_case(pods("w", 1, {GPU: 8}), 1, for_good)) == Cause(Code.NEVER_FITS, GPU, 8, 4, member="w-0")
 
 
 def test_the_minimum_of_a_role_is_part_of_the_minimum_of_the_gang() -> None:
@@ -225,7 +226,7 @@ def test_members_who_must_share_a_domain_where_no_node_has_one_are_kept_off_by_t
     for labels in ({}, {"rack": "a"}):
         cluster = snapshot([node("a", {"cpu": 8 * GI}), node("b", {"cpu": GI // 2}, labels=labels)])
         cause = cause_of(gang, 2, cluster, rules=rules, filters=NodeFilters(), repaired=Repaired())
-        assert cause == (Cause(Code.NEVER_FITS, "cpu", GI, GI // 2, is_of_one=True) if labels else Cause(Code.CONSTRAINTS))
+        assert cause == (Cause(Code.NEVER_FITS, "cpu", GI, GI // 2, member="w-0") if labels else Cause(Code.CONSTRAINTS))
 
 
 def test_the_resource_that_is_in_pieces_is_named_and_not_one_that_is_merely_used_up() -> None:

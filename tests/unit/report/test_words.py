@@ -89,6 +89,13 @@ def test_the_role_that_fits_nowhere_is_named_before_one_that_lacks_room_only() -
     assert "pod w0:" in words.refusal(gang, plan)
 
 
+def test_the_member_that_is_too_large_for_every_node_is_named_before_one_that_lacks_room_just_now() -> None:
+    crowded = RoleExplanation(("uid-a", "uid-b"), unplaced=1, most=1, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
+    gang, plan = a_gang("a", "b", "w0", "w1", minimum=4), a_plan(WORKERS, crowded, placeable=1, minimum=4)
+    assert "pod w0:" in words.refusal(gang, plan, Cause(Code.NEVER_FITS))
+    assert "pod a:" in words.refusal(gang, plan, Cause(Code.NEVER_FITS, "gpu", 64, 4, member="uid-b"))
+
+
 def test_a_role_that_fits_nowhere_isnt_named_where_the_minimum_does_without_it() -> None:
     crowded = RoleExplanation(("uid-a", "uid-b", "uid-c"), unplaced=1, most=2, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
     gang = a_gang("a", "b", "c", "w0", "w1", minimum=3)
@@ -112,7 +119,7 @@ def test_a_shortage_in_all_is_told_with_amounts() -> None:
     [
         (Cause(Code.INSUFFICIENT, "gpu", 16, 12), "needs 16 gpu where 12 are free"),
         (Cause(Code.FRAGMENTED, "gpu", 8, 12), "needs 8 gpu; 12 are free, but in pieces"),
-        (Cause(Code.NEVER_FITS, "gpu", 64, 4, is_of_one=True), "a member asks for 64 gpu; no node it may use has more than 4"),
+        (Cause(Code.NEVER_FITS, "gpu", 64, 4, member="uid-w0"), "a member asks for 64 gpu; no node it may use has more than 4"),
         (Cause(Code.NEVER_FITS, "gpu", 64, 40), "needs 64 gpu; the nodes it may use have 40 in all"),
         (Cause(Code.NEVER_FITS), "too large for the nodes it may use, even when they are empty"),
         (Cause(Code.CONSTRAINTS, rule=Reason(Kind.PORTS)), "would fit but for its host ports"),

@@ -12,7 +12,7 @@ Fragmented     enough of each is free in sum, and it can't be put together, or w
 The first that holds is told. That a rule is in the way takes a search without it, which is left to the caller: ``amounts_alone``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -80,8 +80,8 @@ def cause_of(
     at_best = _tightest(ask, names, demand, has, could)
     if at_best.requested > at_best.there or ask.lacks(_most_in_domains(ask.count, room, groups)):
         fits = room.any(axis=1)
-        misfits = () if fits.all() or not ask.lacks(np.where(fits, ask.count, 0)) else np.flatnonzero(~fits).tolist()
-        return _never(at_best, names, demand, has, could, misfits)
+        misfits = np.flatnonzero(~fits).tolist() if ask.lacks(np.where(fits, ask.count, 0)) else []
+        return _never(at_best, names, demand, has, could, {role: members[role][1][0] for role in misfits})
     free = _amounts(snapshot, snapshot.allocatable - snapshot.used, names)
     now = _tightest(ask, names, demand, free, admits)
     return now if now.requested > now.there else _in_pieces(ask, names, demand, free, admits)
@@ -147,14 +147,14 @@ def _most_in_domains(count: Integers, room: Integers, groups: Sequence[tuple[tup
     return most
 
 
-def _never(in_all: Cause, names: Sequence[str], demand: Integers, has: Integers, could: Mask, misfits: Sequence[int]) -> Cause:
-    """What the nodes lack when they are empty: for one member of ``misfits``, roles that can't be done without, or for all together."""
-    for role in misfits:
+def _never(in_all: Cause, names: Sequence[str], demand: Integers, has: Integers, could: Mask, misfits: Mapping[int, str]) -> Cause:
+    """What the nodes lack when they are empty: for a member of a role of ``misfits``, which can't be done without, or for all together."""
+    for role, member in misfits.items():
         largest = has[:, could[role]].max(axis=1, initial=0)
         short = np.flatnonzero(demand[role] > largest)
         if len(short):
             column = max(short.tolist(), key=lambda each: Fraction(int(demand[role, each]), max(1, int(largest[each]))))
-            return Cause(Code.NEVER_FITS, names[column], int(demand[role, column]), int(largest[column]), is_of_one=True)
+            return Cause(Code.NEVER_FITS, names[column], int(demand[role, column]), int(largest[column]), member=member)
     return in_all._replace(code=Code.NEVER_FITS) if in_all.requested > in_all.there else Cause(Code.NEVER_FITS)
 
 
