@@ -124,14 +124,6 @@ class SchedulingSpec:
         return SchedulingSpec(self.requests, self.node_selector, self.affinity, self.tolerations, gpu_share=self.gpu_share)
 
 
-def scheduling_spec_from(raw: RawObject) -> SchedulingSpec:
-    """The scheduling part of a raw Pod. Raises ``MalformedError``."""
-    spec, problems = readable_spec_from(raw)
-    if problems:
-        raise problems[0]
-    return spec
-
-
 def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[SchedulingSpec, list[MalformedError]]:
     """What can be read of the scheduling part of a raw Pod, and what is wrong with the rest, which is taken to be empty.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec, Toleration, scheduling_spec_from
+from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec, Toleration, readable_spec_from
 from allaboard.model.errors import MalformedError
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -13,7 +13,10 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def read(**spec: Any) -> SchedulingSpec:
-    return scheduling_spec_from({"spec": {"containers": [{"name": "main"}], **spec}})
+    found, problems = readable_spec_from({"spec": {"containers": [{"name": "main"}], **spec}})
+    if problems:
+        raise problems[0]
+    return found
 
 
 def node_affinity(terms: Any) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""Whole columns at once say of every node what the last check says of one, and nothing remembered is told of another spec."""
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec, Toleration
+from allaboard.model.node import Node, Taint
+from allaboard.placement.rules.filters import NodeFilters
+from allaboard.placement.rules.verify import refusal_on
+from tests.unit.placement.clusters import node
+
+KEYS, VALUES = st.sampled_from(("pool", "zone")), st.sampled_from(("1", "2"))
+EFFECTS = st.sampled_from(("NoSchedule", "NoExecute", "PreferNoSchedule"))
+VALUED = st.builds(Requirement, KEYS, st.sampled_from(("In", "NotIn")), st.lists(VALUES, min_size=1, max_size=2).map(tuple))
+COMPARED = st.builds(Requirement, KEYS, st.sampled_from(("Gt", "Lt")), st.tuples(VALUES))
+HAVING = st.builds(Requirement, KEYS, st.sampled_from(("Exists", "DoesNotExist")))
+NAMED = st.builds(Requirement, st.just("metadata.name"), st.sampled_from(("In", "NotIn")), st.tuples(st.sampled_from(("n0", "n1"))))
+TERMS = st.lists(
+    st.builds(NodeSelectorTerm, st.lists(VALUED | COMPARED | HAVING, max_size=2).map(tuple), st.lists(NAMED, max_size=1).map(tuple)),
+    max_size=2,
+).map(tuple)
+SURROUNDINGS = st.lists(TERMS, max_size=1).map(tuple)
+SPECS = st.builds(
+    SchedulingSpec,
+    requests=st.just((("pods", 1),)),
+    node_selector=st.lists(st.tuples(KEYS, VALUES), max_size=1).map(tuple),
+    affinity=st.none() | TERMS,
+    tolerations=st.lists(
+        st.builds(Toleration, st.sampled_from(("", "pool")), st.sampled_from(("Exists", "Equal")), VALUES, EFFECTS | st.just("")),
+        max_size=1,
+    ).map(tuple),
+    volumes=SURROUNDINGS,
+    avoided=SURROUNDINGS,
+    near=SURROUNDINGS,
+)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> tuple[Node, ...]:
+    taints = st.lists(st.builds(Taint, st.just("pool"), VALUES, EFFECTS), max_size=1).map(tuple)
+    return tuple(
+        node(
+            f"n{number}",
+            {},
+            labels=draw(st.dictionaries(KEYS, VALUES)),
+            taints=draw(taints),
+            is_ready=draw(st.integers(0, 3)) > 0,
+            is_unschedulable=draw(st.integers(0, 3)) == 0,
+        )
+        for number in range(draw(st.integers(1, 4)))
+    )
+
+
+@given(nodes(), st.lists(SPECS, min_size=1, max_size=5))
+def test_what_is_said_of_all_nodes_at_once_is_what_is_said_of_each(cluster: tuple[Node, ...], specs: list[SchedulingSpec]) -> None:
+    filters = NodeFilters()
+    for spec in (*specs, *specs):  # the second time from what is remembered
+        usable, refusals = filters.usable(spec, cluster), [refusal_on(spec, each) for each in cluster]
+        assert usable.admitted.tolist() == [refusal is None for refusal in refusals]
+        assert Counter(dict(usable.reasons)) == Counter(refusal for refusal in refusals if refusal)
+
+
+@given(nodes(), SPECS, SPECS)
+def test_specs_that_differ_in_one_field_get_answers_of_their_own(
+    cluster: tuple[Node, ...], spec: SchedulingSpec, other: SchedulingSpec
+) -> None:
+    filters = NodeFilters()
+    filters.usable(spec, cluster)
+    for field in ("node_selector", "affinity", "tolerations", "volumes", "avoided", "near"):
+        changed = replace(spec, **{field: getattr(other, field)})
+        assert filters.usable(changed, cluster).admitted.tolist() == [refusal_on(changed, each) is None for each in cluster]
