@@ -68,7 +68,7 @@ class Turns:
         else:
             await self._turn(namespace, loop)
         began = loop.time()
-        slowness = loop.call_later(_SLOW_SECONDS, self._learn, namespace, Speed.SLOW)
+        slowness = loop.call_later(_SLOW_SECONDS, self._is_slow, namespace)
         try:
             yield
         finally:
@@ -97,6 +97,10 @@ class Turns:
             self._known = {each: known for each, known in self._known.items() if known[1] > now}
         self._known[namespace] = speed, now + _REMEMBERED_SECONDS
 
+    def _is_slow(self, namespace: str) -> None:
+        self._learn(namespace, Speed.SLOW)
+        self._begin_waiting()  # of one that was unknown only a few might begin
+
     def _free_for(self) -> Speed | None:
         """The slowest who may have another turn, and so may all that are quicker."""
         taken, free_for = 0, None
@@ -117,6 +121,9 @@ class Turns:
         self._under_way[namespace] -= 1
         if not self._under_way[namespace]:
             del self._under_way[namespace]
+        self._begin_waiting()
+
+    def _begin_waiting(self) -> None:
         while self._waiting:
             free_for = self._free_for()
             who = min((each for each in self._waiting if self._may_begin(each, free_for)), key=self._place, default=None)

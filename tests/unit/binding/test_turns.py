@@ -62,6 +62,23 @@ def test_those_who_answer_slowly_leave_turns_to_the_quick_however_many_namespace
     assert max(waits) < 0.3  # 40 requests by a fourth of the turns, six of a namespace at once
 
 
+def test_a_gang_whose_first_answers_are_out_begins_with_the_others_as_soon_as_it_is_known_to_be_slow() -> None:
+    begun: list[float] = []
+
+    async def request(turns: Turns) -> None:
+        async with turns.of("new"):
+            begun.append(now())
+            await asyncio.sleep(15.0)
+
+    async def play() -> None:
+        turns, start = Turns(32, 24), now()
+        await asyncio.gather(*(request(turns) for _ in range(6)))
+        begun[:] = [when - start for when in begun]
+
+    virtually(play())
+    assert begun == pytest.approx([0.0] * 4 + [0.5] * 2, abs=0.05)
+
+
 async def test_who_waits_no_more_leaves_its_turn() -> None:
     turns = Turns(1, 1)
     begun: list[str] = []
