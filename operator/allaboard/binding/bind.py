@@ -53,7 +53,8 @@ class Binder:
         self._server = server
         self._fence = fence or Unfenced()
         each = max(1, concurrency * 3 // 4)  # a namespace leaves some to the others
-        self._turns, self._rehearsal_turns = Turns(concurrency, each), Turns(concurrency, each)
+        self._rehearsal_turns = Turns(concurrency, each)
+        self._turns = Turns(concurrency, each, self._rehearsal_turns)
         self._release_turns = Turns(_RELEASES, _RELEASES_EACH)
         self._attempts = attempts
         self._sleep = sleep

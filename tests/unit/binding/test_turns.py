@@ -79,6 +79,29 @@ def test_a_gang_whose_first_answers_are_out_begins_with_the_others_as_soon_as_it
     assert begun == pytest.approx([0.0] * 4 + [0.5] * 2, abs=0.05)
 
 
+@pytest.mark.parametrize(("seconds", "begins"), [(0.01, [0.0] * 6 + [15.0] * 2), (1.0, [0.0] * 4 + [15.0] * 4)])
+def test_a_gang_whose_rehearsal_was_quick_begins_whole_and_one_whose_rehearsal_was_slow_has_half_the_turns(
+    seconds: float, begins: list[float]
+) -> None:
+    begun: list[float] = []
+
+    async def request(turns: Turns, seconds: float) -> None:
+        async with turns.of("new"):
+            begun.append(now())
+            await asyncio.sleep(seconds)
+
+    async def play() -> None:
+        rehearsals = Turns(8, 6)
+        await request(rehearsals, seconds)
+        turns, start = Turns(8, 6, rehearsals), now()
+        begun.clear()
+        await asyncio.gather(*(request(turns, 15.0) for _ in begins))
+        begun[:] = [when - start for when in begun]
+
+    virtually(play())
+    assert begun == pytest.approx(begins, abs=0.05)
+
+
 async def test_who_waits_no_more_leaves_its_turn() -> None:
     turns = Turns(1, 1)
     begun: list[str] = []
