@@ -40,6 +40,7 @@ from allaboard.scheduling.yielding import Yielding
 logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN_SECONDS = 0.02  # after which the watch has told what had changed
+_LET_PASS_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -61,6 +62,7 @@ class Actor:
     place: Callable[[GangKey], Order]
     look: Callable[[GangKey], Gang | None]
     prepared: Callable[[GangKey], Attempt | None]
+    is_preceded: Callable[[GangKey], bool]
     dry_run: DryRun
     is_fresh: Callable[[], bool]
     clock: Callable[[], float]
@@ -177,6 +179,7 @@ class Actor:
             self.start_long_search()
         await until_fresh(self.is_fresh)
         if is_enough(plan, gang):
+            await self._let_pass(gang.key)
             if transaction := self._promised(attempt, plan):
                 self.queue.seated(gang.key)
                 await self._commit(attempt, plan, transaction)
@@ -188,6 +191,12 @@ class Actor:
                 await self.open_gangs.restart_jobs(gang)
             case _:
                 await self._refuse(attempt, plan)
+
+    async def _let_pass(self, key: GangKey) -> None:
+        """Let the cycle see to those who go before, who may want the same seats; not for longer than it takes to search for one."""
+        ends = self.clock() + _LET_PASS_SECONDS
+        while self.is_preceded(key) and self.clock() < ends:  # noqa: ASYNC110  # a decision, a departure or a change of rank ends it
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def _make_way_if_refused(self, gang: Gang, plan: Plan) -> None:
         """In the turn of a long search, since it takes many short ones: nobody else's do in between."""

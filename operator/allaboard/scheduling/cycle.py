@@ -86,6 +86,8 @@ class Scheduler:
     _advisor: Advisor = field(init=False)
     _long: LongSearches = field(init=False)
     _act: Actor = field(init=False)
+    _in_hand: Mapping[GangKey, Attempt] = field(default_factory=dict)
+    """Who is being searched for in the cycle, or is about to be."""
 
     def __post_init__(self) -> None:
         self._long = LongSearches(self.docket, self.clock, Shares(self.clock))
@@ -125,6 +127,7 @@ class Scheduler:
             self.ranks.place,
             self._gang,
             self._prepared,
+            self._is_preceded,
             self.dry_run,
             self.is_fresh,
             self.clock,
@@ -176,7 +179,7 @@ class Scheduler:
             await until_fresh(self.is_fresh)
             self.queue.eased(self.ranks.shares.eased())
             await self.queue.stirred()
-            attempts = await self._due_together()
+            self._in_hand = attempts = await self._due_together()
             plans, overtaken = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
             is_old, is_counted = bool(plans), not plans
             # Those with plans take their seats, the others are searched for, unless somebody has come who goes before.
@@ -188,16 +191,18 @@ class Scheduler:
                     self.queue.seated(key)
                     for other in overtaken:
                         self.queue.overtaken(other)
-                known = attempts.pop(key)
+                known = attempts[key]
                 attempt = self._prepared(key) if (is_old and key not in plans) or key in self._under_way else known
                 is_old = True
                 if attempt is not None:
                     with self._survived(key):
                         await self.attempt(attempt, plans.get(key))
                     await asyncio.sleep(0)
+                del attempts[key]
                 if key not in yielded:
                     yielded.clear()
             self.queue.put_back(attempts)
+            self._in_hand = {}
             await asyncio.sleep(0)
         self._advisor.work()
 
@@ -207,6 +212,11 @@ class Scheduler:
         standings = {key: self.ranks.place(key).standing for key in attempts}
         while attempts:
             yield min(attempts, key=lambda key: (standings[key], self.ranks.shares.level(key.namespace)))
+
+    def _is_preceded(self, key: GangKey) -> bool:
+        """Whether somebody is due, or being searched for, who goes before ``key``, and not by age alone."""
+        mine = self.ranks.place(key).rank
+        return any(self.ranks.place(other).rank < mine for other in self._in_hand) or self.queue.outranks(key)
 
     def _must_yield(self, key: GangKey, yielded: set[GangKey]) -> bool:
         """Whether somebody has come who goes before ``key`` and is to be searched for; those that need no search are seen to meanwhile.

@@ -197,6 +197,30 @@ async def test_what_comes_of_a_long_search_is_done_and_the_next_begins(meanwhile
         assert "at length next" in world.searched.asked
 
 
+@pytest.mark.parametrize(("has_turn", "bound"), [(True, ["bind first-0", "bind first-1"]), (False, BOUND)])
+async def test_seats_found_at_length_are_left_to_one_that_goes_before_while_the_cycle_sees_to_it_but_not_for_long(
+    has_turn: bool, bound: list[str]
+) -> None:
+    async with World(cpus=2) as world:
+        world.searched.goes_on.clear()
+        key = world.add("g")
+        await on_found(world, world.begin(key), Found.SEARCH_LONGER)
+        await world.breathe()
+        world.add("first", priority=1)
+        in_hand: list[bool] = []
+        world.searched.meanwhile["briefly first"] = lambda: in_hand.append(world.scheduler._is_preceded(key))
+        world.searched.goes_on.set()
+        await world.breathe()
+        assert world.api.asked == []
+        if has_turn:
+            await world.cycle()
+        else:
+            world.now += 2.0
+            await world.settle()
+        assert (world.api.asked, in_hand) == (bound, [True] if has_turn else [])
+        assert not world.scheduler._is_preceded(key) or not has_turn
+
+
 async def test_whether_half_gangs_make_way_is_found_out_beside_when_that_takes_longer_than_there_is() -> None:
     async with World(cpus=2) as world:
         world.add_half("half", bound=1)
