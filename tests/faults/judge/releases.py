@@ -272,31 +272,30 @@ class Releases:
 
     def _needed_beside(self, question: _Question, together: set[GangSpec]) -> set[GangSpec]:
         yielding = frozenset[str]().union(*(question.seated[spec] for spec in together))
-        # Whoever was released long ago and is there still may be waited for, or not any more.
-        leaving = [
-            yielding
-            | {
-                uid
-                for uid, (spec, at) in self._given_back.items()
-                if spec is not question.spec and -_AT_ONCE_SECONDS < question.at - at < seconds
-            }
-            for seconds in (math.inf, min(self.timeout, _AWAITED_SECONDS) - 1)
-        ]
+        leaving = []
+        # Whoever was released long ago and is there still may be waited for, or not any more: then it is as if it stayed.
+        for seconds in (math.inf, min(self.timeout, _AWAITED_SECONDS) - 1):
+            ago = {uid: (spec, question.at - at) for uid, (spec, at) in self._given_back.items()}
+            overdue = {uid for uid, (_, since) in ago.items() if since >= seconds}
+            going = {uid for uid, (spec, since) in ago.items() if spec is not question.spec and -_AT_ONCE_SECONDS < since < seconds}
+            leaving.append((question.seated[question.spec] - overdue, (yielding - overdue) | going))
         return {
             other
-            for (other, wanted), gone in itertools.product(question.waiting.items(), leaving)
-            if other not in together and self._makes_the_difference(question, other, wanted, gone)
+            for (other, wanted), (mine, gone) in itertools.product(question.waiting.items(), leaving)
+            if other not in together and self._makes_the_difference(question, other, wanted, mine, gone)
         }
 
-    def _makes_the_difference(self, question: _Question, other: GangSpec, wanted: tuple[Sequence[Body], int], gone: frozenset[str]) -> bool:
-        """Whether ``other`` fits when the gang in question goes with those who are ``gone``, and doesn't when they go without it."""
+    def _makes_the_difference(
+        self, question: _Question, other: GangSpec, wanted: tuple[Sequence[Body], int], mine: frozenset[str], gone: frozenset[str]
+    ) -> bool:
+        """Whether ``other`` fits when those who are ``gone`` go with ``mine``, of the gang in question, and not when without."""
         candidates, missing = wanted
         # Others were promised theirs before that was decided, or in the same moment.
         promised = self._with_promises(question.everybody, question.at, other)
         for everybody in (question.everybody, question.known, promised, *([*question.everybody, *held] for held in question.held)):
             fits = [
                 most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
-                for without in (question.seated[question.spec] | gone, gone)
+                for without in (mine | gone, gone)
             ]
             if fits == [True, False]:
                 return True
