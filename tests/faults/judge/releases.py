@@ -367,7 +367,8 @@ class Releases:
             return  # what it knows of the room for the others may be as old
         everybody = {uid_of(each): each for each in self.books.taking_seats(spec)} | {uid_of(pod): pod}
         taken = self._with_promises(list(everybody.values()), request.sent, spec)
-        free, missing = free_room(self.books.nodes, taken), self.lives.owed(spec, pod)
+        # A minimum that was raised is what the gang needs by now.
+        free, missing = free_room(self.books.nodes, taken), max(self.lives.owed(spec, pod), self.lives.missing(spec, pod))
         if self.lives.fits(spec, free, missing):
             self.accuse("forward", f"pod {name_of(pod)} of {spec.name} was released, whose missing members had room and time")
 
