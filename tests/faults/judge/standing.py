@@ -179,7 +179,8 @@ class Standing:
             if self.lives.bound(other) and not self.lives.goes_before(other, spec):
                 continue  # of two half gangs the later one yields
             everybody = self.books.taking_seats(other)
-            without = free_room(self.books.nodes, everybody)
+            # Room that another has been promised just now may be given back, again and again: then it isn't this gang that is in the way.
+            without = free_room(self.books.nodes, list(self.books.pods()))
             if other.least or most_placeable(waiting, self.books.nodes, without, missing) >= missing:
                 continue
             if self.lives.fits(other, free_room(self.books.nodes, everybody, mine)):
