@@ -18,4 +18,5 @@ def print_tables(*tables: Table) -> None:
             console.print(table)
         # The last column is filled up with blanks like the others.
         shown.append("".join(f"{line.rstrip()}\n" for line in capture.get().split("\n")[:-1]))
-    click.echo("\n".join(shown), nl=False)
+    # A manifest in JSON may have half of a surrogate pair in a name, which no terminal takes.
+    click.echo("\n".join(shown).encode(errors="replace").decode(), nl=False)

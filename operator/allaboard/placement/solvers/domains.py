@@ -1,10 +1,14 @@
 """In which domain each group of roles sits that must all sit within one: such as a job's workers in one rack."""
 
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem, Together
 from allaboard.placement.problem.valuation import Valuation, one_each
+from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.greedy import greedy_seeds
 
 NOWHERE = -2  # no node's domain
@@ -12,11 +16,12 @@ _MOST = 32  # domains of a group that are tried
 _CELLS = 1_000_000  # roles times nodes of all trials together: a third of a second
 
 
-def in_best_domains(problem: Problem, counts: Integers | None) -> tuple[Problem, Integers | None]:
+def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -> tuple[Problem, Integers | None]:
     """``problem`` with a domain chosen for each of ``together``, and the placement that is known there: int64[roles, nodes].
 
     ``counts``: int64[roles, nodes] is a placement of the minimum; ``None`` when none is known, and then none is given back. From its
-    domains each group in turn moves to the one where most sit, at the least cost, of those with the most room.
+    domains each group in turn moves to the one where most sit, at the least cost, of those with the most room. Those whose turn hasn't come
+    when the search must end stay where they are; or, if nothing is known, go where there is most room.
     """
     is_known = counts is not None
     if counts is None:
@@ -26,6 +31,10 @@ def in_best_domains(problem: Problem, counts: Integers | None) -> tuple[Problem,
     least = Valuation(best).worth(counts)
     most = min(_MOST, max(2, _CELLS // max(1, problem.seats.size * len(problem.together))))
     for position, group in enumerate(problem.together):
+        if budget.is_over:
+            if not is_known:
+                best = problem.confined([*chosen[:position], *_roomiest(problem, problem.together[position:])])
+            break
         for domain in _promising(problem, group)[:most]:
             trial = problem.confined([*chosen[:position], domain, *chosen[position + 1 :]])
             valuation = Valuation(trial)
@@ -33,6 +42,19 @@ def in_best_domains(problem: Problem, counts: Integers | None) -> tuple[Problem,
                 if (worth := valuation.worth(seats)) < least:
                     best, least, counts, chosen[position] = trial, worth, seats, domain
     return best, counts if is_known else None
+
+
+def _roomiest(problem: Problem, groups: Sequence[Together]) -> list[int]:
+    """For each of ``groups`` the domain that has most room for it, less what those before it may take there."""
+    taken: Counter[int] = Counter()
+    found = []
+    for group in groups:
+        known, _, room = room_in_domains(problem, group)
+        left = {domain: seats - taken[domain] for domain, seats in zip(known.tolist(), room.tolist(), strict=True) if domain >= 0}
+        domain = max(left, key=left.__getitem__, default=NOWHERE)
+        taken[domain] += int(problem.count[list(group.roles)].sum())
+        found.append(domain)
+    return found
 
 
 def room_in_domains(problem: Problem, group: Together) -> tuple[Integers, Integers, Integers]:

@@ -18,6 +18,7 @@ _EPSILON = 1e-12
 _MOST_STEPS = 60_000  # operations on whole arrays
 _MOST_WORK = 40_000_000  # of their elements; more would take longer than a search
 _MOST_COSTS = 120_000
+_MOST_CELLS = 4_000_000  # of the table of what each node costs: 32 MB, some copies of which are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def best_of_one_role(problem: Problem, valuation: Valuation) -> Integers | None:
     """
     seats = np.minimum(problem.seats[0], problem.count[0])
     pods = int(min(problem.count[0], seats.sum()))
-    if int(seats.sum()) > _MOST_COSTS:
+    if int(seats.sum()) > _MOST_COSTS or len(seats) * (int(seats.max(initial=0)) + 1) > _MOST_CELLS:
         return None
     # The fullest first, so that ties go to nodes that are in use.
     order = np.argsort(-problem.scoring.used.sum(axis=0).round(9), kind="stable")

@@ -39,7 +39,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     if problem.together:
         if not is_impossible:
             answer = ask(problem, settings.branches or NODE_LIMIT, problem.together, is_patient=True, budget=budget)
-        problem, seats = in_best_domains(problem, answer.counts if answer else None)
+        problem, seats = in_best_domains(problem, answer.counts if answer else None, budget)
         if answer is not None and answer.finding is Finding.NOT_FOUND:
             answer, is_proof = None, False  # what doesn't fit in these domains may fit in others
         elif answer is not None:

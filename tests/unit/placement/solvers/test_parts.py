@@ -52,6 +52,14 @@ def domains_after(problem: Problem, row: int, pattern: tuple[int, ...], used: tu
     return tuple(after)
 
 
+def test_groups_whose_turn_has_not_come_when_the_search_must_end_go_where_there_is_room() -> None:
+    gang = [pod for number in range(4) for pod in pods(f"r{number}", 3, {"cpu": 1000})]
+    together = [("rack", {pod.uid for pod in gang if pod.uid.startswith(f"r{number}-")}) for number in range(4)]
+    problem = build_problem(gang, 12, racks([(rack, 3) for rack in "abcd"]), objective=Objective.BINPACK, rules=Rules([], together))
+    late = SearchSettings(effort=1, seconds=0.5, clock=itertools.count().__next__)
+    assert search(problem, late, 1).feasible is True
+
+
 @settings(max_examples=80)
 @given(
     cpus=st.lists(st.tuples(st.sampled_from(["a", "b", ""]), st.integers(1, 4)), min_size=1, max_size=4),
