@@ -270,6 +270,6 @@ STORIES: tuple[Story, ...] = (
     Story(
         "order-trap", "Two pods that fit in one order only, in both orders", (NodeShape("53", "476G"), NodeShape("31", "96G")), _order_trap
     ),
-    Story("tight", "A gang that no greedy rule seats, and the exact solver does", _TIGHT_NODES, _tight),
+    Story("tight", "A gang that no greedy rule seats, and a short evolution does", _TIGHT_NODES, _tight),
     Story("twenty", "Twenty pods, sixteen fit, sixteen must: sixteen run", (NodeShape("8", "16Gi"),) * 3, _twenty),
 )

@@ -64,6 +64,8 @@ class SearchReport:
     Scores are 0..100, higher is better. ``stopped_by`` is one of
 
     - ``exact``: the best is known without a search (one pod, interchangeable pods); ``optimal``: nothing can be better than what was found;
+    - ``domain``: as one of these two, but within the domains that were chosen for members who must share one;
+    - ``joint``: it was placed together with others, by their search;
     - ``patience``: another generation doesn't pay; ``generations``: there were as many as there may be;
     - ``bound``, ``proof``, ``no-nodes``: it can't be placed;
     - ``effort``, ``time``: all was spent that this search may take; ``greedy-only``: no evolution was wanted, or there are too many roles.

@@ -36,7 +36,8 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
     # 2. Choose domains for roles that must sit within one: the solver knows which will do. The rest is done inside the best of them.
     answer, is_proof = None, True
-    if problem.together:
+    is_confined = bool(problem.together)
+    if is_confined:
         if not is_impossible:
             answer = ask(problem, settings.branches or NODE_LIMIT, problem.together, is_patient=True, budget=budget)
         problem, seats = in_best_domains(problem, answer.counts if answer else None, budget)
@@ -61,6 +62,8 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     elif best is None:
         target = Target(bounds.placeable, score_bound(problem))
         stopped_by = Pursuit(course, settings, seed, target, budget, steps, is_proof=is_proof).run()
+    if is_confined and stopped_by in ("exact", "optimal"):
+        stopped_by = "domain"
     # 5. Tell.
     chosen = course.best
     feasible = None if course.lacks else True
