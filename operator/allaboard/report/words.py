@@ -146,6 +146,8 @@ def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
             return f"{who} asks for {amounts[0]} {why.resource}; no node it may use has more than {amounts[1]}"
         case Code.NEVER_FITS if amounts:
             return f"needs {amounts[0]} {why.resource}; the nodes it may use have {amounts[1]} in all"
+        case Code.NEVER_FITS if why.rule:
+            return f"no {why.rule.subject} takes all who must share one, even when empty"
         case Code.NEVER_FITS:
             return "too large for the nodes it may use, even when they are empty"
         case Code.CONSTRAINTS if why.rule:

@@ -216,7 +216,7 @@ def test_members_who_must_share_a_domain_that_is_too_small_never_fit() -> None:
     gang = pods("w", 4, {"cpu": GI})
     rules = Rules(together=[("rack", {pod.uid for pod in gang})])
     cause = cause_of(gang, 4, snapshot(nodes), rules=rules, filters=NodeFilters(), repaired=Repaired())
-    assert cause.code is Code.NEVER_FITS
+    assert cause == Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, "rack"))
     assert cause_of(gang, 4, snapshot(nodes), filters=NodeFilters(), repaired=Repaired()).code is Code.FRAGMENTED  # it fits
 
 

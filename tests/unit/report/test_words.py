@@ -122,6 +122,10 @@ def test_a_shortage_in_all_is_told_with_amounts() -> None:
         (Cause(Code.NEVER_FITS, "gpu", 64, 4, member="uid-w0"), "a member asks for 64 gpu; no node it may use has more than 4"),
         (Cause(Code.NEVER_FITS, "gpu", 64, 40), "needs 64 gpu; the nodes it may use have 40 in all"),
         (Cause(Code.NEVER_FITS), "too large for the nodes it may use, even when they are empty"),
+        (
+            Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, "topology.kubernetes.io/rack")),
+            "no topology.kubernetes.io/rack takes all who must share one, even when empty",
+        ),
         (Cause(Code.CONSTRAINTS, rule=Reason(Kind.PORTS)), "would fit but for its host ports"),
         (Cause(Code.CONSTRAINTS, rule=Reason(Kind.TOPOLOGY, "rack")), "would fit but for its one rack for all"),
     ],

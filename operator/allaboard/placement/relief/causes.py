@@ -21,7 +21,7 @@ import numpy as np
 from allaboard.model.arrays import Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.node import Node
-from allaboard.model.reasons import Cause, Code
+from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.bonds import bonds_of, roles_of
@@ -78,10 +78,13 @@ def cause_of(
     has, could = _amounts(snapshot, snapshot.allocatable, names), _admitted(anywhere, nodes, repaired.filters) & labelled
     room = np.stack([seats_for(row, has, could[role]) for role, row in enumerate(demand)])
     at_best = _tightest(ask, names, demand, has, could)
-    if at_best.requested > at_best.there or ask.lacks(_most_in_domains(ask.count, room, groups)):
+    if at_best.requested > at_best.there or ask.lacks(np.minimum(room.sum(axis=1), ask.count)):
         fits = room.any(axis=1)
         misfits = np.flatnonzero(~fits).tolist() if ask.lacks(np.where(fits, ask.count, 0)) else []
         return _never(at_best, names, demand, has, could, {role: members[role][1][0] for role in misfits})
+    if ask.lacks(_most_in_domains(ask.count, room, groups)):
+        alone = (each for each, group in zip(bonds.together, groups, strict=True) if ask.lacks(_most_in_domains(ask.count, room, [group])))
+        return Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, next(alone, bonds.together[0]).label))
     free = _amounts(snapshot, snapshot.allocatable - snapshot.used, names)
     now = _tightest(ask, names, demand, free, admits)
     return now if now.requested > now.there else _in_pieces(ask, names, demand, free, admits)
