@@ -71,7 +71,7 @@ class Turns:
         else:
             await self._turn(namespace, loop)
         began = loop.time()
-        slowness = loop.call_later(_SLOW_SECONDS, self._is_slow, namespace)
+        slowness = loop.call_later(_SLOW_SECONDS, self._note_slow, namespace)
         try:
             yield
         finally:
@@ -103,7 +103,7 @@ class Turns:
             self._known = {each: known for each, known in self._known.items() if known[1] > now}
         self._known[namespace] = speed, now + _REMEMBERED_SECONDS
 
-    def _is_slow(self, namespace: str) -> None:
+    def _note_slow(self, namespace: str) -> None:
         self._learn(namespace, Speed.SLOW)
         self._begin_waiting()  # of one that was unknown only a few might begin
 

@@ -115,7 +115,7 @@ def _answer(gang: Gang, decision: Decision) -> PlannedGang:
         name=gang.key.name,
         min_member=gang.min_member,
         feasible=decision.feasible,
-        reason=str(decision.reason or ""),
+        reason=str(decision.reason or ""),  # YAML takes no subclass of it
         assignments=tuple((pod.name, pod.node_name) for pod in gang.bound),
         unplaced=tuple(pod.name for pod in gang.alive if not pod.node_name),
         message=decision.message,

@@ -252,7 +252,7 @@ async def _twenty(stage: Stage) -> None:
 
 async def _tight(stage: Stage) -> None:
     await stage.apply(manifest("tight-gang.yaml"))
-    await stage.expect("all 48 members run: the search found the one way they fit", lambda: len(stage.running()) == 48)
+    await stage.expect("all 48 members run: the search found how they fit", lambda: len(stage.running()) == 48)
 
 
 _TIGHT_NODES = (NodeShape("16", "96Gi"),) * 3 + (NodeShape("32", "64Gi"),) * 3 + (NodeShape("24", "64Gi"),) * 3

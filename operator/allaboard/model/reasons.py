@@ -60,7 +60,8 @@ class Cause(NamedTuple):
     """Why a gang has no room. ``requested`` and ``there`` are of ``resource``, in the units of ``model.requests``.
 
     Where no resource is named it is something else: of ``CONSTRAINTS`` ``rule`` says which, and is ``None`` where no node admits those
-    who are needed; of ``NEVER_FITS`` it names the domain that is too small, or the nodes are in a way that no single amount tells.
+    who are needed; of ``NEVER_FITS`` it names the label of which no domain is large enough, and is ``None`` where the nodes are too
+    small in a way that no single amount tells.
     """
 
     code: Code

@@ -298,12 +298,12 @@ def _requirement_text(requirement: Requirement) -> str:
 
 
 def _hardest_role(explanation: Explanation, why: Cause | None) -> RoleExplanation | None:
-    """The role to name: the one that ``why`` is about; else one that fits nowhere at all before one that the others have left no room for,
-    unless nobody needs it."""
+    """The role to name: the one that ``why`` is about, then one that fits nowhere at all, before one that the others have left no room
+    for; unless nobody needs it.
+    """
     left_out = [role for role in explanation.roles if role.unplaced]
-    if why is not None and (named := next((role for role in left_out if why.member in role.pods), None)):
-        return named
-    return min(left_out, key=lambda role: (role.is_spare, role.most > 0, role.most - len(role.pods)), default=None)
+    named = why.member if why else ""
+    return min(left_out, key=lambda role: (named not in role.pods, role.is_spare, role.most > 0, role.most - len(role.pods)), default=None)
 
 
 class _Refusal:

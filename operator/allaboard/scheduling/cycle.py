@@ -86,7 +86,7 @@ class Scheduler:
     _advisor: Advisor = field(init=False)
     _long: LongSearches = field(init=False)
     _act: Actor = field(init=False)
-    _in_hand: Mapping[GangKey, Attempt] = field(default_factory=dict)
+    _in_hand: Collection[GangKey] = field(init=False, default=())
     """Who is being searched for in the cycle, or is about to be."""
 
     def __post_init__(self) -> None:
@@ -202,7 +202,7 @@ class Scheduler:
                 if key not in yielded:
                     yielded.clear()
             self.queue.put_back(attempts)
-            self._in_hand = {}
+            self._in_hand = ()
             await asyncio.sleep(0)
         self._advisor.work()
 

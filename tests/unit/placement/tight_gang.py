@@ -1,4 +1,4 @@
-"""A gang that fits exactly one way round, and that no greedy rule places in any order of its roles.
+"""A gang that fits in few ways only, and that no greedy rule places in any order of its roles.
 
 Three kinds of node, three roles that want them in different proportions: one for cpu, one for memory, one for both. All cpu and all
 memory is taken once everybody sits, so a node filled with one role wastes what the others need. Greedy seats 44 of the 48 at best.

@@ -218,7 +218,7 @@ async def test_seats_found_at_length_are_left_to_one_that_goes_before_while_the_
             world.now += 2.0
             await world.settle()
         assert (world.api.asked, in_hand) == (bound, [True] if has_turn else [])
-        assert not world.scheduler._is_preceded(key) or not has_turn
+        assert world.scheduler._is_preceded(key) is not has_turn
 
 
 async def test_whether_half_gangs_make_way_is_found_out_beside_when_that_takes_longer_than_there_is() -> None:

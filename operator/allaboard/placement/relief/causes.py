@@ -15,6 +15,7 @@ The first that holds is told. That a rule is in the way takes a search without i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -78,12 +79,13 @@ def cause_of(
     has, could = _amounts(snapshot, snapshot.allocatable, names), _admitted(anywhere, nodes, repaired.filters) & labelled
     room = np.stack([seats_for(row, has, could[role]) for role, row in enumerate(demand)])
     at_best = _tightest(ask, names, demand, has, could)
-    if at_best.requested > at_best.there or ask.lacks(np.minimum(room.sum(axis=1), ask.count)):
+    most = partial(_most_in_domains, ask.count, room)
+    if at_best.requested > at_best.there or ask.lacks(most(())):
         fits = room.any(axis=1)
         misfits = np.flatnonzero(~fits).tolist() if ask.lacks(np.where(fits, ask.count, 0)) else []
         return _never(at_best, names, demand, has, could, {role: members[role][1][0] for role in misfits})
-    if ask.lacks(_most_in_domains(ask.count, room, groups)):
-        alone = (each for each, group in zip(bonds.together, groups, strict=True) if ask.lacks(_most_in_domains(ask.count, room, [group])))
+    if ask.lacks(most(groups)):
+        alone = (each for each, group in zip(bonds.together, groups, strict=True) if ask.lacks(most([group])))
         return Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, next(alone, bonds.together[0]).label))
     free = _amounts(snapshot, snapshot.allocatable - snapshot.used, names)
     now = _tightest(ask, names, demand, free, admits)

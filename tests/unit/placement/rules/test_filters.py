@@ -1,7 +1,7 @@
 """Whole columns at once say of every node what the last check says of one, and nothing remembered is told of another spec."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +69,6 @@ def test_specs_that_differ_in_one_field_get_answers_of_their_own(
 ) -> None:
     filters = NodeFilters()
     filters.usable(spec, cluster)
-    for field in ("node_selector", "affinity", "tolerations", "volumes", "avoided", "near"):
-        changed = replace(spec, **{field: getattr(other, field)})
+    for field in fields(SchedulingSpec):
+        changed = replace(spec, **{field.name: getattr(other, field.name)})
         assert filters.usable(changed, cluster).admitted.tolist() == [refusal_on(changed, each) is None for each in cluster]
