@@ -275,3 +275,16 @@ def _conflict(one: HostPort, other: HostPort) -> bool:
     everywhere = ("", "0.0.0.0")  # noqa: S104
     same = (one.protocol or "TCP", one.port) == (other.protocol or "TCP", other.port)
     return same and (one.ip == other.ip or one.ip in everywhere or other.ip in everywhere)
+
+
+def test_of_several_resources_the_one_is_named_of_which_most_is_asked() -> None:
+    """Whichever comes first by name; beside what a node has, or beside what is free."""
+    nodes = [node("n", {"cpu": 4000, "memory": 4 * GI, GPU: 4})]
+    for most in ("cpu", "memory", GPU):
+        times = {name: 3 if name == most else 2 for name in ("cpu", "memory", GPU)}
+        large = {"cpu": 4000 * times["cpu"], "memory": 4 * GI * times["memory"], GPU: 4 * times[GPU]}
+        assert told(a_case(pods("w", 1, large), 1, nodes)).resource == most
+        some = {name: amount // 4 for name, amount in large.items()}
+        used = {"n": {"cpu": 3000, "memory": 3 * GI, GPU: 3}}
+        cause = told(a_case(pods("w", 1, some), 1, nodes, used=used))
+        assert (cause.code, cause.resource) == (Code.INSUFFICIENT, most)

@@ -1,7 +1,8 @@
 """What a search needs is gathered on the event loop only as far as that takes no time."""
 
+import zlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -42,6 +43,20 @@ def a_planner(searcher: Searched, clock: Callable[[], float] = lambda: 0.0) -> P
         view.upsert_node(node(name, {"cpu": 4000}))
     registry = GangRegistry(["allaboard"])
     return Planner(view, GangQueue(order_of_gone, registry.knows), searcher, Metrics(), clock, PACKING, Shares(clock))
+
+
+@dataclass
+class Before:
+    """What has become of gangs before."""
+
+    failed: int = 0
+    overtaken: GangKey | None = None
+
+    def attempts(self, key: GangKey) -> int:
+        return self.failed
+
+    def must_not_be_overtaken(self, key: GangKey) -> bool:
+        return key == self.overtaken
 
 
 GANG = Gang(GangKey("default", "g"), 4, (*pods("a", 2, {"cpu": 1000}), *pods("b", 2, {"cpu": 2000})), 0, 0.0, Objective.SPREAD, 60)
@@ -96,3 +111,39 @@ async def test_the_time_that_gangs_are_placed_together_in_is_charged_by_how_many
     mixed = replace(GANG, key=GangKey("mixed", "g"), min_member=9, members=many)
     await planner.plan_together([plain, mixed])
     assert (planner.shares.used("plain"), planner.shares.used("mixed")) == (3.0, 9.0)
+
+
+async def test_a_search_is_repeated_by_the_gang_and_the_attempt_whatever_process_it_is_in() -> None:
+    class Seeds(Searched):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seeds: list[int] = []
+
+        async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
+            self.seeds.append(seed)
+            return await super().search_briefly(problem, seed)
+
+    searcher = Seeds()
+    planner = a_planner(searcher)
+    planner.past = before = Before()
+    await planner.plan(GANG)
+    before.failed = 1
+    await planner.plan(GANG)
+    before.failed = 0
+    await planner.plan(replace(GANG, key=GangKey("default", "h")))
+    assert searcher.seeds == [zlib.crc32(name) for name in (b"default/g/0", b"default/g/1", b"default/h/0")]
+
+
+async def test_whoever_must_not_be_overtaken_is_placed_with_the_others_as_such() -> None:
+    class Contests(Searched):
+        async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
+            self.contest = contest
+            return place_together(contest, SearchSettings(generations=6, min_generations=2))
+
+    searcher = Contests()
+    planner = a_planner(searcher)
+    first = replace(GANG, key=GangKey("default", "first"), min_member=2, members=tuple(pods("f", 2, {"cpu": 3000})))
+    second = replace(GANG, key=GangKey("default", "second"), min_member=3, members=tuple(pods("s", 3, {"cpu": 3000})))
+    planner.past = Before(overtaken=first.key)
+    await planner.plan_together([first, second])
+    assert [gang.is_protected for gang in searcher.contest.gangs] == [True, False]

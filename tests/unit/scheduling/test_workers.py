@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from allaboard.model.gang import Objective
-from allaboard.placement import Problem, SearchSettings, build_problem, search
+from allaboard.placement import Plan, Problem, SearchSettings, build_problem, search
+from allaboard.scheduling import workers as workers_module
 from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunError, Workers
 from tests.unit.placement.clusters import node, pods, snapshot
 from tests.unit.placement.three_partition import three_partition
@@ -135,3 +136,24 @@ async def test_without_workers_the_same_is_found_on_the_spot() -> None:
     with Searcher(SearchSettings()) as elsewhere:
         assert await here.search_briefly(problem, 1) == await elsewhere.search_briefly(problem, 1)
     assert await here.search(problem, 1) == search(problem, SearchSettings(), 1)
+
+
+async def test_a_search_ends_before_its_process_is_ended_a_short_one_by_the_time_that_it_had_of_the_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine a short search takes longer, and is none the worse for that."""
+    asked: list[SearchSettings] = []
+
+    def answer(problem: Problem, settings: SearchSettings, seed: int) -> Plan:
+        asked.append(settings)
+        return search(problem, settings, seed)
+
+    monkeypatch.setattr(workers_module, "_search", answer)
+    problem = build_problem(pods("a", 2, {"cpu": 1000}), 2, snapshot([node("n", {"cpu": 4000})]), objective=Objective.SPREAD)
+    here = Searcher(SearchSettings(), workers=0, timeout_seconds=40.0)
+    await here.search_briefly(problem, 1)
+    await here.search(problem, 1)
+    short, long = asked
+    assert (short.clock, long.clock) == (time.process_time, time.monotonic)
+    assert short.seconds < workers_module._SHORT_SECONDS
+    assert long.seconds == 30.0

@@ -11,8 +11,8 @@ what they come to, one figure after the other:
 
 Gangs that must not be overtaken are seated before all others, in queue order, and stay. The first order tried is the queue's, so no
 answer is worse than that. Then come sorted orders, a genetic search (``lineup``), and the solver (``choice``), until everybody sits, or
-as many GPUs are at work as can be. Last, each larger gang is searched for once more among the others' seats, which stay as they are: the
-first few genetically, for whoever comes meanwhile waits, and the others by what the search starts from.
+it is known that no more GPUs can be at work, nor as many for more gangs. Last, each larger gang is searched for once more among the others'
+seats, which stay as they are: the first few genetically, for whoever comes meanwhile waits, and the others by what the search starts from.
 
 With an ``effort`` in the settings each of these steps has a share of it, reckoned from sizes. A gang that is still to be searched for when
 the first share is spent isn't placed here: it is left to a search of its own.
@@ -113,27 +113,33 @@ def _fitness(outcome: Outcome) -> tuple[float, ...]:
 
 
 def _is_best(outcome: Outcome, lineup: Lineup, most: float) -> bool:
-    """Everybody sits who could; or nothing that comes to more is possible, and as many gangs sit as one after another."""
-    is_most = outcome.worth[0] / WHOLE >= most - _EPSILON and len(outcome.placed) >= len(lineup.first.placed)
-    return is_most or outcome.placed >= set(lineup.gangs)
+    """Everybody sits who could, or nothing that comes to more is possible."""
+    gpus, _, gangs, *_ = outcome.worth
+    return outcome.placed >= set(lineup.gangs) or gpus / WHOLE + gangs * _worth_of_one(lineup.contest) >= most - _EPSILON
+
+
+def _worth_of_one(contest: Contest) -> float:
+    """A gang more among equal GPUs: all of them together are worth less than a GPU."""
+    return 1.0 / (1 + len(contest.gangs))
 
 
 def _choice(lineup: Lineup, effort: int) -> Choice:
-    """Gangs by their GPUs; where nobody asks for any by their share, a member weighing as much as a percent."""
+    """Gangs by their GPUs, and then by their number; where nobody asks for any by their share, a member weighing as much as a percent."""
     positions = [position for position in lineup.gangs if not lineup.contest.gangs[position].is_bound_up]
     gangs = [lineup.contest.gangs[position] for position in positions]
     gpus = np.array([gang.most_gpus / WHOLE for gang in gangs])
     share = np.array([100.0 * gang.share + gang.minimum for gang in gangs])
-    return Choice(lineup.contest, positions, lineup.first.table.standing, gpus if gpus.any() else share, effort)
+    worth = gpus + _worth_of_one(lineup.contest) if gpus.any() else share
+    return Choice(lineup.contest, positions, lineup.first.table.standing, worth, effort)
 
 
 def _most(lineup: Lineup, choice: Choice | None) -> float:
-    """GPUs at work at most, with those of gangs that the choice isn't among; infinite when that isn't all that counts."""
+    """GPUs at work at most and gangs among equal ones, with those that aren't in the choice; infinite when that isn't all that counts."""
     gangs = lineup.contest.gangs
     if choice is None or any(gang.share for gang in gangs):
         return np.inf
     given = {position for position in lineup.gangs if gangs[position].is_bound_up} | lineup.first.placed
-    return choice.bound() + sum(gangs[position].most_gpus for position in given) / WHOLE
+    return choice.bound() + sum(gangs[position].most_gpus / WHOLE + _worth_of_one(lineup.contest) for position in given)
 
 
 @dataclass(slots=True)

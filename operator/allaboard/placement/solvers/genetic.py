@@ -172,7 +172,7 @@ class _Search:
         stopped_by, stale = "generations", 0
         for generation in range(1, limits.generations + 1):
             before = best[0].fitness.wvalues
-            population = self._survivors([*population, *self._children(population, best[0].counts), *self._polished(population)])
+            population = self._survivors([*population, *self._children(population, best[0].counts), *self._polished(population, limits)])
             best.update(population)
             placed, value = self._standing(best[0])
             logbook.record(generation=generation, placed=placed, score=value)
@@ -232,13 +232,15 @@ class _Search:
         self._ruin(children)
         return self._individuals(self._repaired(children, best))
 
-    def _polished(self, population: Sequence[Individual]) -> list[Individual]:
+    def _polished(self, population: Sequence[Individual], limits: Limits) -> list[Individual]:
         """The best of those that haven't been polished, with more seated where that can be, after some steps downhill."""
         number = _POLISHED * (_LONGER if population[0].fitness.values[0] else 1)
-        chosen = [one for one in population if not one.is_polished][:number]
-        for one in chosen:
+        plans = []
+        for one in [one for one in population if not one.is_polished][:number]:
+            if limits.is_over():
+                break
             one.is_polished = True
-        plans = [polished(self._problem, self._valuation, with_more_seated(self._problem, one.counts), _STEPS) for one in chosen]
+            plans.append(polished(self._problem, self._valuation, with_more_seated(self._problem, one.counts), _STEPS))
         return self._individuals(np.stack(plans)) if plans else []
 
     def _crossed(self, mothers: Integers, fathers: Integers) -> Integers:

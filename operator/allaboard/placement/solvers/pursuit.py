@@ -102,15 +102,17 @@ class Pursuit:
         rows = candidate_rows(problem, best, seeds[1:], np.random.default_rng(self.seed))
         smaller = problem.restricted_to(rows)
         cost = generation_cost(smaller, self.settings)
-        affordable = self.budget.left / cost
+        affordable = self.budget.left / cost - 1  # the first population takes as long as a generation
+        if affordable < 1:
+            return "effort"
         if self.course.lacks:
             if affordable < _LACKING * min(unseated, _FEW):
                 return "effort"
             unseated = int(min(unseated, affordable / _LACKING))
-        limits = Limits(int(max(1, min(affordable, _LONGER * self.settings.generations))), unseated, lambda: self.budget.is_over)
+        limits = Limits(int(min(affordable, _LONGER * self.settings.generations)), unseated, lambda: self.budget.is_over)
         inside = [counts[:, rows] for counts in seeds if counts[:, rows].sum() == counts.sum()]
         evolution = evolve(smaller, inside, self.settings, self.seed, self.target, limits)
-        self.budget.spend(cost * evolution.generations * (_LACKING if self.course.lacks else 1))
+        self.budget.spend(cost * (1 + evolution.generations) * (_LACKING if self.course.lacks else 1))
         counts = np.zeros_like(best)
         counts[:, rows] = evolution.counts
         self.course.history += evolution.history

@@ -1,5 +1,6 @@
 """Gangs that contend for the same seats, placed together."""
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from allaboard.model.constraints import HostPort
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node
+from allaboard.model.packing import PACKING
 from allaboard.model.pod import Pod
 from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
@@ -158,6 +160,29 @@ def test_among_equal_gpus_more_gangs_are_placed() -> None:
 
     assert joint.gpus == (8 * WHOLE, 8 * WHOLE)
     assert (placed(joint), joint.overtaken) == ([1, 2], (0,))
+
+
+@given(st.lists(st.integers(1, 8), min_size=2, max_size=9), st.integers(4, 20))
+@settings(max_examples=150, deadline=None)
+def test_no_choice_puts_more_gpus_to_work_nor_as_many_for_more_gangs(sizes: list[int], room: int) -> None:
+    """Of gangs on one node every choice can be tried."""
+    queue = [waiting(gpus(f"g{number}", 1, each=size), seed=number) for number, size in enumerate(sizes)]
+    every = itertools.chain.from_iterable(itertools.combinations(sizes, number) for number in range(len(sizes) + 1))
+    best = max((sum(chosen), len(chosen)) for chosen in every if sum(chosen) <= room)
+    for single in (True, False):
+        if not single:
+            queue = [waiting(gpus(f"g{number}", size), seed=number) for number, size in enumerate(sizes)]
+        joint = together(queue, snapshot(gpu_nodes(1, room)))
+        assert (joint.gpus[1] // WHOLE, len(joint.taken)) == best
+
+
+def test_of_nodes_that_cost_the_same_single_pods_take_the_fuller() -> None:
+    """How full a node is makes no difference to what it costs where the shape of the packing is flat."""
+    cluster = snapshot([node(name, {"cpu": 8000}) for name in "ab"], {"b": {"cpu": 4000}})
+    queue = [waiting(pods(f"g{number}", 1, {"cpu": 1000})) for number in range(2)]
+    flat = replace(PACKING, shape=((0, 5), (100, 5)))
+    joint = place_together(contest_of(queue, cluster, NodeFilters(), flat), QUICK)
+    assert [plan.assignments[0][1] for plan in joint.plans if plan] == ["b", "b"]
 
 
 # Nothing that one after another finds is lost

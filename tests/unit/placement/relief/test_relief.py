@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +15,10 @@ from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import build_problem
 from allaboard.placement.problem.problem import Problem
+from allaboard.placement.relief import relief as relief_module
 from allaboard.placement.relief.reach import Reach, reach_of
 from allaboard.placement.relief.relief import More, MoreNodes, Relief, relieve
+from allaboard.placement.solvers import program
 from allaboard.placement.solvers.domains import NOWHERE
 from allaboard.placement.solvers.feasibility import Finding, ask
 from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
@@ -223,3 +226,15 @@ def test_where_no_node_is_in_a_rack_nothing_helps() -> None:
 def test_a_new_node_like_one_that_is_over_committed_would_be_empty() -> None:
     cluster = snapshot([node("a", {GPU: 8, "pods": 9}), node("b", {GPU: 1, "pods": 9})], {"a": {GPU: 8, "pods": 10}, "b": {GPU: 1}})
     assert relieve(around(pods("worker", 4, {GPU: 1, "pods": 1}), cluster)) == Relief(nodes=MoreNodes(1, "a"))
+
+
+def test_what_the_solver_hasnt_finished_looking_at_is_not_said_to_be_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = snapshot([node("a", {GPU: 8})], {"a": {GPU: 8}})
+    gang = [*pods("worker", 1, {GPU: 1}), *pods("other", 1, {GPU: 2})]
+    found = []
+    for status in (program.OPTIMAL, 1):
+        monkeypatch.setattr(relief_module, "solve", lambda *args, given=status, **options: (given, program.solve(*args, **options)[1]))
+        more = relieve(around(gang, cluster)).more
+        assert more is not None
+        found.append((more.amount, more.is_least))
+    assert found == [(3, True), (3, False)]

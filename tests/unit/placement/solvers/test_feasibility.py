@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
 from allaboard.placement import Problem, SearchSettings, build_problem, search
+from allaboard.placement.solvers import feasibility
 from allaboard.placement.solvers.feasibility import Finding, Together, ask, satisfies
+from allaboard.placement.solvers.program import INFEASIBLE
 from tests.unit.placement.clusters import GI, GPU, cases, node, pods, snapshot
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
+
+OUT_OF_WORK = 1  # HiGHS has looked at all the branches it was allowed
 
 Amounts = tuple[int, int, int]  # cpu in thousandths, memory in bytes, GPUs
 
@@ -201,3 +205,17 @@ def test_nothing_is_written_to_stdout_and_stdout_still_works() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
     assert done.stdout == "before\nafter\n"
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [((INFEASIBLE, None), Finding.CANNOT_FIT), ((OUT_OF_WORK, None), Finding.NOT_FOUND), (None, Finding.FITS)],
+)
+def test_that_there_is_no_placement_is_believed_only_when_it_is_found_twice(second, expected, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solver is wrong at first; what it says then, or what is true, decides."""
+    told = iter([(INFEASIBLE, None), second])
+    solve = feasibility.solve
+    monkeypatch.setattr(feasibility, "solve", lambda *args, **options: next(told) or solve(*args, **options))
+    answer = ask(a_problem([(4, 4, 0), (4, 4, 0)], [(2, (2, 2, 0)), (2, (2, 2, 0))]))
+    assert answer.finding is expected
+    assert (answer.counts is not None) == (expected is Finding.FITS)

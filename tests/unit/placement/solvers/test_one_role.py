@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
+from allaboard.model.packing import PACKING
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Workload, workload_of
 from allaboard.placement import Problem, SearchSettings, build_problem, greedy_seeds, search
@@ -103,3 +104,19 @@ def test_several_roles_and_no_nodes_are_left_to_the_search() -> None:
         [*pods("a", 2, {"cpu": 1000}), *pods("b", 2, {"cpu": 2000})], 4, snapshot([node("n", {"cpu": 8000})]), objective=Objective.BINPACK
     )
     assert not accepts(two)
+
+
+def test_of_equal_nodes_the_first_by_name_takes_most() -> None:
+    counts = best_of_one_role(problem := a_problem([(2, 8, 0), (2, 8, 0)], 3, 1, 1), Valuation(problem))
+    assert counts is not None
+    assert counts.tolist() == [[2, 1]]
+
+
+def test_of_nodes_that_cost_the_same_the_fuller_is_taken() -> None:
+    """How full a node is makes no difference to what it costs where the shape of the packing is flat."""
+    cluster = snapshot([node(name, {"cpu": 8000}) for name in "ab"], {"b": {"cpu": 4000}})
+    flat = replace(PACKING, shape=((0, 5), (100, 5)))
+    problem = build_problem(pods("worker", 2, {"cpu": 1000}), 2, cluster, objective=Objective.BINPACK, packing=flat)
+    counts = best_of_one_role(problem, Valuation(problem))
+    assert counts is not None
+    assert counts.tolist() == [[0, 2]]

@@ -53,3 +53,11 @@ def test_a_gang_leaves_a_domain_that_it_need_not_use(zones: str) -> None:
     counts[0, 0], counts[1, 1], counts[1, -1] = 1, 1, 1
     best = polished(problem, Valuation(problem), counts, 100)
     assert len({zones[row] for row in np.flatnonzero(best.any(axis=0)).tolist()}) == 1
+
+
+@pytest.mark.parametrize("topology", ["", "rack"])
+def test_a_step_that_gains_nothing_is_not_taken(topology: str) -> None:
+    cluster = snapshot([node(name, {"cpu": 4000}, labels={"rack": "r"}) for name in "ab"])
+    problem = build_problem(pods("w", 1, {"cpu": 1000}), 1, cluster, objective=Objective.FRAGMENTATION, topology=topology)
+    counts = np.array([[0, 1]])
+    assert polished(problem, Valuation(problem), counts, 3) is counts

@@ -1,16 +1,24 @@
 """What is done about a gang beyond greed: each step begins with the best so far, and tells what it reached."""
 
+import importlib
 import time
+from collections.abc import Collection
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from allaboard.model.gang import Objective
-from allaboard.placement import Plan, SearchSettings, build_problem, search
-from allaboard.placement.solvers.feasibility import satisfies
+from allaboard.model.rules import Rules
+from allaboard.placement import Plan, Problem, SearchSettings, build_problem, search
+from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.solvers.budget import Budget
+from allaboard.placement.solvers.course import Course
+from allaboard.placement.solvers.feasibility import Answer, Finding, satisfies
+from allaboard.placement.solvers.genetic import Target, generation_cost
 from allaboard.placement.solvers.greedy import greedy_seeds
-from allaboard.placement.solvers.pursuit import STEPS
+from allaboard.placement.solvers.pursuit import EVOLUTION, STEPS, Pursuit
 from tests.unit.placement.clusters import GPU, Case, cases, node, pods, snapshot
 from tests.unit.placement.three_partition import three_partition
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
@@ -89,3 +97,59 @@ def test_a_step_that_is_left_out_is_not_taken(missing: str) -> None:
     gang = tight_gang()
     problem = build_problem(gang, len(gang), tight_cluster(), objective=Objective.FRAGMENTATION)
     assert missing not in names(search(problem, SearchSettings(), 1, steps=[step for step in STEPS if step != missing]))
+
+
+def a_course(problem: Problem, *found: np.ndarray) -> Course:
+    """A search that has found these, and nothing else, by greed."""
+    course = Course(problem, Valuation(problem))
+    course.add("greedy", [("greedy", counts) for counts in found])
+    return course
+
+
+def pursued(course: Course, budget: Budget, steps: Collection[str], target: Target) -> str:
+    return Pursuit(course, SearchSettings(), 1, target, budget, steps).run()
+
+
+def test_what_has_no_room_in_the_rack_that_greed_chose_may_have_it_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the solver couldn't say which rack will do, what it refutes inside of one is no proof."""
+    nodes = [node(f"{rack}{number}", {"cpu": 10_000}, labels={"rack": rack}) for rack in "ab" for number in range(2)]
+    gang = [*pods("small", 3, {"cpu": 4000}), *pods("large", 1, {"cpu": 8000})]
+    rules = Rules(together=[("rack", {pod.uid for pod in gang})])
+    problem = build_problem(gang, 4, snapshot(nodes), objective=Objective.BINPACK, rules=rules)
+    assert search(problem, SearchSettings(), 1).proof == "solver"
+    # The function of the package's name hides the module.
+    module = importlib.import_module("allaboard.placement.solvers.search")
+    monkeypatch.setattr(module, "ask", lambda *_, **__: Answer(Finding.NOT_FOUND))
+    plan = search(problem, SearchSettings(), 1)
+    assert (plan.feasible, plan.proof) == (None, "none")
+    assert plan.search.stopped_by != "proof"
+
+
+def test_members_beyond_the_minimum_who_are_left_out_are_worth_another_look() -> None:
+    """However well the others sit."""
+    gang = [*pods("a", 2, {"cpu": 3000}), *pods("b", 2, {"cpu": 2000})]
+    problem = build_problem(gang, 2, snapshot([node(name, {"cpu": 5000}) for name in "xy"]), objective=Objective.BINPACK)
+    some, all_ = np.array([[1, 1], [0, 1]]), np.array([[1, 1], [1, 1]])
+    for counts, expected in ((some, "greedy-only"), (all_, "optimal")):
+        assert pursued(a_course(problem, counts), Budget(), (), Target(4, 0.0)) == expected
+
+
+@pytest.mark.parametrize("is_seated", [True, False])
+def test_generations_and_the_first_population_are_spent_from_the_effort(is_seated: bool) -> None:
+    gang = [*pods("a", 2, {"cpu": 3000}), *pods("b", 2, {"cpu": 2000 if is_seated else 2500})]
+    problem = build_problem(gang, 4, snapshot([node(name, {"cpu": 5000}) for name in "xy"]), objective=Objective.BINPACK)
+    course, budget = a_course(problem, np.array([[1, 1], [1, 1]] if is_seated else [[1, 1], [0, 0]])), Budget(9_000_000)
+    pursued(course, budget, (EVOLUTION,), Target(4, float("inf")))
+    generations = len(course.history)
+    assert generations
+    each = generation_cost(problem, SearchSettings()) * (1 if is_seated else 4)
+    assert 9_000_000 - budget.left == pytest.approx(each * (generations + 1))
+
+
+def test_a_generation_that_is_not_affordable_with_its_first_population_is_none() -> None:
+    gang = [*pods("a", 2, {"cpu": 3000}), *pods("b", 2, {"cpu": 2000})]
+    problem = build_problem(gang, 4, snapshot([node(name, {"cpu": 5000}) for name in "xy"]), objective=Objective.BINPACK)
+    cost = generation_cost(problem, SearchSettings())
+    for effort, *expected in ((2 * cost - 1, "effort", 0), (2 * cost, "patience", 1)):
+        course = a_course(problem, np.array([[1, 1], [1, 1]]))
+        assert [pursued(course, Budget(effort), (EVOLUTION,), Target(4, float("inf"))), len(course.history)] == expected

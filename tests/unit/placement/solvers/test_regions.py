@@ -57,3 +57,10 @@ def test_what_it_takes_is_spent_and_nothing_is_tried_without_a_budget() -> None:
     assert 0 < budget.left < 1_000_000
     assert in_better_region(problem, Valuation(problem), counts, Budget(1)) is counts
     assert Budget().left == math.inf
+
+
+def test_nothing_is_tried_when_the_end_has_come() -> None:
+    problem = racked("aabbcc", "111122")
+    counts = np.array([[1, 1, 1, 1, 0, 0]])
+    now = iter([0.0, *[2.0] * 1000])
+    assert in_better_region(problem, Valuation(problem), counts, Budget(seconds=1.0, clock=lambda: next(now))) is counts
