@@ -23,6 +23,7 @@ from allaboard.cli import bundled
 from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator
 from allaboard.cli.inputs import BadInputError, FiniteRange
 from allaboard.cli.stories import STORIES, Objects, Stage, Story, StoryError
+from allaboard.placement.solvers.pursuit import STEPS
 from allaboard.report import words
 from allaboard.settings import SettingsError, load_settings
 from allaboard_sandbox import Sandbox
@@ -98,7 +99,7 @@ class _Theatre:
                 lines.append(f"\n{facts['reason']}", style="yellow")
             if self.history:
                 lines.append(f"\nbest so far, by generation: {_progress(self.history)} {_sparkline(self.history)}")
-        return Panel(lines, title="the last decision", title_align="left", border_style="dim", height=5)
+        return Panel(lines, title="the last decision", title_align="left", border_style="dim", height=7)
 
 
 class _Listener(logging.Handler):
@@ -163,7 +164,7 @@ async def _perform(console: Console, stories: Sequence[Story], keep: bool, pace:
                     failures = await _play(console, theatre, pace)
                     took = time.monotonic() - started
                     verdict = "[green]all ended as told" if not failures else f"[red]{len(failures)} ended otherwise"
-                    console.print(f"{len(stories)} stories in {took:.1f} s: {verdict}")
+                    console.print(f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} in {took:.1f} s: {verdict}")
                     for failure in failures:
                         console.print(f"[red]✗[/] {failure}", soft_wrap=True)
                     if keep:
@@ -198,8 +199,8 @@ async def _play(console: Console, theatre: _Theatre, pace: float) -> list[str]:
                 failures.append(f"{scene.story.name}: {error}")
             scene.seconds = time.monotonic() - started
             stage.caption = lambda text: None
-            if theatre.history and len({placed for placed, _ in theatre.history}) > 1:
-                scene.note = f"{words.generations(len(theatre.history) - 1)}: {_progress(theatre.history)} {_sparkline(theatre.history)}"
+            if theatre.decision.get("foundBy") in STEPS:
+                scene.note = f"seats found by {theatre.decision['foundBy']}: {theatre.decision['steps']}"
             scene.caption = ""
             live.update(theatre.render(), refresh=True)
             await asyncio.sleep(pace)
@@ -273,12 +274,14 @@ def _progress(history: Sequence[tuple[int, float]]) -> str:
     (first_placed, first_score), (placed, score) = history[0], history[-1]
     if placed != first_placed:
         return f"{first_placed} -> {placed} members placed"
-    return f"{placed} members placed, score {first_score:.1f} -> {score:.1f}"
+    before, after = f"{first_score:.1f}", f"{score:.1f}"
+    return f"{placed} members placed, score {before if before == after else f'{before} -> {after}'}"
 
 
 def _sparkline(history: Sequence[tuple[int, float]]) -> str:
     """The best so far as a row of bars: members placed, then score."""
     steps = sorted(set(history))
     rank = {step: round(index * (len(_BARS) - 1) / max(1, len(steps) - 1)) for index, step in enumerate(steps)}
-    sampled = [history[round(index * (len(history) - 1) / _SPARKS)] for index in range(_SPARKS + 1)]
+    bars = min(_SPARKS, len(history) - 1)
+    sampled = [history[round(index * (len(history) - 1) / max(1, bars))] for index in range(bars + 1)]
     return "".join(_BARS[rank[step]] for step in sampled)

@@ -161,7 +161,14 @@ def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
     for gang in gangs:
         found = gang.search
         scores = [f"{score:.2f}" if score is not None else "<none>" for score in (found.seed_score, found.score)]
-        how = (gang.reason or "<none>", gang.proof, found.found_by or "<none>", *scores, str(found.generations), found.stopped_by)
+        how = (
+            gang.reason or "<none>",
+            gang.proof,
+            found.found_by or "<none>",
+            *scores,
+            str(found.generations),
+            found.stopped_by or "<none>",
+        )
         table.add_row(gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), *how, _nodes(gang), gang.message)
         for pod, node in (*gang.assignments, *((pod, "<none>") for pod in gang.unplaced)):
             pods.add_row(gang.namespace, pod, gang.name, node)

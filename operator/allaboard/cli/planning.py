@@ -124,7 +124,7 @@ def _answer(gang: Gang, decision: Decision) -> PlannedGang:
             seed_score=round(report.seed_score, 4) if report else None,
             score=round(report.score, 4) if report else None,
             generations=report.generations if report else 0,
-            stopped_by=report.stopped_by if report else decision.proof,
+            stopped_by=report.stopped_by if report else "",
             found_by=report.found_by if report else "",
             steps=report.steps if report else (),
         ),

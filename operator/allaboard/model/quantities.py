@@ -24,7 +24,7 @@ _MAX_LENGTH = 64
 
 
 LARGEST_AMOUNT = 2**50
-"""What larger amounts count as. No node has as much, and sums over thousands of pods stay within 64 bits."""
+"""What larger amounts count as. No node counts as having so much, and sums over thousands of pods stay within 64 bits."""
 
 
 @lru_cache(maxsize=4096)

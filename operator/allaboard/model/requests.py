@@ -12,7 +12,7 @@ from itertools import chain
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import items, mapping, text
 from allaboard.model.limits import CONTAINERS, ENTRIES, Tally
-from allaboard.model.quantities import milli_amount, whole_amount
+from allaboard.model.quantities import LARGEST_AMOUNT, milli_amount, whole_amount
 
 Requests = tuple[tuple[str, int], ...]
 """Amount by resource name, sorted by name, without zeros."""
@@ -83,8 +83,9 @@ def as_requests(amounts: Mapping[str, int]) -> Requests:
 
 
 def node_allocatable(node: RawObject) -> Requests:
-    """What a node has to give to pods."""
-    return as_requests(_whole(_amounts(mapping(mapping(node, "status"), "allocatable", "status."), "status.allocatable")))
+    """What a node has to give to pods; less than the largest amount, which stands for all that are larger and must fit nowhere."""
+    amounts = _whole(_amounts(mapping(mapping(node, "status"), "allocatable", "status."), "status.allocatable"))
+    return as_requests({resource: min(amount, LARGEST_AMOUNT - 1) for resource, amount in amounts.items()})
 
 
 def _with_default_requests(path: str, container: RawObject) -> dict[str, object]:

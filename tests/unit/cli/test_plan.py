@@ -211,7 +211,7 @@ def test_a_pod_group_that_is_nowhere_holds_its_pods(plan: Plan) -> None:
     [gang] = plan.gangs(exit_code=1)
     assert (gang["feasible"], gang["proof"]) == (False, "held")
     assert "PodGroup not found" in gang["message"]
-    assert gang["search"] == {"seedScore": None, "score": None, "generations": 0, "stoppedBy": "held", "foundBy": "", "steps": []}
+    assert gang["search"] == {"seedScore": None, "score": None, "generations": 0, "stoppedBy": "", "foundBy": "", "steps": []}
 
 
 def test_what_is_not_understood_is_refused_without_a_claim(plan: Plan) -> None:

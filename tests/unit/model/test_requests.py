@@ -222,6 +222,12 @@ def test_a_node_offers_its_allocatable_without_zeros() -> None:
     assert dict(node_allocatable(node)) == {"cpu": 3920, "memory": 15 * 2**30, "pods": 110}
 
 
+def test_no_node_has_room_for_more_than_can_be_counted() -> None:
+    """3 Pi doesn't fit into 2 Pi, though both are beyond what is counted."""
+    node = {"status": {"allocatable": {"memory": "2Pi"}}}
+    assert dict(node_allocatable(node))["memory"] < requested(container(memory="3Pi"))["memory"]
+
+
 def test_a_malformed_allocatable_is_reported_with_its_path() -> None:
     with pytest.raises(MalformedError) as caught:
         node_allocatable({"status": {"allocatable": {"cpu": "four"}}})

@@ -263,7 +263,7 @@ class _Seating:
             assignments=((uid, problem.nodes[int(seats.rows[0])]),),
             unplaced=(),
             explanation=Explanation(problem.total_nodes, gang.minimum, 1, (RoleExplanation((uid,), 0, 1, ()),), None),
-            search=SearchReport(score, score, 0, "joint", (), "joint"),
+            search=SearchReport(score, score, 0, "joint", (), "joint", found_by="joint"),
         )
 
     def _polished(self, table: Table, gang: Contender, seats: Seats, purse: _Purse, *, use_genetic: bool) -> tuple[Plan, Seats]:
@@ -295,7 +295,7 @@ def _plan(problem: Problem, gang: Contender, seats: Seats) -> Plan:
         assignments=assignments,
         unplaced=unplaced,
         explanation=explain(problem, counts, bounds_of(problem)),
-        search=SearchReport(score, score, 0, "joint", (), "joint"),
+        search=SearchReport(score, score, 0, "joint", (), "joint", found_by="joint"),
     )
 
 

@@ -61,7 +61,7 @@ class Step:
 class SearchReport:
     """How the search went.
 
-    Scores are 0..100, higher is better. ``stopped_by`` is one of
+    Scores are 100 less the hundredfold cost of a member: higher is better, and dislikes may take them below 0. ``stopped_by`` is one of
 
     - ``exact``: the best is known without a search (one pod, interchangeable pods); ``optimal``: nothing can be better than what was found;
     - ``domain``: as one of these two, but within the domains that were chosen for members who must share one;
@@ -71,7 +71,9 @@ class SearchReport:
     - ``effort``, ``time``: all was spent that this search may take; ``greedy-only``: no evolution was wanted, or there are too many roles.
 
     ``history`` has, for each generation, the members placed and the score of the best plan so far. ``best_seed`` is the greedy rule
-    that did best, and ``seed_score`` its score. ``found_by`` is the step by which all that are needed had a seat, empty if none did.
+    that did best, and ``seed_score`` its score. ``found_by`` is the first step
+    after which all that are needed had a seat (those that are bound may be a later one's), ``joint`` where it was placed with others, and
+    empty if nobody seated them.
     """
 
     seed_score: float
