@@ -20,8 +20,8 @@ def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -
     """``problem`` with a domain chosen for each of ``together``, and the placement that is known there: int64[roles, nodes].
 
     ``counts``: int64[roles, nodes] is a placement of the minimum; ``None`` when none is known, and then none is given back. From its
-    domains each group in turn moves to the one where most sit, at the least cost, of those with the most room. Those whose turn hasn't come
-    when the search must end stay where they are; or, if nothing is known, go where there is most room.
+    domains each group in turn moves to the one where most sit, at the least cost by greed, of those with the most room. Those whose turn
+    hasn't come when the search must end stay where they are; or, if nothing is known, go where there is most room.
     """
     is_known = counts is not None
     if counts is None:
@@ -29,6 +29,7 @@ def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -
     chosen = [_domain_of(group, counts) for group in problem.together]
     best = problem.confined(chosen)
     least = Valuation(best).worth(counts)
+    rules = ("spread", "thrifty") if problem.weights.spreading else ("thrifty",)
     most = min(_MOST, max(2, _CELLS // max(1, problem.seats.size * len(problem.together))))
     for position, group in enumerate(problem.together):
         if budget.is_over:
@@ -38,7 +39,7 @@ def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -
         for domain in _promising(problem, group)[:most]:
             trial = problem.confined([*chosen[:position], domain, *chosen[position + 1 :]])
             valuation = Valuation(trial)
-            for _, seats in greedy_seeds(trial, valuation, ("thrifty",)):
+            for _, seats in greedy_seeds(trial, valuation, rules):
                 if (worth := valuation.worth(seats)) < least:
                     best, least, counts, chosen[position] = trial, worth, seats, domain
     return best, counts if is_known else None

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
+from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Plan, SearchSettings, build_problem, greedy_seeds, search, verify
 from allaboard.placement.problem.valuation import Valuation
@@ -369,3 +370,14 @@ def test_of_thousands_of_nodes_the_ones_that_matter_are_searched() -> None:
     assert plan.feasible
     assert plan.search.score >= plan.search.seed_score
     assert verify(dict(plan.assignments), gang, cluster) == ()
+
+
+def test_to_spread_the_rack_is_chosen_by_what_spreading_in_it_costs() -> None:
+    """Filled node by node, the rack whose first node is as empty as any looks as good."""
+    free = {"a0": 9, "a1": 8, "a2": 4, "b0": 9, "b1": 9, "b2": 8}
+    nodes = [node(name, {"cpu": 16_000}, labels={"rack": name[0]}) for name in free]
+    used = {name: {"cpu": 16_000 - 1000 * cpu} for name, cpu in free.items()}
+    gang = pods("w", 6, {"cpu": 1000})
+    rules = Rules(together=[("rack", {pod.uid for pod in gang})])
+    plan = search(build_problem(gang, 6, snapshot(nodes, used), objective=SPREAD, rules=rules), DEFAULT, 1)
+    assert Counter(name for _, name in plan.assignments) == {"b0": 2, "b1": 2, "b2": 2}
