@@ -95,11 +95,11 @@ class Choice:
         status, values = solve(self._rows, self._upper, 1, cost=self._cost, whole=np.zeros(len(self._upper)))
         return min(total, -float(self._cost @ values) + _EPSILON) if status == OPTIMAL and values is not None else total
 
-    def best(self, branches: int) -> Chosen | None:
-        """The best choice found within so many branches, which is to be counted again in integers."""
+    def best(self, branches: int, seconds: float = np.inf) -> Chosen | None:
+        """The best choice found within so many branches, and in so much time, which is to be counted again in integers."""
         if not (self.is_usable and self._is_choosable):
             return None
-        _, values = solve(self._rows, self._upper, branches, cost=self._cost)
+        _, values = solve(self._rows, self._upper, branches, cost=self._cost, seconds=seconds)
         if values is None:
             return None
         whole = np.rint(values).astype(np.int64)

@@ -34,6 +34,7 @@ from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.rules.devices import WHOLE
 from allaboard.placement.rules.room import first_seats
 from allaboard.placement.solvers.bounds import bounds_of
+from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.explain import explain
 from allaboard.placement.solvers.genetic import SearchSettings
 from allaboard.placement.solvers.pursuit import EVOLUTION, STEPS
@@ -42,6 +43,7 @@ from allaboard.placement.solvers.search import brief_cost, by_pod, search
 _EPSILON = 1e-6
 _RESEATED = 10  # orders in which the solver's choice is seated
 _MOST_MISSED = 4
+_SOLVER = 0.5  # of the time that is left may go to its choice: branches alone don't bound it
 _WORK = 40_000  # of searches for larger gangs once more, in roles times nodes: three seconds
 _EACH = 2_000  # what a search takes however small it is
 _MICROSECONDS = 75  # of one unit of these
@@ -69,7 +71,7 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
         return _only(contest, settings)
     # 1. Those that must not be overtaken, each as if it were alone.
     decoder = Decoder(contest)
-    share = settings.effort // 3
+    share, budget = settings.effort // 3, Budget(0.0, settings.seconds, settings.clock)
     seating = _Seating(contest, decoder, replace(settings, effort=share), _Purse(share or np.inf))
     table, seats = decoder.start.copy(), []
     for position, gang in enumerate(contest.gangs):
@@ -95,7 +97,7 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
             best = lineup.evolved(seed, lambda outcome: _is_best(outcome, lineup, most), settings.generations)
         # 5. What the solver would do.
         if choice is not None and settings.branches and not _is_best(best, lineup, most):
-            best = max(best, seating.solved(lineup, choice), key=_fitness)
+            best = max(best, seating.solved(lineup, choice, _SOLVER * budget.seconds), key=_fitness)
         best = seating.with_missed(best, others)
     # 6. Larger gangs once more, among the others.
     return seating.joint(best, first, lineup)
@@ -181,9 +183,9 @@ class _Seating:
         plan = search(problem, self.settings, gang.seed)
         return _seats_of(plan, gang, problem.nodes) if plan.feasible else None
 
-    def solved(self, lineup: Lineup, choice: Choice) -> Outcome:
+    def solved(self, lineup: Lineup, choice: Choice, seconds: float) -> Outcome:
         """Those seated whom the solver would place: by the decoder if it can, else where the solver has put them."""
-        wanted = choice.best(self.settings.branches)
+        wanted = choice.best(self.settings.branches, seconds)
         if wanted is None:
             return lineup.first
         chosen = set(wanted.placed)

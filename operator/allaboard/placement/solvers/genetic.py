@@ -180,12 +180,12 @@ class _Search:
             if placed == target.placeable == self._problem.total and value >= target.score - _EPSILON:
                 stopped_by = "optimal"
                 break
+            if limits.is_over():
+                stopped_by = "time"
+                break
             is_seated = not best[0].fitness.values[0]
             if generation >= settings.min_generations and is_seated and stale >= self._patience:
                 stopped_by = "patience"
-                break
-            if limits.is_over():
-                stopped_by = "time"
                 break
             # While somebody who is needed has no seat it is for others to say how long that is worth.
             if generation >= (settings.generations if is_seated else limits.unseated):

@@ -7,6 +7,7 @@ import pytest
 
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings, build_problem, search, verify
+from allaboard.placement.contest import choice
 from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together
 from allaboard.placement.solvers import feasibility, genetic
@@ -91,6 +92,25 @@ def test_gangs_placed_together_take_their_seats_whoever_else_is_hard_to_place(mo
     joint = place_together(contest_of([*hard_gangs(12, 8), small], cluster), replace(SHORT, effort=1_200_000))
     assert joint.taken == (12,)
     assert len(searched) <= 1  # that of the small one
+
+
+def test_a_choice_that_takes_the_solver_longer_than_there_is_time_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    solve = choice.solve
+
+    def counted(*arguments: object, seconds: float = float("inf"), **options: object) -> object:
+        asked.append(seconds)
+        return solve(*arguments, seconds=seconds, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(choice, "solve", counted)
+    cluster = snapshot([node(f"node-{number}", {"cpu": 64_000, GPU: 8}) for number in range(3)])
+    gangs = [
+        Waiting(pods(f"gang-{number}", size, {GPU: each}), size, number, Objective.BINPACK)
+        for number, (size, each) in enumerate(((3, 2), (2, 5), (4, 3), (5, 2), (1, 7), (2, 4)))
+    ]
+    joint = place_together(contest_of(gangs, cluster), replace(SHORT, seconds=1e-9, clock=time.monotonic))
+    assert joint.gpus[1] >= joint.gpus[0] > 0
+    assert min(asked) <= 0
 
 
 def test_with_little_effort_the_queue_s_own_order_is_still_the_least_that_is_reached() -> None:
