@@ -143,8 +143,7 @@ def exact(contest: Contest) -> tuple[float, float]:
         nothing,
         nothing,
     )
-    one = 1 / (1 + len(gangs))  # a gang more counts among equal GPUs
-    cost = np.concatenate([np.zeros(pods), [-gang.most_gpus / 1000 - one for gang in gangs]])
+    cost = np.concatenate([np.zeros(pods), [-gang.most_gpus / 1000 for gang in gangs]])
     upper = np.concatenate([variables.most, np.ones(len(gangs))])
     result = milp(
         cost,
