@@ -143,9 +143,8 @@ class Forecast:
             self._decisions[gang.key] = Decision(plan.feasible, words.refusal(gang, plan, why), plan.proof, why.code, plan)
             return
         there = len(gang.bound) + len(seats)
-        head = f"{there} of {len(gang.alive)} pod{'' if len(gang.alive) == 1 else 's'} placed" + (
-            f", {len(gang.bound)} of them before" if gang.bound else ""
-        )
+        pods = "pod" if len(gang.alive) == 1 else "pods"
+        head = f"{there} of {len(gang.alive)} {pods} placed" + (f", {len(gang.bound)} of them before" if gang.bound else "")
         self._decisions[gang.key] = Decision(True, head + _left_out(gang, plan), plan.proof, plan=plan)
 
     def _seats(self, gang: Gang, plan: Plan) -> Sequence[Seat]:

@@ -117,22 +117,23 @@ def _fitness(outcome: Outcome) -> tuple[float, ...]:
 def _is_best(outcome: Outcome, lineup: Lineup, most: float) -> bool:
     """Everybody sits who could, or nothing that comes to more is possible."""
     gpus, _, gangs, *_ = outcome.worth
-    return outcome.placed >= set(lineup.gangs) or gpus / WHOLE + gangs * _worth_of_one(lineup.contest) >= most - _EPSILON
+    return _value(lineup.contest, gpus, gangs) >= most - _EPSILON or outcome.placed >= set(lineup.gangs)
 
 
-def _worth_of_one(contest: Contest) -> float:
-    """A gang more among equal GPUs: all of them together are worth less than a GPU."""
-    return 1.0 / (1 + len(contest.gangs))
+def _value(contest: Contest, gpus: int, gangs: int = 1) -> float:
+    """What ``gpus`` thousandths at work are worth, and among equal ones more ``gangs``: all there are weigh less than a GPU."""
+    return gpus / WHOLE + gangs / (1 + len(contest.gangs))
 
 
 def _choice(lineup: Lineup, effort: int) -> Choice:
     """Gangs by their GPUs, and then by their number; where nobody asks for any by their share, a member weighing as much as a percent."""
     positions = [position for position in lineup.gangs if not lineup.contest.gangs[position].is_bound_up]
     gangs = [lineup.contest.gangs[position] for position in positions]
-    gpus = np.array([gang.most_gpus / WHOLE for gang in gangs])
-    share = np.array([100.0 * gang.share + gang.minimum for gang in gangs])
-    worth = gpus + _worth_of_one(lineup.contest) if gpus.any() else share
-    return Choice(lineup.contest, positions, lineup.first.table.standing, worth, effort)
+    if any(gang.most_gpus for gang in gangs):
+        worth = [_value(lineup.contest, gang.most_gpus) for gang in gangs]
+    else:
+        worth = [100.0 * gang.share + gang.minimum for gang in gangs]
+    return Choice(lineup.contest, positions, lineup.first.table.standing, np.array(worth), effort)
 
 
 def _most(lineup: Lineup, choice: Choice | None) -> float:
@@ -141,7 +142,7 @@ def _most(lineup: Lineup, choice: Choice | None) -> float:
     if choice is None or any(gang.share for gang in gangs):
         return np.inf
     given = {position for position in lineup.gangs if gangs[position].is_bound_up} | lineup.first.placed
-    return choice.bound() + sum(gangs[position].most_gpus / WHOLE + _worth_of_one(lineup.contest) for position in given)
+    return choice.bound() + sum(_value(lineup.contest, gangs[position].most_gpus) for position in given)
 
 
 @dataclass(slots=True)

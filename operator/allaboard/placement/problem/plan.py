@@ -71,9 +71,8 @@ class SearchReport:
     - ``effort``, ``time``: all was spent that this search may take; ``greedy-only``: no evolution was wanted, or there are too many roles.
 
     ``history`` has, for each generation, the members placed and the score of the best plan so far. ``best_seed`` is the greedy rule
-    that did best, and ``seed_score`` its score. ``found_by`` is the first step
-    after which all that are needed had a seat (those that are bound may be a later one's), ``joint`` where it was placed with others, and
-    empty if nobody seated them.
+    that did best, and ``seed_score`` its score. ``found_by`` is the first step after which all that
+    are needed had a seat (those that are bound may be a later one's), ``joint`` where it was placed with others, empty if none did.
     """
 
     seed_score: float

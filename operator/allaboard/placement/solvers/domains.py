@@ -30,7 +30,7 @@ def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -
     best = problem.confined(chosen)
     least = Valuation(best).worth(counts)
     rules = ("spread", "thrifty") if problem.weights.spreading else ("thrifty",)
-    most = min(_MOST, max(2, _CELLS // max(1, problem.seats.size * len(problem.together))))
+    most = min(_MOST, max(2, _CELLS // max(1, problem.seats.size * len(problem.together) * len(rules))))
     for position, group in enumerate(problem.together):
         if budget.is_over:
             if not is_known:

@@ -235,8 +235,8 @@ class _Search:
     def _polished(self, population: Sequence[Individual], limits: Limits) -> list[Individual]:
         """The best of those that haven't been polished, with more seated where that can be, after some steps downhill."""
         number = _POLISHED * (_LONGER if population[0].fitness.values[0] else 1)
-        plans = []
-        for one in [one for one in population if not one.is_polished][:number]:
+        chosen, plans = [one for one in population if not one.is_polished][:number], []
+        for one in chosen:
             if limits.is_over():
                 break
             one.is_polished = True

@@ -103,11 +103,9 @@ class Pursuit:
         smaller = problem.restricted_to(rows)
         cost = generation_cost(smaller, self.settings)
         affordable = self.budget.left / cost - 1  # the first population takes as long as a generation
-        if affordable < 1:
+        if affordable < (_LACKING * min(unseated, _FEW) if self.course.lacks else 1):
             return "effort"
         if self.course.lacks:
-            if affordable < _LACKING * min(unseated, _FEW):
-                return "effort"
             unseated = int(min(unseated, affordable / _LACKING))
         limits = Limits(int(min(affordable, _LONGER * self.settings.generations)), unseated, lambda: self.budget.is_over)
         inside = [counts[:, rows] for counts in seeds if counts[:, rows].sum() == counts.sum()]
