@@ -17,7 +17,7 @@ from .gangs import STAMP, GangSpec
 from .simulation import CRDS
 from .world import World, demand
 
-SCHEDULES, SAMPLE = 1000, 240
+SCHEDULES, SAMPLE = 1000, 100
 """How many are played to measure, and to test."""
 STEPS = 12
 GANGS_AT_MOST = 6

@@ -45,18 +45,18 @@ class Packing:
         return found
 
     def mean(self, utilization: Floats, weight: Floats) -> Floats:
-        """Scores 0..1 of nodes by ``utilization`` and ``weight`` (sums to 1 or 0): float64[nodes] of float64[resources, nodes]."""
+        """Scores 0..1 of nodes by ``utilization`` and ``weight`` (sums to 1 or 0): float64[..., nodes] of float64[..., resources, nodes]."""
         if self.is_plain:  # a pod adds to whatever counts of it, so that nothing scores zero
-            plain: Floats = np.einsum("sn,sn->n", weight, np.minimum(utilization, 1.0))
+            plain: Floats = np.einsum("...sn,...sn->...n", weight, np.minimum(utilization, 1.0))
             return plain
         return mean_of_scores(self.score(utilization), weight)
 
 
 def mean_of_scores(scores: Floats, weight: Floats) -> Floats:
-    """float64[nodes] of float64[resources, nodes]. What scores nothing is left out of the mean: that is upstream's rule."""
+    """float64[..., nodes] of float64[..., resources, nodes]. What scores nothing is left out of the mean: that is upstream's rule."""
     counted = weight * (scores > 0)
-    total = counted.sum(axis=0)
-    mean: Floats = np.divide((counted * scores).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
+    total = counted.sum(axis=-2)
+    mean: Floats = np.divide((counted * scores).sum(axis=-2), total, out=np.zeros_like(total), where=total > 0)
     return mean
 
 

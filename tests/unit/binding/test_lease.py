@@ -418,7 +418,7 @@ class Watched:
                 self.replicas[who] = self._start()
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(script=st.lists(_FATE, max_size=60), deeds=st.lists(_DEED, max_size=8))
 def test_never_two_lead_at_once_and_nothing_of_one_is_under_way_when_another_leads(
     script: list[Answer], deeds: list[tuple[float, str, int]]

@@ -120,7 +120,7 @@ def test_what_is_put_back_is_due_again() -> None:
 
 
 @given(st.lists(st.lists(st.integers(1, GPUS), max_size=3), min_size=1, max_size=10), st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_nobody_is_overtaken_more_often_than_is_set_whatever_comes(arrivals: list[list[int]], times: int) -> None:
     queue = a_queue(Clock(), times=times)
     cluster = snapshot([node("node", {"cpu": 64_000, GPU: GPUS})])

@@ -103,12 +103,10 @@ class Valuation:
 
         A member that is one of many there finds half of the others before it.
         """
-        scoring = self._problem.scoring
-        step = scoring.step[:, :, rows]
-        others = scoring.used[:, rows] + np.einsum("kr,rsk->sk", patterns.astype(np.float64), step) / 2
-        packed = np.zeros(len(rows))
-        for role in np.flatnonzero(patterns.any(axis=0)):
-            packed += patterns[:, role] * scoring.packing.mean(others + step[role] / 2, scoring.weight[role][:, rows])
+        scoring, seated = self._problem.scoring, np.flatnonzero(patterns.any(axis=0))
+        step, members = scoring.step[seated][:, :, rows], patterns.T[seated].astype(np.float64)
+        others = scoring.used[:, rows] + np.einsum("rk,rsk->sk", members, step) / 2
+        packed: Floats = np.einsum("rk,rk->k", members, scoring.packing.mean(others + step / 2, scoring.weight[seated][:, :, rows]))
         return packed
 
     def _fullness(self, rows: Integers, patterns: Integers) -> Floats:

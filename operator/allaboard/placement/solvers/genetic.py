@@ -9,6 +9,7 @@ builds. DEAP supplies fitness, selection, survival, hall of fame and logbook; th
 Everything random comes from the seed: numpy's generator is local, and the global one that DEAP draws from is put back afterwards.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -155,7 +156,8 @@ class _Search:
         self._rng = rng
         self._roles = len(problem.roles)
         self._valuation = Valuation(problem)
-        self._role_orders = max(1, min(_ROLE_ORDERS, settings.population_size, _ROLE_ORDERS * FEW_ROLES // max(1, self._roles)))
+        most = math.factorial(min(self._roles, _ROLE_ORDERS))
+        self._role_orders = max(1, min(_ROLE_ORDERS, most, settings.population_size, _ROLE_ORDERS * FEW_ROLES // max(1, self._roles)))
         self._orders = NodeOrders(problem, self._valuation, rng)
         # Where nodes cost together what they don't cost alone, small steps lead nowhere near the best.
         self._is_rugged = problem.devices is not None or (problem.domains is not None and bool(problem.weights.domains))

@@ -22,7 +22,6 @@ from allaboard.placement.rules.room import fill, seats_for
 
 Seed = tuple[str, Integers]
 
-_BISECTIONS = 48
 _EQUAL = 1e-9
 # With many roles the variants cost more than they find.
 _MANY_ROLES = 24
@@ -180,19 +179,22 @@ def _level(room: Integers, wanted: int, first: Floats, loss: Floats, cluster: _C
         return _one_seat(room, first, cluster.used)
     has_room = room > 0
     step = np.maximum(loss, 1e-12)
-    deepest = first - step * (room - 1)
-    low, high = float(deepest[has_room].min()) - 1e-9, float(first[has_room].max()) + 1e-9
+    low, high = float((first - step * (room - 1))[has_room].min()), float(first[has_room].max())
 
     def seats_worth(value: float) -> Integers:
         seats: Floats = np.clip(np.floor((first - value) / step) + 1, 0, room)
         return seats.astype(np.int64)
 
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if int(seats_worth(middle).sum()) >= wanted:
-            low = middle
+    # What the last seat is worth lies between the two, each of which is what some seat is worth.
+    while high - low > _EQUAL:
+        seats = seats_worth((low + high) / 2)
+        number = int(seats.sum())
+        if number == wanted:
+            return seats
+        if number > wanted:
+            low = float((first - step * (seats - 1))[seats > 0].min())
         else:
-            high = middle
-    certain = seats_worth(high)
-    spare = np.maximum(seats_worth(low) - certain, 0)
+            high = float((first - step * seats)[seats < room].max())
+    certain = seats_worth(high + _EQUAL)
+    spare = np.maximum(seats_worth(low - _EQUAL) - certain, 0)
     return certain + fill(spare, wanted - int(certain.sum()), best_first(np.zeros(len(room)), cluster.used))

@@ -16,6 +16,7 @@ from allaboard.placement.problem.valuation import Valuation, one_each
 from allaboard.placement.solvers import one_role
 from allaboard.placement.solvers.bounds import bounds_of, score_bound
 from allaboard.placement.solvers.budget import Budget
+from allaboard.placement.solvers.candidates import needed_rows
 from allaboard.placement.solvers.course import Course
 from allaboard.placement.solvers.domains import in_best_domains
 from allaboard.placement.solvers.explain import explain
@@ -45,7 +46,12 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
             answer, is_proof = None, False  # what doesn't fit in these domains may fit in others
         elif answer is not None:
             answer = replace(answer, counts=seats)
-    # 3. Do what a scheduler does that places one role after another; of interchangeable pods the best is known.
+    # 3. Leave out what nobody can need. Do what a scheduler does that places one role after another; of interchangeable pods the best is
+    # known.
+    whole, rows = problem, needed_rows(problem)
+    if answer is not None and answer.counts is not None:
+        rows = np.union1d(rows, np.flatnonzero(answer.counts.any(axis=0)))
+    problem = whole.restricted_to(rows) if len(rows) < len(whole.nodes) else whole
     course = Course(problem, Valuation(problem))
     best = _best_known(problem, course.valuation)
     if best is not None:
@@ -54,7 +60,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
         course.add("greedy", greedy_seeds(problem, course.valuation, goes_on=lambda: not budget.is_over))
     seed_name, seed_score = course.best.name, course.best.worth.score
     if answer is not None and answer.counts is not None:
-        course.add("solver", [("solver", answer.counts)])
+        course.add("solver", [("solver", answer.counts[:, rows])])
     # 4. Do better, unless there is nothing to find or to gain.
     stopped_by = "exact"
     if is_impossible or (answer is not None and answer.finding is Finding.CANNOT_FIT):
@@ -70,13 +76,15 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     proof = _SETTLED.get(course.found_by, "none")
     if is_impossible or stopped_by == "proof":
         feasible, proof = False, "solver" if stopped_by == "proof" else "bound"
-    assignments, unplaced = by_pod(problem, chosen.counts)
+    counts = np.zeros_like(whole.seats)
+    counts[:, rows] = chosen.counts
+    assignments, unplaced = by_pod(whole, counts)
     return Plan(
         feasible=feasible,
         proof=proof,
         assignments=assignments,
         unplaced=unplaced,
-        explanation=explain(problem, chosen.counts, bounds),
+        explanation=explain(whole, counts, bounds),
         search=SearchReport(
             seed_score=seed_score,
             score=chosen.worth.score,

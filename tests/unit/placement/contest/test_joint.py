@@ -163,7 +163,7 @@ def test_among_equal_gpus_more_gangs_are_placed() -> None:
 
 
 @given(st.lists(st.integers(1, 8), min_size=2, max_size=9), st.integers(4, 20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_no_choice_puts_more_gpus_to_work_nor_as_many_for_more_gangs(sizes: list[int], room: int) -> None:
     """Of gangs on one node every choice can be tried."""
     queue = [waiting(gpus(f"g{number}", 1, each=size), seed=number) for number, size in enumerate(sizes)]
@@ -266,7 +266,7 @@ def queues(draw: st.DrawFn) -> tuple[list[Waiting], Snapshot]:
 
 
 @given(queues())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_all_plans_hold_together(drawn: tuple[list[Waiting], Snapshot]) -> None:
     queue, cluster = drawn
 
@@ -298,7 +298,7 @@ def test_the_same_queue_has_the_same_plans(drawn: tuple[list[Waiting], Snapshot]
 
 
 @given(queues())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_no_fewer_gpus_are_at_work_than_in_queue_order_and_none_is_overtaken_who_must_not_be(
     drawn: tuple[list[Waiting], Snapshot],
 ) -> None:
@@ -316,7 +316,7 @@ def test_no_fewer_gpus_are_at_work_than_in_queue_order_and_none_is_overtaken_who
 
 
 @given(queues())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_gangs_that_cannot_contend_are_all_placed(drawn: tuple[list[Waiting], Snapshot]) -> None:
     queue, cluster = drawn
     contest = contest_of(queue, cluster)
