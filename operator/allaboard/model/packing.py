@@ -45,7 +45,10 @@ class Packing:
         return found
 
     def mean(self, utilization: Floats, weight: Floats) -> Floats:
-        """Scores 0..1 of nodes by ``utilization`` and ``weight`` (sums to 1 or 0): float64[..., nodes] of float64[..., resources, nodes]."""
+        """Scores 0..1 of nodes: float64[..., nodes] of ``utilization`` and ``weight``, float64[..., resources, nodes].
+
+        Weights sum to 1 over the resources, or to 0.
+        """
         if self.is_plain:  # a pod adds to whatever counts of it, so that nothing scores zero
             plain: Floats = np.einsum("...sn,...sn->...n", weight, np.minimum(utilization, 1.0))
             return plain

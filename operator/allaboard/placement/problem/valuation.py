@@ -104,9 +104,10 @@ class Valuation:
         A member that is one of many there finds half of the others before it.
         """
         scoring, seated = self._problem.scoring, np.flatnonzero(patterns.any(axis=0))
-        step, members = scoring.step[seated][:, :, rows], patterns.T[seated].astype(np.float64)
+        step, weight = (values[seated].take(rows, axis=2) for values in (scoring.step, scoring.weight))
+        members = patterns.T[seated].astype(np.float64)
         others = scoring.used[:, rows] + np.einsum("rk,rsk->sk", members, step) / 2
-        packed: Floats = np.einsum("rk,rk->k", members, scoring.packing.mean(others + step / 2, scoring.weight[seated][:, :, rows]))
+        packed: Floats = np.einsum("rk,rk->k", members, scoring.packing.mean(others + step / 2, weight))
         return packed
 
     def _fullness(self, rows: Integers, patterns: Integers) -> Floats:

@@ -20,7 +20,7 @@ _PER_POD = 3
 
 def needed_rows(problem: Problem) -> Integers:
     """Ascending positions of nodes of which the others are copies, or have no seat for anybody."""
-    has_seats = problem.seats.any(axis=0)
+    has_seats = np.asarray(problem.seats.any(axis=0))
     if len(has_seats) <= problem.total or not has_seats.any():
         return np.arange(len(has_seats))
     table = np.concatenate([np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(has_seats)) for values in _by_node(problem)])

@@ -1,0 +1,59 @@
+"""Nodes that no search needs are left out, and none that it may need."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from allaboard.model.gang import Objective
+from allaboard.model.node import Taint
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement import build_problem
+from allaboard.placement.solvers.candidates import needed_rows
+from tests.unit.placement.clusters import GI, GPU, Case, cases, node, pods, snapshot
+
+_COPIES = 4
+_PLAIN = {"cpu": 8000, "memory": 32 * GI, GPU: 4}
+
+
+def repeated(cluster: Snapshot, times: int) -> Snapshot:
+    """The cluster with each node so often, the copies next to each other."""
+    return Snapshot(
+        nodes=tuple(replace(one, name=f"{one.name}.{copy}", uid=f"{one.uid}.{copy}") for one in cluster.nodes for copy in range(times)),
+        resources=cluster.resources,
+        allocatable=np.repeat(cluster.allocatable, times, axis=0),
+        used=np.repeat(cluster.used, times, axis=0),
+        host_ports={row * times + copy: ports for row, ports in cluster.host_ports.items() for copy in range(times)},
+    )
+
+
+@settings(max_examples=60)
+@given(cases(most_nodes=4, most_roles=2, most_pods=2))
+def test_whoever_is_left_out_is_like_as_many_as_there_are_pods_or_has_no_seat(case: Case) -> None:
+    problem = build_problem(case.gang, case.minimum, repeated(case.cluster, _COPIES), objective=case.objective)
+    kept = [problem.nodes[row] for row in needed_rows(problem)]
+    for row, name in enumerate(problem.nodes):
+        like_it = [other for other in kept if other.rpartition(".")[0] == name.rpartition(".")[0]]
+        assert name in kept or not problem.seats[:, row].any() or len(like_it) >= problem.total
+
+
+def test_of_nodes_that_are_equal_there_are_as_many_as_pods() -> None:
+    cluster = snapshot([node(f"n{number:03}", _PLAIN) for number in range(300)])
+    problem = build_problem([*pods("ps", 1, {"cpu": 1000}), *pods("worker", 4, {GPU: 1})], 5, cluster, objective=Objective.BINPACK)
+    assert needed_rows(problem).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("objective", "other", "used"),
+    [
+        (Objective.BINPACK, node("zz", _PLAIN | {"cpu": 8001}), {}),
+        (Objective.BINPACK, node("zz", _PLAIN), {"cpu": 1}),
+        (Objective.FRAGMENTATION, node("zz", _PLAIN), {GPU: 1}),
+        (Objective.SPREAD, node("zz", _PLAIN, taints=(Taint("slow", "", "PreferNoSchedule"),)), {}),
+    ],
+)
+def test_a_node_that_differs_is_no_copy(objective: Objective, other: object, used: dict[str, int]) -> None:
+    cluster = snapshot([*(node(f"n{number:03}", _PLAIN) for number in range(9)), other], {"zz": used})  # type: ignore[list-item]
+    problem = build_problem([*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 1})], 3, cluster, objective=objective)
+    assert [problem.nodes[row] for row in needed_rows(problem)] == ["n000", "n001", "n002", "zz"]
