@@ -1,7 +1,9 @@
 """The course of a search: the placements found so far, best first, and what each step brought."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.placement.problem.plan import Step
@@ -46,9 +48,10 @@ class Course:
         """Whether somebody who is needed has no seat."""
         return self.best.worth.missing > 0
 
-    def add(self, step: str, seeds: Iterable[Seed], generations: int = 0) -> None:
+    def add(self, step: str, seeds: Sequence[Seed], generations: int = 0) -> None:
         """A step has ended, and these are what it found."""
-        new = [Found(name, counts, self.valuation.worth(counts)) for name, counts in seeds]
+        worths = self.valuation.worths(np.stack([counts for _, counts in seeds])) if seeds else []
+        new = [Found(name, counts, worth) for (name, counts), worth in zip(seeds, worths, strict=True)]
         self.found = sorted([*self.found, *new], key=lambda found: found.worth)[:_KEPT]
         if not self.lacks and not self.found_by:
             self.found_by = step

@@ -204,13 +204,8 @@ class _Search:
         return int(individual.counts.sum()), float(individual.fitness.values[2])
 
     def _individuals(self, counts: Integers) -> list[Individual]:
-        by_role = counts.sum(axis=2)
-        placed = by_role.sum(axis=1)
-        missing = np.maximum(self._problem.lacking(by_role), 0)
-        surplus = self._problem.total - placed - missing
-        scores = self._valuation.scores(counts)
-        values = zip(missing.tolist(), surplus.tolist(), scores.tolist(), strict=True)
-        return [Individual(plan, value) for plan, value in zip(counts, values, strict=True)]
+        worths = self._valuation.worths(counts)
+        return [Individual(plan, (each.missing, each.surplus, each.score)) for plan, each in zip(counts, worths, strict=True)]
 
     def _survivors(self, individuals: Sequence[Individual]) -> list[Individual]:
         """The best of parents and children, one of each worth: (mu + lambda) truncation that stays diverse."""
