@@ -103,7 +103,7 @@ class Over:
         took = time.process_time() - started
         if plan.feasible and case.is_proved:
             raise AssertionError(f"the search placed a gang that can't fit: {case.state} {case.family}, {case.most + 1} members")
-        if plan.proof != "bound":
+        if plan.search.stopped_by != "bound":
             self.seconds.append(took)
         verdict = {False: "proved that it can't", True: "placed: the judge hadn't found that", None: "not known"}[plan.feasible]
         self.verdicts[verdict] += 1

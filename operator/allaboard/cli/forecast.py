@@ -31,13 +31,11 @@ class Decision:
     """What becomes of a gang.
 
     ``feasible``: True when its minimum has seats, False when it is known that it can't have them, None when no placement was found.
-    ``proof`` is the search's, or ``members`` when too few pods exist, or ``held`` when the gang must not be scheduled as it is.
     ``reason`` is what its PodGroup would say, None when its minimum has seats.
     """
 
     feasible: bool | None
     message: str
-    proof: str
     reason: Code | None = None
     plan: Plan | None = None
 
@@ -97,19 +95,19 @@ class Forecast:
         gang = self._registry.gang(gang.key) or gang
         if gang.hold:
             # Whether it would fit if we understood what it asks for isn't known.
-            return Decision(None if gang.hold.reason == "Unsupported" else False, gang.hold.message, "held", Code.HELD)
+            return Decision(None if gang.hold.reason == "Unsupported" else False, gang.hold.message, Code.HELD)
         if not gang.candidates and gang.is_whole:
-            return Decision(True, "all members have a node already", "greedy")
+            return Decision(True, "all members have a node already")
         if gang.members and not gang.alive:
-            return Decision(True, "all members have ended", "greedy")
+            return Decision(True, "all members have ended")
         for pod in gang.candidates:
             if pod.spec.claims:
                 claim = f"PersistentVolumeClaim {gang.key.namespace}/{pod.spec.claims[0]}"
-                return Decision(None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", "held", Code.HELD)
+                return Decision(None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", Code.HELD)
         if gang.awaits_pods:
-            return Decision(False, words.members_missing(gang), "members", Code.WAITING)
+            return Decision(False, words.members_missing(gang), Code.WAITING)
         placed = in_surroundings(gang, VolumeView(), self._view)
-        return Decision(None, placed.hold.message, "held", Code.HELD) if placed.hold else placed
+        return Decision(None, placed.hold.message, Code.HELD) if placed.hold else placed
 
     async def _attempt(self, gang: Gang, plan: Plan | None) -> None:
         """Decide about one gang, unless it takes a long search; the ``plan`` is there if it was placed together with others."""
@@ -140,12 +138,12 @@ class Forecast:
                 self._view.upsert_pod(replace(pod, node_name=seat.node_name))
         if not seats and gang.missing:
             why = await self._planner.cause(gang)
-            self._decisions[gang.key] = Decision(plan.feasible, words.refusal(gang, plan, why), plan.proof, why.code, plan)
+            self._decisions[gang.key] = Decision(plan.feasible, words.refusal(gang, plan, why), why.code, plan)
             return
         there = len(gang.bound) + len(seats)
         pods = "pod" if len(gang.alive) == 1 else "pods"
         head = f"{there} of {len(gang.alive)} {pods} placed" + (f", {len(gang.bound)} of them before" if gang.bound else "")
-        self._decisions[gang.key] = Decision(True, head + _left_out(gang, plan), plan.proof, plan=plan)
+        self._decisions[gang.key] = Decision(True, head + _left_out(gang, plan), plan=plan)
 
     def _seats(self, gang: Gang, plan: Plan) -> Sequence[Seat]:
         """The seats of a plan that is enough to start on, and holds."""

@@ -24,6 +24,7 @@ from allaboard.cli.planning import PlannedGang, plan_gangs
 from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cli.tables import print_tables
 from allaboard.model.gang import Objective
+from allaboard.model.reasons import Code
 from allaboard.settings import SettingsError, load_settings
 
 SOME_DO_NOT_FIT = 1
@@ -114,7 +115,6 @@ def as_json(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> dict[str, A
                 "assignments": [{"pod": pod, "node": node} for pod, node in gang.assignments],
                 "unplaced": list(gang.unplaced),
                 "message": gang.message,
-                "proof": gang.proof,
                 "search": {
                     "seedScore": gang.search.seed_score,
                     "score": gang.search.score,
@@ -155,7 +155,7 @@ def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
     """Also how each answer was found, and a line for each pod."""
     if not gangs:
         return
-    how_found = ("PROOF", "FOUND-BY", "SEED", "SCORE", "GENERATIONS", "STOPPED-BY")
+    how_found = ("FOUND-BY", "SEED", "SCORE", "GENERATIONS", "STOPPED-BY")
     table = _table("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON", *how_found, "NODES", "MESSAGE")
     pods = _table("NAMESPACE", "POD", "GANG", "NODE")
     for gang in gangs:
@@ -163,7 +163,6 @@ def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
         scores = [f"{score:.2f}" if score is not None else "<none>" for score in (found.seed_score, found.score)]
         how = (
             gang.reason or "<none>",
-            gang.proof,
             found.found_by or "<none>",
             *scores,
             str(found.generations),
@@ -228,7 +227,7 @@ def _pods(gang: PlannedGang) -> str:
 
 
 def _fits(gang: PlannedGang) -> str:
-    return {True: "yes", False: "no", None: "unknown" if gang.proof == "held" else "not found"}[gang.feasible]
+    return {True: "yes", False: "no", None: "unknown" if gang.reason == Code.HELD else "not found"}[gang.feasible]
 
 
 def _nodes(gang: PlannedGang) -> str:

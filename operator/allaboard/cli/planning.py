@@ -50,7 +50,6 @@ class PlannedGang:
     assignments: tuple[tuple[str, str], ...]
     unplaced: tuple[str, ...]
     message: str
-    proof: str
     search: SearchFigures
 
 
@@ -119,7 +118,6 @@ def _answer(gang: Gang, decision: Decision) -> PlannedGang:
         assignments=tuple((pod.name, pod.node_name) for pod in gang.bound),
         unplaced=tuple(pod.name for pod in gang.alive if not pod.node_name),
         message=decision.message,
-        proof=decision.proof,
         search=SearchFigures(
             seed_score=round(report.seed_score, 4) if report else None,
             score=round(report.score, 4) if report else None,

@@ -339,7 +339,8 @@ class _Refusal:
 def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     explanation = plan.explanation
     already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
-    placeable = f"{already + explanation.placeable} of {gang.min_member} members placeable"
+    needed = min(already + explanation.placeable, gang.min_member - explanation.lacking)  # a role may lack some where others have surplus
+    placeable = f"{needed} of {gang.min_member} members placeable"
     head = f"podgroup {gang.key}: {placeable} (minMember {gang.min_member})"
     if why is not None and (why.resource or why.rule or why.code is Code.NEVER_FITS):
         head += f", {cause(why, plan)}"

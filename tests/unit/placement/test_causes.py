@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
@@ -128,6 +129,11 @@ def check(case: Case, truth: Truth, cause: Cause) -> None:
             assert (cause.requested, cause.there) == truth.sums(cause.resource)
             assert cause.requested <= cause.there
             assert not truth.fits(truth.free, truth.admits, ports=False)
+            if cause.resource:  # were there plenty of all else, this one would be in the way
+                plenty = np.tile(truth.demand.sum(axis=0), (len(truth.nodes), 1))
+                column = truth.names.index(cause.resource)
+                plenty[:, column] = truth.free[:, column]
+                assert not truth.fits(plenty, truth.admits, ports=False)
         case other:
             raise AssertionError(other)
 
@@ -288,3 +294,24 @@ def test_of_several_resources_the_one_is_named_of_which_most_is_asked() -> None:
         used = {"n": {"cpu": 3000, "memory": 3 * GI, GPU: 3}}
         cause = told(a_case(pods("w", 1, some), 1, nodes, used=used))
         assert (cause.code, cause.resource) == (Code.INSUFFICIENT, most)
+
+
+def test_a_resource_that_a_role_does_not_ask_for_is_not_in_pieces_for_it() -> None:
+    nodes = [node(f"n{number}", {"cpu": 16_000, "memory": 64 * GI, GPU: 4}) for number in range(3)]
+    cluster = snapshot([*nodes, node("n4", {"cpu": 24_000, "memory": 48 * GI, GPU: 4})])
+    gang = [*pods("ps", 5, {"cpu": 4000, "memory": 8 * GI}), *pods("worker", 16, {"cpu": 3000, "memory": 10 * GI, GPU: 1})]
+    assert cause_of(gang, len(gang), cluster, filters=NodeFilters(), repaired=Repaired()) == Cause(Code.FRAGMENTED)
+
+
+def test_a_role_that_lacks_members_is_not_made_up_for_by_the_surplus_of_others() -> None:
+    problem = replace(
+        build_problem(
+            [*pods("ps", 4, {"cpu": 1000}), *pods("worker", 2, {"cpu": 1000, GPU: 1})],
+            3,
+            snapshot([node("n", {"cpu": 16_000, GPU: 1})]),
+            objective=Objective.BINPACK,
+        ),
+        least=np.array([0, 2]),
+    )
+    explanation = search(problem, SearchSettings(), 0).explanation
+    assert (explanation.placeable, explanation.lacking) == (5, 1)

@@ -25,7 +25,7 @@ def a_gang(*names: str, minimum: int, kind: str = "PodGroup") -> Gang:
 def a_plan(*roles: RoleExplanation, placeable: int, minimum: int, feasible: bool | None = False) -> Plan:
     explanation = Explanation(3, minimum, placeable, roles, None)
     unplaced = tuple(uid for role in roles if role.unplaced for uid in role.pods)
-    return Plan(feasible, "bound", (), unplaced, explanation, SearchReport(0, 0, 0, "bound", (), "x"))
+    return Plan(feasible, (), unplaced, explanation, SearchReport(0, 0, 0, "bound", (), "x"))
 
 
 WORKERS = RoleExplanation(("uid-w0", "uid-w1"), unplaced=2, most=0, reasons=((Reason(Kind.INSUFFICIENT, "nvidia.com/gpu"), 3),))

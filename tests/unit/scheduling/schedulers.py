@@ -79,7 +79,7 @@ class Searched(Searcher):
         self._note(search)
         if search in self.fails:
             raise self.fails[search]
-        return replace(plan, feasible=None, proof="none") if search in self.finds_nothing else plan
+        return replace(plan, feasible=None) if search in self.finds_nothing else plan
 
 
 def _gang_of(problem: Problem | Draft) -> str:

@@ -51,7 +51,7 @@ class SlowSearcher(InlineSearcher):
             raise SearchOverrunError("too long")
         if self.answers:
             return search(problem, SEARCH, seed)
-        return replace(search(problem, SEARCH, seed), feasible=None, proof="none")
+        return replace(search(problem, SEARCH, seed), feasible=None)
 
     async def search(self, problem: Problem, seed: int) -> Plan:
         if problem.total != HARD:
@@ -68,7 +68,7 @@ class SlowSearcher(InlineSearcher):
             raise
         finally:
             self.going_on -= 1
-        return plan if self.finds else replace(plan, feasible=None, proof="none")
+        return plan if self.finds else replace(plan, feasible=None)
 
     @contextmanager
     def _at_hand(self, problem: Problem) -> Iterator[None]:

@@ -12,7 +12,7 @@ from allaboard.scheduling.order import Order
 from allaboard.scheduling.shares import Shares
 from tests.unit.scheduling.clocks import Clock
 
-PLAN = Plan(None, "none", (), (), Explanation(0, 0, 0, (), None), SearchReport(0.0, 0.0, 0, "", (), ""))
+PLAN = Plan(None, (), (), Explanation(0, 0, 0, (), None), SearchReport(0.0, 0.0, 0, "", (), ""))
 
 
 def a_line(clock: Clock) -> LongSearches:

@@ -262,7 +262,6 @@ class _Seating:
         score = 100.0 * (1.0 - seats.cost)
         return Plan(
             feasible=True,
-            proof="greedy",
             assignments=((uid, problem.nodes[int(seats.rows[0])]),),
             unplaced=(),
             explanation=Explanation(problem.total_nodes, gang.minimum, 1, (RoleExplanation((uid,), 0, 1, ()),), None),
@@ -294,7 +293,6 @@ def _plan(problem: Problem, gang: Contender, seats: Seats) -> Plan:
     assignments, unplaced = by_pod(problem, counts)
     return Plan(
         feasible=True,
-        proof="greedy",
         assignments=assignments,
         unplaced=unplaced,
         explanation=explain(problem, counts, bounds_of(problem)),

@@ -35,13 +35,14 @@ class RoleExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``placeable`` is how many members the plan seats, of which ``minimum`` are needed."""
+    """``placeable`` is how many members the plan seats, of which ``minimum`` are needed; ``lacking`` of those who are have no seat."""
 
     total_nodes: int
     minimum: int
     placeable: int
     roles: tuple[RoleExplanation, ...]
     shortage: Shortage | None
+    lacking: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +91,10 @@ class Plan:
     """Where the pods go, as (pod uid, node name).
 
     ``feasible``: True when the minimum is placed, False when that is proved impossible, None when it was not found.
-    ``proof``: who settled it: greedy, genetic (no greedy rule could), solver (nor some generations), bound, or none. Unless feasible,
-    ``assignments`` are the best partial placement, for diagnosis only.
+    Unless feasible, ``assignments`` are the best partial placement, for diagnosis only.
     """
 
     feasible: bool | None
-    proof: str
     assignments: tuple[tuple[str, str], ...]
     unplaced: tuple[str, ...]
     explanation: Explanation

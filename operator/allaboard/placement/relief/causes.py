@@ -189,7 +189,8 @@ def _in_pieces(ask: _Ask, names: Sequence[str], demand: Integers, free: Integers
     found = []
     for column, name in enumerate(names):
         seats = np.stack([seats_for(row[[column]], free[[column]], admits[role]) for role, row in enumerate(demand)])
-        if ask.lacks(np.minimum(seats.sum(axis=1), ask.count)):
+        # Who asks for none of it sits anywhere, as far as that goes.
+        if ask.lacks(np.where(demand[:, column] > 0, np.minimum(seats.sum(axis=1), ask.count), ask.count)):
             found.append(_of_resource(ask, name, demand[:, column], free[column], admits))
     return _most_asked(found)._replace(code=Code.FRAGMENTED) if found else Cause(Code.FRAGMENTED)
 

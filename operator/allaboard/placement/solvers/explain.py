@@ -33,6 +33,7 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
             for position, (role, unplaced) in enumerate(zip(problem.roles, (problem.count - placed).tolist(), strict=True))
         ),
         shortage=bounds.shortage,
+        lacking=max(0, int(problem.lacking(placed))),
     )
 
 

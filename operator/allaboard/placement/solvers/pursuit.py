@@ -123,6 +123,5 @@ class Pursuit:
         if SOLVER not in self.steps or not self.settings.branches:
             return Finding.NOT_FOUND
         answer = ask(self._problem, self.settings.branches, is_patient=True, budget=self.budget)
-        if answer.counts is not None:
-            self.course.add(SOLVER, [(SOLVER, answer.counts)])
+        self.course.add(SOLVER, [(SOLVER, answer.counts)] if answer.counts is not None else [])
         return Finding.NOT_FOUND if answer.finding is Finding.CANNOT_FIT and not self.is_proof else answer.finding

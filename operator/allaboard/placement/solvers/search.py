@@ -26,8 +26,6 @@ from allaboard.placement.solvers.greedy import best_first, greedy_seeds
 from allaboard.placement.solvers.one_role import best_of_one_role
 from allaboard.placement.solvers.pursuit import STEPS, Pursuit
 
-_SETTLED = {"exact": "greedy", "greedy": "greedy", "polish": "greedy", "evolution": "genetic", "solver": "solver"}
-
 
 def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Collection[str] = STEPS) -> Plan:
     """The best placement found for ``problem``; without some of ``steps`` to see what they are worth."""
@@ -53,18 +51,20 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
         rows = np.union1d(rows, np.flatnonzero(answer.counts.any(axis=0)))
     problem = whole.restricted_to(rows) if len(rows) < len(whole.nodes) else whole
     course = Course(problem, Valuation(problem))
+    if answer is not None and answer.counts is not None:
+        course.add("solver", [("solver", answer.counts[:, rows])])
     best = _best_known(problem, course.valuation)
     if best is not None:
         course.add("exact", [("exact", best)])
     else:
         course.add("greedy", greedy_seeds(problem, course.valuation, goes_on=lambda: not budget.is_over))
-    seed_name, seed_score = course.best.name, course.best.worth.score
-    if answer is not None and answer.counts is not None:
-        course.add("solver", [("solver", answer.counts[:, rows])])
+    greedy = next(found for found in course.found if found.name != "solver")
     # 4. Do better, unless there is nothing to find or to gain.
     stopped_by = "exact"
     if is_impossible or (answer is not None and answer.finding is Finding.CANNOT_FIT):
         stopped_by = "proof" if answer is not None else "bound" if problem.total_nodes else "no-nodes"
+        if answer is not None:
+            course.add("solver", [])
     elif best is None:
         target = Target(bounds.placeable, score_bound(problem))
         stopped_by = Pursuit(course, settings, seed, target, budget, steps, is_proof=is_proof).run()
@@ -73,25 +73,23 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     # 5. Tell.
     chosen = course.best
     feasible = None if course.lacks else True
-    proof = _SETTLED.get(course.found_by, "none")
     if is_impossible or stopped_by == "proof":
-        feasible, proof = False, "solver" if stopped_by == "proof" else "bound"
+        feasible = False
     counts = np.zeros_like(whole.seats)
     counts[:, rows] = chosen.counts
     assignments, unplaced = by_pod(whole, counts)
     return Plan(
         feasible=feasible,
-        proof=proof,
         assignments=assignments,
         unplaced=unplaced,
         explanation=explain(whole, counts, bounds),
         search=SearchReport(
-            seed_score=seed_score,
+            seed_score=greedy.worth.score,
             score=chosen.worth.score,
             generations=len(course.history),
             stopped_by=stopped_by,
             history=tuple(course.history),
-            best_seed=seed_name,
+            best_seed=greedy.name,
             steps=tuple(course.steps),
             found_by=course.found_by,
         ),
