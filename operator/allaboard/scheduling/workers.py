@@ -24,6 +24,7 @@ from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.problem.draft import Draft
 from allaboard.placement.relief.reach import Reach
 from allaboard.placement.relief.relief import Relief, relieve
+from allaboard.placement.solvers.budget import Budget
 from allaboard.processes import spawned
 
 SHORT_EFFORT = 600_000
@@ -175,7 +176,8 @@ def _end(pool: ProcessPool) -> None:
 
 
 def _search(problem: Problem | Draft, settings: SearchSettings, seed: int) -> Plan:
-    return search(problem.built() if isinstance(problem, Draft) else problem, settings, seed)
+    budget = Budget(seconds=settings.seconds, clock=settings.clock)  # building a problem of hundreds of kinds takes seconds, too
+    return search(problem.built() if isinstance(problem, Draft) else problem, settings.within(budget), seed)
 
 
 def _noop() -> None:

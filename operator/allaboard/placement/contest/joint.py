@@ -71,8 +71,8 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
         return _only(contest, settings)
     # 1. Those that must not be overtaken, each as if it were alone.
     decoder = Decoder(contest)
-    share, budget = settings.effort // 3, Budget(0.0, settings.seconds, settings.clock)
-    seating = _Seating(contest, decoder, replace(settings, effort=share), _Purse(share or np.inf))
+    share, budget = -(-settings.effort // 3), Budget(0.0, settings.seconds, settings.clock)
+    seating = _Seating(contest, decoder, replace(settings, effort=share), budget, _Purse(share or np.inf))
     table, seats = decoder.start.copy(), []
     for position, gang in enumerate(contest.gangs):
         if gang.is_protected and (found := seating.find(table, position)) is not None:
@@ -165,6 +165,7 @@ class _Seating:
     contest: Contest
     decoder: Decoder
     settings: SearchSettings
+    budget: Budget
     purse: _Purse = field(default_factory=lambda: _Purse(np.inf))
 
     def find(self, table: Table, position: int) -> Seats | None:
@@ -179,10 +180,14 @@ class _Seating:
 
     def _searched(self, table: Table, gang: Contender) -> Seats | None:
         problem = alone(self.contest, gang, table.standing)
-        if problem.devices is not None or bounds_of(problem).placeable < problem.minimum or not self.purse.pays(brief_cost(problem)):
+        if problem.devices is not None or bounds_of(problem).placeable < problem.minimum or not self._pays(self.purse, problem):
             return None
-        plan = search(problem, self.settings, gang.seed)
+        plan = search(problem, self.settings.within(self.budget), gang.seed)
         return _seats_of(plan, gang, problem.nodes) if plan.feasible else None
+
+    def _pays(self, purse: _Purse, problem: Problem) -> bool:
+        """Whether there are effort and time for another search."""
+        return not self.budget.is_over and purse.pays(brief_cost(problem))
 
     def solved(self, lineup: Lineup, choice: Choice, seconds: float) -> Outcome:
         """Those seated whom the solver would place: by the decoder if it can, else where the solver has put them."""
@@ -276,9 +281,11 @@ class _Seating:
         self.decoder.take(table, gang, Seats(seats.rows, -seats.taken))
         problem = alone(self.contest, gang, table.standing)
         steps = STEPS if use_genetic else tuple(step for step in STEPS if step != EVOLUTION)
-        plan = search(problem, self.settings, gang.seed, steps=steps) if purse.pays(brief_cost(problem)) else None
-        if plan is not None and plan.feasible and len(plan.assignments) >= seats.taken.sum():
-            seats = _seats_of(plan, gang, problem.nodes)
+        plan = search(problem, self.settings.within(self.budget), gang.seed, steps=steps) if self._pays(purse, problem) else None
+        better = _seats_of(plan, gang, problem.nodes) if plan is not None and plan.feasible else None
+        # More members may be seated in other ways: of each role no fewer, or GPUs are idle that were to be at work.
+        if plan is not None and better is not None and (better.taken.sum(axis=1) >= seats.taken.sum(axis=1)).all():
+            seats = better
         else:
             plan = _plan(problem, gang, seats)
         self.decoder.take(table, gang, seats)

@@ -13,7 +13,8 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from deap import base, creator, tools
@@ -22,7 +23,7 @@ from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.rules.room import seats_for
-from allaboard.placement.solvers.budget import Clock, no_clock
+from allaboard.placement.solvers.budget import Budget, Clock, no_clock
 from allaboard.placement.solvers.insertion import with_more_seated
 from allaboard.placement.solvers.orders import FEW_ROLES, NodeOrders
 from allaboard.placement.solvers.polish import polished
@@ -43,6 +44,7 @@ _STEPS = 6
 _SMOOTH = 5  # times less patience is due where small steps lead to the best
 _ENDLESS = 100_000
 _EPSILON = 1e-9
+_AT_ONCE = 1e-9  # seconds; none are for no end
 # A gang has a few roles. One with hundreds would keep a worker busy for minutes, and greedy has all the variety it needs.
 _MOST_ROLES = 128
 # Measured, in microseconds: 13 ms for 2 roles on 380 nodes, 60 ms for 30 on 100.
@@ -76,6 +78,10 @@ class SearchSettings:
     effort: int = 0
     seconds: float = 0.0
     clock: Clock = no_clock
+
+    def within(self, budget: Budget) -> Self:
+        """The same with no more time than ``budget`` has left: for a search that is part of something."""
+        return replace(self, seconds=max(budget.seconds, _AT_ONCE)) if budget.seconds < math.inf else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ def polished(problem: Problem, valuation: Valuation, counts: Integers, rounds: i
             break
         before, step = best, _Step(problem, valuation, best)
         for role in np.flatnonzero(best.any(axis=1)).tolist():
+            if budget is not None and budget.is_over:  # with hundreds of roles a round takes seconds
+                return best
             gain, after = step.best_of_role(role)
             if gain < -_EPSILON:
                 best, step = after, _Step(problem, valuation, after)

@@ -20,7 +20,7 @@ from allaboard.placement.solvers.candidates import needed_rows
 from allaboard.placement.solvers.course import Course
 from allaboard.placement.solvers.domains import in_best_domains
 from allaboard.placement.solvers.explain import explain
-from allaboard.placement.solvers.feasibility import NODE_LIMIT, Finding, ask
+from allaboard.placement.solvers.feasibility import Finding, ask
 from allaboard.placement.solvers.genetic import SearchSettings, Target
 from allaboard.placement.solvers.greedy import best_first, greedy_seeds
 from allaboard.placement.solvers.one_role import best_of_one_role
@@ -37,8 +37,8 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     answer, is_proof = None, True
     is_confined = bool(problem.together)
     if is_confined:
-        if not is_impossible:
-            answer = ask(problem, settings.branches or NODE_LIMIT, problem.together, is_patient=True, budget=budget)
+        if not is_impossible and settings.branches:
+            answer = ask(problem, settings.branches, problem.together, is_patient=True, budget=budget)
         problem, seats = in_best_domains(problem, answer.counts if answer else None, budget)
         if answer is not None and answer.finding is Finding.NOT_FOUND:
             answer, is_proof = None, False  # what doesn't fit in these domains may fit in others

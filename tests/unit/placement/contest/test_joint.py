@@ -162,6 +162,17 @@ def test_among_equal_gpus_more_gangs_are_placed() -> None:
     assert (placed(joint), joint.overtaken) == ([1, 2], (0,))
 
 
+@pytest.mark.parametrize("objective", list(Objective))
+def test_the_members_who_put_gpus_to_work_are_not_exchanged_for_as_many_who_do_not(objective: Objective) -> None:
+    gang = [*pods("gpu", 1, {"cpu": 2000, GPU: 1}), *pods("cpu", 2, {"cpu": 1000})]
+    queue = [waiting(gang, 1, objective=objective), waiting(pods("other", 1, {"cpu": 2000}), objective=objective)]
+
+    joint = together(queue, snapshot([node("n", {"cpu": 4000, GPU: 1})]))
+
+    assert joint.gpus[1] == WHOLE
+    assert "gpu-0" in {uid for plan in joint.plans if plan for uid, _ in plan.assignments}
+
+
 @given(st.lists(st.integers(1, 8), min_size=2, max_size=9), st.integers(4, 20))
 @settings(max_examples=60, deadline=None)
 def test_no_choice_puts_more_gpus_to_work_nor_as_many_for_more_gangs(sizes: list[int], room: int) -> None:
@@ -307,6 +318,8 @@ def test_no_fewer_gpus_are_at_work_than_in_queue_order_and_none_is_overtaken_who
     joint = together(queue, cluster)
 
     assert joint.gpus[1] >= joint.gpus[0]
+    asked = {pod.uid: pod.spec.amount(GPU) * WHOLE + pod.spec.gpu_share for gang in queue for pod in gang.pods}
+    assert sum(asked[uid] for plan in joint.plans if plan for uid, _ in plan.assignments) >= joint.gpus[1]
     # Protected gangs sit exactly when they do without all the others.
     protected = [position for position, gang in enumerate(queue) if gang.must_not_be_overtaken]
     if protected:

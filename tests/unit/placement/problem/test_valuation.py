@@ -169,3 +169,16 @@ def test_a_node_that_has_the_image_comes_first(objective: Objective) -> None:
     )
     costs = Valuation(problem).costs(np.eye(3, dtype=np.int64)[:, None, :])
     assert np.argsort(costs).tolist() == [1, 2, 0]
+
+
+def test_what_is_remembered_of_one_pattern_is_not_taken_for_another() -> None:
+    cluster = snapshot([node(name, {"cpu": 16_000, GPU: 8}) for name in "abc"])
+    gang = [*pods("ps", 2, {"cpu": 1000}), *pods("worker", 2, {"cpu": 2000, GPU: 1})]
+    problem = build_problem(gang, 4, replace(cluster, mix=a_mix([(2, 1, 0, 4)])), objective=Objective.FRAGMENTATION)
+    remembers = Valuation(problem)
+    # One more than there are of a role: a move is valued before the pod has left where it was.
+    patterns = np.array([(ps, workers) for ps in range(4) for workers in range(4)])
+    for row in range(3):
+        rows = np.full(len(patterns), row)
+        costs = [float(Valuation(problem).node_costs(rows[:1], pattern[None])[0]) for pattern in patterns]
+        assert remembers.node_costs(rows, patterns).tolist() == pytest.approx(costs)

@@ -102,3 +102,9 @@ def test_there_is_no_shortage_where_constraints_are_what_excludes() -> None:
     gang = pods("worker", 2, {"cpu": 1000}, node_selector=(("zone", "b"),))
 
     assert bounds_of(build_problem(gang, 2, cluster, objective=Objective.BINPACK)).shortage is None
+
+
+def test_the_least_that_racks_cost_is_one() -> None:
+    cluster = snapshot([node(f"n{number}", {"cpu": 1000}, labels={"rack": str(number)}) for number in range(2)])
+    problem = build_problem(pods("worker", 1, {"cpu": 1000}), 1, cluster, objective=Objective.BINPACK, topology="rack")
+    assert Valuation(problem).scores(np.array([[[1, 0]]]))[0] == pytest.approx(score_bound(problem))

@@ -3,17 +3,24 @@
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from allaboard.model.gang import Objective
-from allaboard.placement import SearchSettings, build_problem, search, verify
+from allaboard.model.rules import Rules
+from allaboard.placement import Problem, SearchSettings, build_problem, search, verify
 from allaboard.placement.contest import choice
+from allaboard.placement.contest import joint as joint_module
 from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together
+from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers import feasibility, genetic
-from tests.unit.placement.clusters import GPU, node, pods, snapshot
+from allaboard.placement.solvers.budget import Budget
+from allaboard.placement.solvers.polish import polished
+from tests.unit.placement.clusters import GPU, node, pods, random_counts, snapshot
 from tests.unit.placement.three_partition import three_partition
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
+from tests.unit.scheduling.clocks import Clock
 
 SHORT = SearchSettings(effort=600_000)
 
@@ -118,3 +125,51 @@ def test_with_little_effort_the_queue_s_own_order_is_still_the_least_that_is_rea
     gangs = [Waiting(pods(f"gang-{number}", size, {GPU: 2}), size, number, Objective.BINPACK) for number, size in enumerate((3, 8, 4, 5))]
     joint = place_together(contest_of(gangs, cluster), replace(SHORT, effort=1))
     assert joint.gpus[1] >= joint.gpus[0] > 0
+
+
+def test_with_hardly_any_effort_gangs_are_not_searched_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+    monkeypatch.setattr(joint_module, "search", lambda *arguments, **_: searched.append(arguments) or search(*arguments))
+    _, cluster = three_partition(8)
+    place_together(contest_of(hard_gangs(4, 8), cluster), replace(SHORT, effort=1))
+    assert not searched
+
+
+def test_searches_for_gangs_that_are_placed_together_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def noted(problem: Problem, settings: SearchSettings, *arguments: object, **options: object) -> object:
+        given.append(settings.seconds)
+        clock.now += 1.0
+        return search(problem, settings, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(joint_module, "search", noted)
+    clock, (_, cluster) = Clock(1.0), three_partition(8)
+    place_together(contest_of(hard_gangs(6, 8), cluster), SearchSettings(generations=1, branches=0, seconds=2.5, clock=clock))
+    assert given == [2.5, 1.5, 0.5]
+
+
+def test_a_round_of_polishing_ends_when_the_end_has_come() -> None:
+    gang = [pod for number in range(12) for pod in pods(f"role-{number}", 3, {"cpu": 1000 + 37 * number})]
+    cluster = snapshot([node(f"node-{number}", {"cpu": 6000 + 100 * (number % 7)}) for number in range(40)])
+    problem = build_problem(gang, len(gang), cluster, objective=Objective.BINPACK)
+    counts, looks = random_counts(problem, 1), []
+
+    def clock() -> float:
+        looks.append(1)
+        return len(looks) / 4  # it is over at the fourth look, in the midst of a round
+
+    after = polished(problem, Valuation(problem), counts, 100, Budget(seconds=0.8, clock=clock))
+    assert 0 < np.count_nonzero((after != counts).any(axis=1)) < len(problem.roles)
+
+
+def test_without_branches_the_solver_is_not_asked_for_a_rack_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the solver is asked")
+
+    monkeypatch.setattr(feasibility, "solve", never)
+    cluster = snapshot([node(f"n{number}", {"cpu": 8000}, labels={"rack": str(number // 2)}) for number in range(6)])
+    gang = pods("worker", 3, {"cpu": 4000})
+    rules = Rules(together=[("rack", {pod.uid for pod in gang})])
+    problem = build_problem(gang, 3, cluster, objective=Objective.BINPACK, rules=rules)
+    assert search(problem, SearchSettings(branches=0), 0).feasible

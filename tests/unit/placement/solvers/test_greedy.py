@@ -99,3 +99,8 @@ def test_seeds_come_in_every_distinct_order_of_the_roles() -> None:
     rules = {"thrifty", "binpack", "spread", "dot-product", "best-fit", "first-fit"}
     assert {name for name, _ in greedy_seeds(same)} == {f"{rule}/given" for rule in rules}
     assert {name for name, _ in greedy_seeds(two)} == {f"{rule}/{order}" for rule in rules for order in ("given", "large-first")}
+
+
+def test_once_there_is_no_time_for_another_rule_the_first_is_all_there_is() -> None:
+    problem = build_problem(pods("worker", 2, {"cpu": 1000}), 2, snapshot([node("a", {"cpu": 16000})]), objective=Objective.BINPACK)
+    assert len(greedy_seeds(problem, goes_on=lambda: False)) == 1

@@ -120,3 +120,10 @@ def test_of_nodes_that_cost_the_same_the_fuller_is_taken() -> None:
     counts = best_of_one_role(problem, Valuation(problem))
     assert counts is not None
     assert counts.tolist() == [[0, 2]]
+
+
+def test_where_racks_count_costs_cannot_be_told_node_by_node() -> None:
+    cluster = snapshot([node(f"n{number}", {"cpu": 4000}, labels={"rack": str(number)}) for number in range(3)])
+    gang = pods("worker", 4, {"cpu": 1000})
+    assert accepts(build_problem(gang, 4, cluster, objective=Objective.BINPACK))
+    assert not accepts(build_problem(gang, 4, cluster, objective=Objective.BINPACK, topology="rack"))

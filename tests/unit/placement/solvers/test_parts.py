@@ -181,3 +181,12 @@ def test_nodes_without_the_label_that_must_be_shared_are_told_apart() -> None:
         "node(s) had no label rack": 1,
         "node(s) were in no domain that takes all who must share one": 1,
     }
+
+
+def test_what_is_best_in_one_rack_is_not_said_to_be_the_best_of_one_role() -> None:
+    gang = pods("worker", 2, {"cpu": 1000})
+    rules = Rules([], [("rack", {pod.uid for pod in gang})])
+    report = search(
+        build_problem(gang, 2, racks([("a", 2), ("b", 2)]), objective=Objective.BINPACK, rules=rules), SearchSettings(), 1
+    ).search
+    assert report.stopped_by == "domain"
