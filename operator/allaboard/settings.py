@@ -93,9 +93,15 @@ class SearchOptions(BaseModel):
     preset: Literal["", "seed"] = Field(
         "",
         exclude=True,
-        description="`seed`: 1000 generations of 50, never fewer, mutation 0.2, crossover 0.8, as the first genetic scheduler had it.",
+        description="`seed`: 1000 generations of 50, mutation 0.2, crossover 0.8, as the first genetic scheduler had it; in a short search"
+        " as many as it may take.",
     )
-    generations: int = Field(60, ge=1, le=10_000, description="Generations at most.")
+    generations: int = Field(
+        60,
+        ge=1,
+        le=10_000,
+        description="Generations at most; eleven times as many where somebody has no seat and the solver isn't asked.",
+    )
     min_generations: int = Field(1, ge=0, le=10_000, description="Generations at least, unless the best possible is reached.")
     population_size: int = Field(48, ge=4, le=1_000, description="Placements kept from one generation to the next.")
     mutation_rate: float = Field(0.5, ge=0, le=1, description="Share of children that are ruined in part and repaired.")

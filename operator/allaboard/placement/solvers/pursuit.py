@@ -15,7 +15,7 @@ from allaboard.placement.problem.problem import Problem
 from allaboard.placement.solvers import genetic
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.candidates import candidate_rows
-from allaboard.placement.solvers.course import Course
+from allaboard.placement.solvers.course import Course, Found
 from allaboard.placement.solvers.feasibility import Finding, ask, holds
 from allaboard.placement.solvers.genetic import Limits, SearchSettings, Target, evolve, generation_cost
 from allaboard.placement.solvers.insertion import with_more_seated
@@ -80,7 +80,10 @@ class Pursuit:
             return
         course, found = self.course, []
         rounds = int(min(_ROUNDS, _SHARE * self.budget.left / (_POLISHED * round_cost(self._problem))))
+        best: dict[bytes, Found] = {}
         for seed in course.found[:_POLISHED]:
+            best.setdefault(seed.counts.tobytes(), seed)  # several rules may come to the same
+        for seed in best.values():
             counts = with_more_seated(self._problem, seed.counts) if seed.worth.missing else seed.counts
             if not seed.worth.missing or not course.valuation.worth(counts).missing:
                 counts = polished(self._problem, course.valuation, counts, rounds, self.budget)
