@@ -105,8 +105,9 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
 
 def _only(contest: Contest, settings: SearchSettings) -> Joint:
     gang = contest.gangs[0]
-    plan = search(alone(contest, gang, Standing.of(contest.problem)), settings, gang.seed)
-    gpus = gang.most_gpus if plan.feasible else 0
+    problem = alone(contest, gang, Standing.of(contest.problem))
+    plan = search(problem, settings, gang.seed)
+    gpus = int(gang.gpus @ _seats_of(plan, gang, problem.nodes).taken.sum(axis=1)) if plan.feasible else 0
     return Joint((plan if plan.feasible else None,), (0,) if plan.feasible else (), (), (gpus, gpus), 1, plan.search.generations)
 
 
