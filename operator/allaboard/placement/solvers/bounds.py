@@ -1,7 +1,7 @@
 """What no placement can exceed, in O(roles × nodes): proofs of impossibility, and scores at which a search may stop.
 
-Every bound relaxes the problem (one role alone, one resource alone, one node alone), so exceeding it is impossible while reaching it
-isn't promised. For a gang of one role the first bound is exact.
+Every bound relaxes the problem (one role alone, one resource alone, one node alone, roles that exclude each other alone), so exceeding it
+is impossible while reaching it isn't promised. For a gang of one role the first bound is exact.
 """
 
 from dataclasses import dataclass
@@ -16,6 +16,8 @@ from allaboard.placement.rules.room import fill
 
 # Above this many seats the spread bound takes the best one for all of them.
 _TABLE_LIMIT = 200_000
+# Of more it would take too long to ask which exclude which.
+_MANY_ROLES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,9 @@ def bounds_of(problem: Problem) -> Bounds:
     placeable = sum(most)
     for column in range(len(problem.columns)):
         placeable = min(placeable, _fits_in_total(problem, most, column), _fits_node_by_node(problem, most, column))
+    for roles in _exclusive(problem):
+        others = sum(most) - sum(most[role] for role in roles)
+        placeable = min(placeable, others + int(np.minimum(problem.seats[roles], problem.count[roles, None]).max(axis=0).sum()))
     return Bounds(most, placeable, _worst_shortage(problem))
 
 
@@ -53,6 +58,24 @@ def score_bound(problem: Problem) -> float:
     if problem.domains is not None:
         least += weights.domains
     return 100.0 * (1.0 - least / total)
+
+
+def _exclusive(problem: Problem) -> list[list[int]]:
+    """Roles of which no node takes two, such as those that want the same port: cliques, the largest that greed finds from each role on."""
+    if not 1 < len(problem.roles) <= _MANY_ROLES or not problem.nodes:
+        return []
+    both = problem.demand[:, None] + problem.demand
+    excludes = (both > problem.free.max(axis=1)).any(axis=2)
+    np.fill_diagonal(excludes, val=False)
+    order = np.argsort(-problem.count, kind="stable").tolist()
+    cliques: dict[tuple[int, ...], None] = {}
+    for first in np.flatnonzero(excludes.any(axis=1)).tolist():
+        clique = [first]
+        for role in order:
+            if excludes[role, clique].all():
+                clique.append(role)
+        cliques[tuple(sorted(clique))] = None
+    return [list(clique) for clique in cliques]
 
 
 def _ascending(problem: Problem, column: int) -> list[int]:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from allaboard.model.constraints import HostPort
 from allaboard.model.gang import Objective
+from allaboard.model.pod import Pod
 from allaboard.placement import Problem, SearchSettings, build_problem, search
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers.bounds import bounds_of, score_bound
@@ -108,3 +110,17 @@ def test_the_least_that_racks_cost_is_one() -> None:
     cluster = snapshot([node(f"n{number}", {"cpu": 1000}, labels={"rack": str(number)}) for number in range(2)])
     problem = build_problem(pods("worker", 1, {"cpu": 1000}), 1, cluster, objective=Objective.BINPACK, topology="rack")
     assert Valuation(problem).scores(np.array([[[1, 0]]]))[0] == pytest.approx(score_bound(problem))
+
+
+def test_of_roles_that_want_each_others_ports_a_node_takes_one_pod() -> None:
+    cluster = snapshot([node(f"n{number}", {"cpu": 8000}) for number in range(40)])
+    pairs = {"a": (1, 3), "b": (1, 2), "c": (2, 3)}
+
+    def gang(number: int) -> list[Pod]:
+        ports = {role: tuple(HostPort("0.0.0.0", "TCP", port) for port in wanted) for role, wanted in pairs.items()}  # noqa: S104
+        return [pod for role in pairs for pod in pods(role, number, {"cpu": 100}, host_ports=ports[role])]
+
+    fits, too_many = (build_problem(gang(number), 3 * number, cluster, objective=Objective.BINPACK) for number in (13, 14))
+    assert bounds_of(fits).placeable == 39
+    assert bounds_of(too_many).placeable == 40
+    assert search(too_many, QUICK, 0).search.stopped_by == "bound"
