@@ -136,6 +136,15 @@ def test_a_gang_that_fits_nowhere_keeps_nobody_out_though_it_must_not_be_overtak
     assert (placed(joint), joint.overtaken) == ([1, 2], ())
 
 
+def test_seats_that_no_rule_finds_are_searched_for_where_a_gang_must_not_be_overtaken() -> None:
+    cluster, gang = tight_cluster(), tight_gang()
+    queue = [waiting(pods("young", 1, {"cpu": 1000})), waiting(gang, seed=1, is_protected=True)]
+
+    joint = together(queue, cluster, SearchSettings())
+
+    assert 1 in placed(joint)
+
+
 def test_a_gang_is_overtaken_only_by_a_younger_one() -> None:
     queue = [waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8)), waiting(gpus("small", 2))]
 
@@ -160,6 +169,12 @@ def test_among_equal_gpus_more_gangs_are_placed() -> None:
 
     assert joint.gpus == (8 * WHOLE, 8 * WHOLE)
     assert (placed(joint), joint.overtaken) == ([1, 2], (0,))
+
+
+def test_when_all_gpus_are_at_work_gangs_without_any_are_still_chosen_by_what_they_use() -> None:
+    queue = [waiting(gpus("gpu", 1)), waiting(pods("small", 1, {"cpu": 2000})), waiting(pods("large", 1, {"cpu": 7000}))]
+
+    assert placed(together(queue, snapshot([node("n", {"cpu": 8000, "memory": 8 * GI, GPU: 1})]))) == [0, 2]
 
 
 @pytest.mark.parametrize("objective", list(Objective))

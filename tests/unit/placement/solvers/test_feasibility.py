@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from allaboard.model.gang import Objective
 from allaboard.placement import Problem, SearchSettings, build_problem, search
 from allaboard.placement.solvers import feasibility
+from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.feasibility import Finding, Together, ask, satisfies
 from allaboard.placement.solvers.program import INFEASIBLE
 from tests.unit.placement.clusters import GI, GPU, cases, node, pods, snapshot
@@ -219,3 +220,16 @@ def test_that_there_is_no_placement_is_believed_only_when_it_is_found_twice(seco
     answer = ask(a_problem([(4, 4, 0), (4, 4, 0)], [(2, (2, 2, 0)), (2, (2, 2, 0))]))
     assert answer.finding is expected
     assert (answer.counts is not None) == (expected is Finding.FITS)
+
+
+def test_the_solver_has_no_longer_than_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def noted(*_: object, seconds: float, **__: object) -> tuple[int, None]:
+        given.append(seconds)
+        return OUT_OF_WORK, None
+
+    monkeypatch.setattr(feasibility, "solve", noted)
+    problem = a_problem([(8000, 8 * GI, 1)] * 2, [(3, (4000, GI, 0)), (1, (3000, GI, 1))])
+    ask(problem, is_patient=True, budget=Budget(seconds=7.0, clock=lambda: 5.0))
+    assert set(given) == {7.0}
