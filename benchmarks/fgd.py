@@ -25,7 +25,7 @@ from allaboard.settings import Settings
 from allaboard.simulation.sweep import Job, Run, run_here
 from allaboard.simulation.trace import read_nodes, read_tasks
 from allaboard.simulation.workload import SimNode, TaskClass, Workload, workload_of
-from openb import GPU_NODES, TASKS, openb
+from openb import GPU_NODES, TASKS, existing, openb
 
 PUBLISHED = {"fgd": 4.61, "bestfit": 6.92, "random": 12.53}
 BASELINES = ("fgd", "bestfit", "firstfit", "random")
@@ -117,8 +117,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small made-up cluster, two seeds: half a minute")
-    parser.add_argument("--nodes", default=openb(GPU_NODES), help="CSV of nodes")
-    parser.add_argument("--pods", default=openb(TASKS), help="CSV of tasks")
+    parser.add_argument("--nodes", type=existing, default=openb(GPU_NODES), help="CSV of nodes")
+    parser.add_argument("--pods", type=existing, default=openb(TASKS), help="CSV of tasks")
     parser.add_argument("--seeds", type=int, default=None, help="only so many seeds of each set")
     parser.add_argument("--batch", type=int, action="append", help="only batches of this size; may be repeated")
     parser.add_argument("--strategy", action="append", choices=(*BASELINES, OURS), help="only this one; may be repeated")

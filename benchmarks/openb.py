@@ -1,5 +1,6 @@
 """Where the openb trace is (Weng et al., USENIX ATC'23). Its licence is for research, so it isn't in this repository."""
 
+import argparse
 import os
 from pathlib import Path
 
@@ -9,6 +10,19 @@ TASKS = "openb_pod_list_default.csv"
 
 
 def openb(name: str) -> Path | None:
-    """A file of the trace in the folder that OPENB names; ``None`` when it names none."""
+    """A file of the trace in the folder that OPENB names; ``None`` when it names none. Ends the program when it isn't there."""
     folder = os.environ.get("OPENB")
-    return Path(folder, name) if folder else None
+    if not folder:
+        return None
+    path = Path(folder, name)
+    if not path.is_file():
+        raise SystemExit(f"Error: OPENB must name the folder of the trace, and {path} isn't there")
+    return path
+
+
+def existing(name: str) -> Path:
+    """A file that an option names, for argparse."""
+    path = Path(name)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {name}")
+    return path

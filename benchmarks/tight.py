@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -26,7 +25,7 @@ from allaboard.placement import Plan, Problem, SearchSettings, greedy_seeds, sea
 from allaboard.placement.solvers.feasibility import satisfies
 from allaboard.placement.solvers.pursuit import STEPS
 from judge import SECONDS
-from openb import ALL_NODES, openb
+from openb import ALL_NODES, existing, openb
 from tight_cases import FAMILIES, Case, cases
 
 PERCENT = (100, 95, 90, 80)
@@ -183,7 +182,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     nodes_help = "a node list of the openb trace, that of the folder OPENB if not said; made-up nodes like it without either"
-    parser.add_argument("--nodes", type=Path, metavar="CSV", default=openb(ALL_NODES), help=nodes_help)
+    parser.add_argument("--nodes", type=existing, metavar="CSV", default=openb(ALL_NODES), help=nodes_help)
     parser.add_argument("--size", type=int, default=400, help="nodes of a state (%(default)s)")
     parser.add_argument("--states", type=int, default=20, help="states of the cluster (%(default)s), each with a gang of every family")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long the judge may think about one size (%(default)s)")

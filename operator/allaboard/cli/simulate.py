@@ -153,6 +153,7 @@ def simulate(
         if unknown:
             raise UnknownStrategyError(f"there is no strategy {unknown[0]!r}; known are {', '.join(strategy_names())}")
         _note_ignored(names, filename, objective, workers, dask)
+        _note_equal(names, filename, batch, len(seeds or ()))
         if plot is not None:
             check_chart(plot)
         settings = load_settings({"objective": objective} if objective else None)
@@ -219,6 +220,16 @@ def _note_ignored(names: Sequence[str], filename: str | None, objective: str | N
         click.echo(f"note: --objective is what genetic aims at; {', '.join(names)} doesn't look at it", err=True)
     if dask and workers:
         click.echo("note: --workers are processes of this machine; with --dask there are none", err=True)
+
+
+def _note_equal(names: Sequence[str], filename: str | None, batch: int, seeds: int) -> None:
+    """Of which baselines the rows will be the same, whatever was stated."""
+    baselines = [name for name in names if name in BASELINES]
+    fixed = [name for name in baselines if name != "random"]  # in a file of CSV the tasks themselves come in another order
+    if filename and seeds > 1 and fixed:
+        click.echo(f"note: --seeds make no difference to {', '.join(fixed)} with -f", err=True)
+    if batch > 1 and baselines:
+        click.echo(f"note: --batch is for genetic, which places together; {', '.join(baselines)} take one after another", err=True)
 
 
 def _note_missing_models(workload: Workload) -> None:
