@@ -188,7 +188,7 @@ def as_it_stands(problem: Problem, standing: Standing, roles: Integers, rows: In
 
     With ``is_relative`` costs are those of a node with everybody on it, so that only differences between them say anything.
     """
-    part = problem if len(rows) == len(problem.nodes) else problem.restricted_to(rows)
+    part = problem.restricted_to(rows)
     scoring = part.scoring
     taken = part.free - standing.free[:, rows]
     devices = None if standing.devices is None else standing.devices[rows]

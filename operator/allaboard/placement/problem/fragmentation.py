@@ -48,6 +48,12 @@ class Fragmentation:
     prices: Prices | None
     worth: Floats
 
+    @property
+    def of_nodes(self) -> tuple[Integers | Floats, ...]:
+        """All that tells nodes apart, nodes last."""
+        devices = () if self.devices is None else (self.devices.T,)
+        return self.admits.astype(np.int64), self.cpu_free, self.gpus_free, self.before, self.worth, *devices
+
     def restricted_to(self, rows: Integers) -> "Fragmentation":
         """The same on some of the nodes."""
         return replace(

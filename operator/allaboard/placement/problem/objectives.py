@@ -83,9 +83,15 @@ class Scoring:
     weight: Floats
     packing: Packing = PACKING
 
+    @property
+    def of_nodes(self) -> tuple[Floats, ...]:
+        """All that tells nodes apart, nodes last."""
+        return self.used, self.step, self.weight
+
     def restricted_to(self, rows: Integers) -> "Scoring":
         """The same on some of the nodes."""
-        return replace(self, **{name: getattr(self, name).take(rows, axis=-1) for name in ("used", "step", "weight")})
+        used, step, weight = (values.take(rows, axis=-1) for values in self.of_nodes)
+        return replace(self, used=used, step=step, weight=weight)
 
 
 def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, packing: Packing = PACKING) -> Scoring:

@@ -121,8 +121,23 @@ class Problem:
                 admits[role] &= here
         return replace(self, admits=admits, seats=np.where(admits, self.seats, 0), outside=tuple(outside), together=())
 
+    @property
+    def of_nodes(self) -> tuple[Integers | Floats, ...]:
+        """All that tells nodes apart, nodes last, 8 bytes each; who isn't admitted has no seat."""
+        optional = (self.domains, self.dislike, None if self.devices is None else self.devices.T)
+        return (
+            self.free,
+            self.seats,
+            *self.scoring.of_nodes,
+            *(self.fragmentation.of_nodes if self.fragmentation else ()),
+            *(group.domains for group in self.together),
+            *(values for values in optional if values is not None),
+        )
+
     def restricted_to(self, rows: Integers) -> "Problem":
-        """The same gang on some of the nodes, given by ascending position."""
+        """The same gang on some of the nodes, given by ascending position; itself on all of them."""
+        if len(rows) == len(self.nodes):
+            return self
         return replace(
             self,
             nodes=tuple(self.nodes[row] for row in rows.tolist()),

@@ -5,11 +5,9 @@ every placement has one on these that is worth the same, and so has every proof.
 the best seed, the top of each sensible order, and some at random, so that no kind of node is lost for good.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from allaboard.model.arrays import Floats, Integers
+from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem
 
 _MOST = 1000
@@ -23,7 +21,7 @@ def needed_rows(problem: Problem) -> Integers:
     has_seats = np.asarray(problem.seats.any(axis=0))
     if len(has_seats) <= problem.total or not has_seats.any():
         return np.arange(len(has_seats))
-    table = np.concatenate([np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(has_seats)) for values in _by_node(problem)])
+    table = np.concatenate([np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(has_seats)) for values in problem.of_nodes])
     factors = np.random.default_rng(0).integers(2**63, size=(len(table), 1), dtype=np.uint64) | np.uint64(1)
     hashes = ((table ^ (table >> np.uint64(32))) * factors).sum(axis=0)
     _, first, kinds, sizes = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
@@ -33,24 +31,6 @@ def needed_rows(problem: Problem) -> Integers:
     rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     is_copy = (table == table[:, first[kinds]]).all(axis=0) & (rank >= problem.total)
     return np.flatnonzero(has_seats & ~is_copy)
-
-
-def _by_node(problem: Problem) -> Iterator[Integers | Floats]:
-    """All that a search sees of nodes, 8 bytes each, nodes last."""
-    scoring, fragmentation = problem.scoring, problem.fragmentation
-    yield from (problem.free, problem.seats, scoring.used, scoring.step, scoring.weight)
-    yield from (group.domains for group in problem.together)
-    if problem.domains is not None:
-        yield problem.domains
-    if problem.dislike is not None:
-        yield problem.dislike
-    if problem.devices is not None:
-        yield problem.devices.T
-    if fragmentation is not None:
-        yield from (fragmentation.admits.astype(np.int64), fragmentation.cpu_free, fragmentation.gpus_free)
-        yield from (fragmentation.before, fragmentation.worth)
-        if fragmentation.devices is not None:
-            yield fragmentation.devices.T
 
 
 def candidate_rows(problem: Problem, best: Integers, others: list[Integers], rng: np.random.Generator) -> Integers:

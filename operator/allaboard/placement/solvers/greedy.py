@@ -22,6 +22,7 @@ from allaboard.placement.rules.room import fill, seats_for
 
 Seed = tuple[str, Integers]
 
+_BISECTIONS = 48  # at most
 _EQUAL = 1e-9
 # With many roles the variants cost more than they find.
 _MANY_ROLES = 24
@@ -186,7 +187,9 @@ def _level(room: Integers, wanted: int, first: Floats, loss: Floats, cluster: _C
         return seats.astype(np.int64)
 
     # What the last seat is worth lies between the two, each of which is what some seat is worth.
-    while high - low > _EQUAL:
+    for _ in range(_BISECTIONS):
+        if high - low <= _margin(high):
+            break
         seats = seats_worth((low + high) / 2)
         number = int(seats.sum())
         if number == wanted:
@@ -195,6 +198,11 @@ def _level(room: Integers, wanted: int, first: Floats, loss: Floats, cluster: _C
             low = float((first - step * (seats - 1))[seats > 0].min())
         else:
             high = float((first - step * seats)[seats < room].max())
-    certain = seats_worth(high + _EQUAL)
-    spare = np.maximum(seats_worth(low - _EQUAL) - certain, 0)
+    certain = seats_worth(high + _margin(high))
+    spare = np.maximum(seats_worth(low - _margin(low)) - certain, 0)
     return certain + fill(spare, wanted - int(certain.sum()), best_first(np.zeros(len(room)), cluster.used))
+
+
+def _margin(value: float) -> float:
+    """Within which seats are worth the same; on a node with next to none of what isn't asked for they are worth billions."""
+    return _EQUAL * max(1.0, abs(value))

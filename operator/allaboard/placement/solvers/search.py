@@ -5,7 +5,6 @@ takes so long that its end has come (``SearchSettings.seconds``), when the best 
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 
 import numpy as np
 
@@ -34,25 +33,22 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     bounds = bounds_of(problem)
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
     # 2. Choose domains for roles that must sit within one: the solver knows which will do. The rest is done inside the best of them.
-    answer, is_proof = None, True
+    finding, seats = None, None
     is_confined = bool(problem.together)
     if is_confined:
         if not is_impossible and settings.branches:
             answer = ask(problem, settings.branches, problem.together, is_patient=True, budget=budget)
-        problem, seats = in_best_domains(problem, answer.counts if answer else None, budget)
-        if answer is not None and answer.finding is Finding.NOT_FOUND:
-            answer, is_proof = None, False  # what doesn't fit in these domains may fit in others
-        elif answer is not None:
-            answer = replace(answer, counts=seats)
+            finding, seats = answer.finding, answer.counts
+        problem, seats = in_best_domains(problem, seats, budget)
     # 3. Leave out what nobody can need. Do what a scheduler does that places one role after another; of interchangeable pods the best is
     # known.
     whole, rows = problem, needed_rows(problem)
-    if answer is not None and answer.counts is not None:
-        rows = np.union1d(rows, np.flatnonzero(answer.counts.any(axis=0)))
-    problem = whole.restricted_to(rows) if len(rows) < len(whole.nodes) else whole
+    if seats is not None:
+        rows = np.union1d(rows, np.flatnonzero(seats.any(axis=0)))
+    problem = whole.restricted_to(rows)
     course = Course(problem, Valuation(problem))
-    if answer is not None and answer.counts is not None:
-        course.add("solver", [("solver", answer.counts[:, rows])])
+    if seats is not None:
+        course.add("solver", [("solver", seats[:, rows])])
     best = _best_known(problem, course.valuation)
     if best is not None:
         course.add("exact", [("exact", best)])
@@ -61,12 +57,14 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     greedy = next(found for found in course.found if found.name != "solver")
     # 4. Do better, unless there is nothing to find or to gain.
     stopped_by = "exact"
-    if is_impossible or (answer is not None and answer.finding is Finding.CANNOT_FIT):
-        stopped_by = "proof" if answer is not None else "bound" if problem.total_nodes else "no-nodes"
-        if answer is not None:
-            course.add("solver", [])
+    if is_impossible:
+        stopped_by = "bound" if problem.total_nodes else "no-nodes"
+    elif finding is Finding.CANNOT_FIT:
+        stopped_by = "proof"
+        course.add("solver", [])
     elif best is None:
         target = Target(bounds.placeable, score_bound(problem))
+        is_proof = finding is not Finding.NOT_FOUND  # what doesn't fit in the domains that greed chose may fit in others
         stopped_by = Pursuit(course, settings, seed, target, budget, steps, is_proof=is_proof).run()
     if is_confined and stopped_by in ("exact", "optimal"):
         stopped_by = "domain"

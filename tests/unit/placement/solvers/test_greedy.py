@@ -104,3 +104,10 @@ def test_seeds_come_in_every_distinct_order_of_the_roles() -> None:
 def test_once_there_is_no_time_for_another_rule_the_first_is_all_there_is() -> None:
     problem = build_problem(pods("worker", 2, {"cpu": 1000}), 2, snapshot([node("a", {"cpu": 16000})]), objective=Objective.BINPACK)
     assert len(greedy_seeds(problem, goes_on=lambda: False)) == 1
+
+
+@pytest.mark.parametrize("memory", [1, 1000, GI])
+def test_as_many_are_seated_as_there_are_whatever_seats_are_worth(memory: int) -> None:
+    cluster = snapshot([node(f"n{number}", {"cpu": 64_000, "memory": memory}) for number in range(7)])
+    problem = build_problem(pods("worker", 30, {"cpu": 100}), 30, cluster, objective=Objective.SPREAD)
+    assert {int(seats.sum()) for _, seats in greedy_seeds(problem)} == {30}
