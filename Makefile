@@ -31,7 +31,7 @@ demo: $(RUNS) ## Watch real manifests being scheduled whole or not at all (under
 
 # Two processes more than cores: some tests wait. JOBS=0 runs them in this process, for a debugger. All that they start would be compiled
 # anew each time where no bytecode is kept.
-test: $(READY) ## Run every test, in parallel; four to five minutes on two cores
+test: $(READY) ## Run every test, in parallel; five to ten minutes on two cores
 	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/bytecode $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # E2E_EXISTING=1 takes the cluster that KUBECONFIG names instead. The integration suite and the judged schedules stay out then: they want a

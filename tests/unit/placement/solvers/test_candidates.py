@@ -1,5 +1,6 @@
 """Nodes that no search needs are left out, and none that it may need."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,8 @@ from hypothesis import given, settings
 
 from allaboard.model.gang import Objective
 from allaboard.model.node import Taint
-from allaboard.model.snapshot import Snapshot
+from allaboard.model.rules import Rules
+from allaboard.model.snapshot import Snapshot, workload_of
 from allaboard.placement import build_problem
 from allaboard.placement.solvers.candidates import needed_rows
 from tests.unit.placement.clusters import GI, GPU, Case, cases, node, pods, snapshot
@@ -57,3 +59,24 @@ def test_a_node_that_differs_is_no_copy(objective: Objective, other: object, use
     cluster = snapshot([*(node(f"n{number:03}", _PLAIN) for number in range(9)), other], {"zz": used})  # type: ignore[list-item]
     problem = build_problem([*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 1})], 3, cluster, objective=objective)
     assert [problem.nodes[row] for row in needed_rows(problem)] == ["n000", "n001", "n002", "zz"]
+
+
+def test_all_that_is_kept_of_nodes_tells_them_apart() -> None:
+    cluster = snapshot([node(f"n{number:03}", _PLAIN, labels={"rack": str(number)}) for number in range(13)])
+    gang = [*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 1})]
+    rules = Rules(together=[("rack", {"worker-0", "worker-1"})])
+    problem = build_problem(
+        gang,
+        3,
+        replace(cluster, mix=workload_of(Counter(pod.spec.demand for pod in gang))),
+        objective=Objective.FRAGMENTATION,
+        topology="rack",
+        rules=rules,
+    )
+    told = list(problem.of_nodes)
+    for holder in (problem, problem.scoring, problem.fragmentation, *problem.together):
+        kept = {name: getattr(holder, name) for name in holder.__dataclass_fields__}
+        arrays = {name: values for name, values in kept.items() if isinstance(values, np.ndarray) and 13 in values.shape}
+        for name, values in arrays.items():
+            if (holder, name) != (problem, "admits"):  # who isn't admitted has no seat
+                assert any(values.shape == other.shape and (values == other).all() for other in told), name
