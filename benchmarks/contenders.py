@@ -105,4 +105,9 @@ async def native(home: Home, profile: Path | None) -> AsyncIterator[int]:
 
 
 HOMES: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Home]]] = {"controlplane": control_plane, "sandbox": sandbox}
-CONTENDERS: Mapping[str, Callable[[Home, Path | None], AbstractAsyncContextManager[int]]] = {"allaboard": allaboard, "native": native}
+CONTENDERS: Mapping[str, Callable[[Home, Path | None], AbstractAsyncContextManager[int]]] = {
+    "allaboard": allaboard,
+    "podgroup": allaboard,
+    "native": native,
+}
+"""``allaboard``'s gangs are pairs of labels, those of ``podgroup`` PodGroups of upstream's kind, which Kopf doesn't watch the pods of."""

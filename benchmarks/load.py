@@ -24,6 +24,7 @@ NATIVE_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 _CRD = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _OUR_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
+_GROUPS = {"native": NATIVE_GROUPS, "podgroup": "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"}
 _READY_SECONDS = 60.0
 
 
@@ -91,8 +92,10 @@ def a_pod(contender: str, name: str, group: str = "", size: int = 1, **requests:
     It asks for a cpu and 1 GiB unless ``requests`` are given. Ours says that it is made anew, as a controller's pods are: pods that would
     be lost are rehearsed one by one.
     """
-    is_ours = contender == "allaboard"
+    is_ours = contender != "native"
     labels = {"pod-group.scheduling.sigs.k8s.io/name": group, "pod-group.scheduling.sigs.k8s.io/min-available": str(size)}
+    if contender == "podgroup":
+        labels = {"scheduling.x-k8s.io/pod-group": group}
     ours: dict[str, Any] = {"schedulerName": "allaboard"}
     theirs: dict[str, Any] = {"schedulingGroup": {"podGroupName": group}} if group else {}
     devices = {resource: amount for resource, amount in requests.items() if "/" in resource}  # which can't be over-committed
@@ -111,8 +114,11 @@ def a_pod(contender: str, name: str, group: str = "", size: int = 1, **requests:
     }
 
 
-def a_pod_group(name: str, size: int) -> dict[str, Any]:
-    """kube-scheduler's own kind of gang."""
+def a_pod_group(contender: str, name: str, size: int) -> dict[str, Any]:
+    """kube-scheduler's own kind of gang, or ours."""
+    if contender == "podgroup":
+        api_version, kind = "scheduling.x-k8s.io/v1alpha1", "PodGroup"
+        return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": size}}
     return {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
@@ -129,8 +135,8 @@ async def prepare(session: aiohttp.ClientSession, contender: str, scenario: Scen
     def asked(member: int) -> dict[str, str]:
         return requests or {"cpu": str(scenario.cpus(member)), "memory": "1Gi"}
 
-    if contender == "native" and is_gang:
-        await asyncio.gather(*(send(session, "POST", NATIVE_GROUPS, a_pod_group(name, scenario.size)) for name in names))
+    if is_gang and (groups := _GROUPS.get(contender)):
+        await asyncio.gather(*(send(session, "POST", groups, a_pod_group(contender, name, scenario.size)) for name in names))
     return [
         (gang, json.dumps(a_pod(contender, f"{name}-{member}", name if is_gang else "", scenario.size, **asked(member))).encode())
         for gang, name in enumerate(names)

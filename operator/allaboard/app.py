@@ -23,6 +23,7 @@ from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
+from allaboard.model.errors import MalformedError
 from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
@@ -70,6 +71,8 @@ class App:
             settings.namespaces,
             GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology),
         )
+        self._intern = Interner()
+        self._pod_from = partial(pod_from, intern=self._intern, ours=frozenset(settings.scheduler_names))
         self.docket = Docket()
         overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
         self.ranks = Ranks(self.registry, self.docket, Shares(time.monotonic), overtaking, time.monotonic)
@@ -150,10 +153,11 @@ class App:
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(scheduler.observe_pod, scheduler.observe_node)
         volumes.listen(scheduler.observe_volumes)
-        intern, ours = Interner(), frozenset(settings.scheduler_names)
         self._reflectors = {
-            "nodes": Reflector(server, NODES.everywhere, lambda raw: node_from(raw, intern), NodeStore(self.view, settings.node_selector)),
-            "pods": Reflector(server, PODS.everywhere, lambda raw: pod_from(raw, intern, ours), PodStore(self.view)),
+            "nodes": Reflector(
+                server, NODES.everywhere, lambda raw: node_from(raw, self._intern), NodeStore(self.view, settings.node_selector)
+            ),
+            "pods": Reflector(server, PODS.everywhere, self._pod_from, PodStore(self.view)),
             "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_terms_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
         }
@@ -193,14 +197,17 @@ class App:
         else:
             self._keeper.observe(raw)
 
-    def ring(self, raw: dict[str, Any]) -> None:
-        """Have the gang of a pod looked at; the facts come from the view. When decisions begin every gang is looked at anyway."""
-        if not self.scheduling.is_set():
+    def observe_pending_pod(self, event: str | None, raw: dict[str, Any]) -> None:
+        """Take what Kopf has heard about a pending pod, if it is news: whichever watch tells first brings the pod's gang its first look.
+
+        Of a pod that is pending no more the reflector tells, which can't lose it; and of all others of a gang that has begun: with this
+        one's coming known before another's end, a gang would be completed around members that are gone.
+        """
+        if event == "DELETED" or not self.synced.is_set():
             return
-        pod = self.view.pod(f"{raw['metadata'].get('namespace', 'default')}/{raw['metadata']['name']}")
-        key = self.registry.key_of(pod) if pod else None
-        if key is not None:
-            self.queue.mark(key)
+        with suppress(MalformedError):
+            if not self.registry.has_begun(self._pod_from(raw)):
+                self._reflectors["pods"].overhear(raw)
 
     def health(self) -> dict[str, object]:
         """How the operator is: what it knows, and how long ago it heard of it."""

@@ -1,4 +1,4 @@
-"""Kopf's side of the operator: start, stop, credentials, probes, PodGroups, and the doorbell of gang-labelled pods that fail. No logic.
+"""Kopf's side of the operator: start, stop, credentials, probes, PodGroups, and pending pods labelled with their min-available. No logic.
 
 Only handlers that write nothing: job operators overwrite the objects they own, so annotations and finalizers of ours would be a
 fight. Handlers return nothing, since Kopf would write that to the object's status.
@@ -48,10 +48,10 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     if take_signals := memo.get(TAKE_SIGNALS):
         take_signals()
     settings.posting.enabled = False
-    # Selected on the server: Kopf would otherwise receive every change of every pod of the cluster, to drop most of them. Of gangs'
-    # pods it receives those that have failed: few, and news. Arrivals and binds come by the thousand, at a millisecond each.
+    # Selected on the server, which has one selector for a resource: Kopf would otherwise receive every change of every pod of the
+    # cluster, to drop most of them at a millisecond each. A pod's bind or end comes as one more event, by which it leaves the selection.
     settings.watching.label_selectors["pods"] = MIN_AVAILABLE_LABEL
-    settings.watching.field_selectors["pods"] = "status.phase=Failed"
+    settings.watching.field_selectors["pods"] = "status.phase=Pending,spec.nodeName="
     settings.persistence.diffbase_storage = _NoDiffBase()
     settings.persistence.progress_storage = kopf.MultiProgressStorage([])
     settings.queueing.idle_timeout = 1.0
@@ -107,9 +107,9 @@ async def observe_pod_group(type: str | None, body: kopf.Body, memo: kopf.Memo, 
 
 
 @kopf.on.event("v1", "pods", labels={MIN_AVAILABLE_LABEL: kopf.PRESENT})
-async def ring(body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:
-    """A pod of a gang has failed: ring at once, the facts come from the reflector."""
-    memo.app.ring(dict(body))
+async def observe_pending_pod(type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:  # Kopf's name
+    """A pending pod that is labelled with its gang's min-available has come or changed, or is pending no more."""
+    memo.app.observe_pending_pod(type, dict(body))
 
 
 @kopf.on.probe(id="scheduler")

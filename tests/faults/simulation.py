@@ -29,6 +29,7 @@ from allaboard.placement.relief.relief import Relief
 from allaboard.settings import load_settings
 from allaboard_sandbox import ApiError, Fault, Sandbox
 from allaboard_sandbox.store import DELETED, Change
+from tests.stories import MINIMUM
 
 from .direct import DirectServer, Weather
 from .gangs import HIGH, HIGH_PRIORITY, Body, GangSpec, pod_of
@@ -55,6 +56,8 @@ _SETTINGS: dict[str, object] = {
 _ELECTION: dict[str, object] = {"leader_elect": True, "lease_namespace": "elsewhere"}
 _REBIRTH_SECONDS = 1.0
 _REJECTION_SECONDS = 0.01
+_HEARD_SECONDS = (0.0, 0.001, 0.02, 0.5, 5.0)
+_UNHEARD = 0.2  # of the changes
 
 
 def happens(method: Callable[Concatenate[Simulated, Given], Answer]) -> Callable[Concatenate[Simulated, Given], Answer]:
@@ -153,6 +156,7 @@ class Simulation:
         self._stack.enter_context(mock.patch.object(app_module, "_spare_the_collector", lambda: None))
         self.sandbox = Sandbox(startup_delay=startup_delay, clock=self.loop.utc)
         self.sandbox.api._random = self.chance
+        self._hearing = random.Random(seed)  # Kopf's, apart from what else chance decides
         self.gangs: list[GangSpec] = []
         self.ended: set[GangSpec] = set()
         """Those that whoever made them has deleted."""
@@ -312,6 +316,8 @@ class Simulation:
         """Judge what the scheduler did; and stand in for Kopf, and for those who make anew what they let be deleted."""
         self.judge.on_change(change)
         self.weather.written[str(change.revision)] = self.loop.time()
+        if change.table == "pods" and change.type != DELETED:
+            self._let_kopf_hear(change)
         if change.table.startswith("podgroups"):
             if change.type == DELETED and self.chance.random() < 0.25:
                 return  # Kopf loses a deletion now and then
@@ -325,6 +331,19 @@ class Simulation:
             spec = self.judge.books.gang_of(change.record.body)
             if spec is not None and spec.kind == "recreated" and change.record.key[1] in spec.bare_names:
                 self.loop.call_later(0.2, self._remake, spec, change.record.key[1])
+
+    def _let_kopf_hear(self, change: Change) -> None:
+        """Kopf watches pending pods that are labelled with their min-available; late now and then, or never, or what is long past."""
+        body = change.record.body
+        if MINIMUM not in body["metadata"].get("labels", {}) or body["spec"].get("nodeName") or self._hearing.random() < _UNHEARD:
+            return
+        raw = self.sandbox.api.resource("pods").present(body)
+        self.loop.call_later(self._hearing.choice(_HEARD_SECONDS), self._tell_of_pending, raw)
+
+    def _tell_of_pending(self, raw: Body) -> None:
+        for replica in self.replicas:
+            if replica.app is not None:
+                replica.app.observe_pending_pod("MODIFIED", raw)
 
     @happens
     def _reject_newcomer(self, spec: GangSpec, uid: str) -> None:

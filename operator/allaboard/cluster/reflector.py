@@ -19,6 +19,7 @@ from allaboard.cluster.errors import ApiError, WrongAnswerError
 from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import ApiPath
 from allaboard.model.errors import MalformedError, shown
+from allaboard.model.fields import version_number, version_of
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class Reflector:
         self._failures = 0
         self._version: str | None = None
         self._events: dict[str, _Event] = {}
+        self._ahead: dict[str, int] = {}  # the versions of what was overheard and the watch hasn't come to
         self._has_events = asyncio.Event()
         self._is_doubtful = False
 
@@ -104,6 +106,22 @@ class Reflector:
     def age_seconds(self) -> float:
         """How old what the store holds may be."""
         return max(self.silence_seconds, self.lag_seconds)
+
+    def overhear(self, raw: dict[str, Any]) -> bool:
+        """Take what another watch tells of an object, if it is newer than all that this one has; returns whether it is.
+
+        What becomes of it this watch is then bound to tell, so that nothing overheard can stay for ever; what is older it may have
+        told already. It is no sign of life of this watch.
+        """
+        version, reached = version_of(raw), version_number(self._version)
+        if not reached or version <= reached:
+            return False
+        key = object_key(raw)
+        if version <= self._ahead.get(key, 0):
+            return False
+        self._ahead[key] = version
+        self._put(key, "MODIFIED", raw)
+        return True
 
     async def run(self) -> None:
         """List and watch until cancelled. Every failure is logged and answered by trying again, more slowly each time."""
@@ -138,6 +156,7 @@ class Reflector:
     async def _list(self) -> str:
         began = self._clock()
         self._events.clear()  # the list is newer
+        self._ahead.clear()
         self._is_doubtful = False
         seen: set[str] = set()
         version = ""
@@ -210,10 +229,16 @@ class Reflector:
         self._failures = 0
         if kind != "BOOKMARK":
             key = object_key(raw)
-            waiting = self._events.get(key)
-            self._events[key] = _Event(waiting.came if waiting else self._heard, kind, raw)
-            self._has_events.set()
+            if self._ahead and version_of(raw) >= self._ahead.get(key, 0):
+                self._ahead.pop(key, None)
+            if key not in self._ahead:
+                self._put(key, kind, raw)
         self._version = str((raw.get("metadata") or {}).get("resourceVersion") or "") or self._version
+
+    def _put(self, key: str, kind: str, raw: dict[str, Any]) -> None:
+        waiting = self._events.get(key)
+        self._events[key] = _Event(waiting.came if waiting else self._clock(), kind, raw)
+        self._has_events.set()
 
     async def _take_events(self) -> None:
         """Take what has come, giving way to the event loop when it takes long, so that newer events can come to what waits."""

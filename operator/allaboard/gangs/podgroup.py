@@ -8,7 +8,7 @@ import orjson
 
 from allaboard.cluster.paths import POD_GROUPS
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import integer, mapping, text
+from allaboard.model.fields import integer, mapping, text, version_of
 from allaboard.model.gang import GangKey
 from allaboard.model.limits import POD_GROUP_OWNERS, STATUS_BYTES, OverLimitError
 from allaboard.model.options import options_in
@@ -102,16 +102,6 @@ def key_of(raw: RawObject) -> GangKey:
     """The gang that a raw PodGroup is of. Raises ``MalformedError`` when its name isn't text."""
     metadata = mapping(raw, "metadata")
     return GangKey(text(metadata, "namespace", "default", "metadata."), text(metadata, "name", path="metadata."))
-
-
-def version_of(raw: RawObject) -> int:
-    """The resourceVersion of an object as a number; 0 when it is none."""
-    return version_number(mapping(raw, "metadata").get("resourceVersion"))
-
-
-def version_number(version: object) -> int:
-    """A resourceVersion as a number; 0 when it is none."""
-    return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
 def owner_references(members: Sequence[Pod]) -> list[dict[str, object]]:

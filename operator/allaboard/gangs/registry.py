@@ -49,6 +49,7 @@ class GangRegistry:
         self._groups_of: Counter[str] = Counter()  # by namespace
         self._assembled: dict[GangKey, Gang] = {}
         self._bound: dict[GangKey, set[str]] = {}  # living members that have a node, by UID
+        self._begun: dict[GangKey, set[str]] = {}  # members that have a node, are going or have ended, by UID
         self._first: dict[GangKey, Pod] = {}  # the living member that comes first, where that is known
         self._listeners: list[DirtyListener] = []
         self.on_excess: Callable[[str], None] = lambda limit: None
@@ -144,6 +145,10 @@ class GangRegistry:
         membership = self._memberships.get(pod.uid)
         return membership.key if membership else None
 
+    def has_begun(self, pod: Pod) -> bool:
+        """Whether anybody of a pod's gang has a node already, is going or has ended, or the pod isn't ours."""
+        return not self.is_ours(pod) or membership_of(pod).key in self._begun
+
     def needs_group(self, key: GangKey) -> bool:
         """Whether the gang exists by its labels only and has no PodGroup object yet."""
         if key.kind != "PodGroup" or key in self._groups:
@@ -171,7 +176,10 @@ class GangRegistry:
         return Outline(key, first.priority, _created(group, first), is_open=key in self._bound)
 
     def _joins(self, key: GangKey, pod: Pod) -> None:
-        if not _is_alive(pod):
+        is_alive = _is_alive(pod)
+        if pod.node_name or not is_alive:
+            self._begun.setdefault(key, set()).add(pod.uid)
+        if not is_alive:
             return
         if pod.node_name:
             self._bound.setdefault(key, set()).add(pod.uid)
@@ -180,10 +188,11 @@ class GangRegistry:
             self._first[key] = pod
 
     def _leaves(self, key: GangKey, pod: Pod) -> None:
-        bound = self._bound.get(key, set())
-        bound.discard(pod.uid)
-        if not bound:
-            self._bound.pop(key, None)
+        for some in (self._bound, self._begun):
+            uids = some.get(key, set())
+            uids.discard(pod.uid)
+            if not uids:
+                some.pop(key, None)
         first = self._first.get(key)
         if first is not None and first.uid == pod.uid:
             del self._first[key]

@@ -25,6 +25,16 @@ _OBJECTS = (dict, Mapping)
 _LISTS = (list, Sequence)
 
 
+def version_of(raw: Mapping[str, object]) -> int:
+    """The resourceVersion of an object as a number, of which those of later states are greater (KEP-5504); 0 when it is none."""
+    return version_number(mapping(raw, "metadata").get("resourceVersion"))
+
+
+def version_number(version: object) -> int:
+    """A resourceVersion as a number; 0 when it is none."""
+    return int(version) if isinstance(version, str) and version.isdecimal() else 0
+
+
 def mapping(parent: Mapping[str, object], key: str, path: str = "") -> Mapping[str, object]:
     """The object under ``key``; empty when absent or null."""
     value = parent.get(key)

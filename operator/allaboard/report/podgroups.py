@@ -16,9 +16,10 @@ from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import POD_GROUPS, ApiPath
 from allaboard.gangs.phases import phase_of
-from allaboard.gangs.podgroup import PodGroup, implicit_pod_group, key_of, owner_references, pod_group_from, version_number, version_of
+from allaboard.gangs.podgroup import PodGroup, implicit_pod_group, key_of, owner_references, pod_group_from
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.errors import MalformedError
+from allaboard.model.fields import version_number, version_of
 from allaboard.model.gang import Gang, GangKey
 from allaboard.report.conditions import Opinion, api_time, pod_group_status
 from allaboard.report.told import Remembered, Told, Written

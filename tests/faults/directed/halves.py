@@ -40,7 +40,7 @@ def room_while_it_was_looked() -> None:
             world.scale(half, 2)
         world.advance(35)
         world.add(GangSpec("late", size=46, minimum=46))
-        world.advance(0.75)
+        world.advance(0.95)
         world.remove_foreign()
         world.advance(5)
         world.judge.check()

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allaboard.cluster import reflector as reflector_module
 from allaboard.cluster.client import ApiError, ApiServer
@@ -287,3 +289,66 @@ async def test_an_event_that_can_not_be_taken_has_everything_listed_until_a_list
         assert server.versions == ["1", "1"]  # from the list that succeeded, not from the event that was lost
         assert reflector.relists == 2
         assert len(pauses) == 2
+
+
+HISTORY = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), min_size=1, max_size=12)
+"""Names to which something happens, one after another: whether what is there is deleted; what isn't is made."""
+
+
+@given(HISTORY, st.lists(st.tuples(st.booleans(), st.integers(0, 11)), max_size=40))
+async def test_whatever_is_overheard_and_when_the_store_ends_as_the_watch_says_and_never_goes_back(
+    history: list[tuple[str, bool]], hearings: list[tuple[bool, int]]
+) -> None:
+    """``hearings``: either the watch tells the next event, or somebody else any state that has been, however often and late."""
+    truth: dict[str, int] = {}
+    events: list[tuple[str, str, int]] = []
+    for version, (name, is_deleted) in enumerate(history, 2):
+        kind = "ADDED" if name not in truth else "DELETED" if is_deleted else "MODIFIED"
+        events.append((kind, name, version))
+        if kind == "DELETED":
+            del truth[name]
+        else:
+            truth[name] = version
+    told = asyncio.Queue[bytes]()
+
+    async def live(server: Server) -> AsyncIterator[bytes]:
+        while True:
+            yield await told.get()
+
+    server, waiting = Server(live), [event(kind, name, version, spec={"n": version}) for kind, name, version in events]
+    async with mirrored(server) as (reflector, store, _):
+        await until(server.opened.is_set)
+        for is_watch, which in hearings:
+            if is_watch and waiting:
+                told.put_nowait(waiting.pop(0))
+            elif not is_watch and events[which % len(events)][0] != "DELETED":
+                reflector.overhear(json.loads(event(*events[which % len(events)], spec={"n": events[which % len(events)][2]}))["object"])
+            for _ in range(4):
+                await asyncio.sleep(0)
+        for line in waiting:
+            told.put_nowait(line)
+        await until(lambda: told.empty() and reflector.lag_seconds == 0)
+        for _ in range(4):
+            await asyncio.sleep(0)
+    held = dict(store.taken)
+    assert {key.removeprefix("team/"): record["n"] for key, record in held.items() if record} == truth
+    for name in "ab":
+        versions = [record["n"] for key, record in store.taken if key == f"team/{name}" and record]
+        assert versions == sorted(versions)
+
+
+async def test_what_is_overheard_is_taken_when_the_watch_is_late_and_not_when_it_may_have_told_already() -> None:
+    server = Server(script(event("ADDED", "a", 5, spec={})))
+    async with mirrored(server) as (reflector, store, _):
+        await until(lambda: bool(store.taken))
+        older, newer = ({"metadata": {"name": "b", "namespace": "team", "resourceVersion": str(version)}, "spec": {}} for version in (5, 6))
+        assert [reflector.overhear(older), reflector.overhear(newer), reflector.overhear(newer)] == [False, True, False]
+        assert not reflector.overhear({"metadata": {"name": "c", "resourceVersion": "x7"}})
+        await until(lambda: ("team/b", {}) in store.taken)
+        assert reflector.relists == 1
+
+
+async def test_nothing_is_overheard_before_there_is_a_list() -> None:
+    server = Server(for_ever)
+    reflector = Reflector(cast(ApiServer, server), PODS.everywhere, spec_of, Store())
+    assert not reflector.overhear({"metadata": {"name": "a", "namespace": "team", "resourceVersion": "9"}})

@@ -79,6 +79,21 @@ def test_a_change_that_nobody_schedules_by_does_not_ring() -> None:
     assert gang.members[0].resource_version == "2"
 
 
+@pytest.mark.parametrize(
+    "begun",
+    [{"node_name": "node-1"}, {"phase": "Succeeded"}, {"is_terminating": True}, {"phase": "Failed", "node_name": "node-1"}],
+    ids=["has a node", "has ended", "is going", "has failed on its node"],
+)
+def test_a_gang_has_begun_as_long_as_anybody_of_it_has_a_node_is_going_or_has_ended(begun: dict[str, Any]) -> None:
+    registry, newcomer = a_registry(a_pod("a")), a_pod("c")
+    assert not registry.has_begun(newcomer)
+    registry.observe_pod(a_pod("a"), a_pod("a", **begun))
+    assert registry.has_begun(newcomer)
+    registry.observe_pod(a_pod("a", **begun), None)
+    assert not registry.has_begun(newcomer)
+    assert registry.has_begun(a_pod("d", scheduler_name="default-scheduler"))  # whoever isn't ours is none of our business
+
+
 def test_a_label_pair_gang_needs_a_pod_group_object_until_there_is_one() -> None:
     registry = a_registry(a_pod("a"))
     assert registry.needs_group(KEY)
