@@ -38,6 +38,7 @@ from allaboard.report.writer import Writer
 from allaboard.scheduling.cycle import Scheduler
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.lobby import Room
+from allaboard.scheduling.problems import Packings
 from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Overtaking, Ranks
@@ -68,7 +69,7 @@ class App:
         self.registry = GangRegistry(
             settings.scheduler_names,
             settings.namespaces,
-            GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology),
+            GangDefaults.by(settings),
         )
         self.docket = Docket()
         overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
@@ -111,6 +112,8 @@ class App:
 
     async def _start(self, on_death: Callable[[], None], reach_seconds: float | None) -> None:
         settings = self.settings
+        for warning in settings.warnings:
+            logger.warning("configuration: %s", warning)
         await self._stack.enter_async_context(serve(self.metrics, settings.metrics_port, lambda: self.is_ready))
         server = await self._stack.enter_async_context(ApiServer.connect(settings.request_timeout_seconds))
         if reach_seconds is not None:
@@ -144,7 +147,7 @@ class App:
             quarantine=Quarantine(self.view, epoch, settings.bind_concurrency, self.queue.wake),
             window=Window(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds),
             dry_run=settings.dry_run,
-            packing=settings.packing.parsed,
+            packings=Packings.by(settings),
             is_fresh=lambda: self.is_fresh,
         )
         self.view.listen(self.registry.observe_pod, None)
