@@ -17,6 +17,7 @@ from allaboard.binding.epoch import CARRIED_OUT_SECONDS, Epoch
 from allaboard.binding.lease import Lease, LeaseLostError, LeaseTimes, Server, own_namespace
 from allaboard.binding.restart import JobRestarter
 from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.pace import Pace
 from allaboard.cluster.paths import CLAIMS, NODES, PODS, VOLUMES
 from allaboard.cluster.reach import reach
 from allaboard.cluster.reflector import Reflector
@@ -57,13 +58,14 @@ class App:
     """One running scheduler. ``start`` doesn't wait for these: decisions begin when pods, nodes and PodGroups are known (``synced``).
 
     With leader election they begin (``scheduling``) when this replica holds the lease as well; until then it writes nothing.
-    A ``searcher`` that is given is used and left open; otherwise one is made by the settings. ``elect`` says where the election runs.
+    A ``searcher`` that is given is used and left open; otherwise one is made by the settings. ``elect`` says where the election runs: in a
+    thread of its own, if nobody does.
     """
 
-    def __init__(self, settings: Settings, searcher: Searcher | None = None, elect: Elect = in_own_thread) -> None:
+    def __init__(self, settings: Settings, searcher: Searcher | None = None, elect: Elect | None = None) -> None:
         self.settings = settings
         self._searcher = searcher
-        self._elect = elect
+        self._elect = elect or partial(in_own_thread, kubeconfig=settings.kubeconfig)
         self.metrics = Metrics()
         self.view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()})
         self.registry = GangRegistry(
@@ -115,7 +117,9 @@ class App:
         for warning in settings.warnings:
             logger.warning("configuration: %s", warning)
         await self._stack.enter_async_context(serve(self.metrics, settings.metrics_port, lambda: self.is_ready))
-        server = await self._stack.enter_async_context(ApiServer.connect(settings.request_timeout_seconds))
+        pace = Pace(settings.client_qps, settings.client_burst)
+        connection = ApiServer.connect(settings.request_timeout_seconds, kubeconfig=settings.kubeconfig, pace=pace)
+        server = await self._stack.enter_async_context(connection)
         if reach_seconds is not None:
             await reach(server, reach_seconds)
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
