@@ -30,6 +30,7 @@ from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, pod_from
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchSettings
+from allaboard.reloading import Reloading
 from allaboard.report.announcer import Announcer
 from allaboard.report.events import EventRecorder
 from allaboard.report.metrics import Metrics, serve
@@ -170,9 +171,18 @@ class App:
         self._spawn("write", writer.run(binder.lull), on_death)
         self._spawn("resync", self._resync(keeper), on_death)
         self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, epoch), on_death)
+        reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
+        self._spawn("reload", reloading.run(), on_death)
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
+
+    def apply(self, settings: Settings) -> None:
+        """Have other settings hold from now on, as far as they can be had while it runs (``reloading``)."""
+        self.settings = settings
+        self.registry.apply(GangDefaults.by(settings))
+        if self._scheduler is not None:
+            self._scheduler.apply(Packings.by(settings))
 
     async def stop(self) -> None:
         """Stop deciding first, say what is left to say, let another lead, then close connections and end the workers."""

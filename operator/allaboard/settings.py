@@ -229,6 +229,17 @@ class Settings(BaseSettings):
     _in_force: InForce = PrivateAttr(InForce(()))
 
     @property
+    def in_force(self) -> InForce:
+        """What a kube-scheduler's configuration means here."""
+        return self._in_force
+
+    def with_profiles(self, in_force: InForce) -> Self:
+        """The same with the scheduler names and profiles that are ``in_force``."""
+        copy = self.model_copy(update={"scheduler_names": in_force.names})
+        copy._in_force = in_force
+        return copy
+
+    @property
     def profiles(self) -> Mapping[str, Profile]:
         """What a kube-scheduler's configuration says, by scheduler name."""
         return self._in_force.profiles
@@ -333,10 +344,7 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
     except ValidationError as error:
         stated = _stated_in_file().keys() - dict(flags or {}).keys()
         raise SettingsError("; ".join(_place(problem, stated) + _in_words(problem) for problem in error.errors())) from error
-    found = in_force(_file().foreign, settings.scheduler_names)
-    settings = settings.model_copy(update={"scheduler_names": found.names})
-    settings._in_force = found
-    return settings
+    return settings.with_profiles(in_force(_file().foreign, settings.scheduler_names))
 
 
 def _stated_in_file() -> Mapping[str, object]:
