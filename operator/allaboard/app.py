@@ -17,6 +17,7 @@ from allaboard.binding.epoch import CARRIED_OUT_SECONDS, Epoch
 from allaboard.binding.lease import Lease, LeaseLostError, LeaseTimes, Server, own_namespace
 from allaboard.binding.restart import JobRestarter
 from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.cluster.pace import Pace
 from allaboard.cluster.paths import CLAIMS, NODES, PODS, VOLUMES
 from allaboard.cluster.reach import reach
 from allaboard.cluster.reflector import Reflector
@@ -30,6 +31,7 @@ from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, pod_from
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchSettings
+from allaboard.reloading import Reloading
 from allaboard.report.announcer import Announcer
 from allaboard.report.events import EventRecorder
 from allaboard.report.metrics import Metrics, serve
@@ -39,6 +41,7 @@ from allaboard.report.writer import Writer
 from allaboard.scheduling.cycle import Scheduler
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.lobby import Room
+from allaboard.scheduling.problems import Packings
 from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Overtaking, Ranks
@@ -57,19 +60,20 @@ class App:
     """One running scheduler. ``start`` doesn't wait for these: decisions begin when pods, nodes and PodGroups are known (``synced``).
 
     With leader election they begin (``scheduling``) when this replica holds the lease as well; until then it writes nothing.
-    A ``searcher`` that is given is used and left open; otherwise one is made by the settings. ``elect`` says where the election runs.
+    A ``searcher`` that is given is used and left open; otherwise one is made by the settings. ``elect`` says where the election runs: in a
+    thread of its own, if nobody does.
     """
 
-    def __init__(self, settings: Settings, searcher: Searcher | None = None, elect: Elect = in_own_thread) -> None:
+    def __init__(self, settings: Settings, searcher: Searcher | None = None, elect: Elect | None = None) -> None:
         self.settings = settings
         self._searcher = searcher
-        self._elect = elect
+        self._elect = elect or partial(in_own_thread, kubeconfig=settings.kubeconfig)
         self.metrics = Metrics()
         self.view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()})
         self.registry = GangRegistry(
             settings.scheduler_names,
             settings.namespaces,
-            GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology),
+            GangDefaults.by(settings),
         )
         self._intern = Interner()
         self._pod_from = partial(pod_from, intern=self._intern, ours=frozenset(settings.scheduler_names))
@@ -114,8 +118,12 @@ class App:
 
     async def _start(self, on_death: Callable[[], None], reach_seconds: float | None) -> None:
         settings = self.settings
+        for warning in settings.warnings:
+            logger.warning("configuration: %s", warning)
         await self._stack.enter_async_context(serve(self.metrics, settings.metrics_port, lambda: self.is_ready))
-        server = await self._stack.enter_async_context(ApiServer.connect(settings.request_timeout_seconds))
+        pace = Pace(settings.client_qps, settings.client_burst)
+        connection = ApiServer.connect(settings.request_timeout_seconds, kubeconfig=settings.kubeconfig, pace=pace)
+        server = await self._stack.enter_async_context(connection)
         if reach_seconds is not None:
             await reach(server, reach_seconds)
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
@@ -147,7 +155,7 @@ class App:
             quarantine=Quarantine(self.view, epoch, settings.bind_concurrency, self.queue.wake),
             window=Window(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds),
             dry_run=settings.dry_run,
-            packing=settings.packing.parsed,
+            packings=Packings.by(settings),
             is_fresh=lambda: self.is_fresh,
         )
         self.view.listen(self.registry.observe_pod, None)
@@ -167,9 +175,18 @@ class App:
         self._spawn("write", writer.run(binder.lull), on_death)
         self._spawn("resync", self._resync(keeper), on_death)
         self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, epoch), on_death)
+        reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
+        self._spawn("reload", reloading.run(), on_death)
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
+
+    def apply(self, settings: Settings) -> None:
+        """Have other settings hold from now on, as far as they can be had while it runs (``reloading``)."""
+        self.settings = settings
+        self.registry.apply(GangDefaults.by(settings))
+        if self._scheduler is not None:
+            self._scheduler.apply(Packings.by(settings))
 
     async def stop(self) -> None:
         """Stop deciding first, say what is left to say, let another lead, then close connections and end the workers."""

@@ -72,10 +72,10 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
 
 
 @kopf.on.login()
-async def log_in(**_: Any) -> kopf.ConnectionInfo:
+async def log_in(memo: kopf.Memo, **_: Any) -> kopf.ConnectionInfo:
     """The credentials the scheduler itself uses."""
     try:
-        configuration = await load_credentials()
+        configuration = await load_credentials(memo.app.settings.kubeconfig if "app" in memo else "")
     except CredentialsError as error:
         raise kopf.LoginError(str(error)) from error
     header = (await configuration.auth_settings()).get("BearerToken", {}).get("value") or ""

@@ -3,27 +3,28 @@
 An unknown or invalid option stops the start with the option named: a scheduler that silently runs with defaults is worse than none.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as DecodingError
 
+from allaboard.configuration.documents import MOST_BYTES, Stated, stated_in
+from allaboard.configuration.profiles import ConfigurationError, InForce, Profile, in_force
+from allaboard.configuration.words import no_such, words_of
 from allaboard.model.errors import shown
 from allaboard.model.fields import LABEL_KEY, NAMESPACE, OBJECT_NAME
 from allaboard.model.gang import Objective
 from allaboard.model.headroom import headroom_from
 from allaboard.model.packing import Packing, packing_from
 from allaboard.model.pairs import pairs_by, pairs_in
-from allaboard.model.yamltext import TextError, decoded, yaml_value
 
 _PREFIX = "ALLABOARD_"
 CONFIG_VARIABLE = f"{_PREFIX}CONFIG"
@@ -49,23 +50,6 @@ _PRESETS: Mapping[str, Mapping[str, object]] = {
         "patience": 1000,
     }
 }
-
-
-_WORDS = {
-    "int": "must be a whole number",
-    "float": "must be a number",
-    "bool": "must be true or false",
-    "string": "must be text in quotes",
-    "tuple": "must be a list of names",
-    "dict": "must be a mapping",
-    "too_short": "must name at least one",
-    "enum": "must be {expected}",
-    "literal": "must be {expected}",
-    "greater_than": "must be more than {gt:g}",
-    "greater_than_equal": "must be {ge:g} or more",
-    "less_than_equal": "must be {le:g} or less",
-}
-"""What is said of a value, by the kind of pydantic's error or the first word of it."""
 
 
 class SettingsError(ValueError):
@@ -199,6 +183,11 @@ class Settings(BaseSettings):
     )
     bind_concurrency: int = Field(64, ge=1, le=1024, description="Binds in flight at once; a namespace has three quarters of them at most.")
     bind_attempts: int = Field(4, ge=1, le=20, description="Tries of one bind while the API server answers with transient errors.")
+    kubeconfig: str = Field("", description="Path of the kubeconfig; none named means the pod's service account, else `KUBECONFIG`.")
+    client_qps: float = Field(
+        0.0, ge=0, le=1_000_000, description="Requests a second to the API server at most, those of the Lease aside; 0 means no limit."
+    )
+    client_burst: int = Field(100, ge=1, le=1_000_000, description="Requests at once before `client_qps` holds.")
     request_timeout_seconds: float = Field(15.0, gt=0, le=300, description="Time limit of one API request.")
     reach_seconds: float = Field(
         30.0, ge=0, le=3600, description="How long the API server is waited for at the start, before the operator ends and says so."
@@ -236,6 +225,29 @@ class Settings(BaseSettings):
     metrics_port: _Port = Field(8080, description="Port of /metrics; 0 means no metrics server.")
     health_port: _Port = Field(8081, description="Port of the liveness probe with `allaboard run`; 0 means none.")
     log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
+
+    _in_force: InForce = PrivateAttr(InForce(()))
+
+    @property
+    def in_force(self) -> InForce:
+        """What a kube-scheduler's configuration means here."""
+        return self._in_force
+
+    def with_profiles(self, in_force: InForce) -> Self:
+        """The same with the scheduler names and profiles that are ``in_force``."""
+        copy = self.model_copy(update={"scheduler_names": in_force.names})
+        copy._in_force = in_force
+        return copy
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """What a kube-scheduler's configuration says, by scheduler name."""
+        return self._in_force.profiles
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What of a kube-scheduler's configuration isn't honoured."""
+        return self._in_force.warnings
 
     @field_validator("scheduler_names", "namespaces", mode="before")
     @classmethod
@@ -304,7 +316,7 @@ class _FileSource(PydanticBaseSettingsSource):
         raise NotImplementedError  # the whole file is read at once, in __call__
 
     def __call__(self) -> dict[str, object]:
-        return _stated_in_file()
+        return dict(_stated_in_file())
 
 
 def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
@@ -326,29 +338,31 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
         problems = [_no_such(name, Settings.model_fields, lambda option: f"{_PREFIX}{option.upper()}") for name in names]
         raise SettingsError("; ".join(f"{name}: {problem}" for name, problem in zip(unknown, problems, strict=True)))
     try:
-        return Settings(**dict(flags or {}))  # type: ignore[arg-type]  # pydantic checks the types
+        settings = Settings(**dict(flags or {}))  # type: ignore[arg-type]  # pydantic checks the types
     except DecodingError as error:
         raise SettingsError(str(error.__cause__)) from error
     except ValidationError as error:
         stated = _stated_in_file().keys() - dict(flags or {}).keys()
         raise SettingsError("; ".join(_place(problem, stated) + _in_words(problem) for problem in error.errors())) from error
+    return settings.with_profiles(in_force(_file().foreign, settings.scheduler_names))
 
 
-def _stated_in_file() -> dict[str, object]:
+def _stated_in_file() -> Mapping[str, object]:
+    return _file().options
+
+
+def _file() -> Stated:
+    """What the file says. Raises ``SettingsError``."""
     path = os.environ.get(CONFIG_VARIABLE)
     if not path:
-        return {}
+        return Stated()
     try:
-        content = yaml_value(decoded(Path(path).read_bytes()))
+        with Path(path).open("rb") as file:
+            return stated_in(file.read(MOST_BYTES + 1))
     except OSError as error:
         raise SettingsError(f"{path}: can't be read: {error.strerror}") from error
-    except TextError as error:
+    except ConfigurationError as error:
         raise SettingsError(f"{path}: {error}") from error
-    if content is None:
-        return {}
-    if not isinstance(content, Mapping):
-        raise SettingsError(f"{path}: must hold a mapping of options, not {shown(content)}")
-    return {str(key): value for key, value in content.items()}
 
 
 def _place(problem: ErrorDetails, stated: Iterable[str]) -> str:
@@ -372,18 +386,15 @@ def _in_words(problem: ErrorDetails) -> str:
         return f"{option}: {_no_such(str(name), _options_of(*group))}"
     if kind == "model_type":
         words = f"must be a mapping of {', '.join(_options_of(*problem['loc']))}"
-    elif template := _WORDS.get(kind) or _WORDS.get(kind.split("_")[0]):
-        words = template.format(**problem.get("ctx", {}))
+    else:
+        words = words_of(kind, problem.get("ctx", {})) or words
     return f"{option}: {words}, not {shown(problem['input'])}"
 
 
 def _no_such(name: str, known: Collection[str], spelt: Callable[[str], str] = str) -> str:
     if name in known:  # minGenerations beside min_generations
         return "is stated twice, in different spellings"
-    close = difflib.get_close_matches(name, known, n=2)
-    if close:
-        return f"no such option; did you mean {' or '.join(map(spelt, close))}?"
-    return f"no such option; known are {', '.join(sorted(map(spelt, known)))}"
+    return no_such("option", name, known, spelt)
 
 
 def _options_of(*path: object) -> Collection[str]:

@@ -204,3 +204,41 @@ def test_packing_that_is_stated_wrongly_is_refused(stated: str, wrong: str, tmp_
 def test_every_option_of_a_gang_is_documented_and_nothing_else_is() -> None:
     documented = re.findall(rf"^\| `{re.escape(OPTION_PREFIX)}([a-z-]+)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(documented) == sorted(KNOWN)
+
+
+SCHEDULERS = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+podInitialBackoffSeconds: 3
+leaderElection: {leaderElect: true, retryPeriod: 4s}
+profiles:
+- schedulerName: pack
+  pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}]
+- schedulerName: spread
+"""
+
+
+def test_a_kube_schedulers_file_gives_scheduler_names_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(SCHEDULERS)
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    monkeypatch.setenv("ALLABOARD_LEASE_RETRY_SECONDS", "5")
+    settings = load_settings()
+    assert settings.scheduler_names == ("allaboard", "pack", "spread")
+    assert {name: profile.objective for name, profile in settings.profiles.items()} == {
+        "pack": Objective.BINPACK,
+        "spread": Objective.SPREAD,
+    }
+    assert (settings.leader_elect, settings.backoff_initial_seconds, settings.lease_retry_seconds) == (True, 3.0, 5.0)
+    assert any("InterPodAffinity" in warning for warning in settings.warnings)
+
+
+def test_what_a_kube_schedulers_file_says_is_checked_as_our_own_options_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(SCHEDULERS.replace("4s", "40s"))
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    with pytest.raises(SettingsError, match=r"scheduler.yaml: lease_retry_seconds must be less than"):
+        load_settings()
+    path.write_text(SCHEDULERS.replace("leaderElect: true", "leaderElect: 1"))
+    with pytest.raises(SettingsError, match=r"scheduler.yaml: leaderElection.leaderElect: must be true or false, not 1$"):
+        load_settings()

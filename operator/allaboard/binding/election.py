@@ -38,14 +38,14 @@ Elect = Callable[[Callable[[Server], Lease]], AbstractAsyncContextManager[Candid
 
 
 @asynccontextmanager
-async def in_own_thread(make: Callable[[Server], Lease]) -> AsyncIterator[Candidate]:
-    """A candidate that nothing on this loop delays. Raises ``CredentialsError``."""
+async def in_own_thread(make: Callable[[Server], Lease], kubeconfig: str = "") -> AsyncIterator[Candidate]:
+    """A candidate that nothing on this loop delays, by the credentials of ``kubeconfig`` if named. Raises ``CredentialsError``."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="election", daemon=True)
     thread.start()
     try:
         connection = AsyncExitStack()
-        server = await _there(loop, connection.enter_async_context(ApiServer.connect()))
+        server = await _there(loop, connection.enter_async_context(ApiServer.connect(kubeconfig=kubeconfig)))
         try:
             yield _Remote(make(server), loop)
         finally:

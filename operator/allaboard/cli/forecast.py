@@ -20,6 +20,7 @@ from allaboard.report import words
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.order import order_of
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
+from allaboard.scheduling.problems import Packings
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.scheduling.workers import Searcher
@@ -47,7 +48,7 @@ class Forecast:
         self._view = view
         self._registry = registry
         searcher = Searcher(SearchSettings(**settings.search.model_dump()), workers=0)
-        self._planner = Planner(view, _NoPast(), searcher, Metrics(), _no_time, settings.packing.parsed, Shares(_no_time))
+        self._planner = Planner(view, _NoPast(), searcher, Metrics(), _no_time, Packings.by(settings), Shares(_no_time))
         self._decisions: dict[GangKey, Decision] = {}
         self._left: list[Gang] = []  # for which a short search has found neither seats nor a proof
 

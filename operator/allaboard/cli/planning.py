@@ -66,8 +66,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
         *(pod.namespace for pod in after.pods),
         *(key.namespace for key in after.stated),
     }
-    defaults = GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology)
-    registry = GangRegistry(settings.scheduler_names, namespaces, defaults)
+    registry = GangRegistry(settings.scheduler_names, namespaces, GangDefaults.by(settings))
     view.listen(registry.observe_pod)
     nodes = NodeStore(view, settings.node_selector)
     for node in cluster.nodes:

@@ -81,7 +81,7 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
     of the --config file. Pods of all namespaces are watched in any case, since they take room on nodes.
     """
     if kubeconfig:
-        os.environ["KUBECONFIG"] = kubeconfig
+        os.environ["KUBECONFIG"] = os.environ["ALLABOARD_KUBECONFIG"] = kubeconfig
     if config:
         os.environ[CONFIG_VARIABLE] = config
     # The operator reads the environment, however it is started; flags go the same way.
@@ -94,7 +94,7 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
         raise click.UsageError(str(error)) from error
 
     try:
-        asyncio.run(load_credentials())
+        asyncio.run(load_credentials(settings.kubeconfig))
     except CredentialsError as error:
         raise click.UsageError(str(error)) from error
 

@@ -22,6 +22,7 @@ from yarl import URL
 
 from allaboard.cluster.errors import ApiError as ApiError
 from allaboard.cluster.errors import InvalidNameError, TooLargeError, WrongAnswerError
+from allaboard.cluster.pace import Pace
 from allaboard.cluster.paths import ApiPath
 from allaboard.model.errors import shown
 
@@ -45,13 +46,18 @@ class CredentialsError(Exception):
     """Neither a service account nor a kubeconfig could be used."""
 
 
-async def load_credentials() -> Configuration:
-    """In-cluster credentials, else the kubeconfig of ``KUBECONFIG`` or the home directory. Raises ``CredentialsError``."""
+async def load_credentials(kubeconfig: str = "") -> Configuration:
+    """Those of ``kubeconfig``; without one in-cluster credentials, else the kubeconfig of ``KUBECONFIG`` or the home directory.
+
+    Raises ``CredentialsError``.
+    """
     configuration = Configuration()
     try:
+        if kubeconfig:
+            raise kube_config.ConfigException("a kubeconfig is named")
         kube_config.load_incluster_config(client_configuration=configuration)
     except kube_config.ConfigException as in_cluster:
-        path = _kubeconfig()
+        path = kubeconfig or _kubeconfig()
         try:
             if not _is_there(path):
                 raise CredentialsError("there is no such file")
@@ -60,6 +66,8 @@ async def load_credentials() -> Configuration:
         except Exception as local:  # whatever a malformed file, or a credential plug-in, makes the loader raise
             is_misread = isinstance(local, TypeError | AttributeError | KeyError)  # the loader takes for granted what it finds
             problem = "it is no kubeconfig" if is_misread else " ".join(str(local).split())
+            if kubeconfig:
+                raise CredentialsError(f"no cluster to connect to: kubeconfig {path} can't be used ({problem})") from local
             raise CredentialsError(
                 f"no cluster to connect to: not in a pod ({in_cluster}), and kubeconfig {path} can't be used ({problem}); "
                 "set KUBECONFIG, or start `allaboard sandbox` and use the line it prints"
@@ -68,12 +76,14 @@ async def load_credentials() -> Configuration:
     return configuration
 
 
-def kubeconfig_in_use() -> str:
+def kubeconfig_in_use(kubeconfig: str = "") -> str:
     """The kubeconfig that ``load_credentials`` reads, and its context, in words; empty in a pod, which has a service account."""
     with suppress(kube_config.ConfigException):
+        if kubeconfig:
+            raise kube_config.ConfigException
         kube_config.load_incluster_config(client_configuration=Configuration())
         return ""
-    path, context = _kubeconfig(), ""
+    path, context = kubeconfig or _kubeconfig(), ""
     with suppress(Exception):  # as above
         context = f" (context {shown(kube_config.list_kube_config_contexts(config_file=path)[1]['name'])})"
     return f"kubeconfig {path}{context}"
@@ -98,21 +108,25 @@ def _proxy_for(url: str) -> str | None:
 class ApiServer:
     """Requests to one API server. Use ``ApiServer.connect()``."""
 
-    def __init__(self, configuration: Configuration, timeout_seconds: float = 15.0) -> None:
+    def __init__(
+        self, configuration: Configuration, timeout_seconds: float = 15.0, *, kubeconfig: str = "", pace: Pace | None = None
+    ) -> None:
         configuration.connection_pool_maxsize = _CONNECTIONS
         # Retrying is decided where the meaning of the request is known.
         configuration.retries = None
         # What the environment says of proxies is looked up once; aiohttp would do it for each request, in threads.
         configuration.client_session_kwargs = {"trust_env": False}
         self.configuration = configuration
+        self.kubeconfig = kubeconfig
+        self._pace = pace or Pace()
         self._client = ApiClient(configuration)
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, timeout_seconds: float = 15.0) -> AsyncIterator[Self]:
-        """Connect with whatever credentials there are. Raises ``CredentialsError``."""
-        server = cls(await load_credentials(), timeout_seconds)
+    async def connect(cls, timeout_seconds: float = 15.0, *, kubeconfig: str = "", pace: Pace | None = None) -> AsyncIterator[Self]:
+        """Connect with the credentials of ``kubeconfig``, or whatever there are. Raises ``CredentialsError``."""
+        server = cls(await load_credentials(kubeconfig), timeout_seconds, kubeconfig=kubeconfig, pace=pace)
         try:
             yield server
         finally:
@@ -156,6 +170,7 @@ class ApiServer:
 
         Raises ``ApiError``, also when nobody answers or the answer isn't JSON.
         """
+        await self._pace.wait()
         is_page = method == "GET" and not path.name and (query or {}).get("limit") != "1"
         try:
             async with self._session().request(
@@ -188,6 +203,7 @@ class ApiServer:
     @asynccontextmanager
     async def download(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """The answer to a GET as it comes, however long it is. ``silence_seconds`` without any data end it. Raises ``ApiError``."""
+        await self._pace.wait()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.total, sock_read=silence_seconds)
         try:
             async with self._session().get(

@@ -41,7 +41,7 @@ async def reach(server: ApiServer, seconds: float, sleep: Sleep = asyncio.sleep)
 
 
 def _told(server: ApiServer, problem: str) -> str:
-    kubeconfig, host = kubeconfig_in_use(), server.configuration.host
+    kubeconfig, host = kubeconfig_in_use(server.kubeconfig), server.configuration.host
     if not kubeconfig:
         return f"the pod's service account leads to {host}, and {problem}"
     return f"{kubeconfig} leads to {host}, and {problem}; start that cluster, or set KUBECONFIG to that of another"

@@ -19,7 +19,7 @@ from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement,
 from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
-from allaboard.model.requests import Requests
+from allaboard.model.requests import UNSTATED, Requests
 from allaboard.model.snapshot import Snapshot
 
 PodListener = Callable[[Pod | None, Pod | None], None]
@@ -259,6 +259,7 @@ class _Usage:
         self._columns: dict[str, int] = {resource: column for column, resource in enumerate(_BASE_RESOURCES)}
         self._allocatable: Integers = np.zeros((16, len(_BASE_RESOURCES)), dtype=np.int64)
         self._used: Integers = np.zeros_like(self._allocatable)
+        self._unstated: Integers = np.zeros((16, len(UNSTATED)), dtype=np.int64)
         self._ports: dict[int, Counter[HostPort]] = {}
 
     def row(self, node_name: str) -> int:
@@ -267,6 +268,7 @@ class _Usage:
             row = self._rows[node_name] = self._vacant.pop() if self._vacant else len(self._rows)
             if row >= len(self._used):
                 self._allocatable = _extended(self._allocatable, rows=len(self._used))
+                self._unstated = _extended(self._unstated, rows=len(self._used))
                 self._used = _extended(self._used, rows=len(self._used))
         return row
 
@@ -289,6 +291,7 @@ class _Usage:
     def recount(self, seats: Iterable[tuple[str, SchedulingSpec]]) -> None:
         """Count the use of every resource anew."""
         self._used[:] = 0
+        self._unstated[:] = 0
         for node_name, spec in seats:
             self._change(node_name, spec, +1)
 
@@ -314,18 +317,21 @@ class _Usage:
         for resource, amount in spec.requests:
             if (column := self._columns.get(resource)) is not None:
                 self._used[row, column] += pods * amount
+        for resource, amount in spec.unstated:
+            self._unstated[row, UNSTATED.index(resource)] += pods * amount
         return row
 
     def snapshot(self, nodes: tuple[Node, ...], order: NDArray[np.intp]) -> Snapshot:
         positions = {row: position for position, row in enumerate(order.tolist())} if self._ports else {}
-        allocatable, used = self._allocatable[order], self._used[order]
-        allocatable.setflags(write=False)
-        used.setflags(write=False)
+        allocatable, used, unstated = self._allocatable[order], self._used[order], self._unstated[order]
+        for values in (allocatable, used, unstated):
+            values.setflags(write=False)
         return Snapshot(
             nodes=nodes,
             resources=tuple(self._columns),
             allocatable=allocatable,
             used=used,
+            unstated=unstated,
             host_ports={positions[row]: frozenset(ports) for row, ports in self._ports.items() if ports and row in positions},
         )
 

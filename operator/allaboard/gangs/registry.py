@@ -6,8 +6,9 @@ back (a bad label, members that disagree) are found here, so that nothing downst
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from allaboard.gangs.dialects import Membership, membership_of
 from allaboard.gangs.options import choice_of, label_key, meaningless_option, option_of, role_minimums
@@ -15,6 +16,7 @@ from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.limits import ENDED, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod
+from allaboard.settings import Settings
 
 DirtyListener = Callable[[GangKey], None]
 
@@ -29,11 +31,22 @@ def over_limit(key: GangKey, limit: Limit, found: int) -> Hold:
 
 @dataclass(frozen=True, slots=True)
 class GangDefaults:
-    """What applies where a gang says nothing."""
+    """What applies where a gang says nothing; ``objectives`` are those of scheduler names that have one of their own."""
 
     objective: Objective = Objective.FRAGMENTATION
     timeout_seconds: int = 60
     topology: str = ""
+    objectives: Mapping[str, Objective] = field(default_factory=dict)
+
+    @classmethod
+    def by(cls, settings: Settings) -> Self:
+        """Those of the operator's settings."""
+        objectives = {name: profile.objective for name, profile in settings.profiles.items()}
+        return cls(settings.objective, settings.schedule_timeout_seconds, settings.topology, objectives)
+
+    def objective_of(self, pod: Pod | None) -> Objective:
+        """What a gang aims at of which ``pod`` is the first."""
+        return self.objectives.get(pod.scheduler_name, self.objective) if pod else self.objective
 
 
 class GangRegistry:
@@ -58,6 +71,11 @@ class GangRegistry:
     def listen(self, on_dirty: DirtyListener) -> None:
         """Call ``on_dirty(key)`` whenever something about a gang has changed."""
         self._listeners.append(on_dirty)
+
+    def apply(self, defaults: GangDefaults) -> None:
+        """Have other defaults hold from now on; gangs are put together by them when they are next asked for."""
+        self._defaults = defaults
+        self._assembled.clear()
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether we are the scheduler of ``pod``."""
@@ -208,7 +226,7 @@ class GangRegistry:
         first = alive[0] if alive else (members[0] if members else None)
         minimum = self._min_member(group, first, alive)
         stating = _stating(alive)
-        objective, objective_hold = choice_of("objective", Objective, group, stating, self._defaults.objective)
+        objective, objective_hold = choice_of("objective", Objective, group, stating, self._defaults.objective_of(first))
         undo, undo_hold = choice_of("undo", Undo, group, stating, None)
         on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, stating, OnMemberLost.HEAL)
         topology, topology_hold = option_of("topology", label_key, group, stating, self._defaults.topology)
@@ -240,7 +258,7 @@ class GangRegistry:
             members=tuple(members),
             priority=alive[0].priority,
             created=_created(group, alive[0]),
-            objective=self._defaults.objective,
+            objective=self._defaults.objective_of(alive[0]),
             timeout_seconds=(group.timeout_seconds if group else 0) or self._defaults.timeout_seconds,
             uid=group.uid if group else "",
             hold=over_limit(key, MEMBERS, len(alive)),

@@ -25,7 +25,7 @@ from allaboard.model.limits import (
     Tally,
 )
 from allaboard.model.podterms import PodTerm, repelling_terms
-from allaboard.model.requests import RawObject, Requests, pod_requests
+from allaboard.model.requests import RawObject, Requests, pod_requests, unstated_requests
 
 _Part = TypeVar("_Part")
 
@@ -81,6 +81,7 @@ class SchedulingSpec:
     ``affinity`` is ``None`` without required node affinity; otherwise one of the terms must match, and no terms match no node.
     ``preferred`` is the preferred node affinity: (weight, term). ``gpu_share`` is what is asked of a single GPU, in thousandths of it;
     live pods ask for whole ones. ``images`` are those of its containers, as nodes name them.
+    ``unstated`` is what kube-scheduler's scores count beside the requests.
     ``claims`` are PersistentVolumeClaims by name; ``volumes`` holds the node affinity of each bound one, filled in when a placement
     is prepared: every entry must have a matching term; likewise ``avoided``, the domains that bound pods keep this one out of, and
     ``near``, the domains of bound members that it must share. ``repels`` is whom this pod keeps away once it is bound. ``unsupported``
@@ -101,6 +102,7 @@ class SchedulingSpec:
     gpu_share: int = 0
     images: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
+    unstated: Requests = ()
 
     def amount(self, resource: str) -> int:
         """How much of ``resource`` is requested."""
@@ -134,8 +136,10 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
     spec = parts.read(_EMPTY, mapping, raw, "spec")
     affinity = parts.read(_EMPTY, mapping, spec, "affinity", "spec.")
     repels, problem = parts.read(_NO_TERMS, repelling_terms, affinity)
+    requests = _requests(raw, parts)
     found = SchedulingSpec(
-        requests=_requests(raw, parts),
+        requests=requests,
+        unstated=() if parts.problems else parts.read((), unstated_requests, raw),
         node_selector=parts.read((), _node_selector, spec),
         affinity=parts.read(None, _node_affinity, affinity),
         tolerations=parts.read((), _tolerations, spec),

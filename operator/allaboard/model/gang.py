@@ -122,6 +122,12 @@ class Gang:
         """Members that have not ended and aren't ending."""
         return tuple(pod for pod in self.members if not (pod.is_terminal or pod.is_terminating))
 
+    @property
+    def scheduler_name(self) -> str:
+        """Whose pods they are: of the first that lives; empty without any."""
+        first = next(iter(self.alive or self.members), None)
+        return first.scheduler_name if first else ""
+
     @cached_property
     def bound(self) -> tuple[Pod, ...]:
         """Members that have a node and keep it."""

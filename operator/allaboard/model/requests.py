@@ -18,6 +18,10 @@ Requests = tuple[tuple[str, int], ...]
 """Amount by resource name, sorted by name, without zeros."""
 
 RawObject = Mapping[str, object]
+_ASSUMED = {"cpu": "100m", "memory": "200Mi"}
+UNSTATED = tuple(_ASSUMED)
+"""Resources of which scores count something for a container that states nothing, in the order in which arrays have them."""
+
 _Amounts = dict[str, int]
 """In thousandths of a unit, so that sums are rounded once, at the end."""
 
@@ -49,6 +53,28 @@ def pod_requests(pod: RawObject, tally: Tally | None = None) -> Requests:
     total = total | _pod_level(spec, None if resources is None else as_a_whole, is_infeasible, tally)
     total = _sum(total, _amounts(mapping(spec, "overhead", "spec."), "spec.overhead", tally))
     return as_requests(_whole(total) | {"pods": 1})
+
+
+def unstated_requests(pod: RawObject) -> Requests:
+    """What kube-scheduler's scores count of a pod beyond what it asks for: 100m of cpu and 200Mi for each container that states none.
+
+    (pkg/scheduler/util/pod_resources.go, ``NonMissingContainerRequests`` of component-helpers.) ``pod`` is one that ``pod_requests`` takes.
+    """
+    spec = mapping(pod, "spec")
+    completed: dict[str, object] = {}
+    for key in ("containers", "initContainers"):
+        containers = [
+            (path, container, _stated(mapping(container, "resources", path), "requests", path)) for path, container in items(spec, key)
+        ]
+        if any(not requests.keys() >= _ASSUMED.keys() for _, _, requests in containers):
+            completed[key] = [
+                {**container, "resources": {**mapping(container, "resources", path), "requests": _ASSUMED | requests}}
+                for path, container, requests in containers
+            ]
+    if not completed:
+        return ()
+    stated, scored = dict(pod_requests(pod)), dict(pod_requests({**pod, "spec": {**spec, **completed}}))
+    return as_requests({resource: scored.get(resource, 0) - stated.get(resource, 0) for resource in UNSTATED})
 
 
 def default_requests(pod_spec: Mapping[str, object]) -> dict[str, object]:

@@ -12,6 +12,7 @@ from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
+from allaboard.model.requests import UNSTATED
 
 Workload = tuple[tuple[SchedulingSpec, int], ...]
 """What pods ask for (``SchedulingSpec.demand``), and how many of them do; the most frequent first."""
@@ -46,7 +47,8 @@ class Snapshot:
     ``allocatable`` and ``used`` are int64[nodes, resources], in the units of ``model.requests``; ``resources`` names the columns.
     ``used`` counts pods of every scheduler and what we have assumed, so it may exceed ``allocatable``. ``host_ports`` gives the
     ports taken on a node, by row of the node. ``devices``: int64[nodes, devices], thousandths that are free of each GPU, where GPUs are
-    shared; without it they are counted whole. ``mix`` is the cluster's workload: what pods ask for, and how many of them.
+    shared; without it they are counted whole. ``unstated``: int64[nodes, 2] is what scores count of pods beside what they ask for
+    (``SchedulingSpec.unstated``). ``mix`` is the cluster's workload: what pods ask for, and how many of them.
     """
 
     nodes: tuple[Node, ...]
@@ -56,6 +58,7 @@ class Snapshot:
     host_ports: Mapping[int, frozenset[HostPort]] = field(default_factory=dict)
     devices: Integers | None = None
     mix: Workload = ()
+    unstated: Integers | None = None
 
     @property
     def free(self) -> Integers:
@@ -65,14 +68,18 @@ class Snapshot:
     def without(self, pods: Iterable[Pod]) -> "Snapshot":
         """The cluster as it would be if bound ``pods`` weren't there. Host ports stay taken, for a node may share one."""
         used = self.used.copy()
+        unstated = None if self.unstated is None else self.unstated.copy()
         rows = {node.name: row for row, node in enumerate(self.nodes)}
         columns = {resource: column for column, resource in enumerate(self.resources)}
         for pod in pods:
             for resource, amount in pod.spec.requests if pod.node_name in rows else ():
                 if resource in columns:
                     used[rows[pod.node_name], columns[resource]] -= amount
+            if unstated is not None and pod.node_name in rows:
+                for resource, amount in pod.spec.unstated:
+                    unstated[rows[pod.node_name], UNSTATED.index(resource)] -= amount
         used.setflags(write=False)
-        return replace(self, used=used)
+        return replace(self, used=used, unstated=unstated)
 
     def row_of(self, node_name: str) -> int | None:
         """The row of a node, ``None`` when it isn't there."""

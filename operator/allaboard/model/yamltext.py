@@ -37,6 +37,11 @@ def yaml_value(text: str) -> object:
     return found[0] if found else None
 
 
+def yaml_documents(text: str) -> list[object]:
+    """All documents of ``text``. Raises ``TextError``, of a key that is there twice too."""
+    return _read(text, _LOADER, are_twins_refused=True)
+
+
 def yaml_values(text: str, loader: Any) -> list[object]:
     """All documents of ``text``, as ``loader`` understands them. Raises ``TextError``."""
     return _read(text, loader, are_twins_refused=False)

@@ -23,7 +23,6 @@ from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.node import Node
-from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
 from allaboard.report import words
@@ -38,6 +37,7 @@ from allaboard.scheduling.longsearch import LongSearches
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.outcomes import Attempt, Outcomes
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
+from allaboard.scheduling.problems import Packings
 from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Ranks
@@ -74,7 +74,7 @@ class Scheduler:
     quarantine: Quarantine
     window: Window
     dry_run: DryRun = "role"
-    packing: Packing = PACKING
+    packings: Packings = field(default_factory=Packings)
     is_fresh: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
     _under_way: UnderWay = field(init=False)
@@ -93,7 +93,7 @@ class Scheduler:
         self._long = LongSearches(self.docket, self.clock, Shares(self.clock))
         self.metrics.gauge("long_searches_waiting", "Gangs that wait for a long search.", lambda: len(self._long))
         self._advisor = Advisor(self.docket, self._advice, self._advise)
-        self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock, self.packing, self.ranks.shares)
+        self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock, self.packings, self.ranks.shares)
         self._open = OpenGangs(
             self.registry, self.docket, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock
         )
@@ -149,6 +149,10 @@ class Scheduler:
     def observe_volumes(self) -> None:
         """A claim or a volume has changed."""
         self.queue.wake()
+
+    def apply(self, packings: Packings) -> None:
+        """Have nodes scored otherwise from now on."""
+        self.packings = self._planner.packings = packings
 
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""

@@ -17,7 +17,6 @@ from typing import Protocol
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
-from allaboard.model.packing import Packing
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.rules import Rules, rules_of
@@ -29,7 +28,7 @@ from allaboard.placement.problem.problem import Candidate
 from allaboard.placement.relief.causes import Repaired, amounts_alone, cause_of
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.advice import leavers, reach, sentence
-from allaboard.scheduling.problems import draft_of, problem_of, size_of, waiting_of
+from allaboard.scheduling.problems import Packings, draft_of, problem_of, size_of, waiting_of
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.workers import Searcher, SearchError
 
@@ -69,7 +68,7 @@ class Planner:
     searcher: Searcher
     metrics: Metrics
     clock: Callable[[], float]
-    packing: Packing
+    packings: Packings
     shares: Shares
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _packer: Packer = field(default_factory=Packer)
@@ -106,7 +105,7 @@ class Planner:
         with suppress(SearchError), self._timed([gang]):
             for pods, left, rule in without:
                 problem = build_problem(
-                    pods, gang.least, snapshot, objective=gang.objective, packing=self.packing, rules=left, filters=self._filters
+                    pods, gang.least, snapshot, objective=gang.objective, packing=self.packings.of(gang), rules=left, filters=self._filters
                 )
                 if (await self.searcher.search_briefly(problem, self._seed(gang))).feasible:
                     return Cause(Code.CONSTRAINTS, rule=rule)
@@ -128,8 +127,8 @@ class Planner:
         if without:
             snapshot = snapshot.without(without)
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS:
-            return draft_of(gang, gang.least, snapshot, self._packer, self.packing)
-        return problem_of(gang, gang.least, snapshot, self._filters, self.packing)
+            return draft_of(gang, gang.least, snapshot, self._packer, self.packings.of(gang))
+        return problem_of(gang, gang.least, snapshot, self._filters, self.packings.of(gang))
 
     @contextmanager
     def _timed(self, gangs: Sequence[Gang]) -> Iterator[Callable[[], float]]:
@@ -147,12 +146,14 @@ class Planner:
     async def plan_together(self, gangs: Sequence[Gang]) -> tuple[dict[GangKey, Plan], list[GangKey]]:
         """Plans for those of ``gangs``, in queue order, that are to be placed now, in the order in which they take their seats.
 
-        And who is overtaken by them. Nobody has a plan when the gangs don't contend: then each is to be planned by itself.
+        And who is overtaken by them. Nobody has a plan when the gangs don't contend: then each is to be planned by itself. So are those for
+        which nodes are scored in another way than for the first.
         """
         if len(gangs) < 2:
             return {}, []
         started = self.clock()
-        gangs = self._preparable(gangs)
+        packing = self.packings.of(gangs[0])
+        gangs = self._preparable([gang for gang in gangs if self.packings.of(gang) == packing])
         try:
             joint = await self._together(gangs)
         except SearchError as error:
@@ -171,9 +172,10 @@ class Planner:
     async def _together(self, gangs: Sequence[Gang]) -> Joint | None:
         if len(gangs) < 2:
             return None
+        packing = self.packings.of(gangs[0])
         is_protected = self.past.must_not_be_overtaken
         waiting = [waiting_of(gang, self._seed(gang), is_protected=is_protected(gang.key)) for gang in gangs]
-        contest = contest_of(waiting, self.view.snapshot(), self._filters, self.packing)
+        contest = contest_of(waiting, self.view.snapshot(), self._filters, packing)
         is_easy = not may_contend(contest)
         if is_easy and (len(gangs) < _MANY or not all(gang.is_single for gang in contest.gangs)):
             return None
@@ -200,7 +202,7 @@ class Planner:
         snapshot = self.view.snapshot()
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
             return ""  # it takes twice as long as to build the problem
-        problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packing)
+        problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packings.of(gang))
         others = leavers(gang, gangs)
         within = reach(gang, problem, snapshot, others, self._filters)
         return sentence(gang, await self.searcher.relieve(within), others)

@@ -10,7 +10,6 @@ from allaboard.cluster.view import ClusterView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.constraints import HostPort
 from allaboard.model.gang import Gang, GangKey, Objective
-from allaboard.model.packing import PACKING
 from allaboard.model.reasons import Code, Kind, Reason
 from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.contest.contest import Contest
@@ -20,6 +19,7 @@ from allaboard.report.metrics import Metrics
 from allaboard.scheduling import planner
 from allaboard.scheduling.order import order_of_gone
 from allaboard.scheduling.planner import Planner
+from allaboard.scheduling.problems import Packings
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.workers import Searcher
@@ -42,7 +42,7 @@ def a_planner(searcher: Searched, clock: Callable[[], float] = lambda: 0.0) -> P
     for name in "abc":
         view.upsert_node(node(name, {"cpu": 4000}))
     registry = GangRegistry(["allaboard"])
-    return Planner(view, GangQueue(order_of_gone, registry.knows), searcher, Metrics(), clock, PACKING, Shares(clock))
+    return Planner(view, GangQueue(order_of_gone, registry.knows), searcher, Metrics(), clock, Packings(), Shares(clock))
 
 
 @dataclass

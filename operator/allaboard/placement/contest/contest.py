@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
+from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Objective
 from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
@@ -126,7 +127,9 @@ class Standing:
         return Standing(self.free.copy(), self.used.copy(), devices, self.seats.copy())
 
 
-def contest_of(gangs: Sequence[Waiting], snapshot: Snapshot, filters: NodeFilters | None = None, packing: Packing = PACKING) -> Contest:
+def contest_of(
+    gangs: Sequence[Waiting], snapshot: Snapshot, filters: NodeFilters | None = None, packing: Packing | FitScoring = PACKING
+) -> Contest:
     """The contest of ``gangs``, in queue order, for the nodes of ``snapshot``."""
     filters = filters or NodeFilters()
     pods = [pod for gang in gangs for pod in gang.pods]
@@ -203,7 +206,7 @@ def as_it_stands(problem: Problem, standing: Standing, roles: Integers, rows: In
         seats=standing.seats[np.ix_(roles, rows)],
         devices=devices,
         shares=part.shares[roles],
-        scoring=replace(scoring, used=standing.used[:, rows], step=scoring.step[roles], weight=scoring.weight[roles]),
+        scoring=replace(scoring.of_roles(roles), used=standing.used[:, rows]),
         dislike=None if part.dislike is None else part.dislike[roles],
         fragmentation=_fragmentation(part.fragmentation, dict(zip(part.columns, taken, strict=True)), devices, roles, is_relative),
     )

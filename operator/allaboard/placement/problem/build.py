@@ -10,6 +10,7 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Objective
 from allaboard.model.packing import BEST_FIT, PACKING, Packing
 from allaboard.model.reasons import Counted, Kind, Reason
@@ -17,7 +18,7 @@ from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.bonds import bonds_of, bound, roles_of, without_label
 from allaboard.placement.problem.fragmentation import fragmentation_of
-from allaboard.placement.problem.objectives import WEIGHTS, Weights, scoring_of
+from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
 from allaboard.placement.problem.problem import SHARES, Candidate, Problem, Role, capacity_refusals, numbered
 from allaboard.placement.rules.devices import GPU, WHOLE, seats_on_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters
@@ -34,14 +35,15 @@ def build_problem(
     snapshot: Snapshot,
     *,
     objective: Objective,
-    packing: Packing = PACKING,
+    packing: Packing | FitScoring = PACKING,
     topology: str = "",
     rules: Rules = NO_RULES,
     filters: NodeFilters | None = None,
 ) -> Problem:
     """The placement of ``pods`` on the nodes of ``snapshot``, at least ``minimum`` of them.
 
-    ``packing`` says how full a node is to be taken for; fragmentation is avoided by best fit unless it says more than the default.
+    ``packing`` says how full a node is to be taken for, or by which profile of kube-scheduler's it is scored; fragmentation is avoided by
+    best fit unless it says more than the default.
     ``topology`` is the label whose values are the domains of which a placement should use few. ``filters``
     remembers what each spec may use between calls with the same nodes.
     """
@@ -75,7 +77,7 @@ def build_problem(
             seats[role] = np.minimum(seats[role], seats_on_devices(snapshot.devices, int(shares[role])))
     is_kept = seats.any(axis=0)
     rows = np.flatnonzero(is_kept)
-    weights = WEIGHTS[objective]
+    weights = weights_of(objective, packing)
     columns = (*names, *(f"port {column.protocol}/{column.port}" for column in ports))
     reasons = (*(Reason(Kind.INSUFFICIENT, name) for name in names), *(Reason(Kind.PORTS) for _ in ports))
     problem = Problem(

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node
 from allaboard.model.packing import Packing
@@ -36,7 +37,7 @@ class Draft:
     snapshot: Snapshot
     nodes: bytes
     objective: Objective
-    packing: Packing
+    packing: Packing | FitScoring
     topology: str
     rules: Rules
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
+from allaboard.model.fit import FitScoring
 from allaboard.placement.problem.problem import Problem
 
 _LARGEST_KEY = 2**62
+_TURNS = 8  # of a role on a node that are looked at one by one by a profile of kube-scheduler's
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,7 +37,8 @@ class Valuation:
         self._problem = problem
         # One more than there are: a move is valued before the pod has left where it was.
         strides = np.cumprod([1, *(problem.count + 2).tolist()], dtype=object)
-        self._is_remembered = problem.fragmentation is not None and int(strides[-1]) * max(1, len(problem.nodes)) < _LARGEST_KEY
+        is_dear = problem.fragmentation is not None or isinstance(problem.scoring.packing, FitScoring)
+        self._is_remembered = is_dear and int(strides[-1]) * max(1, len(problem.nodes)) < _LARGEST_KEY
         self._strides = strides.astype(np.int64) if self._is_remembered else np.zeros(0, dtype=np.int64)
         self._keys: Integers = np.zeros(0, dtype=np.int64)
         self._values: Floats = np.zeros(0)
@@ -109,11 +112,37 @@ class Valuation:
         A member that is one of many there finds half of the others before it.
         """
         scoring, seated = self._problem.scoring, np.flatnonzero(patterns.any(axis=0))
+        if isinstance(scoring.packing, FitScoring):
+            return self._points(scoring.packing, rows, patterns) / 100
         step, weight = (values[seated].take(rows, axis=2) for values in (scoring.step, scoring.weight))
         members = patterns.T[seated].astype(np.float64)
         others = scoring.used[:, rows] + np.einsum("rk,rsk->sk", members, step) / 2
         packed: Floats = np.einsum("rk,rk->k", members, scoring.packing.mean(others + step / 2, weight))
         return packed
+
+    def _points(self, fit: FitScoring, rows: Integers, patterns: Integers) -> Floats:
+        """The points of all members by a profile of kube-scheduler's, each when it is its turn among those of its role.
+
+        It finds half of the other roles before it, like above. Of more than eight of a role on a node, eight stand for all.
+        """
+        scoring = self._problem.scoring
+        if scoring.allocatable is None or scoring.counted is None:
+            raise ValueError("a profile is scored by whole amounts")
+        allocatable, used = scoring.allocatable[:, rows], scoring.used[:, rows]
+        seated = np.flatnonzero(patterns.any(axis=0)).tolist()
+        load = np.einsum("kr,rsk->sk", patterns[:, seated].astype(np.float64), scoring.step[seated].take(rows, axis=2))
+        total = np.zeros(len(rows))
+        for role in seated:
+            step, count = scoring.step[role][:, rows], patterns[:, role]
+            others = used + (load - step * count) / 2
+            turns = np.minimum(count, _TURNS)
+            for turn in range(int(turns.max())):
+                # Shares times what there is are whole amounts again: they are less than 2^50, which floats are exact for.
+                before = (2 * turn + 1) * count // (2 * np.maximum(turns, 1))
+                requested = np.rint((others + step * (before + 1)) * allocatable).astype(np.int64)
+                points = fit.scores(requested, allocatable, scoring.counted[role])
+                total += np.where(turn < turns, points * count / np.maximum(turns, 1), 0.0)
+        return total
 
     def _fullness(self, rows: Integers, patterns: Integers) -> Floats:
         """Members weighed by how full their node is, 0..1. No resource of a member scores zero here, since it adds to each."""

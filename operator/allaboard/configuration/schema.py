@@ -1,0 +1,194 @@
+"""The fields of kube-scheduler's configuration, of all versions together, as far as anything is made of them.
+
+What is declared as ``object`` is taken as it stands, to be named as not honoured. In 2020 keys were taken in any case; null is absent.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic.alias_generators import to_camel
+
+_SMALL = 1_000_000
+
+Weight = Annotated[int, Field(ge=-_SMALL, le=_SMALL)]
+Name = Annotated[str, Field(min_length=1, max_length=317)]
+
+MOST_PROFILES = 64
+
+
+class Part(BaseModel):
+    """An object of the configuration; what it doesn't know is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fold(cls, stated: object, info: ValidationInfo) -> object:
+        if not isinstance(stated, Mapping):
+            return stated
+        known = {str(each.alias).lower(): str(each.alias) for each in cls.model_fields.values()} if info.context else {}
+        return {known.get(str(key).lower(), str(key)): value for key, value in stated.items() if value is not None}
+
+
+class Point(Part):
+    """A point of a shape."""
+
+    utilization: Weight = 0
+    score: Weight = 0
+
+
+class Resource(Part):
+    """A resource that is scored."""
+
+    name: Name
+    weight: Weight = 0
+
+
+class Shape(Part):
+    """How much what is taken of a resource is worth."""
+
+    shape: list[Point] = Field(default=[])
+
+
+class Args(Part):
+    """The arguments of a plugin, which may say of which kind they are."""
+
+    api_version: str = ""
+    kind: str = ""
+
+
+class RatioArgs2020(Args):
+    """Of RequestedToCapacityRatio in the first versions."""
+
+    function_shape: list[Point] = Field(min_length=1)
+    resource_to_weight_map: dict[Name, Weight] = Field(min_length=1)
+
+
+class RatioArgs(Args):
+    """Of RequestedToCapacityRatio in v1beta1."""
+
+    shape: list[Point] = Field(min_length=1)
+    resources: list[Resource] = Field(default=[])
+
+
+class AllocatedArgs(Args):
+    """Of NodeResourcesLeastAllocated and NodeResourcesMostAllocated, in v1beta1."""
+
+    resources: list[Resource] = Field(default=[])
+
+
+class ScoringStrategy(Part):
+    """Of NodeResourcesFit."""
+
+    type: str = "LeastAllocated"
+    resources: list[Resource] = Field(default=[])
+    requested_to_capacity_ratio: Shape | None = None
+
+
+class FitArgs(Args):
+    """Of NodeResourcesFit."""
+
+    ignored_resources: object = None
+    ignored_resource_groups: object = None
+    scoring_strategy: ScoringStrategy = ScoringStrategy()
+
+
+class Plugin(Part):
+    """A plugin by name."""
+
+    name: Name
+    weight: Annotated[int, Field(ge=0, le=_SMALL)] = 0
+
+
+class PluginSet(Part):
+    """What is switched on and off at one point of a scheduling cycle."""
+
+    enabled: list[Plugin] = Field(default=[])
+    disabled: list[Plugin] = Field(default=[])
+
+
+class Plugins(Part):
+    """By the points of a scheduling cycle."""
+
+    multi_point: PluginSet = PluginSet()
+    score: PluginSet = PluginSet()
+    pre_enqueue: PluginSet = PluginSet()
+    queue_sort: PluginSet = PluginSet()
+    pre_filter: PluginSet = PluginSet()
+    filter: PluginSet = PluginSet()
+    post_filter: PluginSet = PluginSet()
+    pre_score: PluginSet = PluginSet()
+    reserve: PluginSet = PluginSet()
+    unreserve: PluginSet = PluginSet()
+    permit: PluginSet = PluginSet()
+    pre_bind: PluginSet = PluginSet()
+    bind: PluginSet = PluginSet()
+    post_bind: PluginSet = PluginSet()
+
+
+class PluginConfig(Part):
+    """The arguments of a plugin by name."""
+
+    name: Name
+    args: dict[str, Any] = Field(default={})
+
+
+class SchedulerProfile(Part):
+    """How the pods of one scheduler name are placed."""
+
+    scheduler_name: str = ""
+    percentage_of_nodes_to_score: object = None
+    plugins: Plugins = Plugins()
+    plugin_config: list[PluginConfig] = Field(default=[])
+
+
+class LeaderElection(Part):
+    """The election of a leader. The names of the lock were others in the first version."""
+
+    leader_elect: bool | None = None
+    lease_duration: str = ""
+    renew_deadline: str = ""
+    retry_period: str = ""
+    resource_lock: str = ""
+    resource_name: str = ""
+    resource_namespace: str = ""
+    lock_object_name: str = ""
+    lock_object_namespace: str = ""
+
+
+class ClientConnection(Part):
+    """The connection to the API server."""
+
+    kubeconfig: str = ""
+    accept_content_types: str = ""
+    content_type: str = ""
+    qps: float = 0.0
+    burst: int = 0
+
+
+class KubeSchedulerConfiguration(Part):
+    """The whole of it."""
+
+    api_version: str
+    kind: str
+    profiles: list[SchedulerProfile] = Field(default=[], max_length=MOST_PROFILES)
+    scheduler_name: str = ""
+    plugins: Plugins | None = None
+    plugin_config: list[PluginConfig] = Field(default=[])
+    leader_election: LeaderElection = LeaderElection()
+    client_connection: ClientConnection = ClientConnection()
+    pod_initial_backoff_seconds: Annotated[int, Field(ge=1)] | None = None
+    pod_max_backoff_seconds: Annotated[int, Field(ge=1)] | None = None
+    parallelism: object = None
+    percentage_of_nodes_to_score: object = None
+    healthz_bind_address: object = None
+    metrics_bind_address: object = None
+    enable_profiling: object = None
+    enable_contention_profiling: object = None
+    extenders: object = None
+    delay_cache_until_active: object = None
+    algorithm_source: object = None
+    hard_pod_affinity_symmetric_weight: object = None
+    disable_preemption: object = None
+    bind_timeout_seconds: object = None

@@ -1,0 +1,90 @@
+"""``allaboard config check``: what a file means, before the scheduler is started with it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from allaboard.cli.main import cli
+
+TWO = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+parallelism: 16
+profiles:
+- schedulerName: pack
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy:
+        type: RequestedToCapacityRatio
+        resources: [{name: nvidia.com/gpu, weight: 5}, {name: cpu, weight: 1}]
+        requestedToCapacityRatio: {shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}]}
+- schedulerName: spread
+---
+apiVersion: allaboard.dev/v1alpha1
+kind: AllaboardConfiguration
+schedulerNames: [train]
+objective: binpack
+headroom: {cpu: 2}
+"""
+
+
+def check(tmp_path: Path, text: str, *options: str) -> Result:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(text)
+    return CliRunner().invoke(cli, ["config", "check", str(path), *options])
+
+
+def answer(tmp_path: Path, text: str) -> dict[str, Any]:
+    result = check(tmp_path, text, "-o", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_each_scheduler_name_is_told_with_what_its_pods_are_placed_by(tmp_path: Path) -> None:
+    found = answer(tmp_path, TWO)
+    assert [(each["schedulerName"], each["objective"], each["scoring"], each["era"]) for each in found["schedulers"]] == [
+        ("train", "binpack", "packing", ""),
+        ("pack", "binpack", "RequestedToCapacityRatio", "v1"),
+        ("spread", "spread", "LeastAllocated", "v1"),
+    ]
+    pack = found["schedulers"][1]
+    assert pack["resources"] == {"nvidia.com/gpu": 5, "cpu": 1}
+    assert pack["shape"] == [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]
+    assert pack["weights"] == {"NodeResourcesFit": 1, "NodeAffinity": 2, "TaintToleration": 3, "ImageLocality": 1}
+    assert (found["options"]["headroom"], found["options"]["scheduler_names"]) == ({"cpu": "2"}, ["train", "pack", "spread"])
+    assert any(warning.startswith("parallelism: isn't honoured") for warning in found["warnings"])
+
+
+def test_people_are_shown_tables(tmp_path: Path) -> None:
+    lines = check(tmp_path, TWO).stdout.splitlines()
+    rows = [line.split() for line in lines]
+    assert rows[0] == ["SCHEDULER", "OBJECTIVE", "SCORING", "ERA", "SHAPE", "RESOURCES", "WEIGHTS", "FROM"]
+    assert ["search.generations", "60"] in rows
+    assert ["headroom", "cpu=2"] in rows
+    assert any(row[:5] == ["pack", "binpack", "RequestedToCapacityRatio", "v1", "0=0,100=10"] for row in rows)
+    assert lines.index("WARNINGS") < len(lines) - 1
+
+
+def test_a_file_without_a_word_to_warn_of_has_no_warnings(tmp_path: Path) -> None:
+    assert "WARNINGS" not in check(tmp_path, "objective: spread\n").stdout
+    assert answer(tmp_path, "objective: spread\n")["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("objektive: spread", "scheduler.yaml: objektive: no such option; did you mean objective?"),
+        (TWO.replace("utilization: 100", "utilization: 0"), "shape[1].utilization: must be more than that of the point before, not 0"),
+    ],
+)
+def test_a_file_that_can_not_be_used_is_told_about_in_one_line(text: str, words: str, tmp_path: Path) -> None:
+    result = check(tmp_path, text)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+    assert "ALLABOARD_CONFIG" not in os.environ

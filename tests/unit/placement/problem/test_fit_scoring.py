@@ -1,0 +1,80 @@
+"""Placements under a profile of kube-scheduler's go where that one's points lead."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allaboard.model.fit import Era, FitScoring, Strategy
+from allaboard.model.gang import Objective
+from allaboard.model.requests import Requests
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement import SearchSettings, build_problem, search
+from allaboard.placement.problem.valuation import Valuation
+from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
+
+FULLER = ((0, 0), (100, 10))
+OBJECTIVES = {Strategy.RATIO: Objective.BINPACK, Strategy.MOST: Objective.BINPACK, Strategy.LEAST: Objective.SPREAD}
+
+
+def where(fit: FitScoring, cluster: Snapshot, number: int = 1, asks: dict[str, int] | None = None, unstated: Requests = ()) -> list[str]:
+    asks = {"cpu": 1000, "memory": GI} if asks is None else asks
+    gang = [replace(pod, spec=replace(pod.spec, unstated=unstated)) for pod in pods("a", number, asks)]
+    problem = build_problem(gang, number, cluster, objective=OBJECTIVES[fit.strategy], packing=fit)
+    return sorted(name for _, name in search(problem, SearchSettings(), 1).assignments)
+
+
+@given(
+    st.sampled_from(Strategy), st.sampled_from(Era), st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 8)), min_size=1, max_size=8)
+)
+def test_a_pod_goes_to_the_node_with_the_most_points(strategy: Strategy, era: Era, taken: list[tuple[int, int]]) -> None:
+    offered = {"cpu": 7000, "memory": 11 * GI}
+    nodes = [node(f"n{number}", offered) for number in range(len(taken))]
+    used = {f"n{number}": {"cpu": cpu, "memory": memory * GI} for number, (cpu, memory) in enumerate(taken)}
+    fit = FitScoring(strategy, era, (("cpu", 2), ("memory", 1)), ((0, 1), (30, 9), (60, 2), (100, 8)))
+
+    (chosen,) = where(fit, snapshot(nodes, used), asks={"cpu": 900, "memory": 2 * GI})
+
+    requested = np.array([[cpu + 900 for cpu, _ in taken], [(memory + 2) * GI for _, memory in taken]])
+    points = fit.scores(requested, np.array([[7000], [11 * GI]]))
+    assert points[int(chosen[1:])] == points.max()
+
+
+def test_nodes_without_a_gpu_looked_full_in_2020_and_do_not_today() -> None:
+    cluster = snapshot([node("gpu", {"cpu": 4000, "memory": 8 * GI, GPU: 4}), node("plain", {"cpu": 5000, "memory": 8 * GI})])
+    resources = (("cpu", 1), (GPU, 1))
+    assert where(FitScoring(Strategy.RATIO, Era.V1ALPHA, resources, ((0, 0), (100, 100))), cluster) == ["plain"]
+    assert where(FitScoring(Strategy.RATIO, Era.TODAY, resources, FULLER), cluster) == ["gpu"]
+
+
+@pytest.mark.parametrize(("strategy", "nodes"), [(Strategy.MOST, 1), (Strategy.RATIO, 1), (Strategy.LEAST, 4)])
+def test_a_gang_is_packed_or_spread_as_its_profile_says(strategy: Strategy, nodes: int) -> None:
+    cluster = snapshot([node(f"n{number}", {"cpu": 8000, "memory": 16 * GI}) for number in range(4)])
+    assert len(set(where(FitScoring(strategy, Era.TODAY, shape=FULLER), cluster, 4))) == nodes
+
+
+def test_members_are_worth_their_points_each_when_it_is_its_turn() -> None:
+    cluster = snapshot([node("n", {"cpu": 8000, "memory": 16 * GI})])
+    fit = FitScoring(Strategy.RATIO, Era.TODAY, (("cpu", 1),), ((0, 0), (60, 10), (100, 0)))
+    problem = build_problem(pods("a", 4, {"cpu": 1500, "memory": GI}), 4, cluster, objective=Objective.BINPACK, packing=fit)
+    # 18, 37, 56 and 75 percent of the cpu: 30, 61, 93 and 100 - 37 points.
+    assert Valuation(problem).scores(np.array([[[4]]]))[0] == pytest.approx((30 + 61 + 93 + 63) / 4)
+
+
+def test_what_containers_do_not_state_counts_for_the_pod_and_for_those_that_are_there() -> None:
+    nodes = [node("bare", {"cpu": 1000, "memory": 8 * GI}), node("idle", {"cpu": 1000, "memory": 8 * GI})]
+    cluster = snapshot(nodes, {"bare": {"cpu": 100}, "idle": {"cpu": 200}})
+    unstated = np.array([[200, 0], [0, 0]])  # two containers without a request sit on the first
+    fit = FitScoring(Strategy.MOST, Era.TODAY, (("cpu", 1),))
+    assert where(fit, cluster, asks={}, unstated=(("cpu", 100),)) == ["idle"]
+    assert where(fit, replace(cluster, unstated=unstated), asks={}, unstated=(("cpu", 100),)) == ["bare"]
+
+
+def test_a_plugin_that_is_switched_off_weighs_nothing() -> None:
+    fit = FitScoring(Strategy.MOST, Era.TODAY, weight=7, affinity=0, taints=0, images=5)
+    weights = build_problem(
+        pods("a", 1, {"cpu": 1}), 1, snapshot([node("n", {"cpu": 10})]), objective=Objective.BINPACK, packing=fit
+    ).weights
+    assert (weights.packing, weights.affinity, weights.taints, weights.images, weights.spreading) == (7, 0, 0, 5, 0)
