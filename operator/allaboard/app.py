@@ -7,9 +7,9 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from allaboard.binding.bind import Binder
 from allaboard.binding.election import Candidate, Elect, in_own_thread
@@ -44,7 +44,10 @@ from allaboard.scheduling.ranks import Overtaking, Ranks
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.window import Window
 from allaboard.scheduling.workers import Searcher
-from allaboard.settings import Settings
+from allaboard.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from allaboard.admission.desk import Desk
 
 logger = logging.getLogger(__name__)
 
@@ -166,6 +169,10 @@ class App:
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
+        if settings.admission_port:
+            namespace = settings.lease_namespace or own_namespace()
+            desk = await self._stack.enter_async_context(_admission()(settings, server, namespace, lambda: self.leads))
+            self._spawn("admission", desk.run(), on_death)
 
     async def stop(self) -> None:
         """Stop deciding first, say what is left to say, let another lead, then close connections and end the workers."""
@@ -331,6 +338,16 @@ class App:
 def _searcher(settings: Settings) -> Searcher:
     options = SearchSettings(**settings.search.model_dump())
     return Searcher(options, workers=settings.workers, timeout_seconds=settings.search_timeout_seconds)
+
+
+def _admission() -> "Callable[[Settings, ApiServer, str, Callable[[], bool]], AbstractAsyncContextManager[Desk]]":
+    """What serves webhooks, which needs a package more than the rest. Raises ``SettingsError`` without it."""
+    try:
+        from allaboard.admission.desk import opened
+    except ModuleNotFoundError as error:
+        words = f"it needs the package {error.name}: pip install 'allaboard[admission]'"
+        raise SettingsError(f"admission_port: {words}, or set it to 0") from error
+    return opened
 
 
 def _lease(settings: Settings, server: Server) -> Lease:

@@ -76,7 +76,7 @@ def test_a_mistake_in_the_environment_is_named(name: str, value: str, words: str
     ("content", "words"),
     [
         (b"objektive: spread", r"objektive: no such option; did you mean objective\?"),
-        (b"nope: 1", "nope: no such option; known are backoff_initial_seconds, "),
+        (b"nope: 1", "nope: no such option; known are .*backoff_initial_seconds, "),
         (b"search: {generation: 3}", "search.generation: no such option; did you mean generations or "),
         (b"search: {minGenerations: 3, min_generations: 4}", "search.min_generations: is stated twice, in different spellings"),
         (b"search: 5", "search: must be a mapping of preset, generations, .*, not 5$"),
