@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-TEMPLATES = 256
+TEMPLATES = 64
 """Templates of one object that are looked at; pods of those beyond are told what is wrong with them by the scheduler."""
 
 _RAY = ("headGroupSpec.template", "workerGroupSpecs.*.template")
