@@ -103,8 +103,8 @@ class App:
     async def start(self, on_death: Callable[[], None] = lambda: None, *, reach_seconds: float | None = None) -> None:
         """Connect, and start every room; ``on_death()`` is called when one of them ends by itself, which none should.
 
-        With ``reach_seconds`` the API server is waited for, so long at most. Raises ``CredentialsError``, ``UnreachableError``, or
-        ``OSError`` when the metrics port is taken.
+        With ``reach_seconds`` the API server is waited for, so long at most. Raises ``CredentialsError``, ``UnreachableError``,
+        ``SettingsError`` when a setting needs a package that isn't there, or ``OSError`` when a port is taken.
         """
         try:
             await self._start(on_death, reach_seconds)
@@ -118,6 +118,10 @@ class App:
         server = await self._stack.enter_async_context(ApiServer.connect(settings.request_timeout_seconds))
         if reach_seconds is not None:
             await reach(server, reach_seconds)
+        desk: Desk | None = None
+        if settings.admission_port:
+            namespace = settings.lease_namespace or own_namespace()
+            desk = await self._stack.enter_async_context(_admission()(settings, server, namespace, lambda: self.leads))
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
         writer = self._writer
         controller = settings.scheduler_names[0]
@@ -169,9 +173,7 @@ class App:
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
-        if settings.admission_port:
-            namespace = settings.lease_namespace or own_namespace()
-            desk = await self._stack.enter_async_context(_admission()(settings, server, namespace, lambda: self.leads))
+        if desk is not None:
             self._spawn("admission", desk.run(), on_death)
 
     async def stop(self) -> None:

@@ -26,7 +26,8 @@ from .controlplane.operators import OperatorProcess, shipped_arguments
 from .controlplane.processes import free_ports
 from .workloads import deployment, job, stateful_set
 
-COMPONENT = Path(__file__).parents[2] / "config" / "components" / "admission"
+CONFIG = Path(__file__).parents[2] / "config"
+COMPONENT = CONFIG / "components" / "admission"
 TFJOB = Path(__file__).with_name("tfjob-2020.yaml")
 SECRET = "/api/v1/namespaces/allaboard-system/secrets/allaboard-admission"
 PORT = free_ports(1)[0]
@@ -90,6 +91,20 @@ async def cluster(home: Home, operator: OperatorProcess) -> AsyncIterator[Cluste
     async with home.open() as opened:
         yield opened
     assert operator.complaints() == []
+
+
+def test_the_component_is_accepted_without_a_warning(installed: None, home: Home, control_plane: Any, tmp_path: Path) -> None:
+    _kubectl(control_plane, "apply", "-f", str(CONFIG / "namespace.yaml"))
+    folders = {"resources": CONFIG, "components": COMPONENT}
+    overlay = {name: [os.path.relpath(path, tmp_path.resolve())] for name, path in folders.items()}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+
+    words = ("--dry-run=server", "--warnings-as-errors", "--validate=strict", "--force-conflicts", "--server-side")
+    done = _kubectl(control_plane, "apply", "--kustomize", str(tmp_path), *words)
+
+    assert done.returncode == 0, done.stderr
+    assert "mutatingwebhookconfiguration.admissionregistration.k8s.io/allaboard-admission" in done.stdout
+    assert "service/allaboard-admission" in done.stdout
 
 
 async def test_a_job_of_2020_that_names_no_scheduler_is_started_whole_as_it_was_written(cluster: Cluster, control_plane: Any) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,12 +15,14 @@ import aiohttp
 import orjson
 import pytest
 
+from allaboard import app
 from allaboard.admission import desk as desks
 from allaboard.admission.certificates import Pair, made
 from allaboard.admission.desk import Desk
 from allaboard.admission.review import Rules
 from allaboard.admission.server import BODY_BYTES, bound
 from allaboard.cluster.errors import ApiError
+from allaboard.settings import SettingsError
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -141,3 +144,11 @@ def test_a_port_that_is_taken_is_named_with_its_setting() -> None:
         first.listen()
         with pytest.raises(OSError, match=r"webhooks can't be served on port [0-9]+: .*ALLABOARD_ADMISSION_PORT"):
             bound(first.getsockname()[1])
+
+
+def test_without_the_package_that_makes_certificates_the_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("allaboard.admission", "cryptography"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(SettingsError, match=r"^admission_port: it needs the package cryptography: pip install 'allaboard\[admission\]'"):
+        app._admission()

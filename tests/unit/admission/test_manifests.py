@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import orjson
 import yaml
 
 from allaboard.admission.keeper import NAME
-from allaboard.admission.review import FUNCTION_LABEL
+from allaboard.admission.review import FUNCTION_LABEL, Rules, answer
 from allaboard.admission.server import PATH
 from allaboard.admission.templates import PATHS
+from allaboard.cli.bundled import examples
 from allaboard.gangs.dialects import GANG_LABELS
 
 FOLDER = Path(__file__).parents[3] / "config" / "components" / "admission"
@@ -38,6 +40,14 @@ def test_the_api_server_asks_about_pods_with_each_label_that_makes_one_ours() ->
     (condition,) = webhook("mutating-webhook.yaml")["matchConditions"]
     asked = re.findall(r"'([^']+)'", condition["expression"])
     assert set(asked) == {*GANG_LABELS, FUNCTION_LABEL, "allaboard.dev/"}
+
+
+def test_every_example_is_let_in() -> None:
+    found = [raw for path in examples() for raw in yaml.safe_load_all(path.read_text()) if raw]
+    for raw in found:
+        group = raw["apiVersion"].rpartition("/")[0]
+        request = {"uid": "1", "operation": "CREATE", "namespace": "default", "kind": {"group": group, "kind": raw["kind"]}, "object": raw}
+        assert answer(orjson.dumps({"request": request}), Rules(("allaboard",)))["response"] == {"uid": "1", "allowed": True}
 
 
 def test_the_api_server_asks_about_each_kind_whose_templates_are_known() -> None:
