@@ -93,18 +93,23 @@ async def cluster(home: Home, operator: OperatorProcess) -> AsyncIterator[Cluste
     assert operator.complaints() == []
 
 
-def test_the_component_is_accepted_without_a_warning(installed: None, home: Home, control_plane: Any, tmp_path: Path) -> None:
-    _kubectl(control_plane, "apply", "-f", str(CONFIG / "namespace.yaml"))
+def test_the_component_is_accepted_without_a_warning(home: Home, control_plane: Any, tmp_path: Path) -> None:
+    home.furnish()  # type: ignore[attr-defined]
     folders = {"resources": CONFIG, "components": COMPONENT}
     overlay = {name: [os.path.relpath(path, tmp_path.resolve())] for name, path in folders.items()}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    manifests = yaml.safe_load_all(_kubectl(control_plane, "kustomize", str(tmp_path)).stdout)
+    changed = [each for each in manifests if each["kind"] == "Deployment" or each["metadata"]["name"] == "allaboard-admission"]
 
-    words = ("--dry-run=server", "--warnings-as-errors", "--validate=strict", "--force-conflicts", "--server-side")
-    done = _kubectl(control_plane, "apply", "--kustomize", str(tmp_path), *words)
+    words = ("--dry-run=server", "--warnings-as-errors", "--validate=strict")
+    done = _kubectl(control_plane, "apply", "-f", "-", *words, stdin=yaml.safe_dump_all(changed))
 
     assert done.returncode == 0, done.stderr
-    assert "mutatingwebhookconfiguration.admissionregistration.k8s.io/allaboard-admission" in done.stdout
-    assert "service/allaboard-admission" in done.stdout
+    assert len(done.stdout.splitlines()) == len(list(COMPONENT.glob("*.yaml"))) - 1
+    (container,) = next(each for each in changed if each["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert {"name": "ALLABOARD_ADMISSION_PORT", "value": str(ports["admission"])} in container["env"]
+    assert ports.keys() == {"metrics", "health", "admission"}
 
 
 async def test_a_job_of_2020_that_names_no_scheduler_is_started_whole_as_it_was_written(cluster: Cluster, control_plane: Any) -> None:

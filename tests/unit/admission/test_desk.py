@@ -20,8 +20,9 @@ from allaboard.admission import desk as desks
 from allaboard.admission.certificates import Pair, made
 from allaboard.admission.desk import Desk
 from allaboard.admission.review import Rules
-from allaboard.admission.server import BODY_BYTES, bound
+from allaboard.admission.server import BODY_BYTES, bound, serve
 from allaboard.cluster.errors import ApiError
+from allaboard.processes import spawned
 from allaboard.settings import SettingsError
 
 pytestmark = pytest.mark.timeout(60)
@@ -125,6 +126,21 @@ async def test_a_process_that_dies_is_replaced(desk: Desk, keeper: FakeKeeper, c
     keeper.pair = new = new_pair()  # which the one that is dead can't have served
     assert (await call(new))[0] == 200
     assert desk._process is not first
+
+
+async def test_the_process_ends_by_itself_when_whoever_started_it_is_gone(port: int, call: Call) -> None:
+    pair = new_pair()
+    theirs, orders = spawned().Pipe(duplex=False)
+    with bound(port) as listening, theirs:
+        process = spawned().Process(target=serve, args=(listening, theirs, Rules(("allaboard",))))
+        process.start()
+    orders.send(pair)
+    await call(pair)
+
+    orders.close()
+
+    await asyncio.to_thread(process.join, 20)
+    assert process.exitcode == 0
 
 
 async def test_what_is_larger_than_an_object_is_not_read(desk: Desk, keeper: FakeKeeper, call: Call) -> None:
