@@ -9,7 +9,7 @@ COPY examples examples
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 # Wheels only, since there is no compiler here. The environment has no pip of its own, and its modules are compiled to bytecode.
 RUN python -m venv --without-pip /opt/allaboard \
-    && python -m pip --python /opt/allaboard/bin/python install --compile --constraint constraints.txt --only-binary :all: .
+    && python -m pip --python /opt/allaboard/bin/python install --compile --constraint constraints.txt --only-binary :all: '.[admission]'
 
 FROM python:3.13-slim
 ARG VERSION=dev

@@ -7,9 +7,9 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from allaboard.binding.bind import Binder
 from allaboard.binding.election import Candidate, Elect, in_own_thread
@@ -48,7 +48,10 @@ from allaboard.scheduling.ranks import Overtaking, Ranks
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.window import Window
 from allaboard.scheduling.workers import Searcher
-from allaboard.settings import Settings
+from allaboard.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from allaboard.admission.desk import Desk
 
 logger = logging.getLogger(__name__)
 
@@ -107,8 +110,8 @@ class App:
     async def start(self, on_death: Callable[[], None] = lambda: None, *, reach_seconds: float | None = None) -> None:
         """Connect, and start every room; ``on_death()`` is called when one of them ends by itself, which none should.
 
-        With ``reach_seconds`` the API server is waited for, so long at most. Raises ``CredentialsError``, ``UnreachableError``, or
-        ``OSError`` when the metrics port is taken.
+        With ``reach_seconds`` the API server is waited for, so long at most. Raises ``CredentialsError``, ``UnreachableError``,
+        ``SettingsError`` when a setting needs a package that isn't there, or ``OSError`` when a port is taken.
         """
         try:
             await self._start(on_death, reach_seconds)
@@ -126,6 +129,10 @@ class App:
         server = await self._stack.enter_async_context(connection)
         if reach_seconds is not None:
             await reach(server, reach_seconds)
+        desk: Desk | None = None
+        if settings.admission_port:
+            namespace = settings.lease_namespace or own_namespace()
+            desk = await self._stack.enter_async_context(_admission()(settings, server, namespace, lambda: self.leads))
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
         writer = self._writer
         controller = settings.scheduler_names[0]
@@ -180,6 +187,8 @@ class App:
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
+        if desk is not None:
+            self._spawn("admission", desk.run(), on_death)
 
     def apply(self, settings: Settings) -> None:
         """Have other settings hold from now on, as far as they can be had while it runs (``reloading``)."""
@@ -355,6 +364,16 @@ class App:
 def _searcher(settings: Settings) -> Searcher:
     options = SearchSettings(**settings.search.model_dump())
     return Searcher(options, workers=settings.workers, timeout_seconds=settings.search_timeout_seconds)
+
+
+def _admission() -> "Callable[[Settings, ApiServer, str, Callable[[], bool]], AbstractAsyncContextManager[Desk]]":
+    """What serves webhooks, which needs a package more than the rest. Raises ``SettingsError`` without it."""
+    try:
+        from allaboard.admission.desk import opened
+    except ModuleNotFoundError as error:
+        words = f"it needs the package {error.name}: pip install 'allaboard[admission]'"
+        raise SettingsError(f"admission_port: {words}, or set it to 0") from error
+    return opened
 
 
 def _lease(settings: Settings, server: Server) -> Lease:

@@ -69,6 +69,11 @@ _A_NAMESPACE = "the name of a namespace, of lower-case letters, digits and '-'"
 _Namespaces = Annotated[tuple[Annotated[str, _of_the_form(NAMESPACE, _A_NAMESPACE)], ...], NoDecode]
 
 
+_Hosts = Annotated[
+    tuple[Annotated[str, _of_the_form(rf"{OBJECT_NAME}|[0-9a-f:]{{2,39}}", "the name or address of a host, in lower case")], ...], NoDecode
+]
+
+
 class SearchOptions(BaseModel):
     """The genetic search. More generations find better packings and take longer; the result never depends on the clock."""
 
@@ -224,6 +229,14 @@ class Settings(BaseSettings):
     lease_retry_seconds: float = Field(2.0, gt=0, description="Pause between renewals; a follower looks eight times as often.")
     metrics_port: _Port = Field(8080, description="Port of /metrics; 0 means no metrics server.")
     health_port: _Port = Field(8081, description="Port of the liveness probe with `allaboard run`; 0 means none.")
+    admission_port: _Port = Field(0, description="Port of the admission webhooks (docs/admission.md); 0 means none.")
+    admission_hosts: _Hosts = Field(
+        (), description="Names or addresses by which the API server reaches the webhooks; none named means those of their Service."
+    )
+    admission_certificate_days: int = Field(
+        90, ge=1, le=3650, description="Life of the webhooks' certificate, which is renewed after two thirds of it."
+    )
+    openfaas: bool = Field(False, description="Whether function pods of OpenFaaS are ours in namespaces that have opted in to admission.")
     log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
 
     _in_force: InForce = PrivateAttr(InForce(()))
@@ -249,7 +262,7 @@ class Settings(BaseSettings):
         """What of a kube-scheduler's configuration isn't honoured."""
         return self._in_force.warnings
 
-    @field_validator("scheduler_names", "namespaces", mode="before")
+    @field_validator("scheduler_names", "namespaces", "admission_hosts", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

@@ -64,6 +64,8 @@ def test_nested_options_have_two_underscores(monkeypatch: pytest.MonkeyPatch) ->
         ("ALLABOARD_LEASE_RETRY_SECONDS", "0", "lease_retry_seconds"),
         ("ALLABOARD_LEASE_DURATION_SECONDS", "3601", "lease_duration_seconds"),
         ("ALLABOARD_LEASE_NAME", "No Name", "lease_name"),
+        ("ALLABOARD_ADMISSION_HOSTS", "127.0.0.1,https://x", "admission_hosts.*must be the name or address of a host, in lower case"),
+        ("ALLABOARD_ADMISSION_PORT", "-1", "admission_port"),
     ],
 )
 def test_a_mistake_in_the_environment_is_named(name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +78,7 @@ def test_a_mistake_in_the_environment_is_named(name: str, value: str, words: str
     ("content", "words"),
     [
         (b"objektive: spread", r"objektive: no such option; did you mean objective\?"),
-        (b"nope: 1", "nope: no such option; known are backoff_initial_seconds, "),
+        (b"nope: 1", "nope: no such option; known are .*backoff_initial_seconds, "),
         (b"search: {generation: 3}", "search.generation: no such option; did you mean generations or "),
         (b"search: {minGenerations: 3, min_generations: 4}", "search.min_generations: is stated twice, in different spellings"),
         (b"search: 5", "search: must be a mapping of preset, generations, .*, not 5$"),

@@ -63,6 +63,12 @@ class Resource:
             raise InvalidNameError(self.kind, name)
         return ApiPath.of(self, self.within(namespace).namespace, name, subresource)
 
+    def clusterwide(self, name: str) -> ApiPath:
+        """An object of no namespace. Raises ``InvalidNameError``."""
+        if not _is_name(name):
+            raise InvalidNameError(self.kind, name)
+        return ApiPath.of(self, name=name)
+
 
 def _segment(part: str) -> str:
     return f"/{quote(part, safe='')}"
@@ -83,4 +89,7 @@ JOBS = Resource("batch/v1", "Job", "jobs")
 EVENTS = Resource("events.k8s.io/v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
+SECRETS = Resource("v1", "Secret", "secrets")
+MUTATING_WEBHOOKS = Resource("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
+VALIDATING_WEBHOOKS = Resource("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
 POD_GROUPS = Resource("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups")

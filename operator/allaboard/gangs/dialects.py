@@ -17,6 +17,12 @@ POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 OLDER_POD_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 PAIR_PREFIXES = ("pod-group.scheduling.sigs.k8s.io", "pod-group.scheduling.x-k8s.io")
 MIN_AVAILABLE_LABEL = f"{PAIR_PREFIXES[0]}/min-available"
+GANG_LABELS = (
+    POD_GROUP_LABEL,
+    OLDER_POD_GROUP_LABEL,
+    *(f"{prefix}/{half}" for prefix in PAIR_PREFIXES for half in ("name", "min-available")),
+)
+"""The labels of which each says that a pod is of a gang."""
 
 _MAX_MIN_AVAILABLE = 2**31 - 1
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # RFC 1123 subdomain

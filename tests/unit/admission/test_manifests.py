@@ -1,0 +1,60 @@
+"""The webhook configurations that are shipped say what the code takes for granted."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from allaboard.admission.keeper import NAME
+from allaboard.admission.review import FUNCTION_LABEL, Rules, answer
+from allaboard.admission.server import PATH
+from allaboard.admission.templates import PATHS
+from allaboard.cli.bundled import examples
+from allaboard.gangs.dialects import GANG_LABELS
+
+FOLDER = Path(__file__).parents[3] / "config" / "components" / "admission"
+
+
+def webhook(file: str) -> dict[str, Any]:
+    configuration = yaml.safe_load((FOLDER / file).read_text())
+    assert configuration["metadata"]["name"] == NAME
+    (found,) = configuration["webhooks"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_webhook_that_is_down_costs_a_second_at_most_and_none_has_a_bundle_to_be_overwritten() -> None:
+    for found in (webhook("mutating-webhook.yaml"), webhook("validating-webhook.yaml")):
+        assert (found["failurePolicy"], found["timeoutSeconds"], found["sideEffects"]) == ("Ignore", 1, "None")
+        assert found["clientConfig"] == {"service": {"namespace": "allaboard-system", "name": NAME, "path": PATH}}
+        selector = found["namespaceSelector"]
+        assert selector["matchLabels"] == {"allaboard.dev/schedule": "true"}
+        (excluded,) = selector["matchExpressions"]
+        assert (excluded["key"], excluded["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        assert {"kube-system", "allaboard-system"} <= set(excluded["values"])
+
+
+def test_the_api_server_asks_about_pods_with_each_label_that_makes_one_ours() -> None:
+    (condition,) = webhook("mutating-webhook.yaml")["matchConditions"]
+    asked = re.findall(r"'([^']+)'", condition["expression"])
+    assert set(asked) == {*GANG_LABELS, FUNCTION_LABEL, "allaboard.dev/"}
+
+
+def test_every_example_is_let_in() -> None:
+    found = [raw for path in examples() for raw in yaml.safe_load_all(path.read_text()) if raw]
+    for raw in found:
+        group = raw["apiVersion"].rpartition("/")[0]
+        request = {"uid": "1", "operation": "CREATE", "namespace": "default", "kind": {"group": group, "kind": raw["kind"]}, "object": raw}
+        assert answer(orjson.dumps({"request": request}), Rules(("allaboard",)))["response"] == {"uid": "1", "allowed": True}
+
+
+def test_the_api_server_asks_about_each_kind_whose_templates_are_known() -> None:
+    asked = {
+        (group, plural)
+        for rule in webhook("validating-webhook.yaml")["rules"]
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+    }
+    assert asked == {(group, f"{kind.lower()}s") for group, kind in PATHS}
