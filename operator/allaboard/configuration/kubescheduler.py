@@ -76,9 +76,10 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 def kubescheduler_from(raw: Mapping[str, object]) -> Foreign:
     """What a ``KubeSchedulerConfiguration`` asks for. Raises ``ConfigurationError``, which names the field."""
-    group, _, version = str(raw.get("apiVersion", raw.get("apiversion"))).partition("/")
+    api_version = next((value for key, value in raw.items() if key.lower() == "apiversion"), None)
+    group, _, version = str(api_version).partition("/")
     if group != GROUP or version not in _ERAS:
-        raise ConfigurationError(f"apiVersion: must be {GROUP}/ and one of {', '.join(VERSIONS)}, not {shown(raw.get('apiVersion'))}")
+        raise ConfigurationError(f"apiVersion: must be {GROUP}/ and one of {', '.join(VERSIONS)}, not {shown(api_version)}")
     return _Reader(version).read(raw)
 
 
@@ -351,7 +352,7 @@ def _said(model: type[BaseModel], problem: Any, place: str) -> str:
     if kind in ("too_long", "string_too_long"):
         most = problem["ctx"]["max_length"]
         return f"{where}: must have {most} entries at most" if kind == "too_long" else f"{where}: must be {most} characters at most"
-    words = words_of(kind, problem.get("ctx", {})) or problem["msg"]
+    words = words_of(kind, problem.get("ctx", {})) or problem["msg"].removeprefix("Value error, ")
     return f"{where}: {words}" if kind == "missing" else f"{where}: {words}, not {shown(problem['input'])}"
 
 

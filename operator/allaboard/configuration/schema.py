@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
 
-_SMALL = 1_000_000
+_SMALL = 100_000
 
 Weight = Annotated[int, Field(ge=-_SMALL, le=_SMALL)]
 Name = Annotated[str, Field(min_length=1, max_length=317)]
@@ -28,7 +28,11 @@ class Part(BaseModel):
         if not isinstance(stated, Mapping):
             return stated
         known = {str(each.alias).lower(): str(each.alias) for each in cls.model_fields.values()} if info.context else {}
-        return {known.get(str(key).lower(), str(key)): value for key, value in stated.items() if value is not None}
+        there = {key: value for key, value in stated.items() if value is not None}
+        folded = {known.get(str(key).lower(), str(key)): value for key, value in there.items()}
+        if len(folded) < len(there):
+            raise ValueError("must not state a field twice, in different spellings")
+        return folded
 
 
 class Point(Part):
@@ -163,8 +167,8 @@ class ClientConnection(Part):
     kubeconfig: str = ""
     accept_content_types: str = ""
     content_type: str = ""
-    qps: float = 0.0
-    burst: int = 0
+    qps: Annotated[float, Field(ge=-_SMALL, le=_SMALL, allow_inf_nan=False)] = 0.0
+    burst: Weight = 0
 
 
 class KubeSchedulerConfiguration(Part):

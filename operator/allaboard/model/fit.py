@@ -62,8 +62,12 @@ class FitScoring:
 
     @property
     def best(self) -> float:
-        """The largest score there is, in hundreds of points."""
-        return max(1.0, max((abs(score) for _, score in self.points), default=0) / _WHOLE)
+        """The largest score there is, in hundreds of points; without end where weights of the first era are negative."""
+        if self.strategy is not Strategy.RATIO:
+            return 1.0
+        if any(weight < 0 for _, weight in self.resources):
+            return float("inf")
+        return max(0, *(score for _, score in self.points)) / _WHOLE
 
     @property
     def points(self) -> tuple[tuple[int, int], ...]:

@@ -16,7 +16,7 @@ from allaboard.model.podterms import LabelExpression, PodTerm
 SPECS = (
     SchedulingSpec(requests=(("cpu", 1000), ("pods", 1))),
     SchedulingSpec(requests=(("memory", 2**30), ("nvidia.com/gpu", 1), ("pods", 1))),
-    SchedulingSpec(requests=(("pods", 1),), host_ports=(HostPort("10.0.0.1", "TCP", 80),)),
+    SchedulingSpec(requests=(("pods", 1),), host_ports=(HostPort("10.0.0.1", "TCP", 80),), unstated=(("cpu", 100), ("memory", 2**21))),
 )
 
 
@@ -97,6 +97,7 @@ def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[ob
         for resource in ("cpu", "memory", "pods", "nvidia.com/gpu"):
             assert used(view, name, resource) == used(rebuilt, name, resource)
     assert view.snapshot().host_ports == rebuilt.snapshot().host_ports
+    assert np.array_equal(view.snapshot().unstated, rebuilt.snapshot().unstated)
     assert view.snapshot().mix == rebuilt.snapshot().mix
 
 

@@ -192,6 +192,8 @@ SHAPED: Any = strategy("RequestedToCapacityRatio")
             "name: must be text in quotes, not 5",
         ),
         (config(profiles=[profile(pluginConfig=[{"name": "X"}, {"name": "X"}])]), r"pluginConfig\[1\].name: 'X' has arguments already"),
+        (config("v1alpha1", leaderElection={"LeaderElect": True, "leaderelect": False}), "leaderElection: must not state a field twice"),
+        (config(clientConnection={"burst": 2**70}), "clientConnection.burst: must be 100000 or less, not 1180591620717411303424"),
         (config(clientConnection={"qps": "many"}), "clientConnection.qps: must be a number, not 'many'"),
         (config(clientConnection={"kubeconfig": "<path>"}), "clientConnection.kubeconfig: '<path>' stands for a path"),
         (
@@ -276,3 +278,12 @@ def test_a_file_of_options_alone_needs_no_kind() -> None:
 def test_a_file_that_can_not_be_is_refused_in_one_line(text: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         stated_in(text.encode())
+
+
+def test_the_example_is_what_it_says() -> None:
+    stated = stated_in((HERE.parents[2] / "examples" / "configuration" / "scheduler.yaml").read_bytes())
+    assert [(each.scheduler_name, each.objective) for each in stated.foreign.profiles] == [
+        ("pack", Objective.BINPACK),
+        ("spread", Objective.SPREAD),
+    ]
+    assert set(stated.options) == {"client_qps", "client_burst", "objective", "headroom", "search"}

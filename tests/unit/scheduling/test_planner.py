@@ -9,7 +9,9 @@ import pytest
 from allaboard.cluster.view import ClusterView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.constraints import HostPort
+from allaboard.model.fit import FitScoring, Strategy
 from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.packing import PACKING
 from allaboard.model.reasons import Code, Kind, Reason
 from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.contest.contest import Contest
@@ -147,3 +149,31 @@ async def test_whoever_must_not_be_overtaken_is_placed_with_the_others_as_such()
     planner.past = Before(overtaken=first.key)
     await planner.plan_together([first, second])
     assert [gang.is_protected for gang in searcher.contest.gangs] == [True, False]
+
+
+async def test_only_those_are_placed_together_for_whom_nodes_are_scored_alike() -> None:
+    class Together(Searched):
+        async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
+            self.contests.append(contest)
+            return place_together(contest, SearchSettings(generations=2))
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.contests: list[Contest] = []
+
+    searcher = Together()
+    planner = a_planner(searcher)
+    fit = FitScoring(Strategy.LEAST)
+    planner.packings = Packings(profiles={"spread": (Objective.SPREAD, fit)})
+
+    def gang(name: str, scheduler: str, objective: Objective = Objective.SPREAD) -> Gang:
+        members = tuple(replace(pod, scheduler_name=scheduler) for pod in pods(name, 7, {"cpu": 1000}))
+        return replace(GANG, key=GangKey("default", name), min_member=7, members=members, objective=objective)
+
+    gangs = [gang("a", "spread"), gang("b", "allaboard"), gang("c", "spread"), gang("d", "spread", Objective.BINPACK)]
+    assert [planner.packings.of(each) for each in gangs] == [fit, PACKING, fit, PACKING]
+    plans, _ = await planner.plan_together(gangs)
+
+    [contest] = searcher.contests
+    assert contest.problem.scoring.packing == fit
+    assert [key.name for key in plans] == ["a"]  # there is room for one of the two

@@ -12,6 +12,8 @@ from allaboard.model.gang import Objective
 from allaboard.model.requests import Requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import SearchSettings, build_problem, search
+from allaboard.placement.contest.contest import Waiting, contest_of
+from allaboard.placement.contest.joint import place_together
 from allaboard.placement.problem.valuation import Valuation
 from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
 
@@ -78,3 +80,23 @@ def test_a_plugin_that_is_switched_off_weighs_nothing() -> None:
         pods("a", 1, {"cpu": 1}), 1, snapshot([node("n", {"cpu": 10})]), objective=Objective.BINPACK, packing=fit
     ).weights
     assert (weights.packing, weights.affinity, weights.taints, weights.images, weights.spreading) == (7, 0, 0, 5, 0)
+
+
+@given(st.sampled_from([Strategy.MOST, Strategy.LEAST]), st.lists(st.integers(0, 6000), min_size=2, max_size=5), st.integers(2, 8))
+def test_pods_that_come_together_go_where_each_would_by_itself(strategy: Strategy, taken: list[int], number: int) -> None:
+    used = {f"n{row}": {"cpu": cpu} for row, cpu in enumerate(taken)}
+    cluster = snapshot([node(name, {"cpu": 8000}) for name in used], used)
+    fit = FitScoring(strategy, Era.TODAY, (("cpu", 1),))
+    alone = [pods(f"p{each}", 1, {"cpu": 700}) for each in range(number)]
+    gangs = [Waiting(pod, 1, 0, OBJECTIVES[strategy]) for pod in alone]
+
+    joint = place_together(contest_of(gangs, cluster, packing=fit), SearchSettings(generations=2), use_genetic=False)
+
+    load = np.array(taken)
+    for position in joint.taken:
+        plan = joint.plans[position]
+        assert plan is not None
+        row = int(plan.assignments[0][1][1:])
+        points = np.where(load + 700 <= 8000, fit.scores((load + 700)[None], np.full((1, len(load)), 8000)), -1)
+        assert points[row] == points.max()
+        load[row] += 700
