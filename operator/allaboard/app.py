@@ -30,7 +30,7 @@ from allaboard.model.pod import Pod, pod_from
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchSettings
 from allaboard.report.announcer import Announcer
-from allaboard.report.events import EventRecorder
+from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics, serve
 from allaboard.report.podgroups import PodGroupKeeper
 from allaboard.report.pods import PodTeller
@@ -90,6 +90,7 @@ class App:
         self._podgroups_listed = asyncio.Event()
         self._reflectors: dict[str, Reflector] = {}
         self._keeper: PodGroupKeeper | None = None
+        self._events: EventRecorder | None = None
         self._scheduler: Scheduler | None = None
         self._lease: Candidate | None = None
         self._writer = Writer()
@@ -118,13 +119,13 @@ class App:
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
         writer = self._writer
         controller = settings.scheduler_names[0]
-        events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
+        self._events = events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
         self._keeper = keeper = PodGroupKeeper(server, self.registry, self.docket, writer)
         if settings.leader_elect:
             self._lease = await self._stack.enter_async_context(self._elect(partial(_lease, settings)))
-        lease = self._lease
+        lease, read = self._lease, partial(pod_from, openfaas=settings.openfaas)
         epoch = Epoch(server, lease, concurrency=settings.bind_concurrency)
-        binder = Binder(server, lease, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts)
+        binder = Binder(server, lease, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts, read=read)
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
         announcer = Announcer(events, PodTeller(server, events, writer), keeper, self.docket, self.metrics)
         volumes = VolumeView()
@@ -149,11 +150,12 @@ class App:
         )
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(scheduler.observe_pod, scheduler.observe_node)
+        self.view.listen(self._caution)
         volumes.listen(scheduler.observe_volumes)
         intern, ours = Interner(), frozenset(settings.scheduler_names)
         self._reflectors = {
             "nodes": Reflector(server, NODES.everywhere, lambda raw: node_from(raw, intern), NodeStore(self.view, settings.node_selector)),
-            "pods": Reflector(server, PODS.everywhere, lambda raw: pod_from(raw, intern, ours), PodStore(self.view)),
+            "pods": Reflector(server, PODS.everywhere, lambda raw: read(raw, intern, ours), PodStore(self.view)),
             "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_terms_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
         }
@@ -251,6 +253,8 @@ class App:
         asyncio.get_running_loop().call_later(CARRIED_OUT_SECONDS, scheduler.announcer.repeat)
         logger.info("scheduling begins")
         self.scheduling.set()
+        for pod in self.view.pods():
+            self._caution(None, pod)
         await scheduler.run()
 
     async def _resume_jobs(self, restarter: JobRestarter) -> None:
@@ -302,6 +306,13 @@ class App:
             for limit in new.over:
                 self.metrics.over_limit.labels(limit).inc()
             logger.warning("pod %s: %s", new.key, new.malformed)
+
+    def _caution(self, old: Pod | None, new: Pod | None) -> None:
+        """Warn the owner of a pod that waits of what is doubtful about it."""
+        if new is None or not new.caution or not new.is_candidate or (old is not None and (old.uid, old.caution) == (new.uid, new.caution)):
+            return
+        if self.leads and self._events is not None:
+            self._events.warning(ObjectReference.of_pod(new), "DoubtfulDemand", "Scheduling", new.caution)
 
     def _queued(self, name: str) -> float:
         return self.queue.sizes()[name]

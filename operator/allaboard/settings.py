@@ -193,6 +193,12 @@ class Settings(BaseSettings):
         3, ge=1, le=1000, description="How often a gang may be overtaken by younger ones that use the cluster better, before none may."
     )
     overtaking_seconds: float = Field(300.0, ge=0, le=86_400, description="For how long after the first time; 0 means once at most.")
+    openfaas: bool = Field(
+        False,
+        description="Whether a function's pod whose containers state no cpu or memory takes what com.openfaas.function.spec asks for.",
+    )
+    pipelines: bool = Field(False, description="Whether pipelines (kopf.dev/v1 MLFlow) are deployed, one gang per stage, in order.")
+    pipeline_namespaces: _Namespaces = Field((), description="Namespaces that pipelines of other namespaces may deploy into.")
     dry_run: Literal["role", "all", "none"] = Field(
         "role",
         description="Which binds are tried without effect before: one of each template, and all where none could be undone; all; or none.",
@@ -237,7 +243,7 @@ class Settings(BaseSettings):
     health_port: _Port = Field(8081, description="Port of the liveness probe with `allaboard run`; 0 means none.")
     log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
 
-    @field_validator("scheduler_names", "namespaces", mode="before")
+    @field_validator("scheduler_names", "namespaces", "pipeline_namespaces", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

@@ -47,6 +47,7 @@ class Tally:
 # Of one pod.
 LABELS = Limit("labels", 64, "labels")
 OPTION_CHARACTERS = Limit("option_characters", 8192, "characters of annotations allaboard.dev/")
+FUNCTION_CHARACTERS = Limit("function_characters", 32_768, "characters of com.openfaas.function.spec")
 OWNERS = Limit("owner_references", 64, "owner references")
 CONTAINERS = Limit("containers", 64, "containers")
 QUANTITIES = Limit("quantities", 512, "resources of all containers")
