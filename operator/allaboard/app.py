@@ -23,11 +23,15 @@ from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
+from allaboard.model.gang import GangKey
 from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, pod_from
 from allaboard.model.reasons import Code
+from allaboard.pipelines.keeper import PipelineKeeper
+from allaboard.pipelines.objects import MLFLOWS
+from allaboard.pipelines.stages import Policy, pipeline_from
 from allaboard.placement import SearchSettings
 from allaboard.report.announcer import Announcer
 from allaboard.report.events import EventRecorder, ObjectReference
@@ -166,6 +170,8 @@ class App:
         self._spawn("resync", self._resync(keeper), on_death)
         self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, epoch), on_death)
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
+        if settings.pipelines:
+            self._keep_pipelines(server, on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
 
@@ -261,6 +267,26 @@ class App:
         """See to it, as long as this replica decides, that no Job stays suspended."""
         await self.scheduling.wait()
         await restarter.run(self.settings.resync_seconds)
+
+    def _keep_pipelines(self, server: ApiServer, on_death: Callable[[], None]) -> None:
+        """Deploy pipelines. Nothing else waits for them: their kind needn't even be known."""
+        settings = self.settings
+        policy = Policy(settings.scheduler_names, settings.pipeline_namespaces, settings.namespaces)
+        keeper = PipelineKeeper(server, self._writer, policy, leads=lambda: self.leads, why=self._why)
+        self.view.listen(keeper.observe_pod)
+
+        async def keep() -> None:
+            await self.scheduling.wait()
+            await keeper.run(settings.resync_seconds)
+
+        self._spawn("reflect pipelines", Reflector(server, MLFLOWS.everywhere, pipeline_from, keeper).run(), on_death)
+        self._spawn("keep pipelines", keep(), on_death)
+
+    def _why(self, key: GangKey) -> str:
+        """What a gang waits for, as was last said; nothing once it is scheduled."""
+        told = self.docket.find_told(key)
+        opinion = told.opinion if told else None
+        return "" if opinion is None or opinion.code is Code.SCHEDULED else opinion.message
 
     async def _lead(self, lease: Candidate) -> None:
         """Compete for the lease when everything is known. When it is lost nothing more is decided or written, whoever else hangs."""

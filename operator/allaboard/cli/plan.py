@@ -78,8 +78,9 @@ def plan(
     """Place gangs without binding anything, on the live cluster or on a snapshot of one.
 
     Workloads are expanded into the pods that their controllers would make: Pod, PodGroup, Deployment, ReplicaSet, StatefulSet, Job,
-    TFJob, PyTorchJob and MPIJob. Gangs are placed as the scheduler would place them if all were due at once: in queue order, those that
-    contend together. A gang is placed whole or not at all: when its minimum doesn't fit, none of its pods is assigned.
+    TFJob, PyTorchJob, MPIJob, and MLFlow with all its stages. Gangs are placed as the scheduler would place them if all were due at once:
+    in queue order, those that contend together. A gang is placed whole or not at all: when its minimum doesn't fit, none of its pods is
+    assigned.
     """
     started = time.monotonic()
     notes: list[str] = []

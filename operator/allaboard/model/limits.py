@@ -79,6 +79,12 @@ POD_GROUP_OWNERS = Limit("podgroup_owners", 1000, "owner references of a PodGrou
 STATUS_BYTES = Limit("status_bytes", 65_536, "bytes of a PodGroup's status, which is taken for empty beyond")
 POD_GROUPS = Limit("podgroups", 10_000, "PodGroups of one namespace")
 
+# Of a pipeline.
+STAGES = Limit("pipeline_stages", 32, "stages of a pipeline")
+STEPS = Limit("pipeline_steps", 128, "steps of a pipeline")
+RULES = Limit("pipeline_rules", 16, "users of a stage")
+AMOUNTS = Limit("pipeline_amounts", 16, "resources of a step")
+
 # Of a cluster.
 NAMESPACE_TERMS = Limit("namespace_terms", 128, "anti-affinity terms of one namespace that are tried on one kind of labels")
 LABEL_SETS = Limit("label_sets", 16, "kinds of labels of one gang that anti-affinity is tried on one by one")
