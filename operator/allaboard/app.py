@@ -283,10 +283,10 @@ class App:
         self._spawn("keep pipelines", keep(), on_death)
 
     def _why(self, key: GangKey) -> str:
-        """What a gang waits for, as was last said; nothing once it is scheduled."""
+        """What a gang waits for, in a few words, which name no other gang; nothing once it is scheduled."""
         told = self.docket.find_told(key)
         opinion = told.opinion if told else None
-        return "" if opinion is None or opinion.code is Code.SCHEDULED else opinion.message
+        return "" if opinion is None or opinion.code is Code.SCHEDULED else opinion.short or opinion.message
 
     async def _lead(self, lease: Candidate) -> None:
         """Compete for the lease when everything is known. When it is lost nothing more is decided or written, whoever else hangs."""

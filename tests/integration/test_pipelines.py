@@ -1,12 +1,17 @@
 """Pipelines on a cluster: stages in order, each whole or not at all, whatever happens meanwhile."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from allaboard.model.limits import Limit
+from allaboard_sandbox.faults import Fault
 from tests.cluster import Body, Cluster
 
 from .conftest import StartApp
+
+pytestmark = pytest.mark.usefixtures("pipeline_rights")
 
 FUNCTIONS: Body = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -66,7 +71,7 @@ async def test_a_stage_that_cannot_fit_waits_whole_and_says_why_and_goes_on_when
     await start_app(pipelines=True)
     cluster.create(mlflow(stage1=stage("a"), stage2=stage("b", "c", cpu="2"), stage3=stage("d")))
 
-    await cluster.wait_for(lambda s: "Insufficient cpu" in message(s, 1), message="the second stage says why it waits")
+    await cluster.wait_for(lambda s: "needs 4 cpu" in message(s, 1), message="the second stage says why it waits")
     assert phases(cluster) == ["Ready", "Deploying", "Waiting"]
     assert bound(cluster) == {"a"}
     assert "lstm-d" not in deployments(cluster)
@@ -162,6 +167,46 @@ async def test_a_deployment_of_somebody_else_is_left_alone_and_its_stage_fails(c
     await cluster.wait_for(lambda s: phases(s) == ["Ready", "Ready"], message="it goes on when the name is free")
 
 
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [Fault("create", "deployments", drop=True, after=True)],
+        [Fault("create", "deployments", times=3, status=503)],
+        [Fault("list", "deployments", status=500), Fault("patch", "mlflows/status", drop=True, after=True)],
+        [Fault("patch", "mlflows/status", status=409)],
+        [Fault("create", "deployments", nth=2, status=403, message="no such right")],
+    ],
+)
+async def test_answers_that_are_lost_or_refused_once_keep_no_pipeline_from_becoming_ready(
+    faults: list[Fault], cluster: Cluster, start_app: StartApp
+) -> None:
+    cluster.add_node("node-1")
+    await start_app(pipelines=True)
+    for fault in faults:
+        cluster.faults.add(fault)
+    cluster.create(mlflow(stage1=stage("a", "b"), stage2=stage("c")))
+    await cluster.wait_for(lambda s: phases(s) == ["Ready", "Ready"], timeout=20)
+    assert deployments(cluster) == {"lstm-a", "lstm-b", "lstm-c"}
+
+
+async def test_of_one_namespace_as_many_pipelines_are_deployed_as_are_supported(
+    cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allaboard.pipelines.keeper.PIPELINES", Limit("pipelines", 1, "pipelines of a namespace"))
+    cluster.add_node("node-1")
+    await start_app(pipelines=True)
+    cluster.create(mlflow(stage1=stage("a")))
+    await cluster.wait_for(lambda s: phases(s) == ["Ready"])
+    cluster.create(mlflow(stage1=stage("a")) | {"metadata": {"name": "surplus", "namespace": "default"}})
+
+    def is_told(s: Cluster) -> bool:
+        status = (s.get("mlflows", "surplus") or {}).get("status") or {}
+        return "more than 1 pipelines of a namespace" in status.get("message", "")
+
+    await cluster.wait_for(is_told)
+    assert deployments(cluster) == {"lstm-a"}
+
+
 async def test_a_step_that_is_changed_or_taken_out_is_so_in_the_cluster(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     await start_app(pipelines=True)
@@ -177,12 +222,19 @@ async def test_a_step_that_is_changed_or_taken_out_is_so_in_the_cluster(cluster:
     await cluster.wait_for(is_changed)
 
 
+@pytest.fixture
+async def openfaas(cluster: Cluster) -> AsyncIterator[None]:
+    """OpenFaaS' kind is served, and isn't when the test has ended."""
+    cluster.create(FUNCTIONS)
+    await cluster.wait_for(lambda s: bool((s.get("customresourcedefinitions", FUNCTIONS["metadata"]["name"]) or {}).get("status")))
+    yield
+    cluster.delete("customresourcedefinitions", FUNCTIONS["metadata"]["name"])
+
+
 async def test_where_openfaas_is_installed_steps_are_functions_and_as_ready_as_their_deployments(
-    cluster: Cluster, start_app: StartApp
+    openfaas: None, cluster: Cluster, start_app: StartApp
 ) -> None:
     cluster.add_node("node-1")
-    cluster.create(FUNCTIONS)
-    await cluster.wait_for(lambda s: s.list("functions") == [], message="functions are served")
     await start_app(pipelines=True)
     cluster.create(mlflow(stage1=stage("a", "b"), stage2=stage("c")))
     await cluster.wait_for(lambda s: {each["metadata"]["name"] for each in s.list("functions")} == {"lstm-a", "lstm-b"})

@@ -19,6 +19,8 @@ from .conftest import Kubectl
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.usefixtures("pipeline_rights")
+
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 async def test_the_story_ends_as_told(story: Story, cluster: Cluster, kubeconfig: Path) -> None:

@@ -77,10 +77,10 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
     return found
 
 
-def pod_record(raw: RawObject, origin: Origin, intern: Interner | None = None) -> Pod:
+def pod_record(raw: RawObject, origin: Origin, intern: Interner | None = None, *, openfaas: bool = False) -> Pod:
     """The record of a raw pod. Raises ``ManifestError`` when the scheduler could not use it."""
     try:
-        pod = pod_from(raw, intern)
+        pod = pod_from(raw, intern, openfaas=openfaas)
     except MalformedError as error:
         raise origin.blame(error) from error
     if pod.malformed:

@@ -86,8 +86,8 @@ def plan(
     notes: list[str] = []
     try:
         settings = load_settings({"objective": objective} if objective else None)
-        manifests = read_manifests(files, namespace)
-        cluster = read_cluster(snapshots) if snapshots else _live_cluster(kubeconfig, notes)
+        manifests, openfaas = read_manifests(files, namespace), settings.openfaas
+        cluster = read_cluster(snapshots, openfaas=openfaas) if snapshots else _live_cluster(kubeconfig, notes, openfaas=openfaas)
         gang_scheduler = cluster.gang_scheduler if gang_scheduler_name is None else gang_scheduler_name
         manifests = with_pod_groups(manifests, gang_scheduler)
         notes += manifests.notes
@@ -183,7 +183,7 @@ _PRINTERS: dict[str, Callable[[Sequence[PlannedGang], float], None]] = {
 }
 
 
-def _live_cluster(kubeconfig: str | None, notes: list[str]) -> Cluster:
+def _live_cluster(kubeconfig: str | None, notes: list[str], *, openfaas: bool) -> Cluster:
     # Only here: with a snapshot nothing of the client is needed, and importing it takes longer than most plans.
     from allaboard.cli.live import read_live_cluster
     from allaboard.cluster.client import ApiError, CredentialsError, kubeconfig_in_use
@@ -191,7 +191,7 @@ def _live_cluster(kubeconfig: str | None, notes: list[str]) -> Cluster:
     if kubeconfig:
         os.environ["KUBECONFIG"] = kubeconfig
     try:
-        return asyncio.run(read_live_cluster(notes))
+        return asyncio.run(read_live_cluster(notes, openfaas=openfaas))
     except CredentialsError as error:
         raise BadInputError(f"the cluster can't be read: {error}") from error
     except ApiError as error:

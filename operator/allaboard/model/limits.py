@@ -80,6 +80,7 @@ STATUS_BYTES = Limit("status_bytes", 65_536, "bytes of a PodGroup's status, whic
 POD_GROUPS = Limit("podgroups", 10_000, "PodGroups of one namespace")
 
 # Of a pipeline.
+PIPELINES = Limit("pipelines", 256, "pipelines of a namespace")
 STAGES = Limit("pipeline_stages", 32, "stages of a pipeline")
 STEPS = Limit("pipeline_steps", 128, "steps of a pipeline")
 RULES = Limit("pipeline_rules", 16, "users of a stage")

@@ -5,23 +5,23 @@ changed, some time after one that left something unfinished, and every so often.
 """
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from functools import partial
 
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import ApiPath, Resource
 from allaboard.model.gang import GangKey
+from allaboard.model.limits import PIPELINES
 from allaboard.model.pod import Pod
 from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, HOME, MEMBER_OF, MLFLOWS, NAME, UID, Body, is_of
 from allaboard.pipelines.plan import Found, Phase, Place, Plan, failed, is_told, plan_of, status_of
 from allaboard.pipelines.stages import Pipeline, Policy, pipeline_from
 from allaboard.report.conditions import api_time
 from allaboard.report.writer import Writer
-
-logger = logging.getLogger(__name__)
 
 _SOON_SECONDS = 0.5  # after a pod has changed its Deployment does
 _FIRST_PAUSE_SECONDS = 1.0
@@ -51,6 +51,7 @@ class PipelineKeeper:
         self._now = now
         self._pipelines: dict[str, Pipeline] = {}
         self._keys: dict[str, str] = {}  # by UID
+        self._taken: defaultdict[str, set[str]] = defaultdict(set)  # keys, by namespace
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._pauses: dict[str, float] = {}
         self._longest_pause = _FIRST_PAUSE_SECONDS
@@ -61,6 +62,7 @@ class PipelineKeeper:
         if old is not None and old.uid != record.uid:
             self.remove(key)
             old = None
+        record = self._within_limit(key, record)
         self._pipelines[key], self._keys[record.uid] = record, key
         if old is None or old.generation != record.generation or old.told != record.told:
             self._pauses.pop(key, None)
@@ -72,6 +74,9 @@ class PipelineKeeper:
         if pipeline is None:
             return
         self._keys.pop(pipeline.uid, None)
+        self._taken[pipeline.namespace].discard(key)
+        if not self._taken[pipeline.namespace]:
+            del self._taken[pipeline.namespace]
         self._pauses.pop(key, None)
         if timer := self._timers.pop(key, None):
             timer.cancel()
@@ -110,13 +115,22 @@ class PipelineKeeper:
         lives: dict[str, bool] = {}
         for namespace in self._policy.namespaces:
             for resource in (DEPLOYMENTS, FUNCTIONS):
-                async for raw in self._listed(resource, namespace, UID):
+                for raw in await self._list(resource, namespace, UID) or ():
                     labels = raw["metadata"]["labels"]
                     uid = str(labels[UID])
                     if uid not in lives:
                         lives[uid] = uid in self._keys or await self._lives(str(labels.get(HOME)), str(labels.get(NAME)), uid)
                     if not lives[uid] and self._leads():
                         await self._delete(resource, raw)
+
+    def _within_limit(self, key: str, pipeline: Pipeline) -> Pipeline:
+        """``pipeline``, but without its stages when there are too many of its namespace."""
+        taken = self._taken[pipeline.namespace]
+        if key not in taken and len(taken) >= PIPELINES.most:
+            words = f"is one of more than {PIPELINES.most} {PIPELINES.words}; it is looked at again when it is changed"
+            return replace(pipeline, stages=(), problem=f"metadata.namespace: {words}")
+        taken.add(key)
+        return pipeline
 
     def _look(self, key: str) -> None:
         """Have a pipeline looked at when there is nothing more urgent."""
@@ -125,6 +139,8 @@ class PipelineKeeper:
 
     def _look_in(self, seconds: float, key: str) -> None:
         """Have it looked at after ``seconds``, or when that is due anyway, whichever is sooner."""
+        if not self._leads():
+            return
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
         if timer is not None and timer.when() <= loop.time() + seconds:
@@ -144,8 +160,9 @@ class PipelineKeeper:
             return
         problem, plan, problems = "", Plan(), dict[str, str]()
         try:
-            plan = plan_of(pipeline, await self._find(pipeline), self._policy, self._why)
-            problems = await self._carry_out(pipeline, plan)
+            if not pipeline.problem:
+                plan = plan_of(pipeline, await self._find(pipeline), self._policy, self._why)
+                problems = await self._carry_out(pipeline, plan)
         except ApiError as error:
             if error.is_transient:
                 raise
@@ -165,12 +182,12 @@ class PipelineKeeper:
         """What there is of a pipeline. Raises ``ApiError``."""
         own: dict[Place, Body] = {}
         behind: dict[tuple[str, str], Body] = {}
-        selector = f"{UID}={pipeline.uid}"
-        has_functions = await self._is_served(FUNCTIONS, pipeline.namespace)
+        has_functions = True
         for namespace in dict.fromkeys((pipeline.namespace, *self._policy.namespaces)):
             for resource in (DEPLOYMENTS, FUNCTIONS) if has_functions else (DEPLOYMENTS,):
-                async for raw in self._listed(resource, namespace, selector):
-                    own[resource, namespace, str(raw["metadata"]["name"])] = raw
+                listed = await self._list(resource, namespace, f"{UID}={pipeline.uid}")
+                has_functions = has_functions and (listed is not None or resource is not FUNCTIONS)
+                own |= {(resource, namespace, str(raw["metadata"]["name"])): raw for raw in listed or ()}
         for resource, namespace, name in own:
             if resource is FUNCTIONS and (raw_behind := await self._get(DEPLOYMENTS.named(namespace, name))) is not None:
                 behind[namespace, name] = raw_behind
@@ -219,25 +236,19 @@ class PipelineKeeper:
             if error.status not in (404, 409):
                 raise
 
-    async def _listed(self, resource: Resource, namespace: str, selector: str) -> AsyncIterator[Body]:
-        """The objects with a label; none where their kind isn't served. An object may come twice. Raises ``ApiError``."""
+    async def _list(self, resource: Resource, namespace: str, selector: str) -> list[Body] | None:
+        """The objects with a label; ``None`` where their kind isn't served. Raises ``ApiError``."""
+        found: list[Body] = []
         try:
             async for page in pages(self._server, resource.within(namespace), query={"labelSelector": selector}):
-                for raw in page.items:
-                    yield raw
+                if page.begins:
+                    found.clear()
+                found += page.items
         except ApiError as error:
             if error.status != 404:
                 raise
-
-    async def _is_served(self, resource: Resource, namespace: str) -> bool:
-        """Whether the API server knows a kind of objects. Raises ``ApiError``."""
-        try:
-            await self._server.get(resource.within(namespace), {"limit": "1"})
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return False
-        return True
+            return None
+        return found
 
     async def _get(self, path: ApiPath) -> Body | None:
         try:

@@ -284,8 +284,7 @@ class ControlPlaneHome:
 
 def operator_token(api: Api, install: Callable[[Body], None]) -> str:
     """Install the operator's account with the rights that are shipped, and return a token of it."""
-    rights = (path for folder in ("rbac", "pipelines") for path in sorted((CONFIG / folder).glob("[!k]*.yaml")))
-    manifests = [CONFIG / "namespace.yaml", *rights]
+    manifests = [CONFIG / "namespace.yaml", *sorted((CONFIG / "rbac").glob("[!k]*.yaml"))]
     for manifest in manifests:
         install(yaml.safe_load(manifest.read_text()))
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 24 * 3600}}
