@@ -62,6 +62,8 @@ def _deployment_spec(name: str, step: Step, scheduler: str, labels: Mapping[str,
     }
     return {
         "replicas": 1,
+        # A new pod before the old one has gone would need a seat beyond the gang's, and might wait for it for ever.
+        "strategy": {"type": "Recreate"},
         "selector": {"matchLabels": {key: labels[key] for key in (MEMBER_OF, STEP)}},
         "template": {"metadata": {"labels": dict(labels), "annotations": dict(annotations)}, "spec": pod},
     }
