@@ -25,15 +25,19 @@ from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.errors import MalformedError
+from allaboard.model.gang import GangKey
 from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, pod_from
 from allaboard.model.reasons import Code
+from allaboard.pipelines.keeper import PipelineKeeper
+from allaboard.pipelines.objects import MLFLOWS
+from allaboard.pipelines.stages import Policy, pipeline_from
 from allaboard.placement import SearchSettings
 from allaboard.reloading import Reloading
 from allaboard.report.announcer import Announcer
-from allaboard.report.events import EventRecorder
+from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics, serve
 from allaboard.report.podgroups import PodGroupKeeper
 from allaboard.report.pods import PodTeller
@@ -79,7 +83,7 @@ class App:
             GangDefaults.by(settings),
         )
         self._intern = Interner()
-        self._pod_from = partial(pod_from, intern=self._intern, ours=frozenset(settings.scheduler_names))
+        self._pod_from = partial(pod_from, intern=self._intern, ours=frozenset(settings.scheduler_names), openfaas=settings.openfaas)
         self.docket = Docket()
         overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
         self.ranks = Ranks(self.registry, self.docket, Shares(time.monotonic), overtaking, time.monotonic)
@@ -100,6 +104,7 @@ class App:
         self._podgroups_listed = asyncio.Event()
         self._reflectors: dict[str, Reflector] = {}
         self._keeper: PodGroupKeeper | None = None
+        self._events: EventRecorder | None = None
         self._scheduler: Scheduler | None = None
         self._lease: Candidate | None = None
         self._writer = Writer()
@@ -136,13 +141,19 @@ class App:
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
         writer = self._writer
         controller = settings.scheduler_names[0]
-        events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
+        self._events = events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
         self._keeper = keeper = PodGroupKeeper(server, self.registry, self.docket, writer)
         if settings.leader_elect:
             self._lease = await self._stack.enter_async_context(self._elect(partial(_lease, settings)))
         lease = self._lease
         epoch = Epoch(server, lease, concurrency=settings.bind_concurrency)
-        binder = Binder(server, lease, concurrency=settings.bind_concurrency, attempts=settings.bind_attempts)
+        binder = Binder(
+            server,
+            lease,
+            concurrency=settings.bind_concurrency,
+            attempts=settings.bind_attempts,
+            read=partial(pod_from, openfaas=settings.openfaas),
+        )
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
         announcer = Announcer(events, PodTeller(server, events, writer), keeper, self.docket, self.metrics)
         volumes = VolumeView()
@@ -167,6 +178,7 @@ class App:
         )
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(scheduler.observe_pod, scheduler.observe_node)
+        self.view.listen(self._caution)
         volumes.listen(scheduler.observe_volumes)
         self._reflectors = {
             "nodes": Reflector(
@@ -185,6 +197,8 @@ class App:
         reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
         self._spawn("reload", reloading.run(), on_death)
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
+        if settings.pipelines:
+            self._keep_pipelines(server, on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
         if desk is not None:
@@ -284,12 +298,34 @@ class App:
         asyncio.get_running_loop().call_later(CARRIED_OUT_SECONDS, scheduler.announcer.repeat)
         logger.info("scheduling begins")
         self.scheduling.set()
+        for pod in self.view.pods():
+            self._caution(None, pod)
         await scheduler.run()
 
     async def _resume_jobs(self, restarter: JobRestarter) -> None:
         """See to it, as long as this replica decides, that no Job stays suspended."""
         await self.scheduling.wait()
         await restarter.run(self.settings.resync_seconds)
+
+    def _keep_pipelines(self, server: ApiServer, on_death: Callable[[], None]) -> None:
+        """Deploy pipelines. Nothing else waits for them: their kind needn't even be known."""
+        settings = self.settings
+        policy = Policy(settings.scheduler_names, settings.pipeline_namespaces, settings.namespaces)
+        keeper = PipelineKeeper(server, self._writer, policy, leads=lambda: self.leads, why=self._why)
+        self.view.listen(keeper.observe_pod)
+
+        async def keep() -> None:
+            await self.scheduling.wait()
+            await keeper.run(settings.resync_seconds)
+
+        self._spawn("reflect pipelines", Reflector(server, MLFLOWS.everywhere, pipeline_from, keeper).run(), on_death)
+        self._spawn("keep pipelines", keep(), on_death)
+
+    def _why(self, key: GangKey) -> str:
+        """What a gang waits for, in a few words, which name no other gang; nothing once it is scheduled."""
+        told = self.docket.find_told(key)
+        opinion = told.opinion if told else None
+        return "" if opinion is None or opinion.code is Code.SCHEDULED else opinion.short or opinion.message
 
     async def _lead(self, lease: Candidate) -> None:
         """Compete for the lease when everything is known. When it is lost nothing more is decided or written, whoever else hangs."""
@@ -335,6 +371,13 @@ class App:
             for limit in new.over:
                 self.metrics.over_limit.labels(limit).inc()
             logger.warning("pod %s: %s", new.key, new.malformed)
+
+    def _caution(self, old: Pod | None, new: Pod | None) -> None:
+        """Warn the owner of a pod that waits of what is doubtful about it."""
+        if new is None or not new.caution or not new.is_candidate or (old is not None and (old.uid, old.caution) == (new.uid, new.caution)):
+            return
+        if self.leads and self._events is not None:
+            self._events.warning(ObjectReference.of_pod(new), "DoubtfulDemand", "Scheduling", new.caution)
 
     def _queued(self, name: str) -> float:
         return self.queue.sizes()[name]

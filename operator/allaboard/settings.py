@@ -182,6 +182,13 @@ class Settings(BaseSettings):
         3, ge=1, le=1000, description="How often a gang may be overtaken by younger ones that use the cluster better, before none may."
     )
     overtaking_seconds: float = Field(300.0, ge=0, le=86_400, description="For how long after the first time; 0 means once at most.")
+    openfaas: bool = Field(
+        False,
+        description="Whether a function's pod whose containers state no cpu or memory takes what com.openfaas.function.spec asks for, and"
+        " admission gives us function pods.",
+    )
+    pipelines: bool = Field(False, description="Whether pipelines (kopf.dev/v1 MLFlow) are deployed, one gang per stage, in order.")
+    pipeline_namespaces: _Namespaces = Field((), description="Namespaces that pipelines of other namespaces may deploy into.")
     dry_run: Literal["role", "all", "none"] = Field(
         "role",
         description="Which binds are tried without effect before: one of each template, and all where none could be undone; all; or none.",
@@ -236,7 +243,6 @@ class Settings(BaseSettings):
     admission_certificate_days: int = Field(
         90, ge=1, le=3650, description="Life of the webhooks' certificate, which is renewed after two thirds of it."
     )
-    openfaas: bool = Field(False, description="Whether function pods of OpenFaaS are ours in namespaces that have opted in to admission.")
     log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
 
     _in_force: InForce = PrivateAttr(InForce(()))
@@ -262,7 +268,7 @@ class Settings(BaseSettings):
         """What of a kube-scheduler's configuration isn't honoured."""
         return self._in_force.warnings
 
-    @field_validator("scheduler_names", "namespaces", "admission_hosts", mode="before")
+    @field_validator("scheduler_names", "namespaces", "pipeline_namespaces", "admission_hosts", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

@@ -119,6 +119,19 @@ def test_every_manifest_is_accepted_without_a_warning(kubectl: Kubectl, installe
     assert "customresourcedefinition.apiextensions.k8s.io/podgroups.scheduling.x-k8s.io" in answer
 
 
+def test_the_component_of_pipelines_adds_its_rights_and_its_settings(tmp_path: Path) -> None:
+    base = os.path.relpath(CONFIG, tmp_path.resolve())
+    overlay = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [base]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay | {"components": [f"{base}/pipelines"]}))
+    rendered = list(yaml.safe_load_all(_kubectl("kustomize", str(tmp_path))))
+
+    assert {each["kind"] for each in rendered if each["metadata"]["name"] == "allaboard-pipelines"} == {"ClusterRole", "ClusterRoleBinding"}
+    (deployment,) = (each for each in rendered if each["kind"] == "Deployment")
+    environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "ALLABOARD_PIPELINES", "value": "true"} in environment
+    assert {"name": "ALLABOARD_OPENFAAS", "value": "true"} in environment
+
+
 def test_the_folder_of_crds_can_be_applied_by_itself(kubectl: Kubectl, installed: None) -> None:
     answer = kubectl("apply", "-f", str(ROOT / "crds"), "--dry-run=server", "--warnings-as-errors")
 

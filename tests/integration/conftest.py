@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+import yaml
 
 from allaboard.app import App
 from allaboard.placement import SearchSettings
@@ -16,6 +17,8 @@ from allaboard.scheduling.workers import Searcher
 from allaboard.settings import load_settings
 from tests.cluster import Cluster, Home
 from tests.stories import gang_pod as gang_pod  # most tests here use it
+
+PIPELINES = Path(__file__).parents[2] / "config" / "pipelines"
 
 StartApp = Callable[..., Awaitable[App]]
 Kubectl = Callable[..., Awaitable[str]]
@@ -42,6 +45,17 @@ def kubeconfig(home: Home, cluster: Cluster, tmp_path: Path, monkeypatch: pytest
     home.write_operator_kubeconfig(cluster, path)
     monkeypatch.setenv("KUBECONFIG", str(path))
     return path
+
+
+@pytest.fixture
+def pipeline_rights(cluster: Cluster) -> Iterator[None]:
+    """The rights that the operator needs for pipelines, and has as long as the test lasts."""
+    manifests = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(PIPELINES.glob("cluster-*.yaml"))]
+    for manifest in manifests:
+        cluster.apply(manifest)
+    yield
+    for manifest in manifests:
+        cluster.delete(f"{manifest['kind'].lower()}s", manifest["metadata"]["name"])
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from .conftest import Kubectl
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.usefixtures("pipeline_rights")
+
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 async def test_the_story_ends_as_told(story: Story, cluster: Cluster, kubeconfig: Path) -> None:
@@ -26,7 +28,7 @@ async def test_the_story_ends_as_told(story: Story, cluster: Cluster, kubeconfig
         for obj in objects:
             cluster.apply(obj)
 
-    async with operator(kubeconfig):
+    async with operator(kubeconfig, **story.settings):
         await story.run(Stage(cluster, apply))
 
 
@@ -39,16 +41,17 @@ async def test_the_stories_end_as_told_with_kopf_run_in_one_terminal_and_kubectl
         await kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
     stage = Stage(cluster, apply)
-    async with kopf_run(*target):
+    async with kopf_run(*target, settings={name: value for story in STORIES for name, value in story.settings.items()}):
         for story in STORIES:
             await story.run(stage)
             await stage.clear()
 
 
 @asynccontextmanager
-async def kopf_run(*target: str) -> AsyncIterator[None]:
+async def kopf_run(*target: str, settings: Mapping[str, str]) -> AsyncIterator[None]:
     """``kopf run`` in a process of its own, which must end well when it is told to."""
     environment = {**os.environ, "ALLABOARD_METRICS_PORT": "0", "PYTHONWARNINGS": "error"}
+    environment |= {f"ALLABOARD_{name.upper()}": value for name, value in settings.items()}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kopf", "run", *target, "-A"),
         cwd=ROOT,

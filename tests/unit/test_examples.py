@@ -66,8 +66,8 @@ def test_an_unknown_example_is_refused_with_the_names_of_the_known_ones() -> Non
         example("nope")
 
 
-def test_the_crd_of_pod_groups_is_bundled() -> None:
-    assert [crd["metadata"]["name"] for crd in crds()] == ["podgroups.scheduling.x-k8s.io"]
+def test_the_crds_of_pod_groups_and_pipelines_are_bundled() -> None:
+    assert [crd["metadata"]["name"] for crd in crds()] == ["mlflows.kopf.dev", "podgroups.scheduling.x-k8s.io"]
 
 
 def test_the_tight_gang_takes_every_core_and_byte_of_its_nine_nodes() -> None:

@@ -22,6 +22,7 @@ from allaboard.cluster.errors import answered_within
 from allaboard.cluster.paths import PODS, ApiPath
 from allaboard.cluster.retry import Answer, Patience, Sleep, Turn, retried
 from allaboard.model.pod import STAMP, Pod, pod_from
+from allaboard.model.requests import RawObject
 from allaboard.placement import Violation
 
 _STALE_TRIES = 3
@@ -38,6 +39,7 @@ class Binder:
     """Binds and releases pods, ``concurrency`` binds at a time over all transactions, and three quarters of them in one namespace.
 
     Each request that changes something goes through ``fence``, also when it is made again: what it says of the pod was read before.
+    ``read`` makes of a raw pod what it was planned as.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Binder:
         *,
         concurrency: int = 64,
         attempts: int = 4,
+        read: Callable[[RawObject], Pod] = pod_from,
         sleep: Sleep = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -57,6 +60,7 @@ class Binder:
         self._turns = Turns(concurrency, each, self._rehearsal_turns)
         self._release_turns = Turns(_RELEASES, _RELEASES_EACH)
         self._attempts = attempts
+        self._read_pod = read
         self._sleep = sleep
         self._clock = clock
         self._under_way = 0
@@ -201,7 +205,7 @@ class Binder:
         if current["spec"].get("nodeName"):
             return _bound_reply(current, bind, conflict.message)
         bind.renew(str(current["metadata"]["resourceVersion"]))
-        if not _is_as_planned(bind.pod, pod_from(current)):
+        if not _is_as_planned(bind.pod, self._read_pod(current)):
             return BindReply(Result.GONE, f"pod {bind.pod.key} has changed since it was planned")
         return None
 

@@ -160,7 +160,8 @@ async def _perform(console: Console, stories: Sequence[Story], keep: bool, pace:
             decisions.setLevel(logging.INFO)
             logging.getLogger("kopf").setLevel(logging.ERROR)
             try:
-                async with operator(kubeconfig):
+                needed: dict[str, Any] = {name: value for story in stories for name, value in story.settings.items()}
+                async with operator(kubeconfig, **needed):
                     failures = await _play(console, theatre, pace)
                     took = time.monotonic() - started
                     verdict = "[green]all ended as told" if not failures else f"[red]{len(failures)} ended otherwise"

@@ -19,15 +19,15 @@ Record = TypeVar("Record")
 _PAGE_SIZE = 1000
 
 
-async def read_live_cluster(notes: list[str]) -> Cluster:
+async def read_live_cluster(notes: list[str], *, openfaas: bool = False) -> Cluster:
     """Nodes, pods, PodGroups and priorities as they are now. What can't be understood is left out, with a note.
 
     Raises ``CredentialsError`` and ``ApiError``.
     """
-    found = Cluster()
+    found = Cluster(openfaas=openfaas)
 
     def pod(raw: RawObject) -> Pod:
-        record = pod_from(raw, found.intern)
+        record = pod_from(raw, found.intern, openfaas=openfaas)
         found.heed(raw, record)
         return record
 

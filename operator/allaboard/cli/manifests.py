@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from allaboard.cli.documents import Document, ManifestError, Origin, read_documents
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
+from allaboard.cli.steps import unfolded
 from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, Workload, expander, made_up_uid
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import mapping, text
@@ -55,7 +57,8 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
     """
     found = Manifests()
     known: dict[tuple[str, str, str], Origin] = {}
-    for position, document in enumerate(read_documents(paths)):
+    documents = chain.from_iterable(unfolded(document, namespace) for document in read_documents(paths))
+    for position, document in enumerate(documents):
         try:
             if (document.group, document.kind) == PRIORITY_CLASS:
                 found.priorities.learn(document.raw)
@@ -74,10 +77,10 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
     return found
 
 
-def pod_record(raw: RawObject, origin: Origin, intern: Interner | None = None) -> Pod:
+def pod_record(raw: RawObject, origin: Origin, intern: Interner | None = None, *, openfaas: bool = False) -> Pod:
     """The record of a raw pod. Raises ``ManifestError`` when the scheduler could not use it."""
     try:
-        pod = pod_from(raw, intern)
+        pod = pod_from(raw, intern, openfaas=openfaas)
     except MalformedError as error:
         raise origin.blame(error) from error
     if pod.malformed:

@@ -78,15 +78,16 @@ def plan(
     """Place gangs without binding anything, on the live cluster or on a snapshot of one.
 
     Workloads are expanded into the pods that their controllers would make: Pod, PodGroup, Deployment, ReplicaSet, StatefulSet, Job,
-    TFJob, PyTorchJob and MPIJob. Gangs are placed as the scheduler would place them if all were due at once: in queue order, those that
-    contend together. A gang is placed whole or not at all: when its minimum doesn't fit, none of its pods is assigned.
+    TFJob, PyTorchJob, MPIJob, and MLFlow with all its stages. Gangs are placed as the scheduler would place them if all were due at once:
+    in queue order, those that contend together. A gang is placed whole or not at all: when its minimum doesn't fit, none of its pods is
+    assigned.
     """
     started = time.monotonic()
     notes: list[str] = []
     try:
         settings = load_settings({"objective": objective} if objective else None)
-        manifests = read_manifests(files, namespace)
-        cluster = read_cluster(snapshots) if snapshots else _live_cluster(kubeconfig, notes)
+        manifests, openfaas = read_manifests(files, namespace), settings.openfaas
+        cluster = read_cluster(snapshots, openfaas=openfaas) if snapshots else _live_cluster(kubeconfig, notes, openfaas=openfaas)
         gang_scheduler = cluster.gang_scheduler if gang_scheduler_name is None else gang_scheduler_name
         manifests = with_pod_groups(manifests, gang_scheduler)
         notes += manifests.notes
@@ -182,7 +183,7 @@ _PRINTERS: dict[str, Callable[[Sequence[PlannedGang], float], None]] = {
 }
 
 
-def _live_cluster(kubeconfig: str | None, notes: list[str]) -> Cluster:
+def _live_cluster(kubeconfig: str | None, notes: list[str], *, openfaas: bool) -> Cluster:
     # Only here: with a snapshot nothing of the client is needed, and importing it takes longer than most plans.
     from allaboard.cli.live import read_live_cluster
     from allaboard.cluster.client import ApiError, CredentialsError, kubeconfig_in_use
@@ -190,7 +191,7 @@ def _live_cluster(kubeconfig: str | None, notes: list[str]) -> Cluster:
     if kubeconfig:
         os.environ["KUBECONFIG"] = kubeconfig
     try:
-        return asyncio.run(read_live_cluster(notes))
+        return asyncio.run(read_live_cluster(notes, openfaas=openfaas))
     except CredentialsError as error:
         raise BadInputError(f"the cluster can't be read: {error}") from error
     except ApiError as error:

@@ -22,6 +22,7 @@ class Cluster:
 
     ``gang_scheduler`` is the scheduler for which training-operator makes PodGroups, empty when none is known. ``refused`` are the pods (by
     ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
+    ``openfaas`` tells that functions ask for what their annotation says.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -31,6 +32,7 @@ class Cluster:
     gang_scheduler: str = ""
     refused: set[str] = field(default_factory=set)
     priorities: Priorities = field(default_factory=Priorities)
+    openfaas: bool = False
 
     def heed(self, raw: RawObject, pod: Pod) -> None:
         """Take what a raw pod says of the cluster, beside what it is itself."""
@@ -42,19 +44,19 @@ class Cluster:
             self.priorities.learn_from_pod(raw)
 
 
-def read_cluster(paths: Iterable[str]) -> Cluster:
+def read_cluster(paths: Iterable[str], *, openfaas: bool = False) -> Cluster:
     """The nodes, pods, PodGroups and PriorityClasses in files such as ``kubectl get nodes,pods -A -o json`` writes.
 
     Raises ``ManifestError``.
     """
-    found, paths = Cluster(), tuple(paths)
+    found, paths = Cluster(openfaas=openfaas), tuple(paths)
     for document in read_documents(paths):
         raw = dict(document.raw)
         try:
             if document.kind == "Node":
                 found.nodes.append(node_from(raw))
             elif document.kind == "Pod":
-                pod = pod_record({**raw, "spec": default_requests(mapping(raw, "spec"))}, document.origin, found.intern)
+                pod = pod_record({**raw, "spec": default_requests(mapping(raw, "spec"))}, document.origin, found.intern, openfaas=openfaas)
                 found.pods.append(pod)
                 found.heed(raw, pod)
             elif (document.group, document.kind) == POD_GROUP:

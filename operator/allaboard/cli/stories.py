@@ -5,7 +5,7 @@ observes the cluster. A story that doesn't end as told raises ``StoryError``.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ Objects = list[dict[str, Any]]
 Apply = Callable[[Objects], Awaitable[None]]
 
 _SECONDS = 20.0
-_WORKLOADS = ("tfjobs", "deployments", "replicasets", "jobs", "podgroups", "pods", "events", "nodes")
+_WORKLOADS = ("mlflows", "tfjobs", "deployments", "replicasets", "jobs", "podgroups", "pods", "events", "nodes")
 
 
 class StoryError(AssertionError):
@@ -85,7 +85,7 @@ class Stage:
         for kind in _WORKLOADS:
             for obj in self.cluster.list(kind):
                 try:
-                    self.cluster.delete(kind, obj["metadata"]["name"], grace=0)
+                    self.cluster.delete(kind, obj["metadata"]["name"], obj["metadata"].get("namespace", "default"), grace=0)
                 except ApiError as error:
                     # The garbage collector was quicker.
                     if error.status != 404:
@@ -95,12 +95,13 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One story. ``told`` is the ending, for the audience."""
+    """One story. ``told`` is the ending, for the audience. ``settings`` are what the operator has to be told beforehand."""
 
     name: str
     told: str
     nodes: tuple[NodeShape, ...]
     play: Callable[[Stage], Awaitable[None]] = field(repr=False)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     async def run(self, stage: Stage) -> None:
         """Set the nodes up and play. Raises ``StoryError``."""
@@ -255,6 +256,24 @@ async def _tight(stage: Stage) -> None:
     await stage.expect("all 48 members run: the search found how they fit", lambda: len(stage.running()) == 48)
 
 
+async def _pipeline(stage: Stage) -> None:
+    await stage.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("ml-faas", "openfaas-fn")])
+    await stage.apply(manifest("lstm-pipeline.yaml"))
+    for number, steps in enumerate((2, 5, 6), start=1):
+        await stage.expect(f"stage {number} runs whole", partial(_run, stage, steps))
+
+    def is_ready() -> bool:
+        status = (stage.cluster.get("mlflows", "lstm-pipeline", "ml-faas") or {}).get("status") or {}
+        return [each["phase"] for each in status.get("stages") or []] == ["Ready"] * 3
+
+    await stage.expect("the pipeline says that all its stages are ready", is_ready)
+
+
+def _run(stage: Stage, steps: int) -> bool:
+    return len(stage.running("lstm-pipeline")) == steps
+
+
+_PIPELINES = {"pipelines": "true", "pipeline_namespaces": "openfaas-fn"}
 _TIGHT_NODES = (NodeShape("16", "96Gi"),) * 3 + (NodeShape("32", "64Gi"),) * 3 + (NodeShape("24", "64Gi"),) * 3
 
 STORIES: tuple[Story, ...] = (
@@ -271,5 +290,6 @@ STORIES: tuple[Story, ...] = (
         "order-trap", "Two pods that fit in one order only, in both orders", (NodeShape("53", "476G"), NodeShape("31", "96G")), _order_trap
     ),
     Story("tight", "A gang that no greedy rule seats, and a short evolution does", _TIGHT_NODES, _tight),
+    Story("lstm-pipeline", "Stages of functions, each whole, one after the other", (NodeShape("4"),) * 2, _pipeline, _PIPELINES),
     Story("twenty", "Twenty pods, sixteen fit, sixteen must: sixteen run", (NodeShape("8", "16Gi"),) * 3, _twenty),
 )

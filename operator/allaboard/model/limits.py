@@ -47,6 +47,7 @@ class Tally:
 # Of one pod.
 LABELS = Limit("labels", 64, "labels")
 OPTION_CHARACTERS = Limit("option_characters", 8192, "characters of annotations allaboard.dev/")
+FUNCTION_CHARACTERS = Limit("function_characters", 32_768, "characters of com.openfaas.function.spec")
 OWNERS = Limit("owner_references", 64, "owner references")
 CONTAINERS = Limit("containers", 64, "containers")
 QUANTITIES = Limit("quantities", 512, "resources of all containers")
@@ -77,6 +78,13 @@ TOPOLOGIES = Limit("topologies", 64, "groups of members that share a topology do
 POD_GROUP_OWNERS = Limit("podgroup_owners", 1000, "owner references of a PodGroup, of which the rest is left out")
 STATUS_BYTES = Limit("status_bytes", 65_536, "bytes of a PodGroup's status, which is taken for empty beyond")
 POD_GROUPS = Limit("podgroups", 10_000, "PodGroups of one namespace")
+
+# Of a pipeline.
+PIPELINES = Limit("pipelines", 256, "pipelines of a namespace")
+STAGES = Limit("pipeline_stages", 32, "stages of a pipeline")
+STEPS = Limit("pipeline_steps", 128, "steps of a pipeline")
+RULES = Limit("pipeline_rules", 16, "users of a stage")
+AMOUNTS = Limit("pipeline_amounts", 16, "resources of a step")
 
 # Of a cluster.
 NAMESPACE_TERMS = Limit("namespace_terms", 128, "anti-affinity terms of one namespace that are tried on one kind of labels")

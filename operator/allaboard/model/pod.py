@@ -13,6 +13,7 @@ from allaboard.model.fields import integer, items, labels, mapping, sequence, te
 from allaboard.model.interner import Interner
 from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimitError
 from allaboard.model.marks import mark_in
+from allaboard.model.openfaas import with_function_demand
 from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
 from allaboard.model.options import Options, options_in
 from allaboard.model.requests import RawObject
@@ -61,9 +62,9 @@ class Pod:
     tells that the run had been whole before. All are what the pod says, and a tenant may have made it say so: they are hints about its
     own gang. ``template`` is a digest of what admission may look at, the same for pods of one template; 0 once it is bound.
     ``malformed`` is set when the object could not be understood, and ``spec`` then holds what could: the pod is shown as what it is
-    instead of being lost. ``over`` names the limits that it is over. ``labels`` are sorted, as are ``options``; a pod of another scheduler
-    has neither, nor anything else that says no more than whose it is. ``mark`` is the name of a label or annotation by which it asks
-    another scheduler for a gang.
+    instead of being lost. ``caution`` is what its owner should know, and doesn't hold it. ``over`` names the limits that it is over.
+    ``labels`` are sorted, as are ``options``; a pod of another scheduler has neither, nor anything else that says no more than whose it
+    is. ``mark`` is the name of a label or annotation by which it asks another scheduler for a gang.
     """
 
     namespace: str
@@ -89,6 +90,7 @@ class Pod:
     bound_at: float = 0.0
     template: int = 0
     malformed: str = ""
+    caution: str = ""
     over: tuple[str, ...] = ()
 
     @property
@@ -138,12 +140,12 @@ class Pod:
         return next((value for name, value in self.options if name == key), None) if self.options else None
 
 
-def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[str] | None = None) -> Pod:
+def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[str] | None = None, *, openfaas: bool = False) -> Pod:
     """The record of a raw Pod; what it asks for may be malformed, which is noted in ``malformed``.
 
     Of a pod whose scheduler isn't one of ``ours`` no more is kept than where it is and what it takes and keeps away there; without
-    ``ours`` all are taken to be. Raises ``MalformedError`` only when even who the pod is and whose can't be read, so that nobody could
-    be told.
+    ``ours`` all are taken to be. With ``openfaas`` a pod whose containers don't say what they need takes what its function asks for.
+    Raises ``MalformedError`` only when even who the pod is and whose can't be read, so that nobody could be told.
     """
     intern = intern or Interner()
     metadata = mapping(raw, "metadata")
@@ -156,6 +158,9 @@ def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[st
     scheduler = stated[: CHARACTERS.most] if isinstance(stated, str) else text(spec, "schedulerName", "default-scheduler", "spec.")
     is_foreign = ours is not None and scheduler not in ours
     scheduling, problems = readable_spec_from(raw, is_foreign=is_foreign)
+    caution = ""
+    if openfaas:
+        scheduling, caution = with_function_demand(raw, scheduling, problems)
     own = _Own() if is_foreign else _own_from(metadata, spec, problems)
     run, promise, was_whole = read_stamp(own.stamp)
     return Pod(
@@ -182,6 +187,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[st
         bound_at=_bound_at(status) if promise else 0.0,
         template=0 if is_foreign or spec.get("nodeName") else _template_of(metadata, spec),
         malformed=str(problems[0]) if problems else "",
+        caution="" if is_foreign else caution,
         over=tuple(sorted({problem.limit.name for problem in problems if isinstance(problem, OverLimitError)})) if problems else (),
     )
 

@@ -404,11 +404,40 @@ def test_a_wrong_setting_is_bad_input(plan: Plan, monkeypatch: pytest.MonkeyPatc
     assert "search.generations" in result.stderr
 
 
+def test_what_functions_ask_for_counts_when_that_is_set(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    annotations = {"com.openfaas.function.spec": '{"requests": {"cpu": "3"}}'}
+    there, new = pod("there", nodeName="n1"), pod("new")
+    for each in (there, new):
+        each["metadata"]["annotations"] = annotations
+        each["spec"]["containers"][0].pop("resources", None)
+    plan.cluster(node("n1", cpu="4"), there).manifest(new)
+    assert plan.gangs()[0]["feasible"]
+    monkeypatch.setenv("ALLABOARD_OPENFAAS", "true")
+    assert "1 Insufficient cpu" in plan.gangs(exit_code=1)[0]["message"]
+
+
+def test_the_stages_of_a_pipeline_are_planned_as_gangs(plan: Plan) -> None:
+    gangs = plan.cluster(node("n1")).example("lstm-pipeline").gangs()
+    assert [(gang["namespace"], gang["name"], gang["minMember"], gang["feasible"]) for gang in gangs] == [
+        ("openfaas-fn", "ml-faas.lstm-pipeline.stage1", 2, True),
+        ("openfaas-fn", "ml-faas.lstm-pipeline.stage2", 3, True),
+        ("openfaas-fn", "ml-faas.lstm-pipeline.stage3", 1, True),
+    ]
+
+
+def test_a_pipeline_that_makes_no_sense_is_bad_input(plan: Plan) -> None:
+    spec = {"pipeline": {"stage1": {"step": [{"name": "No Name", "mlfun": "x"}]}}}
+    plan.cluster(node("n1")).manifest({"apiVersion": "kopf.dev/v1", "kind": "MLFlow", "metadata": {"name": "p"}, "spec": spec})
+    result = plan.run()
+    assert result.exit_code == 2
+    assert "spec.pipeline.stage1.step[0].name: 'No Name' must be" in result.stderr
+
+
 # The live cluster
 
 
 def test_without_a_snapshot_the_live_cluster_is_read(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def read(notes: list[str]) -> Cluster:
+    async def read(notes: list[str], **_: object) -> Cluster:
         notes.append("left out a pod of the cluster")
         return Cluster()
 
@@ -428,7 +457,7 @@ def test_without_a_snapshot_the_live_cluster_is_read(plan: Plan, monkeypatch: py
     ],
 )
 def test_a_cluster_that_can_not_be_read_is_no_verdict(plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception, which: str) -> None:
-    async def read(notes: list[str]) -> Cluster:
+    async def read(notes: list[str], **_: object) -> Cluster:
         raise error
 
     monkeypatch.setattr("allaboard.cli.live.read_live_cluster", read)

@@ -1,0 +1,88 @@
+"""What an OpenFaaS function asks for where its containers don't say it: the annotation ``com.openfaas.function.spec`` of its pod.
+
+OpenFaaS's operator writes the function's whole spec there, as JSON. What counts is what its containers state; the kubelet and other
+schedulers see nothing else. So the annotation only ever adds to what is charged, and a namespace whose quota makes containers state
+their requests is charged by that alone.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import orjson
+
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.errors import MalformedError, shown
+from allaboard.model.fields import items, mapping
+from allaboard.model.limits import CONTAINERS, FUNCTION_CHARACTERS, OverLimitError
+from allaboard.model.quantities import LARGEST_AMOUNT, resource_amount
+from allaboard.model.requests import RawObject, Requests, as_requests
+
+FUNCTION_SPEC = "com.openfaas.function.spec"
+"""Annotation with the spec of the function that a pod is of."""
+
+_FIELD = f"metadata.annotations[{FUNCTION_SPEC}]"
+_RESOURCES = ("cpu", "memory")
+"""All that a function can ask for; GPUs come by way of profiles, which change the pod itself."""
+
+_is_bare = re.compile(r"[0-9.]+").fullmatch
+
+
+def with_function_demand(raw: RawObject, spec: SchedulingSpec, problems: list[MalformedError]) -> tuple[SchedulingSpec, str]:
+    """``spec`` of the pod ``raw`` with what its function asks for, and what is doubtful about that, in words.
+
+    The function's requests count, resource by resource its limits where it has none, and neither where a container of the pod, or the pod
+    as a whole, states cpu or memory. What can't be understood is added to ``problems``, and counts for nothing.
+    """
+    try:
+        stated = mapping(raw, "metadata").get("annotations")
+        text = stated.get(FUNCTION_SPEC) if isinstance(stated, Mapping) else None
+        if text is None or _says_what_it_needs(raw):
+            return spec, ""
+        asked, caution = function_demand(text)
+    except MalformedError as error:
+        problems.append(error.noted())
+        return spec, ""
+    together = dict(spec.requests)
+    for resource, amount in asked:
+        together[resource] = min(together.get(resource, 0) + amount, LARGEST_AMOUNT)
+    return replace(spec, requests=as_requests(together)), caution
+
+
+def function_demand(text: object) -> tuple[Requests, str]:
+    """What a function's spec asks for, and what is doubtful about that. Raises ``MalformedError``."""
+    if not isinstance(text, str):
+        raise MalformedError(_FIELD, f"{shown(text)} is not a string")
+    if len(text) > FUNCTION_CHARACTERS.most:
+        raise OverLimitError(_FIELD, FUNCTION_CHARACTERS, len(text))
+    try:
+        function = orjson.loads(text)
+    except ValueError as error:
+        raise MalformedError(_FIELD, f"is not JSON: {error}") from None
+    if not isinstance(function, dict):
+        raise MalformedError(_FIELD, f"{shown(function)} is not an object")
+    requests, limits = (mapping(function, key, f"{_FIELD}.") for key in ("requests", "limits"))
+    amounts: dict[str, int] = {}
+    caution = ""
+    for resource in _RESOURCES:
+        key, quantity = next(((key, found) for key, found in _stated(resource, requests, limits)), ("", None))
+        if quantity is None:
+            continue
+        amounts[resource] = resource_amount(resource, quantity, f"{_FIELD}.{key}.{resource}")
+        if resource == "memory" and amounts[resource] and _is_bare(str(quantity)):
+            caution = f"{_FIELD}.{key}.memory: {shown(quantity)} has no unit and counts as bytes; {quantity}Mi would be mebibytes"
+    return as_requests(amounts), caution
+
+
+def _stated(resource: str, requests: RawObject, limits: RawObject) -> list[tuple[str, object]]:
+    """What is said of ``resource``, requests first; empty text says nothing, as OpenFaaS takes it."""
+    found = (("requests", requests.get(resource)), ("limits", limits.get(resource)))
+    return [(key, quantity) for key, quantity in found if quantity not in (None, "")]
+
+
+def _says_what_it_needs(raw: RawObject) -> bool:
+    """Whether a container of the pod, or the pod as a whole, asks for cpu or memory. Raises ``MalformedError``."""
+    spec = mapping(raw, "spec")
+    everyone = [spec, *(container for key in ("containers", "initContainers") for _, container in items(spec, key, "spec.", CONTAINERS))]
+    stated = [mapping(mapping(each, "resources"), "requests") for each in everyone]
+    return any(requests.get(resource) is not None for requests in stated for resource in _RESOURCES)

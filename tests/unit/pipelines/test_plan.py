@@ -1,0 +1,231 @@
+"""What is done for a pipeline follows from what it asks for and what is there."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allaboard.gangs.dialects import membership_of
+from allaboard.model.pod import pod_from
+from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, MEMBER_OF, UID, Body
+from allaboard.pipelines.plan import Phase, Plan, plan_of, status_of
+from allaboard.pipelines.stages import Policy, pipeline_from
+from tests.unit.pipelines.mlflows import found, mlflow, pipeline, stage, status, step, there
+
+NOW = "2026-01-02T03:04:05Z"
+
+
+def names(plan: Plan) -> list[str]:
+    return [name for _, (_, _, name), _ in plan.create]
+
+
+def phases(plan: Plan) -> list[str]:
+    return [str(standing.phase) for standing in plan.standings]
+
+
+def test_the_first_stage_is_made_and_the_next_waits_for_it() -> None:
+    plan = plan_of(pipeline(), found(), Policy())
+    assert names(plan) == ["lstm-load", "lstm-clean"]
+    assert phases(plan) == ["Deploying", "Waiting"]
+    assert plan.standings[1].message == "waits for stage1"
+
+
+def test_a_stage_of_which_one_step_is_not_ready_keeps_the_next_waiting() -> None:
+    flow = pipeline()
+    plan = plan_of(flow, found(there(flow, "load"), there(flow, "clean", ready=False)), Policy())
+    assert (names(plan), phases(plan)) == ([], ["Deploying", "Waiting"])
+    assert plan.standings[0].message == "1 of 2 steps are ready"
+
+
+def test_the_next_stage_is_made_when_the_one_before_is_ready() -> None:
+    flow = pipeline()
+    plan = plan_of(flow, found(there(flow, "load", "clean")), Policy())
+    assert (names(plan), phases(plan)) == (["lstm-train"], ["Ready", "Deploying"])
+
+
+def test_a_stage_that_has_begun_is_kept_whole_whatever_becomes_of_the_one_before() -> None:
+    flow = pipeline(stage1=stage("a"), stage2=stage("b", "c"), stage3=stage("d"))
+    plan = plan_of(flow, found(there(flow, "a", ready=False), there(flow, "b")), Policy())
+    assert (names(plan), phases(plan)) == (["lstm-c"], ["Deploying", "Deploying", "Waiting"])
+
+
+def test_everything_ready_leaves_nothing_to_do() -> None:
+    flow = pipeline()
+    plan = plan_of(flow, found(there(flow, "load", "clean", "train")), Policy())
+    assert (plan.create, plan.mend, plan.remove, phases(plan)) == ((), (), (), ["Ready", "Ready"])
+
+
+def test_a_step_with_another_image_is_mended_in_its_place_and_one_that_is_no_more_removed() -> None:
+    old = pipeline(stage1=stage("a", "b"))
+    new = pipeline(stage1={"step": [step("a", mlfun="example/a:2")]})
+    plan = plan_of(new, found(there(old, "a", "b")), Policy())
+    assert [(place[2], body["spec"]["template"]["spec"]["containers"][0]["image"]) for _, place, body in plan.mend] == [
+        ("lstm-a", "example/a:2")
+    ]
+    assert [place[2] for place in plan.remove] == ["lstm-b"]
+    assert phases(plan) == ["Deploying"]
+
+
+def test_nothing_is_removed_while_a_part_of_the_pipeline_cannot_be_read() -> None:
+    old = pipeline(stage1=stage("a", "b"))
+    for broken in (pipeline(stage1=stage("a"), stage2=stage()), pipeline(stage1=stage("a"), stageX=stage("b"))):
+        assert plan_of(broken, found(there(old, "a", "b")), Policy()).remove == ()
+
+
+def test_a_stage_that_may_not_be_deployed_keeps_later_ones_waiting_and_makes_nothing() -> None:
+    flow = pipeline(stage1=stage("a", namespace="kube-system"), stage2=stage("b"))
+    plan = plan_of(flow, found(), Policy())
+    assert (plan.create, phases(plan)) == ((), ["Failed", "Waiting"])
+
+
+def test_a_stage_says_what_its_gang_waits_for() -> None:
+    flow = pipeline()
+    plan = plan_of(flow, found(there(flow, "load", "clean", ready=False)), Policy(), lambda gang: f"{gang}: Insufficient cpu")
+    assert plan.standings[0].message == "0 of 2 steps are ready: ml/lstm.stage1: Insufficient cpu"
+
+
+def test_a_stage_says_why_its_pods_are_not_made() -> None:
+    flow = pipeline()
+    deployments = there(flow, "load", "clean", ready=False)
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    next(iter(deployments.values()))["status"]["conditions"] = [failure]
+    assert plan_of(flow, found(deployments), Policy()).standings[0].message == "0 of 2 steps are ready: exceeded quota"
+
+
+@pytest.mark.parametrize(
+    ("deployment", "phase"),
+    [
+        ({"metadata": {"generation": 2}}, Phase.DEPLOYING),
+        ({"spec": {"replicas": 3}}, Phase.DEPLOYING),
+        ({"spec": {"replicas": 0}, **status(False)}, Phase.READY),
+        ({"status": {"readyReplicas": 1, "updatedReplicas": 0, "observedGeneration": 1}}, Phase.DEPLOYING),
+        ({"status": None}, Phase.DEPLOYING),
+        ({"status": []}, Phase.DEPLOYING),
+        ({"status": {**status(False)["status"], "conditions": 7}}, Phase.DEPLOYING),
+    ],
+)
+def test_a_step_is_ready_when_all_pods_of_its_newest_template_are(deployment: Body, phase: Phase) -> None:
+    flow = pipeline(stage1=stage("a"))
+    (place, body), *_ = there(flow, "a").items()
+    merged = {key: {**(body.get(key) or {}), **part} if isinstance(part, dict) else part for key, part in deployment.items()}
+    assert plan_of(flow, found({place: body | merged}), Policy()).standings[0].phase is phase
+
+
+def test_the_pods_of_a_stage_are_one_gang_of_ours() -> None:
+    flow = pipeline()
+    plan = plan_of(flow, found(), Policy(("ours",)))
+    pods = [
+        pod_from({"metadata": {"name": "p", "namespace": place[1], **pod["metadata"]}, "spec": pod["spec"]}) for place, pod in _pods(plan)
+    ]
+    assert {(pod.scheduler_name, membership_of(pod).key.name, membership_of(pod).min_member) for pod in pods} == {
+        ("ours", "lstm.stage1", 2)
+    }
+    assert not [pod.malformed for pod in pods if pod.malformed]
+
+
+def _pods(plan: Plan) -> list[tuple[tuple[object, str, str], Body]]:
+    return [(place, body["spec"]["template"]) for _, place, body in plan.create]
+
+
+def test_what_a_step_needs_and_who_may_use_it_is_on_its_object() -> None:
+    flow = pipeline(stage1={"rule": ["dev", "user"], "step": [step("a", requests={"cpu": 1}, limits={"nvidia.com/gpu": "2"})]})
+    ((_, _, body),) = plan_of(flow, found(), Policy()).create
+    assert body["metadata"]["annotations"]["pipelines.allaboard.dev/rule"] == "dev,user"
+    pod = body["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"] == {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "2"}}
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_an_object_is_owned_where_it_can_be_and_labelled_everywhere() -> None:
+    flow = pipeline(stage1=stage("a"), stage2=stage("b", namespace="fn"))
+    policy = Policy(namespaces=("fn",))
+    ((_, _, first),) = plan_of(flow, found(), policy).create
+    ((_, _, second),) = plan_of(flow, found(there(flow, "a")), policy).create
+    assert [owner["uid"] for owner in first["metadata"]["ownerReferences"]] == ["uid-of-lstm"]
+    assert "ownerReferences" not in second["metadata"]
+    assert {body["metadata"]["labels"][UID] for body in (first, second)} == {"uid-of-lstm"}
+
+
+def test_functions_are_made_where_openfaas_is_installed() -> None:
+    flow = pipeline()
+    plan = plan_of(flow, found(has_functions=True), Policy())
+    assert {(body["apiVersion"], body["kind"]) for _, _, body in plan.create} == {("openfaas.com/v1", "Function")}
+    spec = plan.create[0][2]["spec"]
+    assert (spec["name"], spec["image"]) == ("lstm-load", "example/load:1")
+    assert (spec["labels"]["pod-group.scheduling.sigs.k8s.io/name"], spec["labels"]["pod-group.scheduling.sigs.k8s.io/min-available"]) == (
+        "lstm.stage1",
+        "2",
+    )
+    assert UID not in spec["labels"]
+    assert spec["labels"][MEMBER_OF] == "uid-of-lstm"
+
+
+def test_a_function_is_ready_when_the_deployment_behind_it_is() -> None:
+    flow = pipeline(stage1=stage("a"))
+    functions = there(flow, "a", kind=FUNCTIONS)
+    for ready, phase in ((True, "Ready"), (False, "Deploying")):
+        behind = {("ml", "lstm-a"): {"metadata": {}, "spec": {}, **status(ready)}}
+        assert phases(plan_of(flow, found(functions, behind=behind, has_functions=True), Policy())) == [phase]
+    assert phases(plan_of(flow, found(functions, has_functions=True), Policy())) == ["Deploying"]
+
+
+def test_what_runs_keeps_its_kind_when_openfaas_comes_or_goes() -> None:
+    flow = pipeline(stage1=stage("a"))
+    for kind, has_functions in ((DEPLOYMENTS, True), (FUNCTIONS, False)):
+        plan = plan_of(flow, found(there(flow, "a", kind=kind), has_functions=has_functions), Policy())
+        assert (plan.create, plan.mend, plan.remove) == ((), (), ())
+
+
+def test_a_function_that_asks_for_less_has_the_rest_taken_away() -> None:
+    old = pipeline(stage1={"step": [step("a", limits={"cpu": "1"})]})
+    plan = plan_of(pipeline(stage1=stage("a")), found(there(old, "a", kind=FUNCTIONS), has_functions=True), Policy())
+    assert [body["spec"]["limits"] for _, _, body in plan.mend] == [None]
+
+
+def test_the_status_tells_the_first_stage_that_is_not_ready() -> None:
+    flow = pipeline()
+    told = status_of(flow, plan_of(flow, found(there(flow, "load", "clean")), Policy()).standings, "", NOW)
+    assert (told["observedGeneration"], told["phase"], told["stage"], told["ready"]) == (3, "Deploying", "stage2", "1/2")
+    assert [(each["name"], each["phase"], each["ready"], each["total"], each["podGroup"]) for each in told["stages"]] == [
+        ("stage1", "Ready", 2, 2, "lstm.stage1"),
+        ("stage2", "Deploying", 0, 1, "lstm.stage2"),
+    ]
+    (condition,) = told["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "False", "Deploying")
+
+
+def test_a_condition_is_as_old_as_its_last_flip() -> None:
+    raw = mlflow() | {"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2025-01-01T00:00:00Z"}]}}
+    flow = pipeline_from(raw)
+    deploying = status_of(flow, plan_of(flow, found(), Policy()).standings, "", NOW)
+    ready = status_of(flow, plan_of(flow, found(there(flow, "load", "clean", "train")), Policy()).standings, "", NOW)
+    assert [told["conditions"][0]["lastTransitionTime"] for told in (deploying, ready)] == ["2025-01-01T00:00:00Z", NOW]
+
+
+_FLOW = pipeline(**{f"stage{number}": stage(f"a{number}", f"b{number}") for number in range(1, 5)})
+_STEPS = [each.name for one in _FLOW.stages for each in one.steps]
+
+
+@given(st.lists(st.sampled_from(["absent", "waiting", "ready"]), min_size=len(_STEPS), max_size=len(_STEPS)))
+def test_no_stage_begins_before_all_before_it_are_ready(states: list[str]) -> None:
+    state = dict(zip(_STEPS, states, strict=True))
+    objects = [there(_FLOW, name, ready=how == "ready") for name, how in state.items() if how != "absent"]
+    plan = plan_of(_FLOW, found(*objects), Policy())
+    made = {name.removeprefix("lstm-") for name in names(plan)}
+    for index, one in enumerate(_FLOW.stages):
+        own = {each.name for each in one.steps}
+        if made & own and all(state[name] == "absent" for name in own):
+            before = [each.name for earlier in _FLOW.stages[:index] for each in earlier.steps]
+            assert all(state[name] == "ready" for name in before)
+            assert made >= own
+    assert json.dumps(status_of(_FLOW, plan.standings, "", NOW))
+
+
+@given(st.lists(st.sampled_from(_STEPS), max_size=4))
+def test_doing_what_is_planned_again_and_again_ends_with_everything_ready(lost: list[str]) -> None:
+    there_now = {place: body for name in _STEPS if name not in lost for place, body in there(_FLOW, name).items()}
+    for _ in range(len(_FLOW.stages) + 1):
+        plan = plan_of(_FLOW, found(there_now), Policy())
+        there_now |= {place: body | status(True) for _, place, body in plan.create}
+    assert phases(plan) == ["Ready"] * len(_FLOW.stages)
