@@ -42,6 +42,7 @@ from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Overtaking, Ranks
 from allaboard.scheduling.shares import Shares
+from allaboard.scheduling.strategists import Strategists
 from allaboard.scheduling.window import Window
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import Settings
@@ -68,7 +69,7 @@ class App:
         self.registry = GangRegistry(
             settings.scheduler_names,
             settings.namespaces,
-            GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology),
+            GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology, settings.strategy, settings.strategies),
         )
         self.docket = Docket()
         overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
@@ -116,6 +117,7 @@ class App:
         if reach_seconds is not None:
             await reach(server, reach_seconds)
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
+        strategists = self._stack.enter_context(Strategists(settings.strategy_options.by_name))
         writer = self._writer
         controller = settings.scheduler_names[0]
         events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
@@ -145,6 +147,7 @@ class App:
             window=Window(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds),
             dry_run=settings.dry_run,
             packing=settings.packing.parsed,
+            strategists=strategists,
             is_fresh=lambda: self.is_fresh,
         )
         self.view.listen(self.registry.observe_pod, None)
@@ -233,6 +236,7 @@ class App:
     async def _schedule(self, scheduler: Scheduler, searcher: Searcher, epoch: Epoch) -> None:
         """Decide nothing before everything is known, nor while another replica does."""
         await searcher.warm_up()
+        await scheduler.strategists.warm_up({self.settings.strategy, *self.settings.strategies})
         for reflector in self._reflectors.values():
             await reflector.synced.wait()
         await self._podgroups_listed.wait()

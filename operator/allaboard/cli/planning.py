@@ -66,7 +66,9 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
         *(pod.namespace for pod in after.pods),
         *(key.namespace for key in after.stated),
     }
-    defaults = GangDefaults(settings.objective, settings.schedule_timeout_seconds, settings.topology)
+    defaults = GangDefaults(
+        settings.objective, settings.schedule_timeout_seconds, settings.topology, settings.strategy, settings.strategies
+    )
     registry = GangRegistry(settings.scheduler_names, namespaces, defaults)
     view.listen(registry.observe_pod)
     nodes = NodeStore(view, settings.node_selector)
@@ -87,7 +89,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     waiting = [
         gang for gang in registry.gangs() if gang.key not in named and any(pod.key not in cluster.refused for pod in gang.candidates)
     ]
-    forecast = Forecast(view, registry, settings)
+    forecast = Forecast(view, registry, settings, lambda gang, message: notes.append(f"{gang.key}: {message}"))
     decisions = await forecast.decide([*gangs, *waiting])
     notes += _beside(gang for gang in waiting if (plan := decisions[gang.key].plan) and plan.feasible)
     answers = []

@@ -62,6 +62,9 @@ class Metrics:
         self.over_limit = Counter(
             "allaboard_over_limit", "Objects that had more of something than is taken in.", ["what"], registry=self.registry
         )
+        self.strategy_failures = Counter(
+            "allaboard_strategy_failures", "Placements that a strategy failed at.", ["strategy"], registry=self.registry
+        )
         self.releases = Counter("allaboard_released_pods", "Bound pods deleted to undo a partial gang.", registry=self.registry)
 
     def searched(self, report: SearchReport, seconds: float) -> None:
