@@ -48,7 +48,7 @@ MOST_PODS = 2000
 """Pods of gangs that are placed together at most."""
 
 _MOST_CELLS = 100_000  # kinds of pods and their rules times nodes: what takes longer to prepare would hold the event loop up
-_REST_SECONDS = 60.0  # for a strategy that has kept the cycle waiting in vain
+_REST_SECONDS = 60.0  # for a strategy that hasn't answered, from the gangs of a namespace
 _MANY = 8  # single pods, which take less time together than one after another
 
 
@@ -152,11 +152,11 @@ class Planner:
         try:
             if self._rests.get(chosen, -math.inf) > self.clock():
                 raise SearchError("it rests, since it has not answered before")
-            plan = await self.strategists.place(name, problem)
+            plan = await self.strategists.place(name, problem, self.searcher)
             if plan is not None and (wrong := verify(dict(plan.assignments), gang.candidates, snapshot, rules_of(gang))):
                 raise StrategyError(f"its plan is wrong: {violation(wrong[0])}")
         except (StrategyError, SearchError) as error:
-            if isinstance(error, SearchOverrunError):
+            if isinstance(error, SearchOverrunError):  # the others have waited for it in vain
                 self._rests = {key: ends for key, ends in self._rests.items() if ends > self.clock()}
                 self._rests[chosen] = self.clock() + _REST_SECONDS
             self.metrics.strategy_failures.labels(name).inc()

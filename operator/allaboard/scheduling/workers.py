@@ -143,6 +143,10 @@ class Searcher:
             return search(problem, self._settings, seed)
         return await self._first.run(_search, problem, self._short, seed)
 
+    async def run_briefly(self, work: Callable[..., Answer], *arguments: object) -> Answer:
+        """``work(*arguments)`` where the short searches are done, and within their limits. Raises ``SearchError``."""
+        return await self._first.run(work, *arguments)
+
     async def search(self, problem: Problem | Draft, seed: int) -> Plan:
         """``placement.search`` for as long as it pays, beside the others. Raises ``SearchError``."""
         return await self._beside.run(_search, problem, self._settings, seed)

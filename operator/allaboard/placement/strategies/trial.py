@@ -39,7 +39,9 @@ def tried(name: str, arguments: Mapping[str, object], problem: Problem, budget: 
         plan = _believed(name, problem, strategy.place(own, budget))
     except StrategyError as error:
         cause = str(error)
-    except BaseException as error:  # none of a strategy's is ours, not even that it wants to end
+    except KeyboardInterrupt:  # of whoever runs this in a terminal
+        raise
+    except BaseException as error:  # whatever else it is, a strategy's is none of ours, not even that it wants to end
         cause = f"it raised {type(error).__name__}{_said_by(error)}"
     if cause:  # here, where nothing of the strategy's hangs on it
         raise StrategyError(" ".join(cause.split())[:_MOST_CHARACTERS])

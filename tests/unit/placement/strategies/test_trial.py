@@ -79,7 +79,7 @@ def test_the_seats_of_a_good_plan_are_taken_and_nothing_else_that_it_says() -> N
         (ValueError("boom"), "it raised ValueError: boom"),
         (ValueError("one\n two" + 1000 * "x"), "it raised ValueError: one two"),
         (SystemExit(3), "it raised SystemExit: 3"),
-        (KeyboardInterrupt(), "it raised KeyboardInterrupt"),
+        (GeneratorExit(), "it raised GeneratorExit"),
         (_Speechless(), "it raised _Speechless"),
         (StrategyError("y" * 1000), "yyy"),
     ],
@@ -182,6 +182,11 @@ def test_a_strategy_that_is_not_there_is_named() -> None:
 def test_arguments_that_a_strategy_does_not_have_are_told() -> None:
     with pytest.raises(StrategyError, match=r"it raised TypeError: .*unexpected keyword argument 'fit'"):
         tried("firstfit", {"fit": 2}, PROBLEM, Budget())
+
+
+def test_who_interrupts_a_command_ends_it() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        by(raising(KeyboardInterrupt()))
 
 
 def test_endless_recursion_is_told() -> None:
