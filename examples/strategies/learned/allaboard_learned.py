@@ -24,14 +24,16 @@ class Learned:
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """Whoever has no seat when no node is left for him, or no time, is left out."""
         counts = np.zeros_like(problem.seats)  # pods of each role on each node
+        left = problem.free.copy()
         for role, pods in enumerate(problem.count.tolist()):
             for _ in range(pods):
-                left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
                 may = problem.admits[role] & (problem.demand[role][:, None] <= left).all(axis=0)
                 if budget.is_over or not may.any():
                     break
-                values = self._weights @ self._features(problem, role, left)
-                counts[role, np.where(may, values, -np.inf).argmax()] += 1
+                values = np.where(may, self._weights @ self._features(problem, role, left), -np.inf)
+                node = values.argmax()
+                counts[role, node] += 1
+                left[:, node] -= problem.demand[role]
         return answer_of(problem, counts, "learned")
 
     def _features(self, problem: Problem, role: int, left: NDArray[np.int64]) -> NDArray[np.float64]:

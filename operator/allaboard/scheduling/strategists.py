@@ -23,6 +23,7 @@ ANSWER_SECONDS = 5.0
 """How long a strategy is waited for; the cycle waits, too."""
 
 _BUDGET_SHARE = 0.75  # of that: what it is told that it has
+_SHIPPED_SECONDS = 2.0  # what those are told that are ended as short searches are
 _IMPORT_SECONDS = 60.0
 _WARM_UP_SECONDS = 10.0  # for which the first decision waits; who isn't there by then comes later
 
@@ -56,7 +57,7 @@ class Strategists:
         Raises ``StrategyError``, and ``SearchError`` when it doesn't answer in time or its process dies.
         """
         if name in SHIPPED_STRATEGIES:
-            return await searcher.run_briefly(_placed, name, self._arguments.get(name, {}), problem, _BUDGET_SHARE * ANSWER_SECONDS)
+            return await searcher.run_briefly(_placed, name, self._arguments.get(name, {}), problem, _SHIPPED_SECONDS)
         return await self._room(name).place(problem)
 
     def _room(self, name: str) -> "_Room":

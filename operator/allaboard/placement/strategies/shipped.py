@@ -29,7 +29,7 @@ _ROUNDS = 6  # of small steps downhill
 _DIGITS = 9  # what differs by rounding only is equal
 
 Take = Callable[[int, Integers, int, Integers], Integers]
-"""Of role, room: int64[nodes], pods wanted and what is seated so far: int64[roles, nodes], how many each node takes: int64[nodes]."""
+"""Of role, room: int64[nodes], pods wanted and what is left: int64[columns, nodes], how many each node takes: int64[nodes]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ class BestFit:
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """As ``Strategy.place``."""
-        cost = _least_used if self.most_used else _left_over
+        cost, names = _least_used if self.most_used else _left_over, _by_name(problem)
 
-        def take(role: int, room: Integers, wanted: int, counts: Integers) -> Integers:
-            return fill(room, wanted, np.lexsort((_by_name(problem), cost(problem, role, counts).round(_DIGITS))))
+        def take(role: int, room: Integers, wanted: int, left: Integers) -> Integers:
+            return fill(room, wanted, np.lexsort((names, cost(problem, role, left).round(_DIGITS))))
 
         return answer_of(problem, _seated(problem, budget, take), "bestfit")
 
@@ -106,7 +106,7 @@ class FirstFit:
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """As ``Strategy.place``."""
         order = np.argsort(_by_name(problem))
-        return answer_of(problem, _seated(problem, budget, lambda role, room, wanted, counts: fill(room, wanted, order)), "firstfit")
+        return answer_of(problem, _seated(problem, budget, lambda role, room, wanted, left: fill(room, wanted, order)), "firstfit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Random:
         """As ``Strategy.place``."""
         chance = np.random.default_rng((self.seed, zlib.crc32("\n".join(uid for role in problem.roles for uid in role.pods).encode())))
 
-        def take(role: int, room: Integers, wanted: int, counts: Integers) -> Integers:
+        def take(role: int, room: Integers, wanted: int, left: Integers) -> Integers:
             taken = np.zeros_like(room)
             for _ in range(min(wanted, int(room.sum()))):
                 taken[chance.choice(np.flatnonzero(room > taken))] += 1
@@ -133,22 +133,25 @@ class Random:
 
 
 def _seated(problem: Problem, budget: Budget, take: Take) -> Integers:
-    """One role after another, in the order given: int64[roles, nodes]. Who must share a domain goes where the search would have them."""
+    """One role after another, in the order given, until the budget ends: int64[roles, nodes].
+
+    Who must share a domain goes where greed would have them.
+    """
     if problem.together:
         problem, _ = in_best_domains(problem, None, budget)
-    counts = np.zeros_like(problem.seats)
+    counts, left = np.zeros_like(problem.seats), problem.free.copy()
     for role, wanted in enumerate(problem.count.tolist()):
-        left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
+        if budget.is_over:
+            break
         room = np.minimum(seats_for(problem.demand[role], left, problem.admits[role]), wanted)
         while True:
-            after = counts.copy()
-            after[role] = take(role, room, wanted, counts)
-            lost = (after - problem.trimmed(after[None])[0]).sum(axis=0)
+            counts[role] = take(role, room, wanted, left)
+            lost = (counts - problem.trimmed(counts[None])[0]).sum(axis=0)
             if not lost.any():
                 break
             # Together they fit on the devices, one by one they don't.
-            room = np.where(lost > 0, np.maximum(after[role] - lost, 0), room)
-        counts = after
+            room = np.where(lost > 0, np.maximum(counts[role] - lost, 0), room)
+        left -= problem.demand[role][:, None] * counts[role]
     return counts
 
 
@@ -159,18 +162,17 @@ def _by_name(problem: Problem) -> Integers:
     return places
 
 
-def _left_over(problem: Problem, role: int, counts: Integers) -> Floats:
+def _left_over(problem: Problem, role: int, left: Integers) -> Floats:
     """float64[nodes]: what is left of the resources, each as a share of the most anywhere. One more takes the same of any."""
-    amounts = problem.free[: problem.resources]
-    left = amounts - np.einsum("rc,rn->cn", problem.demand[:, : problem.resources], counts)
-    total: Floats = (left / np.maximum(amounts.max(axis=1, initial=0), 1)[:, None]).sum(axis=0)
+    most = np.maximum(problem.free[: problem.resources].max(axis=1, initial=0), 1)
+    total: Floats = (left[: problem.resources] / most[:, None]).sum(axis=0)
     return total
 
 
-def _least_used(problem: Problem, role: int, counts: Integers) -> Floats:
-    """float64[nodes]: the negative of what is taken of the GPUs that the role asks for, or of all resources if it asks for none."""
+def _least_used(problem: Problem, role: int, left: Integers) -> Floats:
+    """float64[nodes]: the negative of what is in use of the GPUs that the role asks for, or of all resources if it asks for none."""
     asked = [column for column in range(problem.resources) if problem.demand[role, column] and is_gpu(problem.columns[column])]
     columns = asked or list(range(problem.resources))
-    used = problem.taken[columns] + np.einsum("rc,rn->cn", problem.demand[:, columns], counts)
+    used = problem.taken[columns] + problem.free[columns] - left[columns]
     total: Floats = (used / np.maximum(used.max(axis=1, initial=0), 1)[:, None]).sum(axis=0)
     return -total

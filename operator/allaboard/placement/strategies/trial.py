@@ -34,7 +34,8 @@ def tried(name: str, arguments: Mapping[str, object], problem: Problem, budget: 
     try:
         strategy = make_strategy(name, arguments)
         own = deepcopy(problem)
-        if strategy.accepts(own) is not True:
+        accepts = strategy.accepts(own)
+        if not (isinstance(accepts, bool | np.bool_) and accepts):
             raise StrategyError("it does not accept the gang")
         plan = _believed(name, problem, strategy.place(own, budget))
     except StrategyError as error:

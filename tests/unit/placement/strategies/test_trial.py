@@ -93,7 +93,7 @@ def test_what_a_strategy_raises_is_told_in_few_words(error: BaseException, words
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("answer", [False, None, 1, "yes"])
+@pytest.mark.parametrize("answer", [False, np.False_, None, 1, "yes"])
 def test_who_does_not_accept_a_gang_is_not_asked_to_place_it(answer: object) -> None:
     with pytest.raises(StrategyError, match="it does not accept the gang"):
         by(raising(AssertionError()), accepts=answer)
@@ -200,6 +200,6 @@ def test_endless_recursion_is_told() -> None:
 
 
 def test_a_strategy_may_be_made_of_another() -> None:
-    plan = by(lambda problem: FirstFit().place(problem, Budget()))
+    plan = by(lambda problem: FirstFit().place(problem, Budget()), accepts=np.True_)
     assert plan is not None
     assert dict(plan.assignments) == dict(GOOD)
