@@ -27,8 +27,8 @@ from allaboard.simulation.trace import read_nodes, read_tasks
 from allaboard.simulation.workload import SimNode, TaskClass, Workload, workload_of
 from openb import GPU_NODES, TASKS, existing, openb
 
-PUBLISHED = {"fgd": 4.61, "bestfit": 6.92, "random": 12.53}
-BASELINES = ("fgd", "bestfit", "firstfit", "random")
+PUBLISHED = {"fgd": 4.61, "fgd-bestfit": 6.92, "fgd-random": 12.53}
+BASELINES = ("fgd", "fgd-bestfit", "fgd-firstfit", "fgd-random")
 OURS = "genetic"
 SEEDS = (range(42, 52), range(100, 110))
 BATCHES = (1, 16, 64)

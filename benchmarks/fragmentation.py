@@ -25,7 +25,7 @@ from fgd import INFLATE, made_up
 from openb import GPU_NODES, TASKS, openb
 
 ARRIVED = (50, 80, 90, 100, 130)
-BASELINES = ("fgd", "bestfit", "random")
+BASELINES = ("fgd", "fgd-bestfit", "fgd-random")
 
 
 def jobs(workload: Workload, seeds: range) -> list[tuple[str, Job]]:

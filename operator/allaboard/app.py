@@ -50,6 +50,7 @@ from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Overtaking, Ranks
 from allaboard.scheduling.shares import Shares
+from allaboard.scheduling.strategists import Strategists
 from allaboard.scheduling.window import Window
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import Settings, SettingsError
@@ -139,6 +140,7 @@ class App:
             namespace = settings.lease_namespace or own_namespace()
             desk = await self._stack.enter_async_context(_admission()(settings, server, namespace, lambda: self.leads))
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
+        strategists = self._stack.enter_context(Strategists(settings.strategy_options.by_name))
         writer = self._writer
         controller = settings.scheduler_names[0]
         self._events = events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
@@ -174,6 +176,7 @@ class App:
             window=Window(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds),
             dry_run=settings.dry_run,
             packings=Packings.by(settings),
+            strategists=strategists,
             is_fresh=lambda: self.is_fresh,
         )
         self.view.listen(self.registry.observe_pod, None)
@@ -280,6 +283,7 @@ class App:
     async def _schedule(self, scheduler: Scheduler, searcher: Searcher, epoch: Epoch) -> None:
         """Decide nothing before everything is known, nor while another replica does."""
         await searcher.warm_up()
+        await scheduler.strategists.warm_up({self.settings.strategy, *self.settings.strategies})
         for reflector in self._reflectors.values():
             await reflector.synced.wait()
         await self._podgroups_listed.wait()

@@ -25,6 +25,7 @@ from allaboard.model.gang import Objective
 from allaboard.model.headroom import headroom_from
 from allaboard.model.packing import Packing, packing_from
 from allaboard.model.pairs import pairs_by, pairs_in
+from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES, STRATEGY_NAME, strategy_names
 
 _PREFIX = "ALLABOARD_"
 CONFIG_VARIABLE = f"{_PREFIX}CONFIG"
@@ -72,6 +73,9 @@ _Namespaces = Annotated[tuple[Annotated[str, _of_the_form(NAMESPACE, _A_NAMESPAC
 _Hosts = Annotated[
     tuple[Annotated[str, _of_the_form(rf"{OBJECT_NAME}|[0-9a-f:]{{2,39}}", "the name or address of a host, in lower case")], ...], NoDecode
 ]
+_A_STRATEGY = "the name of a strategy, of lower-case letters, digits and '-'"
+_Strategy = Annotated[str, _of_the_form(STRATEGY_NAME, _A_STRATEGY)]
+_Strategies = Annotated[tuple[_Strategy, ...], NoDecode]
 
 
 class SearchOptions(BaseModel):
@@ -149,6 +153,38 @@ class PackingOptions(BaseModel):
         return packing_from(self.shape, self.resources)
 
 
+class BestFitOptions(BaseModel):
+    """What the strategy `bestfit` looks at."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    most_used: bool = Field(False, description="`bestfit` takes the node of which most is in use, instead of where least is left over.")
+
+
+class RandomOptions(BaseModel):
+    """How the strategy `random` draws."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="What `random` draws by, beside who is to be seated.")
+
+
+class StrategyOptions(BaseModel):
+    """What strategies are made with: the shipped ones' options, and plug-ins' by their names, which their packages check."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, dict[str, str | int | float | bool]] = Field(init=False)
+
+    bestfit: BestFitOptions = BestFitOptions()
+    random: RandomOptions = RandomOptions()
+
+    @property
+    def by_name(self) -> Mapping[str, Mapping[str, object]]:
+        """The same as keyword arguments, by the strategy's name."""
+        arguments: Mapping[str, Mapping[str, object]] = self.model_dump()
+        return arguments
+
+
 class Settings(BaseSettings):
     """The operator's options; each field is an environment variable ``ALLABOARD_<FIELD>`` and a key of the configuration file."""
 
@@ -158,6 +194,9 @@ class Settings(BaseSettings):
     namespaces: _Namespaces = Field((), description="Namespaces whose pods are ours; none named means all.")
     node_selector: _Labels = Field({}, description="Labels of the nodes that are ours (pool=train,zone=a); none named means all.")
     objective: Objective = Field(Objective.FRAGMENTATION, description="What placements aim at unless a gang says otherwise.")
+    strategy: _Strategy = Field(DEFAULT_STRATEGY, description="Who places gangs that don't say otherwise: a strategy's name.")
+    strategies: _Strategies = Field(SHIPPED_STRATEGIES, description="Strategies that gangs may choose, plug-ins too; beside `strategy`.")
+    strategy_options: StrategyOptions = StrategyOptions()
     topology: Annotated[str, _of_the_form(f"({LABEL_KEY})?", "the key of a label such as topology.kubernetes.io/zone")] = Field(
         "", description="Label of nodes, such as their rack, of whose values a gang should use few."
     )
@@ -268,7 +307,16 @@ class Settings(BaseSettings):
         """What of a kube-scheduler's configuration isn't honoured."""
         return self._in_force.warnings
 
-    @field_validator("scheduler_names", "namespaces", "pipeline_namespaces", "admission_hosts", mode="before")
+    @model_validator(mode="after")
+    def _know_the_strategies(self) -> Self:
+        stated = {self.strategy, *self.strategies, *self.strategy_options.by_name}
+        if not stated <= set(SHIPPED_STRATEGIES) and (unknown := stated.difference(strategy_names())):
+            options = (("strategy", (self.strategy,)), ("strategies", self.strategies), ("strategy_options", unknown))
+            option = next(option for option, names in options if unknown.intersection(names))
+            raise ValueError(f"{option}: no strategy {min(unknown)!r} is installed; known are {', '.join(strategy_names())}")
+        return self
+
+    @field_validator("scheduler_names", "namespaces", "pipeline_namespaces", "admission_hosts", "strategies", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

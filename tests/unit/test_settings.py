@@ -9,6 +9,7 @@ from allaboard.model.gang import Objective
 from allaboard.model.options import KNOWN, OPTION_PREFIX
 from allaboard.model.packing import Packing
 from allaboard.settings import SettingsError, load_settings
+from tests.plugged import install
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -66,6 +67,13 @@ def test_nested_options_have_two_underscores(monkeypatch: pytest.MonkeyPatch) ->
         ("ALLABOARD_LEASE_NAME", "No Name", "lease_name"),
         ("ALLABOARD_ADMISSION_HOSTS", "127.0.0.1,https://x", "admission_hosts.*must be the name or address of a host, in lower case"),
         ("ALLABOARD_ADMISSION_PORT", "-1", "admission_port"),
+        ("ALLABOARD_STRATEGY", "tabu", "^strategy: no strategy 'tabu' is installed; known are genetic, exact, bestfit, firstfit, random$"),
+        ("ALLABOARD_STRATEGIES", "genetic,tabu", "^strategies: no strategy 'tabu' is installed; known are genetic, "),
+        ("ALLABOARD_STRATEGIES", "A b", "^strategies.0: must be the name of a strategy, of lower-case letters, digits and '-', not 'A b'$"),
+        ("ALLABOARD_STRATEGY_OPTIONS__BESTFIT__MOST_USED", "7", "^strategy_options.bestfit.most_used: must be true or false, not '7'$"),
+        ("ALLABOARD_STRATEGY_OPTIONS__RANDOM__SEED", "-1", "^strategy_options.random.seed: must be 0 or more, not '-1'$"),
+        ("ALLABOARD_STRATEGY_OPTIONS__BESTFIT__MOST", "1", r"strategy_options.bestfit.most: no such option; did you mean most_used\?"),
+        ("ALLABOARD_STRATEGY_OPTIONS__TABU__LENGTH", "7", "^strategy_options: no strategy 'tabu' is installed"),
     ],
 )
 def test_a_mistake_in_the_environment_is_named(name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +208,39 @@ def test_packing_that_is_stated_wrongly_is_refused(stated: str, wrong: str, tmp_
     file.write_text(f"packing: {stated}\n")
     monkeypatch.setenv("ALLABOARD_CONFIG", str(file))
     with pytest.raises(SettingsError, match=wrong):
+        load_settings()
+
+
+def test_strategies_are_chosen_allowed_and_made_with_what_their_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "raise RuntimeError('only looked up, not imported')", learned="Learned")
+    file = tmp_path / "settings.yaml"
+    file.write_text("strategies: [bestfit]\nstrategy_options: {bestfit: {most_used: true}, learned: {weights: w.json, depth: 3}}\n")
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(file))
+    found = load_settings({"strategy": "learned"})
+    assert (found.strategy, found.strategies) == ("learned", ("bestfit",))
+    assert found.strategy_options.by_name == {
+        "bestfit": {"most_used": True},
+        "random": {"seed": 0},
+        "learned": {"weights": "w.json", "depth": 3},
+    }
+    monkeypatch.setenv("ALLABOARD_STRATEGIES", "")
+    assert load_settings().strategies == ()
+
+
+@pytest.mark.parametrize(
+    ("stated", "wrong"),
+    [
+        ("{learned: 5}", "strategy_options.learned: must be a mapping, not 5"),
+        ("{learned: {layers: [1, 2]}}", "strategy_options.learned.layers"),
+        ("[1]", "strategy_options: must be a mapping of bestfit, random, not"),
+    ],
+)
+def test_what_strategies_are_made_with_is_checked(stated: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "", learned="Learned")
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"strategy_options: {stated}\n")
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(file))
+    with pytest.raises(SettingsError, match=re.escape(wrong)):
         load_settings()
 
 

@@ -5,7 +5,7 @@ question has the same answer: nobody owes anything for a search that took long.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from allaboard.binding.answers import Refused, Seat
@@ -22,6 +22,7 @@ from allaboard.scheduling.order import order_of
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
 from allaboard.scheduling.problems import Packings
 from allaboard.scheduling.shares import Shares
+from allaboard.scheduling.strategists import Strategists
 from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.scheduling.workers import Searcher
 from allaboard.settings import Settings
@@ -44,11 +45,14 @@ class Decision:
 class Forecast:
     """Decides about gangs of ``registry``, which hears of every pod of ``view``."""
 
-    def __init__(self, view: ClusterView, registry: GangRegistry, settings: Settings) -> None:
+    def __init__(self, view: ClusterView, registry: GangRegistry, settings: Settings, tell: Callable[[Gang, str], None]) -> None:
+        """``tell`` is called when a gang's strategy has failed."""
         self._view = view
         self._registry = registry
         searcher = Searcher(SearchSettings(**settings.search.model_dump()), workers=0)
-        self._planner = Planner(view, _NoPast(), searcher, Metrics(), _no_time, Packings.by(settings), Shares(_no_time))
+        strategists = Strategists(settings.strategy_options.by_name, has_processes=False)
+        shares, packings = Shares(_no_time), Packings.by(settings)
+        self._planner = Planner(view, _NoPast(), searcher, Metrics(), _no_time, packings, shares, strategists, tell)
         self._decisions: dict[GangKey, Decision] = {}
         self._left: list[Gang] = []  # for which a short search has found neither seats nor a proof
 

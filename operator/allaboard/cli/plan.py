@@ -60,6 +60,7 @@ class _ManyValues(click.Command):
     type=click.Choice([objective.value for objective in Objective]),
     help="What placements aim at unless a gang says otherwise.",
 )
+@click.option("--strategy", metavar="NAME", help="Who places gangs unless they say otherwise: genetic, exact, bestfit, or a plug-in's.")
 @click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Cluster to look at, instead of what KUBECONFIG names.")
 @click.option(
     "--gang-scheduler-name",
@@ -72,6 +73,7 @@ def plan(
     namespace: str,
     output: str,
     objective: str | None,
+    strategy: str | None,
     kubeconfig: str | None,
     gang_scheduler_name: str | None,
 ) -> None:
@@ -85,7 +87,8 @@ def plan(
     started = time.monotonic()
     notes: list[str] = []
     try:
-        settings = load_settings({"objective": objective} if objective else None)
+        flags = {"objective": objective, "strategy": strategy}
+        settings = load_settings({name: value for name, value in flags.items() if value})
         manifests, openfaas = read_manifests(files, namespace), settings.openfaas
         cluster = read_cluster(snapshots, openfaas=openfaas) if snapshots else _live_cluster(kubeconfig, notes, openfaas=openfaas)
         gang_scheduler = cluster.gang_scheduler if gang_scheduler_name is None else gang_scheduler_name

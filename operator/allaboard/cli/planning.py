@@ -86,7 +86,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     waiting = [
         gang for gang in registry.gangs() if gang.key not in named and any(pod.key not in cluster.refused for pod in gang.candidates)
     ]
-    forecast = Forecast(view, registry, settings)
+    forecast = Forecast(view, registry, settings, lambda gang, message: notes.append(f"{gang.key}: {message}"))
     decisions = await forecast.decide([*gangs, *waiting])
     notes += _beside(gang for gang in waiting if (plan := decisions[gang.key].plan) and plan.feasible)
     answers = []

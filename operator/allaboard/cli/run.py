@@ -67,6 +67,7 @@ def _help(text: str, setting: str, of_none: str = "none") -> str:
     type=click.Choice([objective.value for objective in Objective]),
     help=_help("What placements aim at unless a gang says otherwise", "objective"),
 )
+@click.option("--strategy", metavar="NAME", help=_help("Who places gangs unless they say otherwise", "strategy"))
 @click.option("--workers", type=int, help=_help("Processes that search", "workers"))
 @click.option("--leader-elect/--no-leader-elect", default=None, help=_help("Let one of several replicas decide", "leader_elect"))
 @click.option("--lease-namespace", help=_help("Namespace of the replicas' Lease", "lease_namespace", "the pod's own"))

@@ -23,16 +23,18 @@ from allaboard.cli.inputs import BadInputError, FiniteRange
 from allaboard.cli.tables import print_tables
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
+from allaboard.placement.strategies.named import UnknownStrategyError
+from allaboard.placement.strategies.trial import StrategyError
+from allaboard.plugins import DEFAULT_STRATEGY
 from allaboard.settings import SettingsError, load_settings
 from allaboard.simulation.charts import ChartError, check_chart, draw_chart
+from allaboard.simulation.players import ONE_BY_ONE, player_names
 from allaboard.simulation.scenario import ScenarioError, read_scenario
 from allaboard.simulation.state import BadSeatError
-from allaboard.simulation.strategies import BASELINES, UnknownStrategyError, strategy_names
 from allaboard.simulation.sweep import Job, Run, SweepError, run_here, run_on_dask
 from allaboard.simulation.trace import TraceError, read_nodes, read_tasks
 from allaboard.simulation.workload import Workload, WorkloadError, workload_of
 
-DEFAULT_STRATEGY = "genetic"
 _MOST_SEEDS = 10_000
 _DEFAULT_SEEDS = {False: tuple(range(42, 52)), True: (42,)}
 """By whether gangs wait. Those of a YAML file come as they are stated; nothing of it is shuffled."""
@@ -86,7 +88,7 @@ class _Outcome:
     epilog="""\b
 Examples:
   allaboard simulate --nodes nodes.csv --pods pods.csv
-  allaboard simulate --nodes nodes.csv --pods pods.csv --strategy fgd --strategy bestfit --plot curves.svg
+  allaboard simulate --nodes nodes.csv --pods pods.csv --strategy fgd --strategy fgd-bestfit --plot curves.svg
   allaboard simulate -f scenario.yaml -o json
 
 The form of the files, and what the figures mean: docs/simulate.md. Exit code: 0, 2 for bad input, or 130 when
@@ -115,7 +117,7 @@ interrupted."""
     "strategies",
     multiple=True,
     metavar="NAME",
-    help="Who decides; may be repeated: genetic (default), which is `allaboard run`'s, fgd, bestfit, firstfit, random, or a plug-in's.",
+    help="Who decides, may be repeated: genetic (default) is `allaboard run`'s, exact, bestfit, firstfit, random, fgd, or a plug-in.",
 )
 @click.option(
     "--objective",
@@ -149,9 +151,9 @@ def simulate(
     """
     names = tuple(dict.fromkeys(strategies)) or (DEFAULT_STRATEGY,)
     try:
-        unknown = [name for name in names if name not in strategy_names()]
+        unknown = [name for name in names if name not in player_names()]
         if unknown:
-            raise UnknownStrategyError(f"there is no strategy {unknown[0]!r}; known are {', '.join(strategy_names())}")
+            raise UnknownStrategyError(f"there is no strategy {unknown[0]!r}; known are {', '.join(player_names())}")
         _note_ignored(names, filename, objective, workers, dask)
         _note_equal(names, filename, batch, len(seeds or ()))
         if plot is not None:
@@ -162,7 +164,7 @@ def simulate(
         search = SearchSettings(**settings.search.model_dump())
         factor = None if workload.waits else inflate
         jobs = [
-            Job(workload, name, seed, batch, factor, settings.objective, search)
+            Job(workload, name, seed, batch, factor, settings.objective, search, settings.strategy_options.by_name.get(name, {}))
             for name in names
             for seed in seeds or _DEFAULT_SEEDS[workload.waits]
         ]
@@ -171,7 +173,7 @@ def simulate(
             draw_chart({outcome.strategy: outcome.runs for outcome in outcomes}, plot, waits=workload.waits)
     except WorkloadError as error:
         raise BadInputError(f"{pods_file}: {error}") from error
-    except (TraceError, ScenarioError, SettingsError, UnknownStrategyError, ChartError, SweepError, BadSeatError) as error:
+    except (TraceError, ScenarioError, SettingsError, UnknownStrategyError, ChartError, SweepError, BadSeatError, StrategyError) as error:
         raise BadInputError(str(error)) from error
     if output == "json":
         documents = [as_json(outcome, waits=workload.waits) for outcome in outcomes]
@@ -216,20 +218,22 @@ def _note_ignored(names: Sequence[str], filename: str | None, objective: str | N
         raise click.UsageError("--dask needs an address such as tcp://scheduler:8786.")
     if filename and click.get_current_context().get_parameter_source("inflate") is ParameterSource.COMMANDLINE:
         click.echo("note: --inflate is of CSV only; what -f states is replayed as it is", err=True)
-    if objective and BASELINES.issuperset(names):
+    if objective and ONE_BY_ONE.issuperset(names):
         click.echo(f"note: --objective is what genetic aims at; {', '.join(names)} doesn't look at it", err=True)
     if dask and workers:
         click.echo("note: --workers are processes of this machine; with --dask there are none", err=True)
 
 
 def _note_equal(names: Sequence[str], filename: str | None, batch: int, seeds: int) -> None:
-    """Of which baselines the rows will be the same, whatever was stated."""
-    baselines = [name for name in names if name in BASELINES]
-    fixed = [name for name in baselines if name != "random"]  # in a file of CSV the tasks themselves come in another order
+    """Of whom the rows will be the same, whatever was stated."""
+    alone = [name for name in names if name != DEFAULT_STRATEGY]
+    fixed = [
+        name for name in alone if name in ONE_BY_ONE and not name.endswith("random")
+    ]  # in a file of CSV the tasks themselves come in another order
     if filename and seeds > 1 and fixed:
         click.echo(f"note: --seeds make no difference to {', '.join(fixed)} with -f", err=True)
-    if batch > 1 and baselines:
-        click.echo(f"note: --batch is for genetic, which places together; {', '.join(baselines)} take one after another", err=True)
+    if batch > 1 and alone:
+        click.echo(f"note: --batch is for genetic, which places together; {', '.join(alone)} take one after another", err=True)
 
 
 def _note_missing_models(workload: Workload) -> None:

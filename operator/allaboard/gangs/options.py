@@ -4,7 +4,7 @@ An option that isn't known, or has no meaning, holds the gang: a typing mistake 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -68,6 +68,17 @@ def option_of(
         return parse(value_of_group), None
     except ValueError as error:
         return default, Hold("InvalidAnnotation", f"podgroup {group.key}: annotation {OPTION_PREFIX}{name}: {error}", field=field)
+
+
+def one_of(words: Collection[str]) -> Callable[[str], str]:
+    """Takes one of ``words`` only. What it returns raises ``ValueError``."""
+
+    def parse(value: str) -> str:
+        if value not in words:
+            raise ValueError(f"{value[:64]!r} is not one of {', '.join(words)}")
+        return value
+
+    return parse
 
 
 def label_key(value: str) -> str:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from allaboard.gangs.dialects import Membership, membership_of
-from allaboard.gangs.options import choice_of, label_key, meaningless_option, option_of, role_minimums
+from allaboard.gangs.options import choice_of, label_key, meaningless_option, one_of, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.limits import ENDED, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod
+from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES
 from allaboard.settings import Settings
 
 DirtyListener = Callable[[GangKey], None]
@@ -37,12 +38,16 @@ class GangDefaults:
     timeout_seconds: int = 60
     topology: str = ""
     objectives: Mapping[str, Objective] = field(default_factory=dict)
+    strategy: str = DEFAULT_STRATEGY
+    strategies: tuple[str, ...] = SHIPPED_STRATEGIES
+    """Who else may be chosen."""
 
     @classmethod
     def by(cls, settings: Settings) -> Self:
         """Those of the operator's settings."""
         objectives = {name: profile.objective for name, profile in settings.profiles.items()}
-        return cls(settings.objective, settings.schedule_timeout_seconds, settings.topology, objectives)
+        timeout = settings.schedule_timeout_seconds
+        return cls(settings.objective, timeout, settings.topology, objectives, settings.strategy, settings.strategies)
 
     def objective_of(self, pod: Pod | None) -> Objective:
         """What a gang aims at of which ``pod`` is the first."""
@@ -227,12 +232,14 @@ class GangRegistry:
         minimum = self._min_member(group, first, alive)
         stating = _stating(alive)
         objective, objective_hold = choice_of("objective", Objective, group, stating, self._defaults.objective_of(first))
+        allowed = dict.fromkeys((self._defaults.strategy, *self._defaults.strategies))
+        strategy, strategy_hold = option_of("strategy", one_of(allowed), group, stating, self._defaults.strategy)
         undo, undo_hold = choice_of("undo", Undo, group, stating, None)
         on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, stating, OnMemberLost.HEAL)
         topology, topology_hold = option_of("topology", label_key, group, stating, self._defaults.topology)
         required, required_hold = _required_topology(group, stating)
         minimums, minimums_hold = option_of("min-members", role_minimums, group, stating, ())
-        holds = (objective_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
+        holds = (objective_hold, strategy_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
         return Gang(
             key=key,
             min_member=minimum,
@@ -242,6 +249,7 @@ class GangRegistry:
             objective=objective,
             timeout_seconds=(group.timeout_seconds if group else 0) or self._defaults.timeout_seconds,
             uid=group.uid if group else (first.uid if first and key.kind == "Pod" else ""),
+            strategy=strategy,
             on_member_lost=on_member_lost,
             undo=undo,
             topology=topology,

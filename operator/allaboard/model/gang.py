@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from allaboard.model.pod import Pod
+from allaboard.plugins import DEFAULT_STRATEGY
 
 
 class OnMemberLost(StrEnum):
@@ -100,6 +101,7 @@ class Gang:
     ``members`` are the pods of ours that name it, terminal ones included, oldest first. ``created`` is seconds since the epoch, of
     the PodGroup or of the oldest member, whichever came first. ``uid`` is the PodGroup's, or the pod's for a gang of one; empty
     without either. ``topology`` is the node label of whose values few are to be used, empty when that doesn't matter.
+    ``strategy`` is the name of who places it.
     """
 
     key: GangKey
@@ -110,6 +112,7 @@ class Gang:
     objective: Objective
     timeout_seconds: int
     uid: str = ""
+    strategy: str = DEFAULT_STRATEGY
     on_member_lost: OnMemberLost = OnMemberLost.HEAL
     undo: Undo | None = None
     topology: str = ""

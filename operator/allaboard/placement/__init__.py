@@ -5,11 +5,14 @@ from allaboard.placement.problem.plan import Explanation, Plan, RoleExplanation,
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.verify import Violation, Wrong, verify
+from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.genetic import SearchSettings
 from allaboard.placement.solvers.greedy import greedy_seeds
 from allaboard.placement.solvers.search import search
+from allaboard.placement.strategies.strategy import Strategy, answer_of
 
 __all__ = [
+    "Budget",
     "Explanation",
     "NodeFilters",
     "Plan",
@@ -19,8 +22,10 @@ __all__ = [
     "SearchSettings",
     "Shortage",
     "Step",
+    "Strategy",
     "Violation",
     "Wrong",
+    "answer_of",
     "build_problem",
     "greedy_seeds",
     "search",

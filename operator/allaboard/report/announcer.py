@@ -21,7 +21,10 @@ from allaboard.report.pods import FAILED, PodTeller
 from allaboard.report.told import Remembered, Wait
 from allaboard.report.words import Refusal
 
+logger = logging.getLogger(__name__)
 decisions = logging.getLogger("allaboard.decisions")
+
+_NEW_WORDS_SECONDS = 60.0
 
 
 class Announcer:
@@ -96,6 +99,16 @@ class Announcer:
         opinion = self._keeper.opinion(gang.key)
         if opinion is not None and opinion.message == message:
             self._keeper.tell(gang, replace(opinion, message=advised))
+
+    def strategy_failed(self, gang: Gang, message: str) -> None:
+        """The strategy that the gang has chosen has failed, and another decided. Words that change each time are told once a minute."""
+        logger.warning("gang %s: %s", gang.key, message)
+        told, about = self._remembered.told(gang.key), self._reference(gang)
+        before = told.strategy
+        if about is None or (before is not None and before[0] != message and self._clock() - before[1] < _NEW_WORDS_SECONDS):
+            return
+        told.strategy = (message, self._clock())
+        self._events.warning(about, "StrategyFailed", "Scheduling", message)
 
     def surplus_refused(self, gang: Gang, messages: Mapping[str, str]) -> None:
         """The gang is whole; members beyond its minimum found no seat."""

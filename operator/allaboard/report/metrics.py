@@ -65,6 +65,9 @@ class Metrics:
         self.reloads = Counter(
             "allaboard_configuration_reloads", "Changes of the configuration file, by result.", ["result"], registry=self.registry
         )
+        self.strategy_failures = Counter(
+            "allaboard_strategy_failures", "Placements that a strategy failed at.", ["strategy"], registry=self.registry
+        )
         self.releases = Counter("allaboard_released_pods", "Bound pods deleted to undo a partial gang.", registry=self.registry)
 
     def searched(self, report: SearchReport, seconds: float) -> None:

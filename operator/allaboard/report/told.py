@@ -33,6 +33,8 @@ class Told:
     wait: Wait | None = None
     opinion: Opinion | None = None
     written: Written | None = None
+    strategy: tuple[str, float] | None = None
+    """What was said of its strategy when it failed, and when, on the clock."""
     is_unwritten: bool = False
     """Whether its PodGroup doesn't show the opinion yet."""
 

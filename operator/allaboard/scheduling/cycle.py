@@ -43,6 +43,7 @@ from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Ranks
 from allaboard.scheduling.sealing import LateBinds, Sealing
 from allaboard.scheduling.shares import Shares
+from allaboard.scheduling.strategists import Strategists
 from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.scheduling.underway import UnderWay
 from allaboard.scheduling.window import Window
@@ -75,6 +76,7 @@ class Scheduler:
     window: Window
     dry_run: DryRun = "role"
     packings: Packings = field(default_factory=Packings)
+    strategists: Strategists = field(default_factory=lambda: Strategists(has_processes=False))
     is_fresh: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
     _under_way: UnderWay = field(init=False)
@@ -93,7 +95,17 @@ class Scheduler:
         self._long = LongSearches(self.docket, self.clock, Shares(self.clock))
         self.metrics.gauge("long_searches_waiting", "Gangs that wait for a long search.", lambda: len(self._long))
         self._advisor = Advisor(self.docket, self._advice, self._advise)
-        self._planner = Planner(self.view, self.queue, self.searcher, self.metrics, self.clock, self.packings, self.ranks.shares)
+        self._planner = Planner(
+            self.view,
+            self.queue,
+            self.searcher,
+            self.metrics,
+            self.clock,
+            self.packings,
+            self.ranks.shares,
+            self.strategists,
+            self.announcer.strategy_failed,
+        )
         self._open = OpenGangs(
             self.registry, self.docket, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock
         )

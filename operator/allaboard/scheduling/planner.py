@@ -8,6 +8,7 @@ Others wait for these searches, so they are short, and their time is charged to 
 """
 
 import logging
+import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,17 +21,22 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.rules import Rules, rules_of
-from allaboard.placement import NodeFilters, Plan, Problem, build_problem
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement import NodeFilters, Plan, Problem, build_problem, verify
 from allaboard.placement.contest.contest import contest_of, may_contend
 from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft, Packer
 from allaboard.placement.problem.problem import Candidate
 from allaboard.placement.relief.causes import Repaired, amounts_alone, cause_of
+from allaboard.placement.strategies.trial import StrategyError
+from allaboard.plugins import DEFAULT_STRATEGY
 from allaboard.report.metrics import Metrics
+from allaboard.report.words import violation
 from allaboard.scheduling.advice import leavers, reach, sentence
 from allaboard.scheduling.problems import Packings, draft_of, problem_of, size_of, waiting_of
 from allaboard.scheduling.shares import Shares
-from allaboard.scheduling.workers import Searcher, SearchError
+from allaboard.scheduling.strategists import Strategists
+from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunError
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +47,7 @@ MOST_PODS = 2000
 """Pods of gangs that are placed together at most."""
 
 _MOST_CELLS = 100_000  # kinds of pods and their rules times nodes: what takes longer to prepare would hold the event loop up
+_REST_SECONDS = 60.0  # for a strategy that hasn't answered, from the gangs of a namespace
 _MANY = 8  # single pods, which take less time together than one after another
 
 
@@ -55,8 +62,11 @@ class Past(Protocol):
 
 
 def goes_alone(gang: Gang | None) -> bool:
-    """Whether a gang is placed by itself whoever else is due: nobody is left of it, some of it sit, or nobody is missing."""
-    return gang is None or bool(gang.bound) or not gang.missing
+    """Whether a gang is placed by itself whoever else is due: nobody is left of it, some of it sit, nobody is missing, or by choice.
+
+    A strategy that it has chosen places one gang at a time.
+    """
+    return gang is None or bool(gang.bound) or not gang.missing or gang.strategy != DEFAULT_STRATEGY
 
 
 @dataclass(slots=True)
@@ -70,6 +80,11 @@ class Planner:
     clock: Callable[[], float]
     packings: Packings
     shares: Shares
+    strategists: Strategists = field(default_factory=lambda: Strategists(has_processes=False))
+    tell: Callable[[Gang, str], None] = lambda gang, message: None
+    """Called when a gang's strategy has failed."""
+    _rests: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Until when a strategy isn't asked for the gangs of a namespace."""
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _packer: Packer = field(default_factory=Packer)
     _repaired: Repaired = field(default_factory=Repaired)
@@ -79,9 +94,12 @@ class Planner:
 
         ``without`` are bound pods that are taken to be gone. Raises ``SearchError``.
         """
-        problem = self._problem(gang, without)
+        snapshot = self.view.snapshot().without(without) if without else self.view.snapshot()
+        problem = self._problem(gang, snapshot)
         with self._timed([gang]) as seconds:
-            plan = await self.searcher.search_briefly(problem, self._seed(gang))
+            plan = None if without else await self._by_its_strategy(gang, problem, snapshot)
+            if plan is None:
+                plan = await self.searcher.search_briefly(problem, self._seed(gang))
         self.metrics.searched(plan.search, seconds())
         return plan
 
@@ -113,7 +131,7 @@ class Planner:
 
     async def plan_at_length(self, gang: Gang) -> Plan:
         """The same by a long search, for which nobody waits. Raises ``SearchError``."""
-        problem = self._problem(gang)
+        problem = self._problem(gang, self.view.snapshot())
         started = self.clock()
         try:
             plan = await self.searcher.search(problem, self._seed(gang))
@@ -122,10 +140,30 @@ class Planner:
         self.metrics.searched(plan.search, self.clock() - started)
         return plan
 
-    def _problem(self, gang: Gang, without: Sequence[Pod] = ()) -> Problem | Draft:
-        snapshot = self.view.snapshot()
-        if without:
-            snapshot = snapshot.without(without)
+    async def _by_its_strategy(self, gang: Gang, problem: Problem | Draft, snapshot: Snapshot) -> Plan | None:
+        """The plan of the strategy that the gang has chosen; ``None`` when the search is to decide, since it has found none or has failed.
+
+        Whether there is room for the gang is never for it to say.
+        """
+        name, chosen = gang.strategy, (gang.key.namespace, gang.strategy)
+        if name == DEFAULT_STRATEGY:
+            return None
+        try:
+            if self._rests.get(chosen, -math.inf) > self.clock():
+                raise SearchError("it rests, since it has not answered before")
+            plan = await self.strategists.place(name, problem, self.searcher)
+            if plan is not None and (wrong := verify(dict(plan.assignments), gang.candidates, snapshot, rules_of(gang))):
+                raise StrategyError(f"its plan is wrong: {violation(wrong[0])}")
+        except (StrategyError, SearchError) as error:
+            if isinstance(error, SearchOverrunError):  # the others have waited for it in vain
+                self._rests = {key: ends for key, ends in self._rests.items() if ends > self.clock()}
+                self._rests[chosen] = self.clock() + _REST_SECONDS
+            self.metrics.strategy_failures.labels(name).inc()
+            self.tell(gang, f"strategy {name}: {error}; {DEFAULT_STRATEGY} decides instead")
+            return None
+        return plan
+
+    def _problem(self, gang: Gang, snapshot: Snapshot) -> Problem | Draft:
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS:
             return draft_of(gang, gang.least, snapshot, self._packer, self.packings.of(gang))
         return problem_of(gang, gang.least, snapshot, self._filters, self.packings.of(gang))

@@ -25,6 +25,7 @@ from allaboard.placement.problem.draft import Draft
 from allaboard.placement.relief.reach import Reach
 from allaboard.placement.relief.relief import Relief, relieve
 from allaboard.placement.solvers.budget import Budget
+from allaboard.placement.strategies.shipped import Genetic
 from allaboard.processes import spawned
 
 SHORT_EFFORT = 600_000
@@ -142,6 +143,10 @@ class Searcher:
             return search(problem, self._settings, seed)
         return await self._first.run(_search, problem, self._short, seed)
 
+    async def run_briefly(self, work: Callable[..., Answer], *arguments: object) -> Answer:
+        """``work(*arguments)`` where the short searches are done, and within their limits. Raises ``SearchError``."""
+        return await self._first.run(work, *arguments)
+
     async def search(self, problem: Problem | Draft, seed: int) -> Plan:
         """``placement.search`` for as long as it pays, beside the others. Raises ``SearchError``."""
         return await self._beside.run(_search, problem, self._settings, seed)
@@ -177,7 +182,7 @@ def _end(pool: ProcessPool) -> None:
 
 def _search(problem: Problem | Draft, settings: SearchSettings, seed: int) -> Plan:
     budget = Budget(seconds=settings.seconds, clock=settings.clock)  # building a problem of hundreds of kinds takes seconds, too
-    return search(problem.built() if isinstance(problem, Draft) else problem, settings.within(budget), seed)
+    return Genetic(settings, seed).place(problem.built() if isinstance(problem, Draft) else problem, budget)
 
 
 def _noop() -> None:

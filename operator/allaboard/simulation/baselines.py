@@ -3,8 +3,8 @@
 import numpy as np
 
 from allaboard.model.arrays import Integers
+from allaboard.simulation.player import OneByOne, Setup
 from allaboard.simulation.state import ClusterState, Seat
-from allaboard.simulation.strategy import OneByOne, Setup
 
 
 class FirstFit(OneByOne):

@@ -12,8 +12,8 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.simulation.fragmentation import TargetMix
+from allaboard.simulation.player import OneByOne, Setup
 from allaboard.simulation.state import ClusterState, Seat
-from allaboard.simulation.strategy import OneByOne, Setup
 from allaboard.simulation.workload import WHOLE_GPU_MILLI
 
 

@@ -18,15 +18,16 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, Workload
-from allaboard.placement import NodeFilters, build_problem, search
+from allaboard.placement import Budget, NodeFilters, build_problem, search
 from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together
 from allaboard.placement.problem.objectives import WEIGHTS
 from allaboard.placement.problem.prices import gap_worth, prices_of
 from allaboard.placement.rules.devices import best_device, whole_devices
+from allaboard.placement.strategies.trial import StrategyError, tried
 from allaboard.simulation.baselines import fullest_devices
+from allaboard.simulation.player import Seats, Setup
 from allaboard.simulation.state import ClusterState, Seat
-from allaboard.simulation.strategy import Seats, Setup
 from allaboard.simulation.workload import Arrival, SimNode, TaskClass
 
 GPU = "nvidia.com/gpu"
@@ -59,7 +60,7 @@ class Genetic:
         self._attempts: Counter[str] = Counter()
 
     def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
-        """As ``Strategy.place``."""
+        """As ``Player.place``."""
         if self._mirror is None or self._mirror.state is not state:
             self._mirror = _Mirror(state)
         gangs = [PendingGang(self._mirror.pods(arrival), arrival.minimum, self._seed(arrival)) for arrival in pending]
@@ -72,6 +73,37 @@ class Genetic:
         attempt = self._attempts[arrival.name]
         self._attempts[arrival.name] += 1
         return zlib.crc32(f"{self._setup.seed}/{arrival.name}/{attempt}".encode())
+
+
+class ByStrategy:
+    """One of the scheduler's other strategies, or a plug-in: gangs go one after another.
+
+    Nobody decides in its stead, so a replay tells what it is worth. Nobody ends it when it doesn't answer.
+    """
+
+    def __init__(self, name: str, setup: Setup) -> None:
+        self._name, self._setup = name, setup
+        # Each run is drawn by its own seed.
+        self._arguments = {**setup.arguments, "seed": setup.seed} if name == "random" else setup.arguments
+        self._filters = NodeFilters()
+        self._mirror: _Mirror | None = None
+
+    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
+        """As ``Player.place``. Raises ``StrategyError`` when the strategy fails."""
+        if self._mirror is None or self._mirror.state is not state:
+            self._mirror = _Mirror(state)
+        with state.trial():
+            return [self._gang(self._mirror, arrival) for arrival in pending]
+
+    def _gang(self, mirror: "_Mirror", arrival: Arrival) -> Seats | None:
+        snapshot, objective = mirror.snapshot([arrival]), self._setup.objective
+        problem = build_problem(mirror.pods(arrival), arrival.minimum, snapshot, objective=objective, filters=self._filters)
+        try:
+            plan = tried(self._name, self._arguments, problem, Budget())
+        except StrategyError as error:
+            raise StrategyError(f"strategy {self._name}: {error}") from error
+        worth = gap_worth(prices_of(snapshot.mix), WEIGHTS[objective])
+        return mirror.seated(arrival, dict(plan.assignments), worth) if plan else None
 
 
 def seat_together(gangs: Sequence[PendingGang], snapshot: Snapshot, setup: Setup, filters: NodeFilters) -> Sequence[Placed]:
@@ -158,11 +190,11 @@ class _Mirror:
         seats: list[Seats | None] = [None] * len(pending)
         with self.state.trial():
             for position, nodes in found:
-                seats[position] = self._seats(pending[position], nodes, worth)
+                seats[position] = self.seated(pending[position], nodes, worth)
         return seats
 
-    def _seats(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None) -> Seats:
-        """As ``placement.rules.devices`` counts: whole devices first, then the large shares."""
+    def seated(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None) -> Seats:
+        """Take the seats of one gang, as ``placement.rules.devices`` counts: whole devices first, then the large shares."""
         seats: list[Seat | None] = [None] * len(arrival.members)
         demands = [self.state.classes[member] for member in arrival.members]
         for index in sorted(range(len(demands)), key=lambda index: -demands[index].gpu_milli):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import inf
 
 from allaboard.simulation.fragmentation import Fragmentation, TargetMix
+from allaboard.simulation.player import Player, Seats
 from allaboard.simulation.state import BadSeatError, ClusterState, Seat
-from allaboard.simulation.strategy import Seats, Strategy
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, Workload
 
 SAMPLES = 200
@@ -54,14 +54,14 @@ class Replay:
     timeline: tuple[Sample, ...]
 
 
-def replay(workload: Workload, strategy: Strategy, mix: TargetMix, *, batch: int = 1, samples: int = SAMPLES) -> Replay:
+def replay(workload: Workload, strategy: Player, mix: TargetMix, *, batch: int = 1, samples: int = SAMPLES) -> Replay:
     """Replay ``workload``; at most ``batch`` pending gangs are shown to ``strategy`` at once. Raises ``BadSeatError``."""
     run = _Run(workload, strategy, mix, batch, samples)
     return run.in_time() if workload.waits else run.in_order()
 
 
 class _Run:
-    def __init__(self, workload: Workload, strategy: Strategy, mix: TargetMix, batch: int, samples: int) -> None:
+    def __init__(self, workload: Workload, strategy: Player, mix: TargetMix, batch: int, samples: int) -> None:
         self.workload = workload
         self.strategy = strategy
         self.batch = batch

@@ -4,10 +4,10 @@ Jobs are plain records that hold all they need, and what a job returns depends o
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import active_children
 from threading import Lock
 from typing import Any
@@ -16,9 +16,9 @@ from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
 from allaboard.processes import spawned
 from allaboard.simulation.fragmentation import target_mix
+from allaboard.simulation.player import Setup
+from allaboard.simulation.players import make_player
 from allaboard.simulation.replay import Replay, replay
-from allaboard.simulation.strategies import make_strategy
-from allaboard.simulation.strategy import Setup
 from allaboard.simulation.workload import Workload, inflated
 
 _CONNECT_SECONDS = 10
@@ -33,7 +33,9 @@ class SweepError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One replay. ``inflate``: see ``workload.inflated``; ``None`` replays the workload as it is."""
+    """One replay. ``inflate``: see ``workload.inflated``; ``None`` replays the workload as it is.
+
+    ``arguments`` are those of the strategy."""
 
     workload: Workload
     strategy: str
@@ -42,6 +44,7 @@ class Job:
     inflate: float | None
     objective: Objective
     search: SearchSettings
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ def run_job(job: Job) -> Run:
     with _ALONE:
         started = time.perf_counter()
         mix = target_mix(job.workload.classes, job.workload.popularity, sorted({node.model for node in job.workload.nodes}))
-        strategy = make_strategy(job.strategy, Setup(mix, job.seed, job.objective, job.search))
+        strategy = make_player(job.strategy, Setup(mix, job.seed, job.objective, job.search, job.arguments))
         workload = job.workload if job.inflate is None else inflated(job.workload, job.inflate, job.seed)
         found = replay(workload, strategy, mix, batch=job.batch)
         return Run(job.strategy, job.seed, job.batch, time.perf_counter() - started, found)

@@ -157,7 +157,7 @@ def test_the_plot_of_a_scenario_shows_waits_over_hours_and_is_the_same_every_tim
         (("--inflate", "nan"), "Invalid value for '--inflate': 'nan' is not a finite number"),
         (("--dask", ""), "--dask needs an address"),
         (("--seeds", "1-"), "'1-' is not a seed or a range of them such as 42-51"),
-        (("--strategy", "best"), "there is no strategy 'best'; known are genetic, fgd, bestfit, firstfit, random"),
+        (("--strategy", "best"), "there is no strategy 'best'; known are genetic, exact, bestfit, firstfit, random, fgd, fgd-bestfit"),
         (("--plot", "curves.pdf"), "curves.pdf: a plot is written as .png or .svg; name the file so"),
         (("--plot", ""), "--plot: a plot is written as .png or .svg; name the file so"),
         (("--plot", "none/curves.png"), "none/curves.png: there is no folder none; make it first"),

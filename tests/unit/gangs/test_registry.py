@@ -330,6 +330,21 @@ def test_the_topology_of_the_gang_wins_over_the_default() -> None:
     assert registry.gang(KEY).topology == "rack"  # type: ignore[union-attr]
 
 
+def test_the_strategy_of_the_gang_is_one_that_is_allowed_or_the_default_that_holds_for_all() -> None:
+    registry = GangRegistry(["allaboard"], defaults=GangDefaults(strategy="learned", strategies=("exact",)))
+    for stated, strategy in ((None, "learned"), ("exact", "exact"), ("learned", "learned")):
+        registry.observe_pod(None, a_pod("a", options=(("strategy", stated),) if stated else ()))
+        gang = registry.gang(KEY)
+        assert gang is not None
+        assert (gang.strategy, gang.hold) == (strategy, None)
+        registry.observe_pod(a_pod("a"), None)
+    registry.observe_pod(None, a_pod("a", options=(("strategy", "genetic"),)))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert gang.hold is not None
+    assert gang.hold.message == "pod a: annotation allaboard.dev/strategy: 'genetic' is not one of learned, exact"
+
+
 def test_roles_that_must_be_together_are_told_apart() -> None:
     together = (("required-topology", "rack"),)
     pods = [worker("a", "ps"), worker("b", "worker", options=together), worker("c", "worker", options=together)]

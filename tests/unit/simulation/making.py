@@ -6,10 +6,10 @@ from pathlib import Path
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
 from allaboard.simulation.fragmentation import TargetMix, target_mix
+from allaboard.simulation.player import Setup
+from allaboard.simulation.players import make_player
 from allaboard.simulation.replay import Replay, replay
 from allaboard.simulation.state import ClusterState
-from allaboard.simulation.strategies import make_strategy
-from allaboard.simulation.strategy import Setup
 from allaboard.simulation.workload import Arrival, SimNode, TaskClass, Workload
 
 GI = 1024**3
@@ -33,8 +33,8 @@ def setup_of(workload: Workload, seed: int = 42) -> Setup:
     return Setup(mix_of(workload), seed, Objective.BINPACK, SearchSettings())
 
 
-def played(workload: Workload, strategy: str = "firstfit", batch: int = 1) -> Replay:
-    return replay(workload, make_strategy(strategy, setup_of(workload)), mix_of(workload), batch=batch)
+def played(workload: Workload, strategy: str = "fgd-firstfit", batch: int = 1) -> Replay:
+    return replay(workload, make_player(strategy, setup_of(workload)), mix_of(workload), batch=batch)
 
 
 def gangs(nodes: Sequence[SimNode], classes: Sequence[TaskClass], *arrivals: Arrival) -> Workload:

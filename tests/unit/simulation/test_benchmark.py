@@ -15,8 +15,8 @@ def test_the_quick_benchmark_prints_every_baseline_beside_fgd(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "rows.json").read_text())
     kinds = [(row["strategy"], row["batch"]) for row in rows]
-    assert kinds == [("fgd", 1), ("bestfit", 1), ("firstfit", 1), ("random", 1), ("genetic", 1), ("genetic", 16)]
+    assert kinds == [("fgd", 1), ("fgd-bestfit", 1), ("fgd-firstfit", 1), ("fgd-random", 1), ("genetic", 1), ("genetic", 16)]
     points = {row["strategy"]: row["pointsBelowFgd"] for row in rows}
     assert points["fgd"] == 0
-    assert points["random"] < 0
+    assert points["fgd-random"] < 0
     assert "a made-up cluster: 40 nodes" in done.stdout

@@ -2,13 +2,13 @@
 
 import pytest
 
+from allaboard.simulation.players import make_player
 from allaboard.simulation.replay import replay
 from allaboard.simulation.state import BadSeatError
-from allaboard.simulation.strategies import make_strategy
 from allaboard.simulation.workload import Arrival, inflated, workload_of
 from tests.unit.simulation.making import gangs, mix_of, node, played, setup_of, task
 
-ALL = ("genetic", "fgd", "bestfit", "firstfit", "random")
+ALL = ("genetic", "fgd", "fgd-bestfit", "fgd-firstfit", "fgd-random")
 GPU = task(1)
 
 
@@ -75,7 +75,7 @@ def test_priority_comes_before_arrival_among_those_who_wait() -> None:
 
 def test_a_strategy_that_seats_a_part_of_a_gang_is_refused() -> None:
     workload = gangs([node("a", 4)], [GPU], Arrival("g", (0, 0), 2))
-    strategy = make_strategy("firstfit", setup_of(workload))
+    strategy = make_player("fgd-firstfit", setup_of(workload))
 
     class Partial:
         def place(self, state: object, pending: object) -> object:
@@ -87,7 +87,7 @@ def test_a_strategy_that_seats_a_part_of_a_gang_is_refused() -> None:
         replay(workload, Partial(), mix_of(workload))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["fgd", "bestfit", "firstfit", "random"])
+@pytest.mark.parametrize("name", ["fgd", "fgd-bestfit", "fgd-firstfit", "fgd-random"])
 @pytest.mark.parametrize("batch", [1, 7])
 def test_a_replay_repeats_itself_exactly(name: str, batch: int) -> None:
     asks = [task(1), task(1, 470), task(2), task(), task(1, 810, cpu=9)]

@@ -100,6 +100,7 @@ def build_problem(
         count=np.array([len(uids) for _, uids in members], dtype=np.int64),
         demand=demand,
         free=free.take(rows, axis=1),
+        taken=_taken(snapshot, columns, rows),
         admits=admits.take(rows, axis=1),
         seats=seats.take(rows, axis=1),
         devices=snapshot.devices[rows] if is_shared and snapshot.devices is not None else None,
@@ -128,6 +129,16 @@ def _free(snapshot: Snapshot, names: tuple[str, ...]) -> Integers:
         elif column is not None:
             np.subtract(snapshot.allocatable[:, column], snapshot.used[:, column], out=free[row])
     return np.minimum(np.maximum(free, 0, out=free), _LARGEST_DEMAND - 1, out=free)
+
+
+def _taken(snapshot: Snapshot, columns: tuple[str, ...], rows: Integers) -> Integers:
+    """int64[columns, nodes], of the nodes ``rows``; 0 of what isn't counted as a resource."""
+    taken = np.zeros((len(columns), len(rows)), dtype=np.int64)
+    position = {resource: column for column, resource in enumerate(snapshot.resources)}
+    for row, name in enumerate(columns):
+        if (column := position.get(name)) is not None:
+            taken[row] = np.clip(snapshot.used[rows, column], 0, _LARGEST_DEMAND - 1)
+    return taken
 
 
 def _dislike(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, weights: Weights, filters: NodeFilters) -> Floats | None:

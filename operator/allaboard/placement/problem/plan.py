@@ -66,7 +66,7 @@ class SearchReport:
 
     - ``exact``: the best is known without a search (one pod, interchangeable pods); ``optimal``: nothing can be better than what was found;
     - ``domain``: as one of these two, but within the domains that were chosen for members who must share one;
-    - ``joint``: it was placed together with others, by their search;
+    - ``joint``: it was placed together with others, by their search; ``strategy``: by one that isn't a search of ours;
     - ``patience``: another generation doesn't pay; ``generations``: there were as many as there may be;
     - ``bound``, ``proof``, ``no-nodes``: it can't be placed;
     - ``effort``, ``time``: all was spent that this search may take; ``greedy-only``: no evolution was wanted, or there are too many roles.

@@ -64,7 +64,8 @@ class Problem:
     ``columns`` names what is counted: ``resources`` resources first, then what rules leave, such as host ports, of which each node has
     one. ``reasons`` are told where a node has too little of a column.
     ``count``: int64[roles], pods of each. ``demand``: int64[roles, columns], of one pod. ``free``: int64[columns, nodes], never
-    negative. ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of
+    negative. ``taken``: int64[columns, nodes], what others have of each resource there; no search looks at it, so it tells no nodes apart.
+    ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of
     one role that a node could take alone.
     Where a role asks for a part of a GPU, ``devices``: int64[nodes, devices] are the thousandths that are free, and ``shares``:
     int64[roles] what one pod asks of a device. The columns then allow more than the devices do; ``trimmed`` says what they take.
@@ -83,6 +84,7 @@ class Problem:
     count: Integers
     demand: Integers
     free: Integers
+    taken: Integers
     admits: Mask
     seats: Integers
     devices: Integers | None
@@ -142,6 +144,7 @@ class Problem:
             self,
             nodes=tuple(self.nodes[row] for row in rows.tolist()),
             free=self.free.take(rows, axis=1),
+            taken=self.taken.take(rows, axis=1),
             admits=self.admits.take(rows, axis=1),
             seats=self.seats.take(rows, axis=1),
             devices=None if self.devices is None else self.devices[rows],

@@ -1,6 +1,8 @@
 """The baselines on cases small enough to decide by hand, and what every strategy is held to."""
 
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 
 import numpy as np
@@ -8,17 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allaboard.simulation import strategies
+from allaboard import plugins
+from allaboard.placement import Budget, Explanation, Plan, Problem, answer_of
+from allaboard.placement.rules.room import fill, seats_for
+from allaboard.placement.strategies.named import UnknownStrategyError
+from allaboard.placement.strategies.trial import StrategyError
+from allaboard.plugins import SHIPPED_STRATEGIES
 from allaboard.simulation.fgd import GradientDescent
 from allaboard.simulation.fragmentation import TargetMix
+from allaboard.simulation.player import Seats, Setup
+from allaboard.simulation.players import make_player, player_names
 from allaboard.simulation.replay import replay
 from allaboard.simulation.state import BadSeatError, ClusterState, Seat
-from allaboard.simulation.strategies import UnknownStrategyError, make_strategy, strategy_names
-from allaboard.simulation.strategy import Seats, Setup
 from allaboard.simulation.workload import Arrival, SimNode, TaskClass, Workload, workload_of
-from tests.unit.simulation.making import mix_of, node, played, setup_of, state_of, task
+from tests.unit.simulation.making import gangs, mix_of, node, played, setup_of, state_of, task
 
-BASELINES = ("fgd", "bestfit", "firstfit", "random")
+BASELINES = ("fgd", "fgd-bestfit", "fgd-firstfit", "fgd-random")
 WHOLE, TWO, HALF = task(1), task(2), task(1, 500)
 
 
@@ -27,25 +34,25 @@ def chosen(strategy: str, workload: Workload, position: int, *taken: tuple[int, 
     state = state_of(workload)
     for where, seat in taken:
         state.take(where, seat)
-    [seats] = make_strategy(strategy, setup_of(workload)).place(state, [Arrival("next", (position,), 1)])
+    [seats] = make_player(strategy, setup_of(workload)).place(state, [Arrival("next", (position,), 1)])
     return seats[0] if seats else None
 
 
 def test_first_fit_takes_the_first_node_and_device_with_room() -> None:
     tasks = workload_of([node("cpu"), node("a", 2), node("b", 2)], [("x", WHOLE), ("y", HALF)])
-    assert chosen("firstfit", tasks, 0, (1, Seat(1, (0,)))) == Seat(1, (1,))
-    assert chosen("firstfit", tasks, 0, (0, Seat(1, (0,))), (1, Seat(1, (1,)))) == Seat(2, (0,))
+    assert chosen("fgd-firstfit", tasks, 0, (1, Seat(1, (0,)))) == Seat(1, (1,))
+    assert chosen("fgd-firstfit", tasks, 0, (0, Seat(1, (0,))), (1, Seat(1, (1,)))) == Seat(2, (0,))
 
 
 def test_best_fit_takes_the_node_with_least_left_and_its_fullest_device() -> None:
     tasks = workload_of([node("a", 8), node("b", 2), node("c", 2)], [("x", task(1, 700)), ("y", task(1, 300))])
-    assert chosen("bestfit", tasks, 1, (0, Seat(2, (1,)))) == Seat(2, (1,))
-    assert chosen("bestfit", tasks, 0, (0, Seat(2, (1,)))) == Seat(2, (0,))
+    assert chosen("fgd-bestfit", tasks, 1, (0, Seat(2, (1,)))) == Seat(2, (1,))
+    assert chosen("fgd-bestfit", tasks, 0, (0, Seat(2, (1,)))) == Seat(2, (0,))
 
 
 def test_best_fit_counts_cpu_as_much_as_gpus() -> None:
     tasks = workload_of([node("a", 2, cpu=64), node("b", 2, cpu=32)], [("x", WHOLE)])
-    assert chosen("bestfit", tasks, 0) == Seat(1, (0,))
+    assert chosen("fgd-bestfit", tasks, 0) == Seat(1, (0,))
 
 
 def test_random_draws_by_its_seed() -> None:
@@ -53,7 +60,7 @@ def test_random_draws_by_its_seed() -> None:
     state = state_of(tasks)
 
     def drawn(seed: int) -> list[Seats | None]:
-        strategy = make_strategy("random", setup_of(tasks, seed))
+        strategy = make_player("fgd-random", setup_of(tasks, seed))
         return [strategy.place(state, [Arrival("next", (0,), 1)])[0] for _ in range(8)]
 
     assert drawn(1) == drawn(1)
@@ -65,7 +72,7 @@ def test_fgd_keeps_whole_devices_for_those_who_need_them() -> None:
     # Half of a device is left on the first node; the second is empty, and fuller in best fit's eyes.
     tasks = workload_of([node("a", 4), node("b", 1)], [("x", HALF), ("y", WHOLE)])
     taken = (0, Seat(0, (2,)))
-    assert chosen("bestfit", tasks, 0, taken) == Seat(1, (0,))
+    assert chosen("fgd-bestfit", tasks, 0, taken) == Seat(1, (0,))
     assert chosen("fgd", tasks, 0, taken) == Seat(0, (2,))
 
 
@@ -83,7 +90,7 @@ def test_fgd_takes_the_fullest_of_nodes_that_score_the_same() -> None:
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_model_that_a_task_does_not_accept_is_left_alone(name: str) -> None:
     tasks = workload_of([node("a", 2, model="T4"), node("b", 2, model="G2")], [("x", task(1, models=("G2",)))])
-    assert chosen(name, tasks, 0) == Seat(1, (0,)) or name == "random"
+    assert chosen(name, tasks, 0) == Seat(1, (0,)) or name == "fgd-random"
     assert played(tasks, name).pods_failed == 0
     assert played(workload_of([node("a", 2, model="T4")], [("x", task(1, models=("G2",)))]), name).pods_failed == 1
 
@@ -141,7 +148,7 @@ def test_fgd_scores_are_those_of_the_formula(nodes: list[SimNode], asks: list[Ta
 def test_a_strategy_leaves_the_state_as_it_found_it(name: str, nodes: list[SimNode], asks: list[TaskClass], batch: int) -> None:
     tasks = workload_of(nodes, [(f"t{index}", each) for index, each in enumerate(asks)])
     state = state_of(tasks)
-    make_strategy(name, setup_of(tasks)).place(state, tasks.arrivals[:batch])
+    make_player(name, setup_of(tasks)).place(state, tasks.arrivals[:batch])
     fresh = state_of(tasks)
     assert (state.devices == fresh.devices).all()
     assert (state.fits == fresh.fits).all()
@@ -165,20 +172,55 @@ def test_a_seat_that_is_not_free_is_refused() -> None:
         replay(tasks, _Careless(setup_of(tasks)), mix_of(tasks))
 
 
-def test_a_strategy_of_another_package_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = EntryPoints(
-        [
-            EntryPoint("careless", f"{__name__}:_Careless", strategies.ENTRY_POINTS),
-            EntryPoint("broken", "no.such.module:Strategy", strategies.ENTRY_POINTS),
-        ]
-    )
-    monkeypatch.setattr(strategies, "entry_points", lambda group: found)
-    monkeypatch.setattr(EntryPoint, "load", lambda self: _Careless if self.name == "careless" else __import__("no_such_module"))
-    tasks = workload_of([node("a", 2)], [("x", WHOLE)])
+class Backwards:
+    """Fills the nodes from the last to the first."""
 
-    assert strategy_names() == ("genetic", "fgd", "bestfit", "firstfit", "random", "broken", "careless")
-    assert isinstance(make_strategy("careless", setup_of(tasks)), _Careless)
-    with pytest.raises(UnknownStrategyError, match=r"strategy 'broken' .* can't be loaded: No module named"):
-        make_strategy("broken", setup_of(tasks))
-    with pytest.raises(UnknownStrategyError, match="there is no strategy 'none'; known are genetic, fgd, bestfit, firstfit, random"):
-        make_strategy("none", setup_of(tasks))
+    def accepts(self, problem: Problem) -> bool:
+        return True
+
+    def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
+        counts = np.zeros_like(problem.seats)
+        for role, wanted in enumerate(problem.count):
+            left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
+            room = seats_for(problem.demand[role], left, problem.admits[role])
+            counts[role] = fill(room, int(wanted), np.arange(len(room))[::-1])
+        return answer_of(problem, counts)
+
+
+def broken() -> None:
+    raise RuntimeError("no weights")
+
+
+@pytest.fixture
+def plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"backwards": "Backwards", "broken": "broken", "bestfit": "Backwards", "fgd": "Backwards"}
+    entries = EntryPoints(EntryPoint(name, f"{__name__}:{target}", plugins.ENTRY_POINTS) for name, target in found.items())
+    monkeypatch.setattr(plugins, "entry_points", lambda group: entries)
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[Backwards.__module__])
+
+
+@pytest.mark.usefixtures("plugged_in")
+def test_a_strategy_of_another_package_is_found_by_its_entry_point_unless_its_name_is_taken() -> None:
+    ours = ("genetic", "exact", "bestfit", "firstfit", "random", "fgd", "fgd-bestfit", "fgd-firstfit", "fgd-random")
+    assert player_names() == (*ours, "backwards", "broken")
+    tasks = workload_of([node("a", 2), node("b", 2)], [("x", WHOLE)])
+    assert chosen("backwards", tasks, 0) == Seat(1, (0,))
+    assert chosen("bestfit", tasks, 0) == Seat(0, (0,))
+    assert isinstance(make_player("fgd", setup_of(tasks)), GradientDescent)
+    with pytest.raises(UnknownStrategyError, match="there is no strategy 'none'; known are genetic, exact, bestfit, firstfit, random, fgd"):
+        make_player("none", setup_of(tasks))
+
+
+@pytest.mark.usefixtures("plugged_in")
+def test_nobody_decides_in_a_replay_in_the_stead_of_a_strategy_that_fails() -> None:
+    with pytest.raises(StrategyError, match=r"^strategy broken: it raised RuntimeError: no weights$"):
+        played(workload_of([node("a", 2)], [("x", WHOLE)]), "broken")
+
+
+@pytest.mark.parametrize("name", SHIPPED_STRATEGIES)
+def test_a_shipped_strategy_places_whole_gangs_and_shares_of_gpus(name: str) -> None:
+    classes = (WHOLE, HALF, task(cpu=4))
+    gang = Arrival("g", (0, 0, 1, 1, 2), 5)
+    workload = gangs([node("a", 2), node("b", 2)], classes, gang, replace(gang, name="h"))
+    found = played(workload, name)
+    assert (found.gangs_placed, found.pods_failed) == (1, 5)

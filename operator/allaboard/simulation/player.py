@@ -1,8 +1,8 @@
 """What decides in a replay where gangs go, and what it is made from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -20,16 +20,20 @@ Seats = tuple[Seat | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a strategy is made from. ``mix`` is the workload that fragmentation is measured against."""
+    """What a strategy is made from. ``mix`` is the workload that fragmentation is measured against.
+
+    ``arguments`` are those of the strategy, from the settings.
+    """
 
     mix: TargetMix
     seed: int
     objective: Objective
     search: SearchSettings
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
-class Strategy(Protocol):
-    """Decides where gangs go."""
+class Player(Protocol):
+    """Decides in a replay where gangs go: a strategy, through ``ours``, or a baseline that knows of nothing but replays."""
 
     def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
         """Seats for each of ``pending``, in its order, or ``None`` for a gang that is not placed now.
@@ -55,7 +59,7 @@ class OneByOne(ABC):
         return self.pick(state, position, fitting) if fitting.size else None
 
     def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
-        """As ``Strategy.place``."""
+        """As ``Player.place``."""
         if len(pending) == 1 and len(pending[0].members) == 1:
             seat = self.choose(state, pending[0].members[0])
             return [(seat,) if seat else None]

@@ -1,0 +1,30 @@
+"""Strategies from their names and arguments: one register of all there are, for the operator, ``plan`` and ``simulate`` alike."""
+
+from collections.abc import Callable, Mapping
+
+from allaboard.placement.strategies.shipped import BestFit, Exact, FirstFit, Genetic, Random
+from allaboard.placement.strategies.strategy import Strategy
+from allaboard.plugins import plugged_in, strategy_names
+
+_SHIPPED: Mapping[str, Callable[..., Strategy]] = {
+    "genetic": Genetic,
+    "exact": Exact,
+    "bestfit": BestFit,
+    "firstfit": FirstFit,
+    "random": Random,
+}
+
+
+class UnknownStrategyError(ValueError):
+    """There is no strategy of that name."""
+
+
+def make_strategy(name: str, arguments: Mapping[str, object] | None = None) -> Strategy:
+    """The strategy of that name, made with ``arguments``. Raises ``UnknownStrategyError``, and whatever a plug-in raises."""
+    make: Callable[..., Strategy] | None = _SHIPPED.get(name)
+    if make is None:
+        entry = plugged_in().get(name)
+        if entry is None:
+            raise UnknownStrategyError(f"there is no strategy {name!r}; known are {', '.join(strategy_names())}")
+        make = entry.load()
+    return make(**(arguments or {}))

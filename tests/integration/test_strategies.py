@@ -1,0 +1,55 @@
+"""Gangs choose who places them; whoever that is, they are bound whole, and told what was wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.plugged import install
+
+from .conftest import StartApp, gang_pod
+
+SOURCE = """
+from allaboard.placement.strategies.shipped import FirstFit
+
+class Last:
+    def accepts(self, problem):
+        return True
+    def place(self, problem, budget):
+        plan = FirstFit().place(problem, budget)
+        from dataclasses import replace
+        return replace(plan, assignments=tuple((uid, max(problem.nodes)) for uid, _ in plan.assignments))
+"""
+
+
+def nodes_of(cluster: Cluster, gang: str) -> list[str]:
+    return sorted(pod["spec"].get("nodeName", "") for pod in cluster.list("pods") if pod["metadata"]["name"].startswith(gang))
+
+
+@pytest.mark.sandbox_only("the strategy is installed where the operator runs, which is here")
+async def test_a_gang_is_placed_by_a_plug_in_and_by_the_default_when_its_plan_does_not_hold(
+    cluster: Cluster, start_app: StartApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, SOURCE, last="Last")
+    for name in ("a", "b"):
+        cluster.add_node(name, cpu="4")
+    await start_app(strategies=("genetic", "last"))
+
+    for name in ("first", "second"):
+        for index in range(3):
+            pod = gang_pod(f"{name}-{index}", name, 3, cpu="1")
+            pod["metadata"].setdefault("annotations", {})["allaboard.dev/strategy"] = "last"
+            cluster.create(pod)
+        await cluster.wait_for(lambda cluster, name=name: "" not in nodes_of(cluster, name), timeout=20)  # type: ignore[misc]
+    # The second would have all of its members on b, which has room for one.
+    assert nodes_of(cluster, "first") == ["b", "b", "b"]
+    assert "a" in nodes_of(cluster, "second")
+
+    def has_told(cluster: Cluster) -> bool:
+        return any(event.get("reason") == "StrategyFailed" for event in cluster.list("events"))
+
+    await cluster.wait_for(has_told, timeout=20)
+    [event] = [event for event in cluster.list("events") if event.get("reason") == "StrategyFailed"]
+    assert event["type"] == "Warning"
+    note = event.get("note") or event.get("message")
+    assert note == "strategy last: its plan is wrong: node b has too little cpu for those it is given; genetic decides instead"

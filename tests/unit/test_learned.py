@@ -1,0 +1,100 @@
+"""The learned policy of the documentation is installed, and places gangs for the operator, a plan and a replay."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from allaboard.cli.main import cli
+from allaboard.model.gang import Objective
+from allaboard.placement import SearchSettings, build_problem
+from allaboard.scheduling.strategists import Strategists
+from allaboard.scheduling.workers import Searcher
+from tests.plugged import install_project
+from tests.unit.placement.clusters import GPU, node, pods, snapshot
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "examples" / "strategies" / "learned"
+SCENARIO = """
+nodes:
+- {name: a, cpu: 64, memory: 256Gi, gpus: 8}
+- {name: b, cpu: 64, memory: 256Gi, gpus: 4}
+workload:
+- name: train
+  run: 1h
+  repeat: 3
+  every: 1m
+  members:
+  - {count: 4, cpu: 4, memory: 8Gi, gpus: 1}
+"""
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The policy is installed, and these make it want the most left over."""
+    install_project(tmp_path, monkeypatch, PACKAGE)
+    path = tmp_path / "policy.json"
+    path.write_text("[1.0, 0.0, 0.0]")
+    yield path
+    sys.modules.pop("allaboard_learned", None)
+
+
+async def test_the_operator_has_it_place_a_gang(weights: Path) -> None:
+    cluster = snapshot([node("a", {"cpu": 8000, GPU: 8}), node("b", {"cpu": 8000, GPU: 4})])
+    problem = build_problem(pods("w", 2, {"cpu": 1000, GPU: 1}), 2, cluster, objective=Objective.BINPACK)
+    chosen = []
+    for arguments in ({}, {"weights": str(weights)}):
+        with Strategists({"learned": arguments}) as strategists:
+            await strategists.warm_up(["learned"])
+            plan = await strategists.place("learned", problem, Searcher(SearchSettings(), workers=0))
+            assert plan is not None
+            chosen.append({name for _, name in plan.assignments})
+    assert chosen == [{"b"}, {"a"}]
+
+
+def test_it_replays_a_workload(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLABOARD_STRATEGY_OPTIONS__LEARNED__WEIGHTS", str(weights))
+    names = [part for name in ("learned", "firstfit") for part in ("--strategy", name)]
+    result = CliRunner().invoke(cli, ["simulate", "-f", "-", *names, "--workers", "1", "-o", "json"], input=SCENARIO)
+    assert result.exit_code == 0, result.stderr
+    assert [(each["strategy"], each["mean"]["gangsPlaced"]) for each in json.loads(result.stdout)] == [("learned", 3), ("firstfit", 3)]
+
+
+MANIFEST = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  schedulerName: allaboard
+  containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]
+"""
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {name: %s}
+status: {allocatable: {cpu: %d, memory: 64Gi, pods: 110}, conditions: [{type: Ready, status: "True"}]}
+"""
+
+
+@pytest.mark.parametrize(("options", "seat"), [([], "a"), (["--strategy", "learned"], "b")])
+def test_a_plan_is_made_by_it(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], seat: str) -> None:
+    monkeypatch.setenv("ALLABOARD_STRATEGY_OPTIONS__LEARNED__WEIGHTS", str(weights))
+    (tmp_path / "cluster.yaml").write_text("---".join(NODE % each for each in (("a", 4), ("b", 16))))
+    (tmp_path / "pod.yaml").write_text(MANIFEST)
+    files = ["--cluster", str(tmp_path / "cluster.yaml"), "-f", str(tmp_path / "pod.yaml")]
+    result = CliRunner().invoke(cli, ["plan", *files, "-o", "json", *options])
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["gangs"][0]["assignments"] == [{"pod": "p", "node": seat}]
+    weights.write_text("rubbish")
+    result = CliRunner().invoke(cli, ["plan", *files, "-o", "json", *options])
+    assert result.exit_code == 0
+    assert ("note: default/p: strategy learned: it raised JSONDecodeError" in result.stderr) == bool(options)
+
+
+def test_the_page_shows_what_is_installed() -> None:
+    page = (ROOT / "docs" / "write-a-strategy.md").read_text(encoding="utf-8")
+    for file in ("allaboard_learned.py", "pyproject.toml"):
+        assert (PACKAGE / file).read_text(encoding="utf-8") in page, file
