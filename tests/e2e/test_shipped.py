@@ -122,7 +122,7 @@ def test_every_manifest_is_accepted_without_a_warning(kubectl: Kubectl, installe
 def test_the_component_of_pipelines_adds_its_rights_and_its_settings(tmp_path: Path) -> None:
     base = os.path.relpath(CONFIG, tmp_path.resolve())
     overlay = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [base]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay | {"components": [f"{base}/pipelines"]}))
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay | {"components": [f"{base}/components/pipelines"]}))
     rendered = list(yaml.safe_load_all(_kubectl("kustomize", str(tmp_path))))
 
     assert {each["kind"] for each in rendered if each["metadata"]["name"] == "allaboard-pipelines"} == {"ClusterRole", "ClusterRoleBinding"}

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from allaboard.settings import BestFitOptions, PackingOptions, RandomOptions, SearchOptions, Settings, StrategyOptions
 
 ROOT = Path(__file__).parents[2]
@@ -46,8 +48,9 @@ def test_every_file_that_the_readme_links_to_exists() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_every_test_that_a_promise_names_exists() -> None:
-    named = re.findall(r"`(tests/[a-z0-9_/]+\.py)::(test_\w+)`", (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("page", ["reliability.md", "requirements.md"])
+def test_every_test_that_a_promise_names_exists(page: str) -> None:
+    named = re.findall(r"`(tests/[a-z0-9_/]+\.py)::(test_\w+)`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
     assert named
     for file, test in named:
         assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {test}"
