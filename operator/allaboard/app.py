@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import socket
 import time
 import uuid
@@ -47,7 +48,7 @@ from allaboard.scheduling.ranks import Overtaking, Ranks
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.window import Window
 from allaboard.scheduling.workers import Searcher
-from allaboard.settings import Settings
+from allaboard.settings import CONFIG_VARIABLE, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -171,8 +172,9 @@ class App:
         self._spawn("write", writer.run(binder.lull), on_death)
         self._spawn("resync", self._resync(keeper), on_death)
         self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, epoch), on_death)
-        reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
-        self._spawn("reload", reloading.run(), on_death)
+        if os.environ.get(CONFIG_VARIABLE):
+            reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
+            self._spawn("reload", reloading.run(), on_death)
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
