@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import socket
 import time
 import uuid
@@ -53,7 +54,7 @@ from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.strategists import Strategists
 from allaboard.scheduling.window import Window
 from allaboard.scheduling.workers import Searcher
-from allaboard.settings import Settings, SettingsError
+from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError
 
 if TYPE_CHECKING:
     from allaboard.admission.desk import Desk
@@ -197,8 +198,9 @@ class App:
         self._spawn("write", writer.run(binder.lull), on_death)
         self._spawn("resync", self._resync(keeper), on_death)
         self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, epoch), on_death)
-        reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
-        self._spawn("reload", reloading.run(), on_death)
+        if os.environ.get(CONFIG_VARIABLE):
+            reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
+            self._spawn("reload", reloading.run(), on_death)
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
         if settings.pipelines:
             self._keep_pipelines(server, on_death)

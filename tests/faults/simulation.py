@@ -248,7 +248,7 @@ class Simulation:
         return DirectServer(self.sandbox, self.chance, self.judge, f"life {next(self._lives)}", self.weather)
 
     @asynccontextmanager
-    async def _connect(self, *_: object) -> AsyncIterator[DirectServer]:
+    async def _connect(self, *_: object, **__: object) -> AsyncIterator[DirectServer]:
         yield _connecting.get()
 
     async def _start(self, replica: Replica) -> None:

@@ -55,10 +55,11 @@ def pod_requests(pod: RawObject, tally: Tally | None = None) -> Requests:
     return as_requests(_whole(total) | {"pods": 1})
 
 
-def unstated_requests(pod: RawObject) -> Requests:
+def unstated_requests(pod: RawObject, requests: Requests) -> Requests:
     """What kube-scheduler's scores count of a pod beyond what it asks for: 100m of cpu and 200Mi for each container that states none.
 
-    (pkg/scheduler/util/pod_resources.go, ``NonMissingContainerRequests`` of component-helpers.) ``pod`` is one that ``pod_requests`` takes.
+    (pkg/scheduler/util/pod_resources.go, ``NonMissingContainerRequests`` of component-helpers.)
+    ``requests`` is what ``pod_requests`` gives for ``pod``.
     """
     spec = mapping(pod, "spec")
     completed: dict[str, object] = {}
@@ -73,7 +74,7 @@ def unstated_requests(pod: RawObject) -> Requests:
             ]
     if not completed:
         return ()
-    stated, scored = dict(pod_requests(pod)), dict(pod_requests({**pod, "spec": {**spec, **completed}}))
+    stated, scored = dict(requests), dict(pod_requests({**pod, "spec": {**spec, **completed}}))
     return as_requests({resource: scored.get(resource, 0) - stated.get(resource, 0) for resource in UNSTATED})
 
 

@@ -23,7 +23,7 @@ def server(*answers: Exception | None) -> Any:
             raise answer
         return {}
 
-    return SimpleNamespace(get=get, configuration=SimpleNamespace(host="https://api.example"))
+    return SimpleNamespace(get=get, kubeconfig="", configuration=SimpleNamespace(host="https://api.example"))
 
 
 async def paused(server: Any, seconds: float) -> list[float]:

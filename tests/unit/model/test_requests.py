@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allaboard.model.errors import MalformedError
-from allaboard.model.requests import default_requests, node_allocatable, pod_requests, unstated_requests
+from allaboard.model.requests import Requests, default_requests, node_allocatable, pod_requests, unstated_requests
 
 
 def container(name: str = "main", *, limits: Any = None, restart_policy: str | None = None, **requests: Any) -> dict[str, Any]:
@@ -252,10 +252,13 @@ def test_a_pod_never_asks_for_less_than_any_moment_of_its_start_needs(main: list
 
 
 def test_scores_count_something_for_each_container_that_states_nothing() -> None:
+    def unstated(pod: dict[str, Any]) -> Requests:
+        return unstated_requests(pod, pod_requests(pod))
+
     stated = {"resources": {"requests": {"cpu": "250m", "memory": "1Gi"}}}
     half = {"resources": {"requests": {"cpu": "0", "memory": None}}}
-    assert unstated_requests({"spec": {"containers": [stated]}}) == ()
-    assert unstated_requests({"spec": {"containers": [stated, {}]}}) == (("cpu", 100), ("memory", 209_715_200))
-    assert unstated_requests({"spec": {"containers": [half, half]}}) == (("memory", 419_430_400),)
+    assert unstated({"spec": {"containers": [stated]}}) == ()
+    assert unstated({"spec": {"containers": [stated, {}]}}) == (("cpu", 100), ("memory", 209_715_200))
+    assert unstated({"spec": {"containers": [half, half]}}) == (("memory", 419_430_400),)
     # What runs before is more than what runs later, whatever that is taken for.
-    assert unstated_requests({"spec": {"containers": [{}], "initContainers": [stated]}}) == ()
+    assert unstated({"spec": {"containers": [{}], "initContainers": [stated]}}) == ()
