@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+from allaboard.cli import bundled
 from allaboard.cli.stories import manifest
 
 from .cluster import Body, Cluster
@@ -36,6 +37,11 @@ def gpu_nodes(cluster: Cluster) -> None:
     """Two nodes with room for one job of the examples on each."""
     for number in (1, 2):
         cluster.add_node(f"node-{number}", cpu="8", gpus=4)
+
+
+def pod_group_crd() -> Body:
+    """The CRD of PodGroups that is shipped."""
+    return next(crd for crd in bundled.crds() if crd["spec"]["names"]["kind"] == "PodGroup")
 
 
 def gang_pod(name: str, gang: str = "gang", minimum: int | str = 3, **spec: Any) -> Body:

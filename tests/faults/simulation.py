@@ -376,7 +376,7 @@ def _crds(which: str) -> list[Body]:
     found = list(bundled.crds()) if which != "none" else []
     if which == "upstream":
         found = copy.deepcopy(found)
-        for version in (version for crd in found for version in crd["spec"]["versions"]):
+        for version in (version for crd in found if crd["spec"]["names"]["kind"] == "PodGroup" for version in crd["spec"]["versions"]):
             fields = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
             for name in ("conditions", "members", "reason", "summary", "message"):
                 del fields[name]  # scheduler-plugins' status knows none of them

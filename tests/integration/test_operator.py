@@ -18,7 +18,7 @@ from allaboard.cli.embedded import OperatorEndedError, operator
 from allaboard.cli.run import _JsonLines
 from allaboard.cli.stories import manifest
 from tests.cluster import Cluster, Home
-from tests.stories import a_job_whose_operator_makes_the_pod_group, a_pod_group_that_is_deleted, gang_pod, gpu_nodes, running
+from tests.stories import a_job_whose_operator_makes_the_pod_group, a_pod_group_that_is_deleted, gang_pod, gpu_nodes, pod_group_crd, running
 
 from .conftest import Kubectl
 
@@ -27,7 +27,7 @@ UPSTREAM_STATUS = ("phase", "occupiedBy", "running", "succeeded", "failed", "sch
 
 def upstream_crd() -> dict[str, Any]:
     """The CRD as scheduler-plugins ships it, as far as behaviour goes: without our additions to the status."""
-    crd = copy.deepcopy(bundled.crds()[0])
+    crd = copy.deepcopy(pod_group_crd())
     status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     for field in set(status) - set(UPSTREAM_STATUS):
         del status[field]
@@ -45,7 +45,7 @@ async def test_a_job_whose_operator_makes_the_pod_group_is_scheduled_whole(home:
 async def test_it_works_over_and_under_the_upstream_crd(order: tuple[str, ...], home: Home, tmp_path: Path) -> None:
     async with home.open(crds=False) as cluster:
         for which in order:
-            cluster.apply(upstream_crd() if which == "upstream" else bundled.crds()[0])
+            cluster.apply(upstream_crd() if which == "upstream" else pod_group_crd())
         gpu_nodes(cluster)
         home.write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
         async with operator(tmp_path / "kubeconfig"):
@@ -164,6 +164,8 @@ async def test_kubectl_finds_the_plug_in(cluster: Cluster, kubectl: Kubectl, mon
 
 @pytest.mark.kubectl
 async def test_every_example_is_accepted_by_kubectl(cluster: Cluster, kubectl: Kubectl) -> None:
+    for namespace in ("ml-faas", "openfaas-fn"):  # the pipeline is the earlier system's own file, in which they aren't
+        await kubectl("create", "namespace", namespace)
     for example in bundled.examples():
         await kubectl("apply", "-f", str(example))
     stated = {
@@ -174,7 +176,7 @@ async def test_every_example_is_accepted_by_kubectl(cluster: Cluster, kubectl: K
     }
     applied = {
         (obj["kind"], obj["metadata"]["name"])
-        for kind in ("TFJob", "Deployment", "ReplicaSet", "PodGroup", "Pod")
+        for kind in ("TFJob", "Deployment", "ReplicaSet", "PodGroup", "Pod", "MLFlow")
         for obj in ({**found, "kind": kind} for found in cluster.list(kind))
     }
     assert stated <= applied

@@ -7,9 +7,9 @@ import aiohttp
 import pytest
 import yaml
 
-from allaboard.cli import bundled
 from allaboard_sandbox import ApiError
 from tests.cluster import Cluster
+from tests.stories import pod_group_crd
 
 from .conftest import APPLY, GROUPS, MERGE, answer, definition, group, is_served
 
@@ -170,6 +170,5 @@ async def test_a_list_map_key_must_be_required_or_have_a_default(cluster: Cluste
 
 def podgroups() -> dict[str, Any]:
     """A copy of the CRD that is shipped."""
-    (crd,) = bundled.crds()
-    copied: dict[str, Any] = yaml.safe_load(yaml.safe_dump(crd))
+    copied: dict[str, Any] = yaml.safe_load(yaml.safe_dump(pod_group_crd()))
     return copied
