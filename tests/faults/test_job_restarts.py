@@ -14,7 +14,7 @@ from .kills import COUNTED
 from .world import World
 
 GANG = GangSpec("gang", "job", suspends=True)
-BEFORE_SECONDS, MEANWHILE_SECONDS = 36, 10
+BEFORE_SECONDS, MEANWHILE_SECONDS = 35, 10
 """The gang is half bound at once, and kept open after five seconds. After thirty it is looked for seats once more."""
 
 REQUESTS = 7
