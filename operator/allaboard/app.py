@@ -192,6 +192,7 @@ class App:
             "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_terms_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
         }
+        self.view.listen(self._unhear)  # after all others
         self._measure(writer)
         for name, reflector in self._reflectors.items():
             self._spawn(f"reflect {name}", reflector.run(), on_death)
@@ -248,11 +249,20 @@ class App:
         Of a pod that is pending no more the reflector tells, which can't lose it; and of all others of a gang that has begun: with this
         one's coming known before another's end, a gang would be completed around members that are gone.
         """
-        if event == "DELETED" or not self.synced.is_set():
+        if event == "DELETED" or not self.synced.is_set() or not self._reflectors["pods"].is_news(raw):
             return
         with suppress(MalformedError):
-            if not self.registry.has_begun(self._pod_from(raw)):
+            pod = self._pod_from(raw)
+            if not self.registry.has_begun(pod) and not any(map(self.view.is_assumed, self.registry.fellows(pod))):
                 self._reflectors["pods"].overhear(raw)
+
+    def _unhear(self, _old: Pod | None, new: Pod | None) -> None:
+        """Of a gang that turns out to have begun, forget who was only overheard and has no seat yet: of them it is to be told in turn."""
+        ahead = self._reflectors["pods"].ahead
+        if new is None or not ahead or not self.registry.has_begun(new):
+            return
+        for member in [each for each in self.registry.fellows(new) if each.key in ahead and not self.view.is_assumed(each)]:
+            self._reflectors["pods"].unhear(member.key)
 
     def health(self) -> dict[str, object]:
         """How the operator is: what it knows, and how long ago it heard of it."""

@@ -1,5 +1,6 @@
 """What Kopf's handler of pending pods is good for, and what goes on without it."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from allaboard.cluster.reflector import Reflector
 from tests.cluster import Cluster
 from tests.stories import gang_pod
 
+from .conftest import StartApp
 from .test_all_or_none import bound
+from .test_recovery import bind
 
 
 def create_gang(cluster: Cluster) -> None:
@@ -88,3 +91,65 @@ async def test_of_a_gang_that_has_begun_the_reflector_alone_tells(
         await cluster.wait_for(lambda s: "gang-9" in heard)
         assert app.view.pod("default/gang-0")
         assert app.view.pod("default/gang-9") is None
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has what the pods' watch tells wait, from when it is called until what it returns is."""
+
+    def begin(app: App) -> Any:
+        reflector, waiting = app._reflectors["pods"], list[dict[str, Any]]()
+        note = reflector._note
+        monkeypatch.setattr(reflector, "_note", waiting.append)
+
+        def tell(until: str = "") -> None:
+            while waiting and waiting[0]["object"]["metadata"].get("name") != until:
+                note(waiting.pop(0))
+
+        return tell
+
+    return begin
+
+
+def hear(app: App, cluster: Cluster, name: str) -> None:
+    app.observe_pending_pod("ADDED", {"kind": "Pod", **(cluster.get("pods", name) or {})})
+
+
+async def test_a_gang_that_we_have_seated_takes_nobody_who_is_only_heard_of(cluster: Cluster, start_app: StartApp, late: Any) -> None:
+    """Though the watch hasn't told of its binds, and may tell of its members' end long after."""
+    cluster.add_node("node-1", cpu="4")
+    app = await start_app()
+    late(app)
+    for name in ("gang-0", "gang-1"):
+        cluster.create(gang_pod(name, minimum=2))
+        hear(app, cluster, name)
+    await cluster.wait_for(lambda s: len(bound(s, "gang")) == 2)
+    for name in ("gang-0", "gang-1"):
+        cluster.delete("pods", name, grace=0)
+    cluster.create(gang_pod("gang-9", minimum=2))
+    hear(app, cluster, "gang-9")
+    await asyncio.sleep(0)
+    assert app.view.pod("default/gang-9") is None
+
+
+async def test_whoever_was_heard_of_is_forgotten_until_the_watch_has_come_to_it_when_its_gang_turns_out_to_have_begun(
+    cluster: Cluster, start_app: StartApp, late: Any
+) -> None:
+    """Somebody else has bound a member, which ended before the newcomer came: of the two there never was a gang."""
+    cluster.add_node("node-1", cpu="4")
+    app = await start_app()
+    tell = late(app)
+    cluster.create(gang_pod("gang-0", minimum=2))
+    await bind(cluster, "gang-0", "node-1", 2)
+    cluster.create(gang_pod("marker", gang="other"))
+    cluster.delete("pods", "gang-0", grace=0)
+    cluster.create(gang_pod("gang-9", minimum=2))
+    hear(app, cluster, "gang-9")
+    await cluster.wait_for(lambda s: app.view.pod("default/gang-9") is not None)
+    tell("marker")
+    await cluster.wait_for(lambda s: any(pod.node_name for pod in app.view.pods()))
+    assert app.view.pod("default/gang-9") is None
+    tell()
+    await cluster.wait_for(lambda s: app.view.pod("default/gang-9") is not None)
+    assert app.view.pod("default/gang-0") is None
+    assert not bound(cluster, "gang")

@@ -107,21 +107,34 @@ class Reflector:
         """How old what the store holds may be."""
         return max(self.silence_seconds, self.lag_seconds)
 
+    @property
+    def ahead(self) -> Collection[str]:
+        """The keys of what was overheard and this watch hasn't come to."""
+        return self._ahead.keys()
+
+    def is_news(self, raw: dict[str, Any]) -> bool:
+        """Whether what another watch tells of an object is newer than all that this one has told, and than what was overheard of it."""
+        version, reached = version_of(raw), version_number(self._version)
+        return 0 < reached < version and version > self._ahead.get(object_key(raw), 0)
+
     def overhear(self, raw: dict[str, Any]) -> bool:
-        """Take what another watch tells of an object, if it is newer than all that this one has; returns whether it is.
+        """Take what another watch tells of an object, if it is news; returns whether it is.
 
         What becomes of it this watch is then bound to tell, so that nothing overheard can stay for ever; what is older it may have
         told already. It is no sign of life of this watch.
         """
-        version, reached = version_of(raw), version_number(self._version)
-        if not reached or version <= reached:
+        if not self.is_news(raw):
             return False
         key = object_key(raw)
-        if version <= self._ahead.get(key, 0):
-            return False
-        self._ahead[key] = version
+        self._ahead[key] = version_of(raw)
         self._put(key, "MODIFIED", raw)
         return True
+
+    def unhear(self, key: str) -> None:
+        """Forget what was overheard of an object, until this watch tells of it."""
+        if self._ahead.pop(key, None):
+            self._events.pop(key, None)
+            self._store.remove(key)
 
     async def run(self) -> None:
         """List and watch until cancelled. Every failure is logged and answered by trying again, more slowly each time."""

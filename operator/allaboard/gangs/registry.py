@@ -169,8 +169,12 @@ class GangRegistry:
         return membership.key if membership else None
 
     def has_begun(self, pod: Pod) -> bool:
-        """Whether anybody of a pod's gang has a node already, is going or has ended, or the pod isn't ours."""
+        """Whether anybody of a pod's gang is known to have a node, to be going or to have ended, or the pod isn't ours."""
         return not self.is_ours(pod) or membership_of(pod).key in self._begun
+
+    def fellows(self, pod: Pod) -> Collection[Pod]:
+        """All who are known of the gang that a pod is of, or is to be of."""
+        return self._members.get(membership_of(pod).key, {}).values()
 
     def needs_group(self, key: GangKey) -> bool:
         """Whether the gang exists by its labels only and has no PodGroup object yet."""

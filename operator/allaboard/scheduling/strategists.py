@@ -102,6 +102,11 @@ class _Room:
         except SearchError as error:
             self.load()
             raise SearchError("its process died") from error
+        except StrategyError:
+            raise
+        except Exception as error:  # such as that of a process of which it has taken the modules apart
+            self.load()
+            raise SearchError("its process is out of order") from error
 
 
 def _made(name: str, arguments: Mapping[str, object]) -> None:

@@ -103,7 +103,7 @@ def _wrong_with(problem: Problem, counts: Integers) -> str:
 def _said_by(error: BaseException) -> str:
     """The words of an error, if it has any that can be had."""
     try:
-        said = str(error)
+        said = str(error).encode(errors="replace").decode()  # half a surrogate pair can't be sent
     except BaseException:
         return ""
     return f": {said[:_MOST_CHARACTERS]}" if said else ""
