@@ -132,6 +132,16 @@ async def test_a_gang_that_we_have_seated_takes_nobody_who_is_only_heard_of(clus
     assert app.view.pod("default/gang-9") is None
 
 
+async def test_that_a_pod_is_pending_no_more_is_for_the_reflector_to_tell(cluster: Cluster, start_app: StartApp, late: Any) -> None:
+    cluster.add_node("node-1", cpu="4")
+    app = await start_app()
+    late(app)
+    cluster.create(gang_pod("gang-0"))
+    app.observe_pending_pod("DELETED", {"kind": "Pod", **(cluster.get("pods", "gang-0") or {})})
+    await asyncio.sleep(0)
+    assert app.view.pod("default/gang-0") is None
+
+
 async def test_whoever_was_heard_of_is_forgotten_until_the_watch_has_come_to_it_when_its_gang_turns_out_to_have_begun(
     cluster: Cluster, start_app: StartApp, late: Any
 ) -> None:

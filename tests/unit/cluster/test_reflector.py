@@ -352,3 +352,43 @@ async def test_nothing_is_overheard_before_there_is_a_list() -> None:
     server = Server(for_ever)
     reflector = Reflector(cast(ApiServer, server), PODS.everywhere, spec_of, Store())
     assert not reflector.overhear({"metadata": {"name": "a", "namespace": "team", "resourceVersion": "9"}})
+
+
+async def test_after_a_list_versions_that_were_overheard_before_count_no_more() -> None:
+    """They may go back, as when etcd is restored from a backup."""
+
+    async def expired(server: Server) -> AsyncIterator[bytes]:
+        yield json.dumps({"type": "ERROR", "object": {"code": 410}}).encode()
+
+    async def heard_and_expired(server: Server) -> AsyncIterator[bytes]:
+        reflector.overhear(json.loads(event("ADDED", "a", 90, spec={"n": 90}))["object"])
+        await until(lambda: bool(store.taken))
+        async for line in expired(server):
+            yield line
+
+    server = Server(heard_and_expired, script(event("ADDED", "a", 5, spec={"n": 5})))
+    async with mirrored(server) as (reflector, store, _):
+        await until(lambda: ("team/a", {"n": 5}) in store.taken)
+    assert server.lists == 2
+
+
+async def test_whoever_is_not_heard_of_any_more_is_told_by_the_watch() -> None:
+    told = asyncio.Queue[bytes]()
+
+    async def live(server: Server) -> AsyncIterator[bytes]:
+        while True:
+            yield await told.get()
+
+    server = Server(live)
+    async with mirrored(server) as (reflector, store, _):
+        await until(server.opened.is_set)
+        newcomer = event("ADDED", "a", 9, spec={"n": 9})
+        assert reflector.overhear(json.loads(newcomer)["object"])
+        assert list(reflector.ahead) == ["team/a"]
+        await until(lambda: ("team/a", {"n": 9}) in store.taken)
+        reflector.unhear("team/a")
+        reflector.unhear("team/b")  # of which nothing was heard
+        assert store.taken[1:] == [("team/a", None)]
+        told.put_nowait(newcomer)
+        await until(lambda: len(store.taken) == 3)
+    assert store.taken[2] == ("team/a", {"n": 9})

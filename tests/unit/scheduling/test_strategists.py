@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from allaboard.gangs.registry import GangDefaults
 from allaboard.model.gang import Objective
-from allaboard.placement import Problem, SearchSettings, build_problem
+from allaboard.placement import Plan, Problem, SearchSettings, build_problem, search
 from allaboard.placement.strategies.trial import StrategyError
 from allaboard.plugins import SHIPPED_STRATEGIES
 from allaboard.scheduling import strategists as module
@@ -216,6 +217,23 @@ async def test_the_default_places_a_gang_in_the_same_cycle_whose_strategy_fails(
         assert world.counted("strategy_failures", strategy=name) == 1
         [told] = [record.message for record in caplog.records if "genetic decides instead" in record.message]
         assert re.fullmatch(f"gang default/wrong: strategy {name}: {cause}; genetic decides instead", told)
+
+
+async def test_a_plan_is_checked_once_more_where_it_comes_back(strategists: Strategists, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever came out of a strategy's process, be it one that has taken the trial itself apart."""
+    async with a_world(strategists) as world:
+        key = world.add("wrong", 6, minimum=3, cpus=1, options={"strategy": "good"})
+        gang = world.registry.gang(key)
+        assert gang is not None
+        on_one_node = replace(search(PROBLEM, SearchSettings(), 0), assignments=tuple((pod.uid, "n") for pod in gang.members))
+
+        async def forged(*_: object) -> Plan:
+            return on_one_node
+
+        monkeypatch.setattr(strategists, "place", forged)
+        await world.cycle()
+        assert len([asked for asked in world.api.asked if asked.startswith("bind wrong")]) == 4
+        assert ("wrong", "StrategyFailed") in world.events.told
 
 
 async def test_a_gang_is_placed_by_the_strategy_that_it_has_chosen_and_told_nothing(strategists: Strategists) -> None:
