@@ -25,7 +25,7 @@ from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cli.tables import print_tables
 from allaboard.model.gang import Objective
 from allaboard.model.reasons import Code
-from allaboard.settings import SettingsError, load_settings
+from allaboard.settings import CONFIG_VARIABLE, SettingsError, load_settings
 
 SOME_DO_NOT_FIT = 1
 _WIDE_ENOUGH = 10_000
@@ -61,6 +61,11 @@ class _ManyValues(click.Command):
     help="What placements aim at unless a gang says otherwise.",
 )
 @click.option("--strategy", metavar="NAME", help="Who places gangs unless they say otherwise: genetic, exact, bestfit, or a plug-in's.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The scheduler's YAML file of settings [what ALLABOARD_CONFIG names]; what else it is told in its environment, tell here, too.",
+)
 @click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Cluster to look at, instead of what KUBECONFIG names.")
 @click.option(
     "--gang-scheduler-name",
@@ -74,6 +79,7 @@ def plan(
     output: str,
     objective: str | None,
     strategy: str | None,
+    config: str | None,
     kubeconfig: str | None,
     gang_scheduler_name: str | None,
 ) -> None:
@@ -84,6 +90,8 @@ def plan(
     in queue order, those that contend together. A gang is placed whole or not at all: when its minimum doesn't fit, none of its pods is
     assigned.
     """
+    if config:
+        os.environ[CONFIG_VARIABLE] = config
     started = time.monotonic()
     notes: list[str] = []
     try:

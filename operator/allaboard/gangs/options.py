@@ -70,12 +70,12 @@ def option_of(
         return default, Hold("InvalidAnnotation", f"podgroup {group.key}: annotation {OPTION_PREFIX}{name}: {error}", field=field)
 
 
-def one_of(words: Collection[str]) -> Callable[[str], str]:
-    """Takes one of ``words`` only. What it returns raises ``ValueError``."""
+def one_of(words: Collection[str], setting: str) -> Callable[[str], str]:
+    """Takes one of ``words`` only, which a ``setting`` lists. What it returns raises ``ValueError``."""
 
     def parse(value: str) -> str:
         if value not in words:
-            raise ValueError(f"{value[:64]!r} is not one of {', '.join(words)}")
+            raise ValueError(f"{value[:64]!r} is not one of {', '.join(words)}, which the setting {setting} lists")
         return value
 
     return parse

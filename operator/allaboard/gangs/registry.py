@@ -237,7 +237,7 @@ class GangRegistry:
         stating = _stating(alive)
         objective, objective_hold = choice_of("objective", Objective, group, stating, self._defaults.objective_of(first))
         allowed = dict.fromkeys((self._defaults.strategy, *self._defaults.strategies))
-        strategy, strategy_hold = option_of("strategy", one_of(allowed), group, stating, self._defaults.strategy)
+        strategy, strategy_hold = option_of("strategy", one_of(allowed, "strategies"), group, stating, self._defaults.strategy)
         undo, undo_hold = choice_of("undo", Undo, group, stating, None)
         on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, stating, OnMemberLost.HEAL)
         topology, topology_hold = option_of("topology", label_key, group, stating, self._defaults.topology)

@@ -1,6 +1,7 @@
 """``allaboard plan``: the answer on stdout, everything else on stderr, and an exit code that tells which it was."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +40,14 @@ def test_a_gang_that_fits_is_answered_with_the_node_of_every_pod(plan: Plan) -> 
 
 def test_the_objective_can_be_chosen(plan: Plan) -> None:
     [gang] = plan.cluster(gpu_node("n1"), gpu_node("n2")).example("tfjob-smoke-gpu").gangs("--objective", "spread")
+    assert set(nodes_of(gang)) == {"n1", "n2"}
+
+
+def test_the_schedulers_settings_can_be_named(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLABOARD_CONFIG", "")  # put back afterwards
+    (tmp_path / "settings.yaml").write_text("objective: spread\n", encoding="utf-8")
+    planned = plan.cluster(gpu_node("n1"), gpu_node("n2")).example("tfjob-smoke-gpu")
+    [gang] = planned.gangs("--config", str(tmp_path / "settings.yaml"))
     assert set(nodes_of(gang)) == {"n1", "n2"}
 
 

@@ -342,7 +342,10 @@ def test_the_strategy_of_the_gang_is_one_that_is_allowed_or_the_default_that_hol
     gang = registry.gang(KEY)
     assert gang is not None
     assert gang.hold is not None
-    assert gang.hold.message == "pod a: annotation allaboard.dev/strategy: 'genetic' is not one of learned, exact"
+    assert (
+        gang.hold.message
+        == "pod a: annotation allaboard.dev/strategy: 'genetic' is not one of learned, exact, which the setting strategies lists"
+    )
 
 
 def test_roles_that_must_be_together_are_told_apart() -> None:

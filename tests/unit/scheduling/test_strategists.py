@@ -295,7 +295,8 @@ async def test_a_strategy_that_is_not_allowed_holds_its_gang() -> None:
         key = world.add("g", options={"strategy": "raises"})
         await world.cycle()
         assert world.said(key) == (
-            "podgroup default/g: annotation allaboard.dev/strategy: 'raises' is not one of genetic, exact, bestfit, firstfit, random"
+            "podgroup default/g: annotation allaboard.dev/strategy: 'raises' is not one of genetic, exact, bestfit, firstfit, random, "
+            "which the setting strategies lists"
         )
         assert ("g", "InvalidAnnotation") in world.events.told
         assert world.api.asked == world.searched.asked == []
