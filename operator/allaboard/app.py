@@ -21,7 +21,7 @@ from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.pace import Pace
 from allaboard.cluster.paths import CLAIMS, NODES, PODS, VOLUMES
 from allaboard.cluster.reach import reach
-from allaboard.cluster.reflector import Reflector
+from allaboard.cluster.reflector import Reflector, object_key
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
@@ -246,10 +246,11 @@ class App:
     def observe_pending_pod(self, event: str | None, raw: dict[str, Any]) -> None:
         """Take what Kopf has heard about a pending pod, if it is news: whichever watch tells first brings the pod's gang its first look.
 
-        Of a pod that is pending no more the reflector tells, which can't lose it; and of all others of a gang that has begun: with this
-        one's coming known before another's end, a gang would be completed around members that are gone.
+        Of what becomes of a pod that is known the reflector tells, which can't lose it: with one gang's news before another's, a gang
+        would go before those of higher priority. So it does of whoever comes to a gang that has begun: with this one's coming known before
+        another's end, the gang would be completed around members that are gone.
         """
-        if event == "DELETED" or not self.synced.is_set() or not self._reflectors["pods"].is_news(raw):
+        if event == "DELETED" or not self.synced.is_set() or self.view.pod(object_key(raw)) or not self._reflectors["pods"].is_news(raw):
             return
         with suppress(MalformedError):
             pod = self._pod_from(raw)

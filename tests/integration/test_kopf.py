@@ -132,6 +132,19 @@ async def test_a_gang_that_we_have_seated_takes_nobody_who_is_only_heard_of(clus
     assert app.view.pod("default/gang-9") is None
 
 
+async def test_what_becomes_of_a_pod_that_is_known_is_for_the_reflector_to_tell(cluster: Cluster, start_app: StartApp, late: Any) -> None:
+    """Or the gangs that Kopf hears of would be free to go, as after a seal, before those of higher priority of which it doesn't."""
+    app = await start_app()
+    cluster.create(gang_pod("gang-0"))
+    await cluster.wait_for(lambda s: app.view.pod("default/gang-0") is not None)
+    late(app)
+    before = app.view.pod("default/gang-0")
+    cluster.patch("pods", "gang-0", {"metadata": {"annotations": {"allaboard.dev/objective": "spread"}}})
+    hear(app, cluster, "gang-0")
+    await asyncio.sleep(0)
+    assert app.view.pod("default/gang-0") is before
+
+
 async def test_that_a_pod_is_pending_no_more_is_for_the_reflector_to_tell(cluster: Cluster, start_app: StartApp, late: Any) -> None:
     cluster.add_node("node-1", cpu="4")
     app = await start_app()
