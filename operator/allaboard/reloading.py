@@ -65,13 +65,17 @@ class Reloading:
             return
         self._seen = found
         try:
-            new = await asyncio.to_thread(self._load)
+            settings, kept = taken_from(self._settings, await asyncio.to_thread(self._load))
+            self._apply(settings)
         except SettingsError as error:
             self._count("refused")
             logger.error("the configuration has changed and can't be used; what was in force stays so: %s", error)
             return
-        self._settings, kept = taken_from(self._settings, new)
-        self._apply(self._settings)
+        except Exception:  # a defect of ours in reading a file mustn't end the operator, which this task's end does
+            self._count("refused")
+            logger.exception("the configuration has changed and can't be read; what was in force stays so")
+            return
+        self._settings = settings
         self._count("applied")
         logger.info("the configuration has changed and is in force")
         for name in kept:

@@ -117,3 +117,39 @@ async def test_what_can_not_change_at_run_time_is_kept_and_named(write: Write, c
     assert (settings.metrics_port, settings.scheduler_names, settings.objective) == (8080, ("allaboard",), Objective.BINPACK)
     kept = [record.getMessage() for record in caplog.records if "stays as it was" in record.getMessage()]
     assert [message.split(": ")[1] for message in kept] == ["metrics_port", "scheduler_names"]
+
+
+async def test_whatever_goes_wrong_with_a_change_the_next_one_is_taken(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    write("objective: spread\n")
+    results: list[str] = []
+    taken: list[Settings] = []
+    defects = [OverflowError("int too large to convert to float")]
+
+    def load() -> Settings:
+        if defects:
+            raise defects.pop()
+        return load_settings()
+
+    reloading = Reloading(load_settings(), taken.append, results.append, load)
+    write("objective: binpack\n")
+    await reloading.look()
+    assert (taken, results) == ([], ["refused"])
+    assert "int too large" in caplog.text
+    write("objective: fragmentation\n")
+    await reloading.look()
+    assert ([each.objective for each in taken], results) == ([Objective.FRAGMENTATION], ["refused", "applied"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"{PROFILE}podInitialBackoffSeconds: {'9' * 400}\n", f"apiVersion: 0x{'f' * 5000}\nkind: x\n", f"? 0x{'f' * 5000}\n: 1\n"],
+)
+async def test_a_number_that_nobody_can_print_is_refused_in_one_line(write: Write, caplog: pytest.LogCaptureFixture, text: str) -> None:
+    write(PROFILE)
+    reloading, taken = begin()
+    write(text)
+    await reloading.look()
+    assert (taken, taken.results) == ([], ["refused"])
+    [record] = caplog.records
+    assert record.exc_info is None
+    assert "\n" not in record.getMessage()

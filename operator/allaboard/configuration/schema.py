@@ -182,8 +182,8 @@ class KubeSchedulerConfiguration(Part):
     plugin_config: list[PluginConfig] = Field(default=[])
     leader_election: LeaderElection = LeaderElection()
     client_connection: ClientConnection = ClientConnection()
-    pod_initial_backoff_seconds: Annotated[int, Field(ge=1)] | None = None
-    pod_max_backoff_seconds: Annotated[int, Field(ge=1)] | None = None
+    pod_initial_backoff_seconds: Annotated[int, Field(ge=1, le=_SMALL)] | None = None
+    pod_max_backoff_seconds: Annotated[int, Field(ge=1, le=_SMALL)] | None = None
     parallelism: object = None
     percentage_of_nodes_to_score: object = None
     healthz_bind_address: object = None

@@ -194,6 +194,8 @@ SHAPED: Any = strategy("RequestedToCapacityRatio")
         (config(profiles=[profile(pluginConfig=[{"name": "X"}, {"name": "X"}])]), r"pluginConfig\[1\].name: 'X' has arguments already"),
         (config("v1alpha1", leaderElection={"LeaderElect": True, "leaderelect": False}), "leaderElection: must not state a field twice"),
         (config(clientConnection={"burst": 2**70}), "clientConnection.burst: must be 100000 or less, not 1180591620717411303424"),
+        (config(podInitialBackoffSeconds=10**400), "^podInitialBackoffSeconds: must be 100000 or less, not 1000"),
+        (config(podMaxBackoffSeconds=10**400), "^podMaxBackoffSeconds: must be 100000 or less, not 1000"),
         (config(clientConnection={"qps": "many"}), "clientConnection.qps: must be a number, not 'many'"),
         (config(clientConnection={"kubeconfig": "<path>"}), "clientConnection.kubeconfig: '<path>' stands for a path"),
         (
