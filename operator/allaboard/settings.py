@@ -6,6 +6,7 @@ An unknown or invalid option stops the start with the option named: a scheduler 
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -411,7 +412,12 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
     except ValidationError as error:
         stated = _stated_in_file().keys() - dict(flags or {}).keys()
         raise SettingsError("; ".join(_place(problem, stated) + _in_words(problem) for problem in error.errors())) from error
-    return settings.with_profiles(in_force(_file().foreign, settings.scheduler_names))
+    file = _file()
+    found = in_force(file.foreign, settings.scheduler_names)
+    if file.is_empty:
+        words = f"{os.environ[CONFIG_VARIABLE]}: states nothing; all that no flag or variable sets is at its default"
+        found = replace(found, warnings=(words, *found.warnings), is_stated=False)
+    return settings.with_profiles(found)
 
 
 def _stated_in_file() -> Mapping[str, object]:

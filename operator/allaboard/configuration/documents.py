@@ -22,10 +22,14 @@ _MOST_VALUES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What a file says: our ``own`` options as they stand, and what a kube-scheduler is configured to."""
+    """What a file says: our ``own`` options as they stand, and what a kube-scheduler is configured to.
+
+    An ``is_empty`` file has no document at all, or comments only.
+    """
 
     own: Mapping[str, object] = field(default_factory=dict)
     foreign: Foreign = NOTHING
+    is_empty: bool = False
 
     @property
     def options(self) -> Mapping[str, object]:
@@ -59,7 +63,7 @@ def stated_in(content: bytes) -> Stated:
                 own = _own(document, is_alone=len(documents) == 1)
         except ConfigurationError as error:
             raise ConfigurationError(f"{where}{error}") from error
-    return Stated(own or {}, foreign or NOTHING)
+    return Stated(own or {}, foreign or NOTHING, is_empty=not documents)
 
 
 def _own(document: Mapping[object, object], *, is_alone: bool) -> dict[str, object]:

@@ -44,11 +44,15 @@ NOTHING = Foreign()
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Scheduler names that are ours, the profile of those that have one, and what was to be said about that and the file."""
+    """Scheduler names that are ours, the profile of those that have one, and what was to be said about that and the file.
+
+    ``is_stated`` is false where there is a file that states nothing.
+    """
 
     names: tuple[str, ...]
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    is_stated: bool = True
 
 
 def in_force(foreign: Foreign, own: Sequence[str]) -> InForce:

@@ -88,3 +88,10 @@ def test_a_file_that_can_not_be_used_is_told_about_in_one_line(text: str, words:
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr
     assert "ALLABOARD_CONFIG" not in os.environ
+
+
+def test_a_file_that_states_nothing_is_warned_of(tmp_path: Path) -> None:
+    for text in ("", "# objective: spread\n"):
+        [warning] = answer(tmp_path, text)["warnings"]
+        assert warning.endswith("scheduler.yaml: states nothing; all that no flag or variable sets is at its default")
+    assert answer(tmp_path, "objective: spread\n")["warnings"] == []
