@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pydantic.alias_generators import to_snake
 
-from allaboard.configuration.kubescheduler import GROUP, kubescheduler_from
+from allaboard.configuration.kubescheduler import GROUP, VERSIONS, kubescheduler_from
 from allaboard.configuration.kubescheduler import KIND as FOREIGN_KIND
 from allaboard.configuration.profiles import NOTHING, ConfigurationError, Foreign
 from allaboard.model.errors import shown
@@ -18,6 +18,8 @@ MOST_BYTES = 1 << 20
 """As much as a ConfigMap may hold."""
 
 _MOST_VALUES = 100_000
+_OWN_VERSIONS = (API_VERSION,)
+_FOREIGN_VERSIONS = tuple(f"{GROUP}/{version}" for version in VERSIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,14 @@ def _own(document: Mapping[object, object], *, is_alone: bool) -> dict[str, obje
     """Our options. In a file of their own they need no kind."""
     options = {str(key): value for key, value in document.items()}
     api_version, kind = options.pop("apiVersion", None), options.pop("kind", None)
+    is_bare = api_version is None and kind is None
+    if is_bare and any(name.lower() == "profiles" for name in options):
+        raise ConfigurationError(f"looks like a {FOREIGN_KIND}: add apiVersion and kind, such as {GROUP}/v1 and {FOREIGN_KIND}")
+    if api_version is None and not (is_bare and is_alone):
+        versions = {KIND: _OWN_VERSIONS, FOREIGN_KIND: _FOREIGN_VERSIONS}.get(str(kind), _OWN_VERSIONS + _FOREIGN_VERSIONS)
+        raise ConfigurationError(f"apiVersion: is missing; one of {', '.join(versions)}")
+    if api_version == API_VERSION and kind is None:
+        raise ConfigurationError(f"kind: is missing; must be {KIND}")
     if (api_version, kind) != (API_VERSION, KIND) and not (is_alone and (api_version, kind) == (None, None)):
         raise ConfigurationError(
             f"must be of {API_VERSION} {KIND} or of {GROUP}/v1 {FOREIGN_KIND}, not of {shown(api_version)} {shown(kind)}"

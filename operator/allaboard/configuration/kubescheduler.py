@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from allaboard.configuration.plugins import meant_by
 from allaboard.configuration.profiles import ConfigurationError, Foreign, Profile
 from allaboard.configuration.schema import (
     AllocatedArgs,
@@ -78,6 +79,8 @@ def kubescheduler_from(raw: Mapping[str, object]) -> Foreign:
     """What a ``KubeSchedulerConfiguration`` asks for. Raises ``ConfigurationError``, which names the field."""
     api_version = next((value for key, value in raw.items() if key.lower() == "apiversion"), None)
     group, _, version = str(api_version).partition("/")
+    if api_version is None:
+        raise ConfigurationError(f"apiVersion: is missing; one of {', '.join(f'{GROUP}/{each}' for each in VERSIONS)}")
     if group != GROUP or version not in _ERAS:
         raise ConfigurationError(f"apiVersion: must be {GROUP}/ and one of {', '.join(VERSIONS)}, not {shown(api_version)}")
     return _Reader(version).read(raw)
@@ -168,6 +171,8 @@ class _Reader:
         for point in ("multiPoint", "score"):
             stated = plugins.multi_point if point == "multiPoint" else plugins.score
             where = f"{prefix}plugins.{point}"
+            _refuse_typos(stated.disabled, f"{where}.disabled")
+            _refuse_typos(stated.enabled, f"{where}.enabled")
             for plugin in stated.disabled:
                 if plugin.name == "*":
                     weights.clear()
@@ -181,10 +186,12 @@ class _Reader:
                     self._say(f"{where}.enabled", plugin, "isn't scored: it is none of ours")
         for name in Plugins.model_fields.keys() & plugins.model_fields_set - {"multi_point", "score"}:
             point = str(Plugins.model_fields[name].alias)
-            where = f"{prefix}plugins.{point}"
-            for plugin in getattr(plugins, name).enabled:
+            where, stated = f"{prefix}plugins.{point}", getattr(plugins, name)
+            _refuse_typos(stated.enabled, f"{where}.enabled")
+            _refuse_typos(stated.disabled, f"{where}.disabled")
+            for plugin in stated.enabled:
                 self._say(f"{where}.enabled", plugin, "isn't honoured")
-            for plugin in getattr(plugins, name).disabled:
+            for plugin in stated.disabled:
                 self._say(f"{where}.disabled", plugin, "isn't honoured: our own rules of where pods may run hold in any case")
         return weights, frozenset(explicit)
 
@@ -203,6 +210,7 @@ class _Reader:
     def _arguments(self, configs: Sequence[PluginConfig], where: str) -> dict[str, tuple[str, Mapping[str, object]]]:
         """The arguments of plugins by name, and where they stand; of plugins of which nothing is scored it is said."""
         found: dict[str, tuple[str, Mapping[str, object]]] = {}
+        _refuse_typos(configs, where)
         for number, config in enumerate(configs):
             if config.name in found:
                 raise ConfigurationError(f"{where}[{number}].name: {shown(config.name)} has arguments already; state them once")
@@ -210,6 +218,11 @@ class _Reader:
             if config.name not in (_FIT, _RATIO, _LEAST, _MOST):
                 self._warn(f"{where}[{number}].args", f"{config.name}: isn't honoured")
             elif config.name == _FIT and self._era is not Era.TODAY:
+                if any(name.lower() == "scoringstrategy" for name in config.args):
+                    raise ConfigurationError(
+                        f"{where}[{number}].args.scoringStrategy: {self._version} has none; v1beta2 and later do; state apiVersion v1,"
+                        f" or enable {_RATIO}, {_LEAST} or {_MOST} in plugins.score"
+                    )
                 self._warn(f"{where}[{number}].args", f"{config.name}: isn't honoured: what is asked for must be free in any case")
         return found
 
@@ -316,6 +329,13 @@ class _Reader:
 
     def _warn(self, where: str, words: str) -> None:
         self._warnings.append(f"{where}: {words}")
+
+
+def _refuse_typos(stated: Sequence[Plugin | PluginConfig], where: str) -> None:
+    """Raises ``ConfigurationError`` for a name that is nearly that of a plugin: its weight or arguments would be without effect."""
+    for number, each in enumerate(stated):
+        if meant := meant_by(each.name):
+            raise ConfigurationError(f"{where}[{number}].name: no such plugin as {shown(each.name)}; did you mean {meant}?")
 
 
 def _shape(stated: Sequence[Point], where: str) -> tuple[tuple[int, int], ...]:
