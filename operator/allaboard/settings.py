@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 from pydantic_settings import SettingsError as DecodingError
 
 from allaboard.configuration.documents import MOST_BYTES, Stated, stated_in
+from allaboard.configuration.kubescheduler import KUBECONFIG_PLACE
 from allaboard.configuration.profiles import ConfigurationError, InForce, Profile, in_force
 from allaboard.configuration.words import no_such, words_of
 from allaboard.model.errors import shown
@@ -414,6 +415,12 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
         raise SettingsError("; ".join(_place(problem, stated) + _in_words(problem) for problem in error.errors())) from error
     file = _file()
     found = in_force(file.foreign, settings.scheduler_names)
+    for option, problem in file.foreign.unusable.items():
+        if option not in settings.model_fields_set:
+            raise SettingsError(f"{os.environ[CONFIG_VARIABLE]}: {problem}")
+        found = replace(found, warnings=(*found.warnings, f"{problem}; {option} is set elsewhere, so that this one isn't used"))
+    if settings.kubeconfig and file.foreign.options.get("kubeconfig") == settings.kubeconfig:
+        found = replace(found, kubeconfig_place=f"{KUBECONFIG_PLACE} of {os.environ[CONFIG_VARIABLE]}")
     if file.is_empty:
         words = f"{os.environ[CONFIG_VARIABLE]}: states nothing; all that no flag or variable sets is at its default"
         found = replace(found, warnings=(words, *found.warnings), is_stated=False)

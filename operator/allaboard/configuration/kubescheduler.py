@@ -34,6 +34,7 @@ from allaboard.model.fit import Era, FitScoring, Strategy
 
 GROUP = "kubescheduler.config.k8s.io"
 KIND = "KubeSchedulerConfiguration"
+KUBECONFIG_PLACE = "clientConnection.kubeconfig"
 
 _ERAS = {
     "v1alpha1": Era.V1ALPHA,
@@ -91,6 +92,7 @@ class _Reader:
         self._version = version
         self._era = _ERAS[version]
         self._warnings: list[str] = []
+        self._unusable: dict[str, str] = {}
 
     def read(self, raw: Mapping[str, object]) -> Foreign:
         # 1. What is stated, by its fields.
@@ -111,7 +113,7 @@ class _Reader:
             field = KubeSchedulerConfiguration.model_fields[name]
             if field.annotation is object:
                 self._warn(str(field.alias), "isn't honoured" + (f": {_SAID[name]}" if name in _SAID else ""))
-        return Foreign(tuple(profiles), options, tuple(self._warnings))
+        return Foreign(tuple(profiles), options, tuple(self._warnings), self._unusable)
 
     def _profiles(self, stated: KubeSchedulerConfiguration) -> Iterator[tuple[SchedulerProfile, str]]:
         """The profiles and where they stand; the first version has one, which is the file itself."""
@@ -283,11 +285,9 @@ class _Reader:
     def _connection(self, stated: ClientConnection) -> dict[str, object]:
         options: dict[str, object] = {}
         if _PLACEHOLDER.search(stated.kubeconfig):
-            raise ConfigurationError(
-                f"clientConnection.kubeconfig: {shown(stated.kubeconfig)} stands for a path that was to be put in; put in that of a"
-                " kubeconfig, or leave it out to use the pod's service account or KUBECONFIG"
-            )
-        if stated.kubeconfig:
+            words = "is a placeholder: replace it by a kubeconfig's path, or remove the line"
+            self._unusable["kubeconfig"] = f"{KUBECONFIG_PLACE}: {shown(stated.kubeconfig)} {words}"
+        elif stated.kubeconfig:
             options["kubeconfig"] = stated.kubeconfig
         if stated.qps > 0:
             options["client_qps"] = stated.qps
