@@ -413,7 +413,11 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
     except ValidationError as error:
         stated = _stated_in_file().keys() - dict(flags or {}).keys()
         raise SettingsError("; ".join(_place(problem, stated) + _in_words(problem) for problem in error.errors())) from error
-    file = _file()
+    return settings.with_profiles(_meant(_file(), settings))
+
+
+def _meant(file: Stated, settings: Settings) -> InForce:
+    """What ``file`` means beside ``settings``, in words too. Raises ``SettingsError`` for what can't be used and nobody else sets."""
     found = in_force(file.foreign, settings.scheduler_names)
     for option, problem in file.foreign.unusable.items():
         if option not in settings.model_fields_set:
@@ -424,7 +428,7 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
     if file.is_empty:
         words = f"{os.environ[CONFIG_VARIABLE]}: states nothing; all that no flag or variable sets is at its default"
         found = replace(found, warnings=(words, *found.warnings), is_stated=False)
-    return settings.with_profiles(found)
+    return found
 
 
 def _stated_in_file() -> Mapping[str, object]:

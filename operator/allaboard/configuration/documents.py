@@ -81,9 +81,8 @@ def _own(document: Mapping[object, object], *, is_alone: bool) -> dict[str, obje
     if api_version == API_VERSION and kind is None:
         raise ConfigurationError(f"kind: is missing; must be {KIND}")
     if (api_version, kind) != (API_VERSION, KIND) and not (is_alone and (api_version, kind) == (None, None)):
-        raise ConfigurationError(
-            f"must be of {API_VERSION} {KIND} or of {GROUP}/v1 {FOREIGN_KIND}, not of {shown(api_version)} {shown(kind)}"
-        )
+        stated = " ".join(shown(each) for each in (api_version, kind) if each is not None)
+        raise ConfigurationError(f"must be of {API_VERSION} {KIND} or of {GROUP}/v1 {FOREIGN_KIND}, not of {stated}")
     found: dict[str, object] = {}
     for name, value in options.items():
         option = to_snake(name) if name.isidentifier() else name

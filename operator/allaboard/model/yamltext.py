@@ -14,8 +14,8 @@ _DEEPEST = 200
 _MERGE = "tag:yaml.org,2002:merge"
 _INT = "tag:yaml.org,2002:int"
 _MOST_MERGED = 100_000
-_LONGEST_NUMBER = 1000
-"""Characters; Python refuses to print integers of more than 4,300 digits."""
+_LONGEST_NUMBER = 256
+"""Characters; an integer that takes no more, in whatever base, is a float too, and Python prints it."""
 
 
 class TextError(ValueError):

@@ -308,6 +308,7 @@ def test_a_file_of_options_alone_needs_no_kind() -> None:
         (f"{FOREIGN}---\n{FOREIGN}", "^document 2: there can be one KubeSchedulerConfiguration only$"),
         (f"{OWN}---\n{OWN}", "^document 2: there can be one AllaboardConfiguration only$"),
         ("apiVersion: v1\nkind: ConfigMap\n", "not of 'v1' 'ConfigMap'$"),
+        ("apiVersion: kubesche\n", "not of 'kubesche'$"),
         ("workers: 1\nWorkers: 2\n", "^Workers: is stated twice, in different spellings$"),
         ("workers: 1\nworkers: 2\n", "^line 2: says 'workers' twice$"),
         (f"{FOREIGN}kind: x\n", "^line 4: says 'kind' twice$"),

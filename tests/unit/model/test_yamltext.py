@@ -32,6 +32,15 @@ def test_merges_that_people_write_are_taken() -> None:
 
 @pytest.mark.parametrize("text", ["a: {}", "? {}\n: 1", "a: [1, {{b: {}}}]"])
 def test_a_number_that_python_can_not_print_is_refused_with_the_line(text: str) -> None:
-    with pytest.raises(TextError, match=r"^line 1: holds a number of more than 1000 digits$"):
+    with pytest.raises(TextError, match=r"^line 1: holds a number of more than 256 digits$"):
         yaml_documents(text.format(f"0x{'f' * 5000}"))
     assert yaml_documents(text.format("0xff"))
+
+
+@pytest.mark.parametrize("number", ["9" * 256, f"0x{'f' * 254}", f"-{'9' * 255}"])
+def test_the_longest_number_can_be_printed_and_be_a_float(number: str) -> None:
+    value = yaml_value(number)
+    assert isinstance(value, int)
+    assert (len(str(value)) > 250, abs(float(value)) > 1e250) == (True, True)
+    with pytest.raises(TextError, match="more than 256 digits"):
+        yaml_value(f"{number}0")
