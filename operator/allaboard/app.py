@@ -132,7 +132,8 @@ class App:
             logger.warning("configuration: %s", warning)
         await self._stack.enter_async_context(serve(self.metrics, settings.metrics_port, lambda: self.is_ready))
         pace = Pace(settings.client_qps, settings.client_burst)
-        connection = ApiServer.connect(settings.request_timeout_seconds, kubeconfig=settings.kubeconfig, pace=pace)
+        place = settings.in_force.kubeconfig_place
+        connection = ApiServer.connect(settings.request_timeout_seconds, kubeconfig=settings.kubeconfig, place=place, pace=pace)
         server = await self._stack.enter_async_context(connection)
         if reach_seconds is not None:
             await reach(server, reach_seconds)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from allaboard.configuration.documents import MOST_BYTES
+from allaboard.model.errors import shown
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
 logger = logging.getLogger(__name__)
@@ -24,11 +25,26 @@ AT_RUN_TIME = frozenset({"objective", "topology", "packing", "schedule_timeout_s
 
 
 def taken_from(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
-    """``old`` with what of ``new`` can be had at run time, and the names of the options that stay as they are instead."""
-    kept = sorted(name for name in Settings.model_fields.keys() - AT_RUN_TIME if getattr(old, name) != getattr(new, name))
+    """``old`` with what of ``new`` can be had at run time, and in words what stays as it is instead.
+
+    A name that is ours and has no profile any more keeps the one it had: its pods would be placed otherwise by a slip. Raises
+    ``SettingsError`` if the file states nothing.
+    """
+    if not new.in_force.is_stated:
+        raise SettingsError(f"{os.environ.get(CONFIG_VARIABLE)}: states nothing; was it cut off?")
     changed = old.model_copy(update={name: getattr(new, name) for name in AT_RUN_TIME})
-    profiles = {name: profile for name, profile in new.profiles.items() if name in old.scheduler_names}
-    return changed.with_profiles(replace(new.in_force, names=old.scheduler_names, profiles=profiles)), tuple(kept)
+    profiles = {name: profile for name, profile in {**old.profiles, **new.profiles}.items() if name in old.scheduler_names}
+    options = sorted(name for name in Settings.model_fields.keys() - AT_RUN_TIME if getattr(old, name) != getattr(new, name))
+    kept = (
+        *(f"{name}: has changed, and stays as it was until the operator starts again" for name in options),
+        *(
+            f"{shown(name)} has no profile in the file any more; it keeps its scoring until the operator starts again"
+            for name in profiles
+            if name not in new.profiles
+        ),
+        *(f"{shown(name)} isn't ours until the operator starts again" for name in new.scheduler_names if name not in old.scheduler_names),
+    )
+    return changed.with_profiles(replace(new.in_force, names=old.scheduler_names, profiles=profiles)), kept
 
 
 class Reloading:
@@ -65,18 +81,20 @@ class Reloading:
             return
         self._seen = found
         try:
-            new = await asyncio.to_thread(self._load)
+            settings, kept = taken_from(self._settings, await asyncio.to_thread(self._load))
+            self._apply(settings)
         except SettingsError as error:
             self._count("refused")
             logger.error("the configuration has changed and can't be used; what was in force stays so: %s", error)
             return
-        self._settings, kept = taken_from(self._settings, new)
-        self._apply(self._settings)
+        except Exception:  # a defect of ours in reading a file mustn't end the operator, which this task's end does
+            self._count("refused")
+            logger.exception("the configuration has changed and can't be read; what was in force stays so")
+            return
+        self._settings = settings
         self._count("applied")
         logger.info("the configuration has changed and is in force")
-        for name in kept:
-            logger.warning("configuration: %s: has changed, and stays as it was until the operator starts again", name)
-        for warning in self._settings.warnings:
+        for warning in (*kept, *settings.warnings):
             logger.warning("configuration: %s", warning)
 
 

@@ -6,6 +6,7 @@ An unknown or invalid option stops the start with the option named: a scheduler 
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,6 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 from pydantic_settings import SettingsError as DecodingError
 
 from allaboard.configuration.documents import MOST_BYTES, Stated, stated_in
+from allaboard.configuration.kubescheduler import KUBECONFIG_PLACE
 from allaboard.configuration.profiles import ConfigurationError, InForce, Profile, in_force
 from allaboard.configuration.words import no_such, words_of
 from allaboard.model.errors import shown
@@ -411,7 +413,22 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
     except ValidationError as error:
         stated = _stated_in_file().keys() - dict(flags or {}).keys()
         raise SettingsError("; ".join(_place(problem, stated) + _in_words(problem) for problem in error.errors())) from error
-    return settings.with_profiles(in_force(_file().foreign, settings.scheduler_names))
+    return settings.with_profiles(_meant(_file(), settings))
+
+
+def _meant(file: Stated, settings: Settings) -> InForce:
+    """What ``file`` means beside ``settings``, in words too. Raises ``SettingsError`` for what can't be used and nobody else sets."""
+    found = in_force(file.foreign, settings.scheduler_names)
+    for option, problem in file.foreign.unusable.items():
+        if option not in settings.model_fields_set:
+            raise SettingsError(f"{os.environ[CONFIG_VARIABLE]}: {problem}")
+        found = replace(found, warnings=(*found.warnings, f"{problem}; {option} is set elsewhere, so that this one isn't used"))
+    if settings.kubeconfig and file.foreign.options.get("kubeconfig") == settings.kubeconfig:
+        found = replace(found, kubeconfig_place=f"{KUBECONFIG_PLACE} of {os.environ[CONFIG_VARIABLE]}")
+    if file.is_empty:
+        words = f"{os.environ[CONFIG_VARIABLE]}: states nothing; all that no flag or variable sets is at its default"
+        found = replace(found, warnings=(words, *found.warnings), is_stated=False)
+    return found
 
 
 def _stated_in_file() -> Mapping[str, object]:

@@ -74,11 +74,34 @@ async def test_profiles_change_with_their_file(write: Write) -> None:
     reloading, taken = begin()
     write(PROFILE.replace("Most", "Least"))
     await reloading.look()
-    write("objective: spread\n")
+    [settings] = taken
+    assert settings.profiles["batch"].scoring.strategy is Strategy.LEAST
+
+
+async def test_a_name_whose_profile_has_gone_keeps_it_and_is_named(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    write(PROFILE)
+    reloading, taken = begin()
+    for text in (PROFILE.replace("batch", "batched"), PROFILE.partition("profiles")[0], "objective: spread\n"):
+        caplog.clear()
+        write(text)
+        await reloading.look()
+        assert taken[-1].scheduler_names == ("allaboard", "batch")
+        assert {name: each.scoring.strategy for name, each in taken[-1].profiles.items()} == {"batch": Strategy.MOST}
+        assert "'batch' has no profile in the file any more; it keeps its scoring until the operator starts again" in caplog.text
+        assert ("'batched' isn't ours until the operator starts again" in caplog.text) == ("batched" in text)
+    write(PROFILE.replace("Most", "Least"))
     await reloading.look()
-    first, second = taken
-    assert first.profiles["batch"].scoring.strategy is Strategy.LEAST
-    assert (second.profiles, second.scheduler_names) == ({}, ("allaboard", "batch"))
+    assert taken[-1].profiles["batch"].scoring.strategy is Strategy.LEAST
+
+
+@pytest.mark.parametrize("text", ["", "# objective: spread\n", "---\n---\n"])
+async def test_a_file_that_states_nothing_any_more_is_refused(write: Write, caplog: pytest.LogCaptureFixture, text: str) -> None:
+    write(PROFILE)
+    reloading, taken = begin()
+    write(text)
+    await reloading.look()
+    assert (taken, taken.results) == ([], ["refused"])
+    assert "scheduler.yaml: states nothing; was it cut off?" in caplog.text
 
 
 async def test_a_wrong_file_changes_nothing_and_says_why_once(write: Write, caplog: pytest.LogCaptureFixture) -> None:
@@ -117,3 +140,40 @@ async def test_what_can_not_change_at_run_time_is_kept_and_named(write: Write, c
     assert (settings.metrics_port, settings.scheduler_names, settings.objective) == (8080, ("allaboard",), Objective.BINPACK)
     kept = [record.getMessage() for record in caplog.records if "stays as it was" in record.getMessage()]
     assert [message.split(": ")[1] for message in kept] == ["metrics_port", "scheduler_names"]
+    assert "'batch' isn't ours until the operator starts again" in caplog.text
+
+
+async def test_whatever_goes_wrong_with_a_change_the_next_one_is_taken(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    write("objective: spread\n")
+    results: list[str] = []
+    taken: list[Settings] = []
+    defects = [OverflowError("int too large to convert to float")]
+
+    def load() -> Settings:
+        if defects:
+            raise defects.pop()
+        return load_settings()
+
+    reloading = Reloading(load_settings(), taken.append, results.append, load)
+    write("objective: binpack\n")
+    await reloading.look()
+    assert (taken, results) == ([], ["refused"])
+    assert "int too large" in caplog.text
+    write("objective: fragmentation\n")
+    await reloading.look()
+    assert ([each.objective for each in taken], results) == ([Objective.FRAGMENTATION], ["refused", "applied"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"{PROFILE}podInitialBackoffSeconds: {'9' * 400}\n", f"apiVersion: 0x{'f' * 5000}\nkind: x\n", f"? 0x{'f' * 5000}\n: 1\n"],
+)
+async def test_a_number_that_nobody_can_print_is_refused_in_one_line(write: Write, caplog: pytest.LogCaptureFixture, text: str) -> None:
+    write(PROFILE)
+    reloading, taken = begin()
+    write(text)
+    await reloading.look()
+    assert (taken, taken.results) == ([], ["refused"])
+    [record] = caplog.records
+    assert record.exc_info is None
+    assert "\n" not in record.getMessage()

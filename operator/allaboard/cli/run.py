@@ -95,7 +95,7 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
         raise click.UsageError(str(error)) from error
 
     try:
-        asyncio.run(load_credentials(settings.kubeconfig))
+        asyncio.run(load_credentials(settings.kubeconfig, settings.in_force.kubeconfig_place))
     except CredentialsError as error:
         raise click.UsageError(str(error)) from error
 

@@ -46,10 +46,10 @@ class CredentialsError(Exception):
     """Neither a service account nor a kubeconfig could be used."""
 
 
-async def load_credentials(kubeconfig: str = "") -> Configuration:
+async def load_credentials(kubeconfig: str = "", place: str = "") -> Configuration:
     """Those of ``kubeconfig``; without one in-cluster credentials, else the kubeconfig of ``KUBECONFIG`` or the home directory.
 
-    Raises ``CredentialsError``.
+    ``place`` says where ``kubeconfig`` is named, if that isn't plain. Raises ``CredentialsError``.
     """
     configuration = Configuration()
     try:
@@ -67,7 +67,8 @@ async def load_credentials(kubeconfig: str = "") -> Configuration:
             is_misread = isinstance(local, TypeError | AttributeError | KeyError)  # the loader takes for granted what it finds
             problem = "it is no kubeconfig" if is_misread else " ".join(str(local).split())
             if kubeconfig:
-                raise CredentialsError(f"no cluster to connect to: kubeconfig {path} can't be used ({problem})") from local
+                named = f", which {place} names," if place else ""
+                raise CredentialsError(f"no cluster to connect to: kubeconfig {path}{named} can't be used ({problem})") from local
             raise CredentialsError(
                 f"no cluster to connect to: not in a pod ({in_cluster}), and kubeconfig {path} can't be used ({problem}); "
                 "set KUBECONFIG, or start `allaboard sandbox` and use the line it prints"
@@ -124,9 +125,11 @@ class ApiServer:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, timeout_seconds: float = 15.0, *, kubeconfig: str = "", pace: Pace | None = None) -> AsyncIterator[Self]:
+    async def connect(
+        cls, timeout_seconds: float = 15.0, *, kubeconfig: str = "", place: str = "", pace: Pace | None = None
+    ) -> AsyncIterator[Self]:
         """Connect with the credentials of ``kubeconfig``, or whatever there are. Raises ``CredentialsError``."""
-        server = cls(await load_credentials(kubeconfig), timeout_seconds, kubeconfig=kubeconfig, pace=pace)
+        server = cls(await load_credentials(kubeconfig, place), timeout_seconds, kubeconfig=kubeconfig, pace=pace)
         try:
             yield server
         finally:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pydantic.alias_generators import to_snake
 
-from allaboard.configuration.kubescheduler import GROUP, kubescheduler_from
+from allaboard.configuration.kubescheduler import GROUP, VERSIONS, kubescheduler_from
 from allaboard.configuration.kubescheduler import KIND as FOREIGN_KIND
 from allaboard.configuration.profiles import NOTHING, ConfigurationError, Foreign
 from allaboard.model.errors import shown
@@ -18,14 +18,20 @@ MOST_BYTES = 1 << 20
 """As much as a ConfigMap may hold."""
 
 _MOST_VALUES = 100_000
+_OWN_VERSIONS = (API_VERSION,)
+_FOREIGN_VERSIONS = tuple(f"{GROUP}/{version}" for version in VERSIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What a file says: our ``own`` options as they stand, and what a kube-scheduler is configured to."""
+    """What a file says: our ``own`` options as they stand, and what a kube-scheduler is configured to.
+
+    An ``is_empty`` file has no document at all, or comments only.
+    """
 
     own: Mapping[str, object] = field(default_factory=dict)
     foreign: Foreign = NOTHING
+    is_empty: bool = False
 
     @property
     def options(self) -> Mapping[str, object]:
@@ -59,17 +65,24 @@ def stated_in(content: bytes) -> Stated:
                 own = _own(document, is_alone=len(documents) == 1)
         except ConfigurationError as error:
             raise ConfigurationError(f"{where}{error}") from error
-    return Stated(own or {}, foreign or NOTHING)
+    return Stated(own or {}, foreign or NOTHING, is_empty=not documents)
 
 
 def _own(document: Mapping[object, object], *, is_alone: bool) -> dict[str, object]:
     """Our options. In a file of their own they need no kind."""
     options = {str(key): value for key, value in document.items()}
     api_version, kind = options.pop("apiVersion", None), options.pop("kind", None)
+    is_bare = api_version is None and kind is None
+    if is_bare and any(name.lower() == "profiles" for name in options):
+        raise ConfigurationError(f"looks like a {FOREIGN_KIND}: add apiVersion and kind, such as {GROUP}/v1 and {FOREIGN_KIND}")
+    if api_version is None and not (is_bare and is_alone):
+        versions = {KIND: _OWN_VERSIONS, FOREIGN_KIND: _FOREIGN_VERSIONS}.get(str(kind), _OWN_VERSIONS + _FOREIGN_VERSIONS)
+        raise ConfigurationError(f"apiVersion: is missing; one of {', '.join(versions)}")
+    if api_version == API_VERSION and kind is None:
+        raise ConfigurationError(f"kind: is missing; must be {KIND}")
     if (api_version, kind) != (API_VERSION, KIND) and not (is_alone and (api_version, kind) == (None, None)):
-        raise ConfigurationError(
-            f"must be of {API_VERSION} {KIND} or of {GROUP}/v1 {FOREIGN_KIND}, not of {shown(api_version)} {shown(kind)}"
-        )
+        stated = " ".join(shown(each) for each in (api_version, kind) if each is not None)
+        raise ConfigurationError(f"must be of {API_VERSION} {KIND} or of {GROUP}/v1 {FOREIGN_KIND}, not of {stated}")
     found: dict[str, object] = {}
     for name, value in options.items():
         option = to_snake(name) if name.isidentifier() else name

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from allaboard.configuration.plugins import meant_by
 from allaboard.configuration.profiles import ConfigurationError, Foreign, Profile
 from allaboard.configuration.schema import (
     AllocatedArgs,
@@ -33,6 +34,7 @@ from allaboard.model.fit import Era, FitScoring, Strategy
 
 GROUP = "kubescheduler.config.k8s.io"
 KIND = "KubeSchedulerConfiguration"
+KUBECONFIG_PLACE = "clientConnection.kubeconfig"
 
 _ERAS = {
     "v1alpha1": Era.V1ALPHA,
@@ -78,6 +80,8 @@ def kubescheduler_from(raw: Mapping[str, object]) -> Foreign:
     """What a ``KubeSchedulerConfiguration`` asks for. Raises ``ConfigurationError``, which names the field."""
     api_version = next((value for key, value in raw.items() if key.lower() == "apiversion"), None)
     group, _, version = str(api_version).partition("/")
+    if api_version is None:
+        raise ConfigurationError(f"apiVersion: is missing; one of {', '.join(f'{GROUP}/{each}' for each in VERSIONS)}")
     if group != GROUP or version not in _ERAS:
         raise ConfigurationError(f"apiVersion: must be {GROUP}/ and one of {', '.join(VERSIONS)}, not {shown(api_version)}")
     return _Reader(version).read(raw)
@@ -88,6 +92,7 @@ class _Reader:
         self._version = version
         self._era = _ERAS[version]
         self._warnings: list[str] = []
+        self._unusable: dict[str, str] = {}
 
     def read(self, raw: Mapping[str, object]) -> Foreign:
         # 1. What is stated, by its fields.
@@ -108,7 +113,7 @@ class _Reader:
             field = KubeSchedulerConfiguration.model_fields[name]
             if field.annotation is object:
                 self._warn(str(field.alias), "isn't honoured" + (f": {_SAID[name]}" if name in _SAID else ""))
-        return Foreign(tuple(profiles), options, tuple(self._warnings))
+        return Foreign(tuple(profiles), options, tuple(self._warnings), self._unusable)
 
     def _profiles(self, stated: KubeSchedulerConfiguration) -> Iterator[tuple[SchedulerProfile, str]]:
         """The profiles and where they stand; the first version has one, which is the file itself."""
@@ -168,6 +173,8 @@ class _Reader:
         for point in ("multiPoint", "score"):
             stated = plugins.multi_point if point == "multiPoint" else plugins.score
             where = f"{prefix}plugins.{point}"
+            _refuse_typos(stated.disabled, f"{where}.disabled")
+            _refuse_typos(stated.enabled, f"{where}.enabled")
             for plugin in stated.disabled:
                 if plugin.name == "*":
                     weights.clear()
@@ -181,10 +188,12 @@ class _Reader:
                     self._say(f"{where}.enabled", plugin, "isn't scored: it is none of ours")
         for name in Plugins.model_fields.keys() & plugins.model_fields_set - {"multi_point", "score"}:
             point = str(Plugins.model_fields[name].alias)
-            where = f"{prefix}plugins.{point}"
-            for plugin in getattr(plugins, name).enabled:
+            where, stated = f"{prefix}plugins.{point}", getattr(plugins, name)
+            _refuse_typos(stated.enabled, f"{where}.enabled")
+            _refuse_typos(stated.disabled, f"{where}.disabled")
+            for plugin in stated.enabled:
                 self._say(f"{where}.enabled", plugin, "isn't honoured")
-            for plugin in getattr(plugins, name).disabled:
+            for plugin in stated.disabled:
                 self._say(f"{where}.disabled", plugin, "isn't honoured: our own rules of where pods may run hold in any case")
         return weights, frozenset(explicit)
 
@@ -203,6 +212,7 @@ class _Reader:
     def _arguments(self, configs: Sequence[PluginConfig], where: str) -> dict[str, tuple[str, Mapping[str, object]]]:
         """The arguments of plugins by name, and where they stand; of plugins of which nothing is scored it is said."""
         found: dict[str, tuple[str, Mapping[str, object]]] = {}
+        _refuse_typos(configs, where)
         for number, config in enumerate(configs):
             if config.name in found:
                 raise ConfigurationError(f"{where}[{number}].name: {shown(config.name)} has arguments already; state them once")
@@ -210,6 +220,11 @@ class _Reader:
             if config.name not in (_FIT, _RATIO, _LEAST, _MOST):
                 self._warn(f"{where}[{number}].args", f"{config.name}: isn't honoured")
             elif config.name == _FIT and self._era is not Era.TODAY:
+                if any(name.lower() == "scoringstrategy" for name in config.args):
+                    raise ConfigurationError(
+                        f"{where}[{number}].args.scoringStrategy: {self._version} has none; v1beta2 and later do; state apiVersion v1,"
+                        f" or enable {_RATIO}, {_LEAST} or {_MOST} in plugins.score"
+                    )
                 self._warn(f"{where}[{number}].args", f"{config.name}: isn't honoured: what is asked for must be free in any case")
         return found
 
@@ -270,11 +285,9 @@ class _Reader:
     def _connection(self, stated: ClientConnection) -> dict[str, object]:
         options: dict[str, object] = {}
         if _PLACEHOLDER.search(stated.kubeconfig):
-            raise ConfigurationError(
-                f"clientConnection.kubeconfig: {shown(stated.kubeconfig)} stands for a path that was to be put in; put in that of a"
-                " kubeconfig, or leave it out to use the pod's service account or KUBECONFIG"
-            )
-        if stated.kubeconfig:
+            words = "is a placeholder: replace it by a kubeconfig's path, or remove the line"
+            self._unusable["kubeconfig"] = f"{KUBECONFIG_PLACE}: {shown(stated.kubeconfig)} {words}"
+        elif stated.kubeconfig:
             options["kubeconfig"] = stated.kubeconfig
         if stated.qps > 0:
             options["client_qps"] = stated.qps
@@ -316,6 +329,13 @@ class _Reader:
 
     def _warn(self, where: str, words: str) -> None:
         self._warnings.append(f"{where}: {words}")
+
+
+def _refuse_typos(stated: Sequence[Plugin | PluginConfig], where: str) -> None:
+    """Raises ``ConfigurationError`` for a name that is nearly that of a plugin: its weight or arguments would be without effect."""
+    for number, each in enumerate(stated):
+        if meant := meant_by(each.name):
+            raise ConfigurationError(f"{where}[{number}].name: no such plugin as {shown(each.name)}; did you mean {meant}?")
 
 
 def _shape(stated: Sequence[Point], where: str) -> tuple[tuple[int, int], ...]:

@@ -32,11 +32,15 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A kube-scheduler's configuration: its profiles, values of our options by name, and what of it isn't honoured, in words."""
+    """A kube-scheduler's configuration: its profiles, values of our options by name, and what of it isn't honoured, in words.
+
+    ``unusable`` says of options what is wrong with their values, which matters only if nobody else sets them.
+    """
 
     profiles: tuple[Profile, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    unusable: Mapping[str, str] = field(default_factory=dict)
 
 
 NOTHING = Foreign()
@@ -44,11 +48,16 @@ NOTHING = Foreign()
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Scheduler names that are ours, the profile of those that have one, and what was to be said about that and the file."""
+    """Scheduler names that are ours, the profile of those that have one, and what was to be said about that and the file.
+
+    ``is_stated`` is false where there is a file that states nothing; ``kubeconfig_place`` is where in it the kubeconfig in use is named.
+    """
 
     names: tuple[str, ...]
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    is_stated: bool = True
+    kubeconfig_place: str = ""
 
 
 def in_force(foreign: Foreign, own: Sequence[str]) -> InForce:

@@ -15,6 +15,8 @@ Weight = Annotated[int, Field(ge=-_SMALL, le=_SMALL)]
 Name = Annotated[str, Field(min_length=1, max_length=317)]
 
 MOST_PROFILES = 64
+_MOST_PLUGINS = 256
+"""In one list; the registry of a kube-scheduler with all of scheduler-plugins holds fifty."""
 
 
 class Part(BaseModel):
@@ -108,8 +110,8 @@ class Plugin(Part):
 class PluginSet(Part):
     """What is switched on and off at one point of a scheduling cycle."""
 
-    enabled: list[Plugin] = Field(default=[])
-    disabled: list[Plugin] = Field(default=[])
+    enabled: list[Plugin] = Field(default=[], max_length=_MOST_PLUGINS)
+    disabled: list[Plugin] = Field(default=[], max_length=_MOST_PLUGINS)
 
 
 class Plugins(Part):
@@ -144,7 +146,7 @@ class SchedulerProfile(Part):
     scheduler_name: str = ""
     percentage_of_nodes_to_score: object = None
     plugins: Plugins = Plugins()
-    plugin_config: list[PluginConfig] = Field(default=[])
+    plugin_config: list[PluginConfig] = Field(default=[], max_length=_MOST_PLUGINS)
 
 
 class LeaderElection(Part):
@@ -179,11 +181,11 @@ class KubeSchedulerConfiguration(Part):
     profiles: list[SchedulerProfile] = Field(default=[], max_length=MOST_PROFILES)
     scheduler_name: str = ""
     plugins: Plugins | None = None
-    plugin_config: list[PluginConfig] = Field(default=[])
+    plugin_config: list[PluginConfig] = Field(default=[], max_length=_MOST_PLUGINS)
     leader_election: LeaderElection = LeaderElection()
     client_connection: ClientConnection = ClientConnection()
-    pod_initial_backoff_seconds: Annotated[int, Field(ge=1)] | None = None
-    pod_max_backoff_seconds: Annotated[int, Field(ge=1)] | None = None
+    pod_initial_backoff_seconds: Annotated[int, Field(ge=1, le=_SMALL)] | None = None
+    pod_max_backoff_seconds: Annotated[int, Field(ge=1, le=_SMALL)] | None = None
     parallelism: object = None
     percentage_of_nodes_to_score: object = None
     healthz_bind_address: object = None

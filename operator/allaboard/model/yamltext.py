@@ -1,8 +1,10 @@
 """YAML that people wrote: one reader for settings, scenarios and manifests, which says in one line what is wrong, and where.
 
-PyYAML itself takes the last of two keys that are the same, and its C part crashes where a text is nested deeply enough.
+PyYAML itself takes the last of two keys that are the same, and its C part crashes where a text is nested deeply enough. A few lines in
+which mappings merge each other would keep it busy for hours.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -10,6 +12,10 @@ import yaml
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEEPEST = 200
 _MERGE = "tag:yaml.org,2002:merge"
+_INT = "tag:yaml.org,2002:int"
+_MOST_MERGED = 100_000
+_LONGEST_NUMBER = 256
+"""Characters; an integer that takes no more, in whatever base, is a float too, and Python prints it."""
 
 
 class TextError(ValueError):
@@ -55,8 +61,11 @@ def _read(text: str, loader: Any, *, are_twins_refused: bool) -> list[object]:
             found = []
             while reader.check_node():
                 node = reader.get_node()
+                nodes = _nodes_of(node)
+                _refuse_long_numbers(nodes)
+                _refuse_merges(nodes)
                 if are_twins_refused:
-                    _refuse_twins(node)
+                    _refuse_twins(nodes)
                 found.append(reader.construct_document(node))
             return found
         finally:
@@ -87,21 +96,60 @@ def _refuse_depth(text: str, loader: Any) -> None:
             raise TextError("is nested too deeply")
 
 
-def _refuse_twins(root: yaml.Node) -> None:
-    """Before it is constructed: then keys that ``<<`` merges in stand beside those that win over them."""
-    waiting, seen = [root], set()
+def _nodes_of(root: yaml.Node) -> list[yaml.Node]:
+    """Each node once, after those that it holds; one that holds itself stands after the others in it."""
+    found, seen = [], set()
+    waiting = [(root, False)]
     while waiting:
-        node = waiting.pop()
-        if node in seen:
+        node, is_done = waiting.pop()
+        if is_done:
+            found.append(node)
+        elif node not in seen:
+            seen.add(node)
+            waiting.append((node, True))
+            if isinstance(node, yaml.SequenceNode):
+                waiting += [(each, False) for each in reversed(node.value)]
+            elif isinstance(node, yaml.MappingNode):
+                waiting += [(each, False) for pair in reversed(node.value) for each in reversed(pair)]
+    return found
+
+
+def _refuse_long_numbers(nodes: Iterable[yaml.Node]) -> None:
+    """Whoever names such a number in a message would fail."""
+    for node in nodes:
+        if node.tag == _INT and isinstance(node, yaml.ScalarNode) and len(node.value) > _LONGEST_NUMBER:
+            raise TextError(f"holds a number of more than {_LONGEST_NUMBER} digits", _line_of(node))
+
+
+def _refuse_merges(nodes: Iterable[yaml.Node]) -> None:
+    """Counts the pairs that all ``<<`` together yield, before they are merged."""
+    sizes: dict[yaml.Node, int] = {}
+    left = _MOST_MERGED
+    for node in nodes:
+        if not isinstance(node, yaml.MappingNode):
             continue
-        seen.add(node)
-        if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
-        elif isinstance(node, yaml.MappingNode):
-            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE]
-            names = set()
-            for key in keys:
-                if (key.tag, key.value) in names:
-                    raise TextError(f"says {key.value[:64]!r} twice", key.start_mark.line + 1 if key.start_mark else 0)
-                names.add((key.tag, key.value))
-            waiting += [value for _, value in node.value]
+        values = [value for key, value in node.value if key.tag == _MERGE]
+        merged = [each for value in values for each in (value.value if isinstance(value, yaml.SequenceNode) else [value])]
+        more = sum(sizes.get(each, 0) for each in merged)
+        sizes[node] = len(node.value) + more
+        left -= more
+        if left < 0:
+            raise TextError(f"merges more than {_MOST_MERGED} values by <<", _line_of(node))
+
+
+def _refuse_twins(nodes: Iterable[yaml.Node]) -> None:
+    """Before it is constructed: then keys that ``<<`` merges in stand beside those that win over them."""
+    for node in nodes:
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        names = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            if (key.tag, key.value) in names:
+                raise TextError(f"says {key.value[:64]!r} twice", _line_of(key))
+            names.add((key.tag, key.value))
+
+
+def _line_of(node: yaml.Node) -> int:
+    return node.start_mark.line + 1 if node.start_mark else 0

@@ -88,3 +88,22 @@ def test_a_file_that_can_not_be_used_is_told_about_in_one_line(text: str, words:
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr
     assert "ALLABOARD_CONFIG" not in os.environ
+
+
+def test_a_placeholder_is_refused_unless_a_kubeconfig_is_named_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TWO.replace("parallelism: 16", "clientConnection: {kubeconfig: REPLACE_ME}")
+    refused = check(tmp_path, text)
+    assert refused.exit_code == 2
+    words = "clientConnection.kubeconfig: 'REPLACE_ME' is a placeholder: replace it by a kubeconfig's path, or remove the line"
+    assert f"scheduler.yaml: {words}" in " ".join(refused.stderr.split())
+    monkeypatch.setenv("ALLABOARD_KUBECONFIG", "/etc/kubernetes/scheduler.conf")
+    found = answer(tmp_path, text)
+    assert found["options"]["kubeconfig"] == "/etc/kubernetes/scheduler.conf"
+    assert f"{words}; kubeconfig is set elsewhere, so that this one isn't used" in found["warnings"]
+
+
+def test_a_file_that_states_nothing_is_warned_of(tmp_path: Path) -> None:
+    for text in ("", "# objective: spread\n"):
+        [warning] = answer(tmp_path, text)["warnings"]
+        assert warning.endswith("scheduler.yaml: states nothing; all that no flag or variable sets is at its default")
+    assert answer(tmp_path, "objective: spread\n")["warnings"] == []

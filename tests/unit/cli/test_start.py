@@ -66,6 +66,17 @@ def test_a_kubeconfig_that_is_none_is_told_in_a_line(start: tuple[str, ...], tmp
     assert f"kubeconfig {kubeconfig} can't be used (it is no kubeconfig)" in told
 
 
+@ALL_STARTS
+def test_a_kubeconfig_that_is_not_there_is_told_with_the_file_that_names_it(start: tuple[str, ...], tmp_path: Path) -> None:
+    path, kubeconfig = tmp_path / "scheduler.yaml", tmp_path / "nowhere"
+    kind = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    path.write_text(f"{kind}clientConnection: {{kubeconfig: {kubeconfig}}}\n")
+    status, told = ended(*start, ALLABOARD_CONFIG=str(path))
+    assert status in (1, 2), told
+    named = f"kubeconfig {kubeconfig}, which clientConnection.kubeconfig of {path} names, can't be used (there is no such file)"
+    assert f"Error: no cluster to connect to: {named}\n" in told
+
+
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
 @pytest.mark.parametrize(
     ("content", "words"),

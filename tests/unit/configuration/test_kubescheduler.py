@@ -40,10 +40,11 @@ def refused(raw: dict[str, object]) -> str:
     return str(caught.value)
 
 
-def test_the_file_of_2020_is_refused_for_its_placeholder_and_taken_without_it() -> None:
+def test_the_file_of_2020_names_its_placeholder_and_is_taken_without_it() -> None:
     content = (HERE / "scheduler-2020.yaml").read_bytes()
-    with pytest.raises(ConfigurationError, match=r"^clientConnection.kubeconfig: 'REPLACE_ME_WITH_KUBE_CONFIG_PATH' stands for a path"):
-        stated_in(content)
+    words = "is a placeholder: replace it by a kubeconfig's path, or remove the line"
+    assert stated_in(content).foreign.unusable == {"kubeconfig": f"clientConnection.kubeconfig: 'REPLACE_ME_WITH_KUBE_CONFIG_PATH' {words}"}
+    assert "kubeconfig" not in stated_in(content).options
 
     stated = stated_in(content.replace(b"REPLACE_ME_WITH_KUBE_CONFIG_PATH", b"/etc/kubernetes/scheduler.conf"))
 
@@ -154,6 +155,17 @@ def test_what_is_known_and_not_honoured_is_named() -> None:
     assert found.options == {"client_qps": 50.0, "client_burst": 100, "backoff_max_seconds": 20.0}
 
 
+def test_plugins_of_others_are_named_as_not_ours() -> None:
+    names = ["NodeResourcesFitPlus", "LoadAware", "TargetLoadPacking", "genius"]
+    raw = config(
+        profiles=[profile(plugins={"score": {"enabled": [{"name": name} for name in names]}}, pluginConfig=[{"name": "LoadAware"}])]
+    )
+    warnings = kubescheduler_from(raw).warnings
+    for name in names:
+        assert any(warning.startswith(f"profiles[0].plugins.score.enabled: {name}: ") for warning in warnings)
+    assert "profiles[0].pluginConfig[0].args: LoadAware: isn't honoured" in warnings
+
+
 SHAPED: Any = strategy("RequestedToCapacityRatio")
 
 
@@ -194,8 +206,30 @@ SHAPED: Any = strategy("RequestedToCapacityRatio")
         (config(profiles=[profile(pluginConfig=[{"name": "X"}, {"name": "X"}])]), r"pluginConfig\[1\].name: 'X' has arguments already"),
         (config("v1alpha1", leaderElection={"LeaderElect": True, "leaderelect": False}), "leaderElection: must not state a field twice"),
         (config(clientConnection={"burst": 2**70}), "clientConnection.burst: must be 100000 or less, not 1180591620717411303424"),
+        (
+            config(profiles=[profile(args={}, plugin="NodeResourceFit")]),
+            r"profiles\[0\].pluginConfig\[0\].name: no such plugin as 'NodeResourceFit'; did you mean NodeResourcesFit\?",
+        ),
+        (
+            config(profiles=[profile(plugins={"score": {"disabled": [{"name": "*"}, {"name": "imageLocality"}]}})]),
+            r"profiles\[0\].plugins.score.disabled\[1\].name: no such plugin as 'imageLocality'; did you mean ImageLocality\?",
+        ),
+        (
+            config(profiles=[profile(plugins={"permit": {"enabled": [{"name": "Cosheduling"}]}})]),
+            r"plugins.permit.enabled\[0\].name: no such plugin as 'Cosheduling'; did you mean Coscheduling\?",
+        ),
+        (
+            config(profiles=[profile(plugins={"score": {"enabled": [{"name": f"p{number}"} for number in range(257)]}})]),
+            "plugins.score.enabled: must have 256 entries at most",
+        ),
+        (
+            config("v1beta1", profiles=[profile(args=strategy("MostAllocated"))]),
+            r"profiles\[0\].pluginConfig\[0\].args.scoringStrategy: v1beta1 has none; v1beta2 and later do",
+        ),
+        ({"kind": "KubeSchedulerConfiguration"}, r"^apiVersion: is missing; one of kubescheduler.config.k8s.io/v1alpha1, "),
+        (config(podInitialBackoffSeconds=10**400), "^podInitialBackoffSeconds: must be 100000 or less, not 1000"),
+        (config(podMaxBackoffSeconds=10**400), "^podMaxBackoffSeconds: must be 100000 or less, not 1000"),
         (config(clientConnection={"qps": "many"}), "clientConnection.qps: must be a number, not 'many'"),
-        (config(clientConnection={"kubeconfig": "<path>"}), "clientConnection.kubeconfig: '<path>' stands for a path"),
         (
             config(leaderElection={"leaseDuration": "1.5s"}),
             "leaderElection.leaseDuration: must be whole seconds such as 15s",
@@ -262,10 +296,19 @@ def test_a_file_of_options_alone_needs_no_kind() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (f"{FOREIGN}---\nworkers: 2\n", "^document 2: must be of allaboard.dev/v1alpha1 AllaboardConfiguration or of "),
+        (f"{FOREIGN}---\nworkers: 2\n", "^document 2: apiVersion: is missing; one of allaboard.dev/v1alpha1, kubescheduler"),
+        ("profiles: [{schedulerName: a}]\n", "^looks like a KubeSchedulerConfiguration: add apiVersion and kind, such as kubescheduler"),
+        (
+            "kind: KubeSchedulerConfiguration\nprofiles: [{schedulerName: a}]\n",
+            r"^apiVersion: is missing; one of kubescheduler.config.k8s.io/v1alpha1, .*, kubescheduler.config.k8s.io/v1$",
+        ),
+        ("kind: AllaboardConfiguration\nworkers: 2\n", "^apiVersion: is missing; one of allaboard.dev/v1alpha1$"),
+        ("kind: [a]\n", "^apiVersion: is missing; one of allaboard.dev/v1alpha1, kubescheduler"),
+        ("apiVersion: allaboard.dev/v1alpha1\nworkers: 2\n", "^kind: is missing; must be AllaboardConfiguration$"),
         (f"{FOREIGN}---\n{FOREIGN}", "^document 2: there can be one KubeSchedulerConfiguration only$"),
         (f"{OWN}---\n{OWN}", "^document 2: there can be one AllaboardConfiguration only$"),
         ("apiVersion: v1\nkind: ConfigMap\n", "not of 'v1' 'ConfigMap'$"),
+        ("apiVersion: kubesche\n", "not of 'kubesche'$"),
         ("workers: 1\nWorkers: 2\n", "^Workers: is stated twice, in different spellings$"),
         ("workers: 1\nworkers: 2\n", "^line 2: says 'workers' twice$"),
         (f"{FOREIGN}kind: x\n", "^line 4: says 'kind' twice$"),
