@@ -111,6 +111,8 @@ POD_FIELDS = (
 )
 EVENT_FIELDS = ("involvedObject.*", "reason", "reportingComponent", "source", "type")
 
+_NO_WEBHOOKS = "the sandbox keeps webhook configurations and calls no webhook"
+
 BUILT_IN: tuple[Resource, ...] = (
     Resource("", "v1", "namespaces", "Namespace", namespaced=False, short_names=("ns",), status=True, returns_deleted=True,
              fields=("status.phase",)),
@@ -146,7 +148,7 @@ BUILT_IN: tuple[Resource, ...] = (
              short_names=("crd", "crds"), status=True, generation=True, unconditional_update=False),
     Resource("", "v1", "resourcequotas", "ResourceQuota", short_names=("quota",), status=True, returns_deleted=True,
              caution="the sandbox keeps quotas and enforces none"),
-    # Stored so that a manifest with them can be applied; nobody is denied anything, and no webhook is called.
+    # Stored so that a manifest with them can be applied; nobody is denied anything.
     Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
     Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
     Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
@@ -154,9 +156,9 @@ BUILT_IN: tuple[Resource, ...] = (
     Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", short_names=("netpol",), generation=True),
     Resource("networking.k8s.io", "v1", "ingresses", "Ingress", short_names=("ing",), status=True, generation=True),
     Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration",
-             namespaced=False, generation=True),
+             namespaced=False, generation=True, caution=_NO_WEBHOOKS),
     Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
-             namespaced=False, generation=True),
+             namespaced=False, generation=True, caution=_NO_WEBHOOKS),
     Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False,
              answer={"allowed": True, "reason": "everybody may do everything in the sandbox"}),
     Resource("authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", namespaced=False,

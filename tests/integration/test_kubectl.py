@@ -453,6 +453,15 @@ async def test_whoever_makes_a_quota_is_told_that_it_bounds_nothing(kubectl: Kub
     assert err == "Warning: the sandbox keeps quotas and enforces none\n"
 
 
+@pytest.mark.sandbox_only("a real cluster calls them")
+@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+async def test_whoever_applies_webhooks_is_told_that_nobody_calls_them(kind: str, kubectl: Kubectl, tmp_path: Path) -> None:
+    made = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "made"}, "webhooks": []}
+    (tmp_path / "made.json").write_text(json.dumps(made))
+    _, _, err = await kubectl.attempt("apply", "-f", str(tmp_path / "made.json"))
+    assert err == "Warning: the sandbox keeps webhook configurations and calls no webhook\n"
+
+
 @pytest.mark.sandbox_only("a real cluster makes their pods")
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
 async def test_whoever_makes_a_workload_without_a_controller_is_told(kind: str, kubectl: Kubectl, tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ class Desk:
             asyncio.get_running_loop().add_reader(process.sentinel, self._note_end, process.sentinel)
         if pair != self._served and self._orders is not None:
             self._orders.send(pair)
+            if self._served is None:
+                logger.info("the webhooks are served on port %d", self._port)
             self._served = pair
 
     def _note_end(self, sentinel: int) -> None:

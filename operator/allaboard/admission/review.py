@@ -142,6 +142,8 @@ def _told(hold: Hold, paths: Mapping[str, str]) -> str:
     if hold.pod is None:
         return f"{hold.field}: {hold.message}" if hold.field else hold.message
     text = hold.message.removeprefix(f"pod {hold.pod.name}: ").removeprefix(f"{hold.field}: ")
+    # A label or annotation is named in front already: metadata.labels[example.com/name], label example.com/name
+    text = text.removeprefix(f"{hold.field.removeprefix('metadata.').removesuffix(']').replace('s[', ' ', 1)}: ")
     return f"{paths[hold.pod.uid]}{hold.field}: {text}"
 
 

@@ -9,7 +9,8 @@ from itertools import islice
 from typing import Any
 
 TEMPLATES = 64
-"""Templates of one object that are looked at; pods of those beyond are told what is wrong with them by the scheduler."""
+"""Templates of one object that are looked at, and entries that are stepped over where a path has ``*``, templates or not; pods of those
+beyond are told what is wrong with them by the scheduler."""
 
 _RAY = ("headGroupSpec.template", "workerGroupSpecs.*.template")
 _JOBS = "replicatedJobs.*.template.spec.template"
@@ -64,8 +65,8 @@ def _at(value: object, steps: list[str], path: str) -> Iterator[tuple[str, Templ
         if isinstance(value, Mapping):
             yield from _at(value.get(step), rest, f"{path}.{step}" if path else step)
     elif isinstance(value, Mapping):
-        for key, each in value.items():
+        for key, each in islice(value.items(), TEMPLATES):
             yield from _at(each, rest, f"{path}.{key}")
     elif isinstance(value, list):
-        for index, each in enumerate(value):
+        for index, each in islice(enumerate(value), TEMPLATES):
             yield from _at(each, rest, f"{path}[{index}]")

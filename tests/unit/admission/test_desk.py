@@ -116,6 +116,16 @@ async def test_a_renewed_certificate_is_served_by_the_same_process(desk: Desk, k
     assert desk._process is process
 
 
+async def test_it_is_said_once_that_and_where_the_webhooks_are_served(
+    desk: Desk, keeper: FakeKeeper, call: Call, port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", desks.logger.name)
+    for _ in range(2):
+        keeper.pair = new_pair()
+        await call(keeper.pair)
+    assert [record.getMessage() for record in caplog.records] == [f"the webhooks are served on port {port}"]
+
+
 async def test_a_process_that_dies_is_replaced(desk: Desk, keeper: FakeKeeper, call: Call) -> None:
     keeper.pair = new_pair()
     await call(keeper.pair)

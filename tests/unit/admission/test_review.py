@@ -119,17 +119,13 @@ def test_only_a_pod_that_is_made_is_given_a_scheduler() -> None:
 @pytest.mark.parametrize(
     ("labels", "annotations", "words"),
     [
-        ({**GANG, MINIMUM: "five"}, None, f"metadata.labels[{MINIMUM}]: label {MINIMUM}: 'five' is not a whole number of at least 1"),
+        ({**GANG, MINIMUM: "five"}, None, f"metadata.labels[{MINIMUM}]: 'five' is not a whole number of at least 1"),
         ({**GANG, MINIMUM: "0"}, None, f"metadata.labels[{MINIMUM}]: "),
         ({**GANG, MINIMUM: 5}, None, f"metadata.labels[{MINIMUM}]: 5 is not a string"),
         ({NAME: "train"}, None, f"metadata.labels[{MINIMUM}]: labels {NAME} and {MINIMUM} go together; {MINIMUM} is missing"),
         ({MINIMUM: "3"}, None, f"metadata.labels[{NAME}]: "),
         ({"scheduling.x-k8s.io/pod-group": ""}, None, "metadata.labels[scheduling.x-k8s.io/pod-group]: "),
-        (
-            GANG,
-            {"allaboard.dev/objective": "tetris"},
-            "metadata.annotations[allaboard.dev/objective]: annotation ",
-        ),
+        (GANG, {"allaboard.dev/objective": "tetris"}, "metadata.annotations[allaboard.dev/objective]: 'tetris' is not one of "),
         (GANG, {"allaboard.dev/objektive": "spread"}, "metadata.annotations[allaboard.dev/objektive]: "),
         (GANG, {"allaboard.dev/min-members": "ps"}, "metadata.annotations[allaboard.dev/min-members]: "),
         (GANG, {"allaboard.dev/role": "a b"}, "metadata.annotations[allaboard.dev/role]: "),

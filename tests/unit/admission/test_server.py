@@ -1,0 +1,68 @@
+"""How much of what is sent to the webhooks is read, and for how long."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+import orjson
+import pytest
+from aiohttp.test_utils import TestServer
+
+from allaboard.admission import server as servers
+from allaboard.admission.review import Rules
+from allaboard.admission.server import PATH, application
+
+pytestmark = pytest.mark.timeout(60)
+
+MEBIBYTE = 2**20
+LIMIT = 4 * MEBIBYTE
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[TestServer]:
+    async with TestServer(application(Rules(("allaboard",)))) as server:
+        yield server
+
+
+async def sent(server: TestServer, header: str, body: Iterable[bytes] = ()) -> bytes:
+    """The status line that answers a request with this header and body. No more is sent, and the connection stays open."""
+    assert server.port is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        writer.write(f"POST {PATH} HTTP/1.1\r\nHost: webhooks\r\n{header}\r\n\r\n".encode())
+        writer.writelines(body)
+        return await reader.readline()
+    finally:
+        writer.transport.abort()
+
+
+def in_chunks(body: bytes) -> list[bytes]:
+    """A body whose length isn't said before it ends."""
+    return [b"%x\r\n" % len(body), body, b"\r\n0\r\n\r\n"]
+
+
+async def test_what_says_that_it_is_too_large_is_refused_before_it_comes(server: TestServer) -> None:
+    assert b" 413 " in await sent(server, f"Content-Length: {LIMIT + 1}")
+
+
+async def test_what_does_not_say_how_large_it_is_is_read_up_to_the_limit(server: TestServer) -> None:
+    assert b" 413 " in await sent(server, "Transfer-Encoding: chunked", in_chunks(b" " * (LIMIT + 1)))
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_what_is_below_the_limit_is_read_whole(server: TestServer, is_chunked: bool) -> None:
+    body = orjson.dumps({"request": {"uid": "1"}}).ljust(LIMIT - 1)
+    if is_chunked:
+        answer = await sent(server, "Transfer-Encoding: chunked", in_chunks(body))
+    else:
+        answer = await sent(server, f"Content-Length: {len(body)}", [body])
+    assert b" 200 " in answer
+
+
+@pytest.mark.parametrize(
+    ("header", "body"), [("Content-Length: 10", [b"{"]), ("Transfer-Encoding: chunked", [b"1\r\n{\r\n"])], ids=["length", "chunked"]
+)
+async def test_who_never_ends_is_not_waited_for(
+    server: TestServer, monkeypatch: pytest.MonkeyPatch, header: str, body: list[bytes]
+) -> None:
+    monkeypatch.setattr(servers, "_LONGEST_SECONDS", 0.01)
+    assert b" 408 " in await sent(server, header, body)

@@ -1,0 +1,64 @@
+"""Which pod templates of a workload are looked at, and how much is stepped over to find them."""
+
+from collections.abc import ItemsView, Iterator
+from typing import Any
+
+import pytest
+
+from allaboard.admission.templates import PATHS, templates_in
+
+MOST = 64
+TEMPLATE = {"metadata": {}}
+
+
+class CountedList(list[Any]):
+    """Counts how many of its entries were looked at."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for each in super().__iter__():
+            self.seen += 1
+            yield each
+
+
+class CountedMap(dict[str, Any]):
+    """Counts how many of its entries were looked at."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for each in super().__iter__():
+            self.seen += 1
+            yield each
+
+    def items(self) -> Any:
+        return ItemsView(self)
+
+
+@pytest.mark.parametrize(
+    ("entry", "count"), [({}, 0), (None, 0), ({"template": {"spec": {"template": TEMPLATE}}}, MOST)], ids=["empty", "null", "template"]
+)
+def test_of_a_list_the_first_entries_are_stepped_over_whatever_they_are(entry: object, count: int) -> None:
+    jobs = CountedList([entry] * 1000)
+    found = list(templates_in("jobset.x-k8s.io", "JobSet", {"spec": {"replicatedJobs": jobs}}))
+    assert len(found) == count
+    assert jobs.seen == MOST
+
+
+@pytest.mark.parametrize(("entry", "count"), [({}, 0), (None, 0), ({"template": TEMPLATE}, MOST)], ids=["empty", "null", "template"])
+def test_of_a_map_the_first_entries_are_stepped_over_whatever_they_are(entry: object, count: int) -> None:
+    replicas = CountedMap({str(index): entry for index in range(1000)})
+    found = list(templates_in("kubeflow.org", "TFJob", {"spec": {"tfReplicaSpecs": replicas}}))
+    assert len(found) == count
+    assert replicas.seen == MOST
+
+
+def test_of_a_workload_with_several_places_for_templates_no_more_are_looked_at() -> None:
+    raw = {"spec": {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": [{"template": TEMPLATE}] * MOST}}
+    paths = [path for path, _ in templates_in("ray.io", "RayCluster", raw)]
+    assert paths == ["spec.headGroupSpec.template", *(f"spec.workerGroupSpecs[{index}].template" for index in range(MOST - 1))]
+
+
+def test_no_path_steps_over_entries_of_entries() -> None:
+    assert all(path.count("*") <= 1 for paths in PATHS.values() for path in paths)
