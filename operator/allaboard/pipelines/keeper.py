@@ -170,9 +170,12 @@ class PipelineKeeper:
         standings = failed(plan.standings, problems)
         status = status_of(pipeline, standings, problem, api_time(self._now()))
         if not is_told(pipeline, status) and self._pipelines.get(key) == pipeline:
-            raw = await self._server.patch(MLFLOWS.named(pipeline.namespace, pipeline.name, "status"), {"status": status})
+            body = {"metadata": {"uid": pipeline.uid}, "status": status}  # never that of a pipeline which has only the name in common
+            raw = await self._server.patch(MLFLOWS.named(pipeline.namespace, pipeline.name, "status"), body)
             if self._pipelines.get(key) == pipeline:
-                self._pipelines[key] = pipeline_from(raw)
+                newest = self._pipelines[key] = self._within_limit(key, pipeline_from(raw))
+                if newest.generation != pipeline.generation:  # its event will bring nothing that isn't known
+                    self._look(key)
         if problem or any(each.phase in (Phase.DEPLOYING, Phase.FAILED) and not each.stage.problem for each in standings):
             pause = self._pauses.get(key, _FIRST_PAUSE_SECONDS)
             self._pauses[key] = min(2 * pause, self._longest_pause)
@@ -208,7 +211,7 @@ class PipelineKeeper:
         for stage, (resource, namespace, name), body in plan.create:
             await tried(stage, self._create(pipeline, resource.named(namespace, name), body))
         for stage, (resource, namespace, name), body in plan.mend:
-            await tried(stage, self._server.patch(resource.named(namespace, name), body))
+            await tried(stage, self._mend(resource.named(namespace, name), body))
         for resource, namespace, name in plan.remove:
             raw = await self._get(resource.named(namespace, name))
             if raw is not None and is_of(pipeline, raw):
@@ -225,6 +228,14 @@ class PipelineKeeper:
             if raw is None or not is_of(pipeline, raw):
                 kind, taken = path.resource.kind, f"{path.namespace}/{path.name}"
                 raise ApiError(409, "AlreadyExists", f"there is a {kind} {taken} already, which isn't this pipeline's") from error
+
+    async def _mend(self, path: ApiPath, body: Body) -> None:
+        """Change the object that was found, as it was then; whatever has its name since is looked at anew."""
+        try:
+            await self._server.patch(path, body)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
 
     async def _delete(self, resource: Resource, raw: Body) -> None:
         """Delete that object and none that has its name since."""

@@ -97,7 +97,7 @@ def plan_of(pipeline: Pipeline, found: Found, policy: Policy, why: Callable[[Gan
             continue
         missing = [(stage.key, place, body) for place, body in wanted.items() if place not in found.own]
         changed = [
-            (stage.key, place, change_to(body))
+            (stage.key, place, change_to(body, found.own[place]))
             for place, body in wanted.items()
             if place in found.own and not is_current(found.own[place], body)
         ]
