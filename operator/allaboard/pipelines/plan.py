@@ -135,6 +135,21 @@ def failed(standings: tuple[Standing, ...], problems: Mapping[str, str]) -> tupl
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is wrong with a pipeline, or with one stage of it: the reason of an event, and its note."""
+
+    reason: str
+    message: str
+
+
+def failures_of(pipeline: Pipeline, standings: tuple[Standing, ...], problem: str) -> tuple[Failure, ...]:
+    """All that is wrong with a pipeline; ``problem`` is of all of it."""
+    whole = pipeline.problem or problem
+    stages = [Failure("StageFailed", _cut(f"{each.stage.key}: {each.message}")) for each in standings if each.phase is Phase.FAILED]
+    return (*((Failure("PipelineFailed", _cut(whole)),) if whole else ()), *stages)
+
+
 def status_of(pipeline: Pipeline, standings: tuple[Standing, ...], problem: str, now: str) -> dict[str, Any]:
     """The whole status of an MLFlow. Its condition keeps ``lastTransitionTime`` unless its status flips."""
     problem = pipeline.problem or problem

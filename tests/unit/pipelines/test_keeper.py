@@ -12,6 +12,7 @@ from allaboard.model.limits import Limit
 from allaboard.pipelines.keeper import PipelineKeeper
 from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, MLFLOWS, Body
 from allaboard.pipelines.stages import Policy, pipeline_from
+from allaboard.report.events import EventRecorder
 from allaboard.report.writer import Job, Writer
 from tests.unit.pipelines.mlflows import mlflow, stage, status, step
 
@@ -104,9 +105,9 @@ class Cluster:
 
     def __init__(self, namespaces: tuple[str, ...] = ()) -> None:
         self.server, self.line = Server(), Line()
-        self.keeper = PipelineKeeper(
-            cast(ApiServer, self.server), cast(Writer, self.line), Policy(namespaces=namespaces), leads=lambda: True, why=lambda gang: ""
-        )
+        server, writer = cast(ApiServer, self.server), cast(Writer, self.line)
+        events = EventRecorder(server, writer, "allaboard", "allaboard-1")
+        self.keeper = PipelineKeeper(server, writer, events, Policy(namespaces=namespaces), leads=lambda: True, why=lambda gang: "")
 
     def store(self, raw: Body, generation: int = 3, uid: str = "") -> Body:
         """Have a pipeline on the server, of which nobody hears yet."""
@@ -122,6 +123,10 @@ class Cluster:
         self.store(raw, generation, uid)
         self.hear(raw["metadata"]["name"])
         await self.line.drain()
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """The type, reason and note of each event, in the order in which they came."""
+        return [(each["type"], each["reason"], each["note"]) for key, each in self.server.objects.items() if key[0] == "Event"]
 
     def told(self, name: str = "lstm") -> Any:
         return self.server.objects[MLFLOWS.kind, "ml", name]["status"]
@@ -217,3 +222,32 @@ async def test_a_pipeline_that_was_made_anew_takes_nothing_from_the_one_before_a
     assert cluster.server.deployments() == {"fn/lstm-a": "example/a:1"}
     await cluster.apply(mlflow(stage1=stage("b")), uid="another")
     assert cluster.server.deployments() == {"ml/lstm-b": "example/b:1"}
+
+
+async def test_what_fails_is_told_by_an_event_and_in_the_log_once_until_it_changes(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    stages = {"stage1": stage("Not_A_Name"), "stage2": stage("b")}
+    await cluster.apply(mlflow(**stages))
+    cluster.hear()
+    cluster.keeper._look("ml/lstm")
+    await cluster.line.drain()
+    ((kind, reason, note),) = cluster.events()
+    assert (kind, reason) == ("Warning", "StageFailed")
+    assert note.startswith("stage1: spec.pipeline.stage1.step[0].name: 'Not_A_Name' must be")
+    assert [each.getMessage() for each in caplog.records] == [f"pipeline ml/lstm: {note}"]
+
+    await cluster.apply(mlflow(**stages, stage3=stage("c", namespace="closed")), 4)
+    assert [reason for _, reason, _ in cluster.events()] == ["StageFailed", "StageFailed"]
+    assert cluster.events()[1][2].startswith("stage3: pipelines of namespace ml may not deploy into closed")
+
+    await cluster.apply(mlflow(first=stage("a")), 5)
+    assert cluster.events()[2][1:] == ("PipelineFailed", "spec.pipeline: 'first' is not the name of a stage, such as stage1")
+    assert len(caplog.records) == 3
+
+
+async def test_what_fails_again_after_it_was_mended_is_told_again(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    await cluster.apply(mlflow(stage1=stage("A")), 3)
+    await cluster.apply(mlflow(stage1=stage("a")), 4)
+    await cluster.apply(mlflow(stage1=stage("A")), 5)
+    assert len(caplog.records) == 2
