@@ -180,12 +180,13 @@ class PipelineKeeper:
         if self._pipelines.get(key) == pipeline:
             self._tell(key, pipeline, failures_of(pipeline, standings, problem))
         if not is_told(pipeline, status) and self._pipelines.get(key) == pipeline:
-            body = {"metadata": {"uid": pipeline.uid}, "status": status}  # never that of a pipeline which has only the name in common
-            raw = await self._server.patch(MLFLOWS.named(pipeline.namespace, pipeline.name, "status"), body)
+            raw = await self._server.patch(MLFLOWS.named(pipeline.namespace, pipeline.name, "status"), {"status": status})
             if self._pipelines.get(key) == pipeline:
-                newest = self._pipelines[key] = self._within_limit(key, pipeline_from(raw))
-                if newest.generation != pipeline.generation:  # its event will bring nothing that isn't known
-                    self._look(key)
+                newest = pipeline_from(raw)
+                if (newest.uid, newest.generation) == (pipeline.uid, pipeline.generation):
+                    self._pipelines[key] = self._within_limit(key, newest)
+                else:  # its event may come too late to bring news
+                    self.upsert(key, newest)
         if problem or any(each.phase in (Phase.DEPLOYING, Phase.FAILED) and not each.stage.problem for each in standings):
             pause = self._pauses.get(key, _FIRST_PAUSE_SECONDS)
             self._pauses[key] = min(2 * pause, self._longest_pause)

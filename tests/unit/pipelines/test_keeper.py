@@ -58,8 +58,8 @@ class Server:
     async def patch(self, path: ApiPath, body: Body) -> Body:
         self._turn("patch", path)
         found = self._found(path)
-        self._check(found, body["metadata"])
-        return self.put(path.resource.kind, {**found, **body, "metadata": {**found["metadata"], **body["metadata"]}})
+        self._check(found, body.get("metadata", {}))
+        return self.put(path.resource.kind, {**found, **body, "metadata": {**found["metadata"], **body.get("metadata", {})}})
 
     async def delete(self, path: ApiPath, body: Body) -> Body:
         self._turn("delete", path)
@@ -197,11 +197,14 @@ async def test_a_change_that_only_the_reply_to_a_status_tells_of_is_carried_out(
     assert cluster.told()["observedGeneration"] == 4
 
 
-async def test_a_status_is_never_written_to_a_pipeline_that_has_only_the_name_in_common(cluster: Cluster) -> None:
-    cluster.server.then["patch", "MLFlow"] = lambda: cluster.store(mlflow(), uid="another")
-    with pytest.raises(ApiError, match="409"):
-        await cluster.apply(mlflow())
-    assert not cluster.told()
+async def test_a_pipeline_made_anew_while_a_status_was_written_is_told_of_its_own(cluster: Cluster) -> None:
+    cluster.server.then["patch", "MLFlow"] = lambda: cluster.store(of_image("new"), uid="another")
+    await cluster.apply(mlflow(stage1=stage("b")))
+    cluster.hear()
+    await cluster.line.drain()
+    assert cluster.server.deployments() == {"ml/lstm-a": "new", "ml/lstm-b": "example/b:1"}, "the garbage collector deletes the old one"
+    assert cluster.server.objects["Deployment", "ml", "lstm-a"]["metadata"]["ownerReferences"][0]["uid"] == "another"
+    assert cluster.told()["stages"][0]["total"] == 1
 
 
 async def test_a_pipeline_beyond_the_limit_stays_undeployed_however_often_it_is_looked_at(
