@@ -205,7 +205,7 @@ class App:
             self._spawn("reload", reloading.run(), on_death)
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
         if settings.pipelines:
-            self._keep_pipelines(server, on_death)
+            self._keep_pipelines(server, events, on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
         if desk is not None:
@@ -325,11 +325,11 @@ class App:
         await self.scheduling.wait()
         await restarter.run(self.settings.resync_seconds)
 
-    def _keep_pipelines(self, server: ApiServer, on_death: Callable[[], None]) -> None:
+    def _keep_pipelines(self, server: ApiServer, events: EventRecorder, on_death: Callable[[], None]) -> None:
         """Deploy pipelines. Nothing else waits for them: their kind needn't even be known."""
         settings = self.settings
         policy = Policy(settings.scheduler_names, settings.pipeline_namespaces, settings.namespaces)
-        keeper = PipelineKeeper(server, self._writer, policy, leads=lambda: self.leads, why=self._why)
+        keeper = PipelineKeeper(server, self._writer, events, policy, leads=lambda: self.leads, why=self._why)
         self.view.listen(keeper.observe_pod)
 
         async def keep() -> None:

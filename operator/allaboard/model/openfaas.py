@@ -32,7 +32,8 @@ def with_function_demand(raw: RawObject, spec: SchedulingSpec, problems: list[Ma
     """``spec`` of the pod ``raw`` with what its function asks for, and what is doubtful about that, in words.
 
     The function's requests count, resource by resource its limits where it has none, and neither where a container of the pod, or the pod
-    as a whole, states cpu or memory. What can't be understood is added to ``problems``, and counts for nothing.
+    as a whole, states cpu or memory. Scores assume nothing beyond what it asks for. What can't be understood is added to ``problems``, and
+    counts for nothing.
     """
     try:
         stated = mapping(raw, "metadata").get("annotations")
@@ -46,7 +47,9 @@ def with_function_demand(raw: RawObject, spec: SchedulingSpec, problems: list[Ma
     together = dict(spec.requests)
     for resource, amount in asked:
         together[resource] = min(together.get(resource, 0) + amount, LARGEST_AMOUNT)
-    return replace(spec, requests=as_requests(together)), caution
+    asked_for = {resource for resource, _ in asked}
+    unstated = tuple((resource, amount) for resource, amount in spec.unstated if resource not in asked_for)
+    return replace(spec, requests=as_requests(together), unstated=unstated), caution
 
 
 def function_demand(text: object) -> tuple[Requests, str]:

@@ -5,6 +5,7 @@ changed, some time after one that left something unfinished, and every so often.
 """
 
 import asyncio
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection
@@ -18,10 +19,13 @@ from allaboard.model.gang import GangKey
 from allaboard.model.limits import PIPELINES
 from allaboard.model.pod import Pod
 from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, HOME, MEMBER_OF, MLFLOWS, NAME, UID, Body, is_of
-from allaboard.pipelines.plan import Found, Phase, Place, Plan, failed, is_told, plan_of, status_of
+from allaboard.pipelines.plan import Failure, Found, Phase, Place, Plan, failed, failures_of, is_told, plan_of, status_of
 from allaboard.pipelines.stages import Pipeline, Policy, pipeline_from
 from allaboard.report.conditions import api_time
+from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.writer import Writer
+
+logger = logging.getLogger(__name__)
 
 _SOON_SECONDS = 0.5  # after a pod has changed its Deployment does
 _FIRST_PAUSE_SECONDS = 1.0
@@ -37,6 +41,7 @@ class PipelineKeeper:
         self,
         server: ApiServer,
         writer: Writer,
+        events: EventRecorder,
         policy: Policy,
         *,
         leads: Callable[[], bool],
@@ -45,6 +50,7 @@ class PipelineKeeper:
     ) -> None:
         self._server = server
         self._writer = writer
+        self._events = events
         self._policy = policy
         self._leads = leads
         self._why = why
@@ -54,6 +60,7 @@ class PipelineKeeper:
         self._taken: defaultdict[str, set[str]] = defaultdict(set)  # keys, by namespace
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._pauses: dict[str, float] = {}
+        self._failures: dict[str, Collection[Failure]] = {}  # as they were last told
         self._longest_pause = _FIRST_PAUSE_SECONDS
 
     def upsert(self, key: str, record: Pipeline) -> None:
@@ -74,6 +81,7 @@ class PipelineKeeper:
         if pipeline is None:
             return
         self._keys.pop(pipeline.uid, None)
+        self._failures.pop(key, None)
         self._taken[pipeline.namespace].discard(key)
         if not self._taken[pipeline.namespace]:
             del self._taken[pipeline.namespace]
@@ -169,14 +177,29 @@ class PipelineKeeper:
             problem = str(error)
         standings = failed(plan.standings, problems)
         status = status_of(pipeline, standings, problem, api_time(self._now()))
+        if self._pipelines.get(key) == pipeline:
+            self._tell(key, pipeline, failures_of(pipeline, standings, problem))
         if not is_told(pipeline, status) and self._pipelines.get(key) == pipeline:
             raw = await self._server.patch(MLFLOWS.named(pipeline.namespace, pipeline.name, "status"), {"status": status})
             if self._pipelines.get(key) == pipeline:
-                self._pipelines[key] = pipeline_from(raw)
+                newest = pipeline_from(raw)
+                if (newest.uid, newest.generation) == (pipeline.uid, pipeline.generation):
+                    self._pipelines[key] = self._within_limit(key, newest)
+                else:  # its event may come too late to bring news
+                    self.upsert(key, newest)
         if problem or any(each.phase in (Phase.DEPLOYING, Phase.FAILED) and not each.stage.problem for each in standings):
             pause = self._pauses.get(key, _FIRST_PAUSE_SECONDS)
             self._pauses[key] = min(2 * pause, self._longest_pause)
             self._look_in(pause, key)
+
+    def _tell(self, key: str, pipeline: Pipeline, failures: Collection[Failure]) -> None:
+        """Tell of failures, with an event and in the log, unless that was done when the pipeline was last looked at."""
+        about = ObjectReference(MLFLOWS.api_version, MLFLOWS.kind, pipeline.namespace, pipeline.name, pipeline.uid)
+        for failure in failures:
+            if failure not in self._failures.get(key, ()):
+                self._events.warning(about, failure.reason, "Deploying", failure.message)
+                logger.warning("pipeline %s: %s", key, failure.message)
+        self._failures[key] = failures
 
     async def _find(self, pipeline: Pipeline) -> Found:
         """What there is of a pipeline. Raises ``ApiError``."""
@@ -208,7 +231,7 @@ class PipelineKeeper:
         for stage, (resource, namespace, name), body in plan.create:
             await tried(stage, self._create(pipeline, resource.named(namespace, name), body))
         for stage, (resource, namespace, name), body in plan.mend:
-            await tried(stage, self._server.patch(resource.named(namespace, name), body))
+            await tried(stage, self._mend(resource.named(namespace, name), body))
         for resource, namespace, name in plan.remove:
             raw = await self._get(resource.named(namespace, name))
             if raw is not None and is_of(pipeline, raw):
@@ -225,6 +248,14 @@ class PipelineKeeper:
             if raw is None or not is_of(pipeline, raw):
                 kind, taken = path.resource.kind, f"{path.namespace}/{path.name}"
                 raise ApiError(409, "AlreadyExists", f"there is a {kind} {taken} already, which isn't this pipeline's") from error
+
+    async def _mend(self, path: ApiPath, body: Body) -> None:
+        """Change the object that was found, as it was then; whatever has its name since is looked at anew."""
+        try:
+            await self._server.patch(path, body)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
 
     async def _delete(self, resource: Resource, raw: Body) -> None:
         """Delete that object and none that has its name since."""

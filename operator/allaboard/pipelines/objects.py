@@ -75,9 +75,14 @@ def _function_spec(name: str, step: Step, scheduler: str, labels: Mapping[str, s
     return {"name": name, "image": step.image, "labels": dict(labels), "annotations": dict(annotations), **amounts}
 
 
-def change_to(wanted: Body) -> Body:
-    """The merge patch that makes an object what is wanted: what a Function doesn't ask for any more is taken away."""
-    return {**wanted, "spec": {"requests": None, "limits": None, **wanted["spec"]}} if wanted["kind"] == FUNCTIONS.kind else wanted
+def change_to(wanted: Body, raw: Mapping[str, Any]) -> Body:
+    """The merge patch that makes the object ``raw`` what is wanted: what a Function doesn't ask for any more is taken away.
+
+    The API server refuses it (409) when the object has changed since, or another one has its name.
+    """
+    met = {key: raw["metadata"][key] for key in ("uid", "resourceVersion")}
+    spec = {"requests": None, "limits": None, **wanted["spec"]} if wanted["kind"] == FUNCTIONS.kind else wanted["spec"]
+    return {**wanted, "metadata": {**wanted["metadata"], **met}, "spec": spec}
 
 
 def is_of(pipeline: Pipeline, raw: Mapping[str, Any]) -> bool:

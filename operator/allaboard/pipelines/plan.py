@@ -97,7 +97,7 @@ def plan_of(pipeline: Pipeline, found: Found, policy: Policy, why: Callable[[Gan
             continue
         missing = [(stage.key, place, body) for place, body in wanted.items() if place not in found.own]
         changed = [
-            (stage.key, place, change_to(body))
+            (stage.key, place, change_to(body, found.own[place]))
             for place, body in wanted.items()
             if place in found.own and not is_current(found.own[place], body)
         ]
@@ -133,6 +133,21 @@ def failed(standings: tuple[Standing, ...], problems: Mapping[str, str]) -> tupl
     return tuple(
         replace(each, phase=Phase.FAILED, message=problems[each.stage.key]) if each.stage.key in problems else each for each in standings
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is wrong with a pipeline, or with one stage of it: the reason of an event, and its note."""
+
+    reason: str
+    message: str
+
+
+def failures_of(pipeline: Pipeline, standings: tuple[Standing, ...], problem: str) -> tuple[Failure, ...]:
+    """All that is wrong with a pipeline; ``problem`` is of all of it."""
+    whole = pipeline.problem or problem
+    stages = [Failure("StageFailed", _cut(f"{each.stage.key}: {each.message}")) for each in standings if each.phase is Phase.FAILED]
+    return (*((Failure("PipelineFailed", _cut(whole)),) if whole else ()), *stages)
 
 
 def status_of(pipeline: Pipeline, standings: tuple[Standing, ...], problem: str, now: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hashlib import sha256
 import orjson
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import NAMESPACE, integer, items, labels, mapping, text, texts
+from allaboard.model.fields import LABEL_KEY, NAMESPACE, integer, items, labels, mapping, text, texts
 from allaboard.model.gang import GangKey
 from allaboard.model.limits import AMOUNTS, RULES, STAGES, STEPS, Tally
 from allaboard.model.quantities import parse_quantity
@@ -24,6 +24,7 @@ LONGEST_LABEL = 63
 
 _is_label = re.compile(NAMESPACE, re.ASCII).fullmatch
 _stage_key = re.compile(r"stage(0|[1-9][0-9]{0,3})", re.ASCII).fullmatch
+_is_resource = re.compile(LABEL_KEY, re.ASCII).fullmatch
 _is_image = re.compile(r"[!-~]+").fullmatch
 
 _Amounts = tuple[tuple[str, str], ...]
@@ -220,5 +221,7 @@ def _amounts(step: RawObject, key: str, path: str) -> _Amounts:
     stated = {name: str(value) if type(value) in (int, float) else value for name, value in mapping(step, key, path).items()}
     amounts = labels({key: stated}, key, path, AMOUNTS)
     for resource, quantity in amounts.items():
+        if not _is_resource(resource):
+            raise MalformedError(f"{path}{key}", f"{shown(resource)} is not the name of a resource")
         parse_quantity(quantity, f"{path}{key}[{resource}]")
     return tuple(sorted(amounts.items()))

@@ -71,6 +71,18 @@ def test_what_the_function_asks_for_comes_on_top_of_what_else_the_pod_takes() ->
     assert dict(pod.spec.requests) == {"cpu": 250, "memory": 128 * MEBI, "nvidia.com/gpu": 1, "pods": 1}
 
 
+@pytest.mark.parametrize(
+    ("stated", "unstated"),
+    [
+        ({"requests": REQUESTS}, {}),
+        ({"limits": {"cpu": "1"}}, {"memory": 200 * MEBI}),
+        ({}, {"cpu": 100, "memory": 200 * MEBI}),
+    ],
+)
+def test_scores_assume_nothing_of_what_the_function_asks_for(stated: dict[str, object], unstated: dict[str, int]) -> None:
+    assert dict(read(function(**stated)).spec.unstated) == unstated
+
+
 def test_without_the_adapter_the_annotation_says_nothing() -> None:
     assert read(function(requests=REQUESTS), openfaas=False).spec.requests == (("pods", 1),)
     assert not read("{", openfaas=False).malformed

@@ -34,7 +34,9 @@ def there(of: Pipeline, *names: str, ready: bool = True, kind: Resource = DEPLOY
         for one in each.steps:
             if one.name in names:
                 body = object_of(of, each, one, kind, policy or Policy())
-                found[kind, each.namespace, body["metadata"]["name"]] = body | status(ready)
+                name = body["metadata"]["name"]
+                met = {"metadata": {**body["metadata"], "uid": f"uid-of-{name}", "resourceVersion": "7"}}
+                found[kind, each.namespace, name] = body | met | status(ready)
     return found
 
 

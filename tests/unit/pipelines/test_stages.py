@@ -74,6 +74,8 @@ def test_a_pipeline_without_stages_says_so(spec: object) -> None:
         ({"step": [step("a", mlfun="two words")]}, "spec.pipeline.stage1.step[0].mlfun: 'two words' is not the name of an image"),
         ({"step": [step("a", mlfun=None)]}, "mlfun: '' is not the name of an image"),
         ({"step": [step("a", requests={"cpu": "much"})]}, "spec.pipeline.stage1.step[0].requests[cpu]: 'much' is not a quantity"),
+        ({"step": [step("a", requests={"bad key\n": "1"})]}, r"step[0].requests: 'bad key\n' is not the name of a resource"),
+        ({"step": [step("a", limits={"cpu\n": "1"})]}, r"step[0].limits: 'cpu\n' is not the name of a resource"),
         ({"step": [step("a", limits=["cpu"])]}, "limits: ['cpu'] is not an object"),
         (stage("a", namespace="No/Such"), "spec.pipeline.stage1.namespace: 'No/Such' can't be the name of a namespace"),
         (stage("a", rule=["dev,admin"]), "spec.pipeline.stage1.rule: 'dev,admin' must be"),
