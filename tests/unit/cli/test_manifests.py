@@ -386,7 +386,7 @@ def test_many_workloads_may_not_exceed_the_limit_together(read: Any, monkeypatch
         ("{{ .Values.name }}\n", "is not YAML"),
         ("a: \x00", "is not YAML"),
         ("kind: !!python/object:os.system {}", "is not YAML: could not determine a constructor"),
-        (f"replicas: {'9' * 5000}", "holds a value that can't be read"),
+        (f"replicas: {'9' * 5000}", "holds a number of more than 256 digits"),
         ("[" * 100_000, "is"),
     ],
 )
