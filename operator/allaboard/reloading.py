@@ -91,10 +91,11 @@ class Reloading:
             self._count("refused")
             logger.exception("the configuration has changed and can't be read; what was in force stays so")
             return
+        known = set(self._settings.warnings)
         self._settings = settings
         self._count("applied")
         logger.info("the configuration has changed and is in force")
-        for warning in (*kept, *settings.warnings):
+        for warning in (*kept, *(each for each in settings.warnings if each not in known)):
             logger.warning("configuration: %s", warning)
 
 

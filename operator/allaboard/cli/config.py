@@ -2,6 +2,7 @@
 
 import json
 import os
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,8 @@ from allaboard.configuration.profiles import Profile
 from allaboard.model.packing import Packing
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
+_COLUMNS = 78
+
 
 @click.group()
 def config() -> None:
@@ -24,7 +27,8 @@ def config() -> None:
 @config.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print it.")
-def check(file: str, output: str) -> None:
+@click.option("--all", "all_options", is_flag=True, help="Show all options in the table, not only those that differ from their defaults.")
+def check(file: str, output: str, *, all_options: bool) -> None:
     """Say what is in force with FILE as the --config file, and what of it isn't honoured.
 
     FILE is a KubeSchedulerConfiguration (kubescheduler.config.k8s.io v1, v1beta1 to v1beta3, v1alpha1 or v1alpha2), an
@@ -40,7 +44,7 @@ def check(file: str, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(found, indent=2))
     else:
-        _print(found)
+        _print(found, {} if all_options else dict(_flat(Settings.model_construct().model_dump(mode="json"))))
 
 
 @contextmanager
@@ -109,21 +113,22 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{name}", value
 
 
-def _print(found: Mapping[str, Any]) -> None:
-    schedulers = _table("SCHEDULER", "OBJECTIVE", "SCORING", "ERA", "SHAPE", "RESOURCES", "WEIGHTS", "FROM")
+def _print(found: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Of the options those that differ from ``defaults``; what has no room in eighty columns is in the document."""
+    schedulers = _table("SCHEDULER", "OBJECTIVE", "SCORING", "ERA", "SHAPE", "RESOURCES")
     for each in found["schedulers"]:
         shape = ",".join(f"{point['utilization']}={point['score']}" for point in each["shape"])
         name, objective, scoring, era = (each[key] for key in ("schedulerName", "objective", "scoring", "era"))
-        schedulers.add_row(
-            name, objective, scoring, era or "-", shape or "-", _told(each["resources"]), _told(each["weights"]), each["from"]
-        )
-    options = _table("OPTION", "VALUE")
-    for name, value in found["options"].items():
-        options.add_row(name, _told(value))
+        schedulers.add_row(name, objective, scoring, era or "-", shape or "-", _told(each["resources"]))
     warnings = _table("WARNINGS")
     for warning in found["warnings"]:
-        warnings.add_row(warning)
-    print_tables(schedulers, options, *([warnings] if found["warnings"] else []))
+        for number, line in enumerate(textwrap.wrap(warning, _COLUMNS)):
+            warnings.add_row(f"  {line}" if number else line)
+    options = _table("OPTION", "VALUE")
+    for name, value in found["options"].items():
+        if name not in defaults or value != defaults[name]:
+            options.add_row(name, _told(value))
+    print_tables(*(table for table in (schedulers, warnings, options) if table.row_count))
 
 
 def _table(*columns: str) -> Table:
@@ -135,7 +140,7 @@ def _table(*columns: str) -> Table:
 
 def _told(value: object) -> str:
     if isinstance(value, Mapping):
-        return ",".join(f"{name}={each}" for name, each in value.items()) or "-"
+        return ",".join(f"{name}={_told(each)}" for name, each in value.items()) or "-"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ",".join(map(str, value)) or "-"
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value) if value != "" else "-"
