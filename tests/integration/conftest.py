@@ -18,7 +18,7 @@ from allaboard.settings import load_settings
 from tests.cluster import Cluster, Home
 from tests.stories import gang_pod as gang_pod  # most tests here use it
 
-PIPELINES = Path(__file__).parents[2] / "config" / "pipelines"
+PIPELINES = Path(__file__).parents[2] / "config" / "components" / "pipelines"
 
 StartApp = Callable[..., Awaitable[App]]
 Kubectl = Callable[..., Awaitable[str]]
@@ -51,6 +51,7 @@ def kubeconfig(home: Home, cluster: Cluster, tmp_path: Path, monkeypatch: pytest
 def pipeline_rights(cluster: Cluster) -> Iterator[None]:
     """The rights that the operator needs for pipelines, and has as long as the test lasts."""
     manifests = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(PIPELINES.glob("cluster-*.yaml"))]
+    assert manifests
     for manifest in manifests:
         cluster.apply(manifest)
     yield
