@@ -21,11 +21,11 @@ from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.pace import Pace
 from allaboard.cluster.paths import CLAIMS, NODES, PODS, VOLUMES
 from allaboard.cluster.reach import reach
-from allaboard.cluster.reflector import Reflector, object_key
+from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
+from allaboard.gangs.hearsay import Hearsay
 from allaboard.gangs.registry import GangDefaults, GangRegistry
-from allaboard.model.errors import MalformedError
 from allaboard.model.gang import GangKey
 from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
@@ -106,6 +106,7 @@ class App:
         self._podgroups_listed = asyncio.Event()
         self._reflectors: dict[str, Reflector] = {}
         self._keeper: PodGroupKeeper | None = None
+        self._hearsay: Hearsay | None = None
         self._events: EventRecorder | None = None
         self._scheduler: Scheduler | None = None
         self._lease: Candidate | None = None
@@ -193,7 +194,8 @@ class App:
             "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_terms_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
         }
-        self.view.listen(self._unhear)  # after all others
+        self._hearsay = Hearsay(self.view, self.registry, self._reflectors["pods"], self._pod_from)
+        self.view.listen(self._hearsay.doubt)  # after all others
         self._measure(writer)
         for name, reflector in self._reflectors.items():
             self._spawn(f"reflect {name}", reflector.run(), on_death)
@@ -245,26 +247,9 @@ class App:
             self._keeper.observe(raw)
 
     def observe_pending_pod(self, event: str | None, raw: dict[str, Any]) -> None:
-        """Take what Kopf has heard about a pending pod, if it is news: whichever watch tells first brings the pod's gang its first look.
-
-        Of what becomes of a pod that is known the reflector tells, which can't lose it: with one gang's news before another's, a gang
-        would go before those of higher priority. So it does of whoever comes to a gang that has begun: with this one's coming known before
-        another's end, the gang would be completed around members that are gone.
-        """
-        if event == "DELETED" or not self.synced.is_set() or self.view.pod(object_key(raw)) or not self._reflectors["pods"].is_news(raw):
-            return
-        with suppress(MalformedError):
-            pod = self._pod_from(raw)
-            if not self.registry.has_begun(pod) and not any(map(self.view.is_assumed, self.registry.fellows(pod))):
-                self._reflectors["pods"].overhear(raw)
-
-    def _unhear(self, _old: Pod | None, new: Pod | None) -> None:
-        """Of a gang that turns out to have begun, forget who was only overheard and has no seat yet: of them it is to be told in turn."""
-        ahead = self._reflectors["pods"].ahead
-        if new is None or not ahead or not self.registry.has_begun(new):
-            return
-        for member in [each for each in self.registry.fellows(new) if each.key in ahead and not self.view.is_assumed(each)]:
-            self._reflectors["pods"].unhear(member.key)
+        """Take what Kopf has heard about a pending pod; that it is pending no more is for the reflector to tell."""
+        if event != "DELETED" and self.synced.is_set() and self._hearsay is not None:
+            self._hearsay.hear(raw)
 
     def health(self) -> dict[str, object]:
         """How the operator is: what it knows, and how long ago it heard of it."""

@@ -118,7 +118,7 @@ class Reflector:
         return 0 < reached < version and version > self._ahead.get(object_key(raw), 0)
 
     def overhear(self, raw: dict[str, Any]) -> bool:
-        """Take what another watch tells of an object, if it is news; returns whether it is.
+        """Take at once what another watch tells of an object, if it is news; returns whether it is.
 
         What becomes of it this watch is then bound to tell, so that nothing overheard can stay for ever; what is older it may have
         told already. It is no sign of life of this watch.
@@ -127,13 +127,13 @@ class Reflector:
             return False
         key = object_key(raw)
         self._ahead[key] = version_of(raw)
-        self._put(key, "MODIFIED", raw)
+        self._events.pop(key, None)  # of an older state
+        self._take_event(key, _Event(self._clock(), "MODIFIED", raw))
         return True
 
     def unhear(self, key: str) -> None:
         """Forget what was overheard of an object, until this watch tells of it."""
         if self._ahead.pop(key, None):
-            self._events.pop(key, None)
             self._store.remove(key)
 
     async def run(self) -> None:
@@ -245,13 +245,10 @@ class Reflector:
             if self._ahead and version_of(raw) >= self._ahead.get(key, 0):
                 self._ahead.pop(key, None)
             if key not in self._ahead:
-                self._put(key, kind, raw)
+                waiting = self._events.get(key)
+                self._events[key] = _Event(waiting.came if waiting else self._heard, kind, raw)
+                self._has_events.set()
         self._version = str((raw.get("metadata") or {}).get("resourceVersion") or "") or self._version
-
-    def _put(self, key: str, kind: str, raw: dict[str, Any]) -> None:
-        waiting = self._events.get(key)
-        self._events[key] = _Event(waiting.came if waiting else self._clock(), kind, raw)
-        self._has_events.set()
 
     async def _take_events(self) -> None:
         """Take what has come, giving way to the event loop when it takes long, so that newer events can come to what waits."""
