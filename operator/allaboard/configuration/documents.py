@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from pydantic.alias_generators import to_snake
 
@@ -39,8 +40,9 @@ class Stated:
         return {**self.foreign.options, **self.own}
 
 
+@lru_cache(maxsize=1)
 def stated_in(content: bytes) -> Stated:
-    """What a file with ``content`` says. Raises ``ConfigurationError`` that says what is wrong, and where."""
+    """What a file with ``content`` says; settings ask twice. Raises ``ConfigurationError`` that says what is wrong, and where."""
     if len(content) > MOST_BYTES:
         raise ConfigurationError(f"is larger than {MOST_BYTES >> 20} MiB, more than a ConfigMap holds")
     try:
