@@ -144,12 +144,11 @@ class _Reader:
             self._warn(f"{prefix}percentageOfNodesToScore", f"isn't honoured: {_SAID['percentage_of_nodes_to_score']}")
         weights, is_explicit = self._score_plugins(profile.plugins, prefix)
         arguments = self._arguments(profile.plugin_config, f"{prefix}pluginConfig")
-        family = (_FIT,) if self._era is Era.TODAY else (_RATIO, _LEAST, _MOST)
-        on = sorted((name for name in family if name in weights), key=lambda name: (name not in is_explicit, -weights[name]))
+        on = sorted((name for name in self._family if name in weights), key=lambda name: (name not in is_explicit, -weights[name]))
         for name in on[1:]:
             self._warn(f"{prefix}plugins.score", f"{name} (weight {weights[name]}) isn't scored beside {on[0]}, as kube-scheduler does")
         for name, (where, _) in arguments.items():
-            if name in family and name not in on[:1]:
+            if name in self._family and name not in on[:1]:
                 self._warn(where, f"isn't in force: {name} isn't enabled" if name not in on else f"isn't in force beside {on[0]}")
         left = [name for name in _OTHERS if name in weights]
         if left:
@@ -205,9 +204,13 @@ class _Reader:
         weights = {fit: 1, "NodeAffinity": affinity, "TaintToleration": taints, "ImageLocality": 1, _OTHERS[0]: 1, _OTHERS[1]: others}
         return weights if self._version == "v1alpha1" else weights | {_OTHERS[2]: 2}
 
+    @property
+    def _family(self) -> tuple[str, ...]:
+        """The plugins that score what is taken of a node."""
+        return (_FIT,) if self._era is Era.TODAY else (_RATIO, _LEAST, _MOST)
+
     def _known(self) -> frozenset[str]:
-        fit = (_FIT,) if self._era is Era.TODAY else (_RATIO, _LEAST, _MOST)
-        return frozenset((*fit, *_BESIDE, *_OTHERS))
+        return frozenset((*self._family, *_BESIDE, *_OTHERS))
 
     def _arguments(self, configs: Sequence[PluginConfig], where: str) -> dict[str, tuple[str, Mapping[str, object]]]:
         """The arguments of plugins by name, and where they stand; of plugins of which nothing is scored it is said."""

@@ -16,6 +16,7 @@ from allaboard.model.pod import Pod
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 OLDER_POD_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 PAIR_PREFIXES = ("pod-group.scheduling.sigs.k8s.io", "pod-group.scheduling.x-k8s.io")
+GANG_NAME_LABEL = f"{PAIR_PREFIXES[0]}/name"
 MIN_AVAILABLE_LABEL = f"{PAIR_PREFIXES[0]}/min-available"
 GANG_LABELS = (
     POD_GROUP_LABEL,

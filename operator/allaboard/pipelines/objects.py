@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allaboard.cluster.paths import Resource
+from allaboard.gangs.dialects import GANG_NAME_LABEL, MIN_AVAILABLE_LABEL
 from allaboard.model.fields import integer, mapping
 from allaboard.pipelines.stages import Pipeline, Policy, Stage, Step, digest
 
@@ -28,15 +29,13 @@ RULE = f"{_PREFIX}rule"
 """Annotation with who may use a stage, separated by commas. Nobody enforces it here."""
 _REVISION = f"{_PREFIX}revision"
 
-_PAIR = "pod-group.scheduling.sigs.k8s.io"
-
 Body = dict[str, Any]
 
 
 def object_of(pipeline: Pipeline, stage: Stage, step: Step, resource: Resource, policy: Policy) -> Body:
     """The object that runs a step, a Deployment or a Function as ``resource`` says."""
     place = {STAGE: stage.key, STEP: step.name}
-    gang = {f"{_PAIR}/name": pipeline.gang_of(stage).name, f"{_PAIR}/min-available": str(len(stage.steps))}
+    gang = {GANG_NAME_LABEL: pipeline.gang_of(stage).name, MIN_AVAILABLE_LABEL: str(len(stage.steps))}
     rule = {RULE: ",".join(stage.rule)}
     make = _function_spec if resource is FUNCTIONS else _deployment_spec
     spec = make(pipeline.object_name(step), step, policy.scheduler_of(stage), {MEMBER_OF: pipeline.uid, **place, **gang}, rule)
@@ -53,12 +52,11 @@ def object_of(pipeline: Pipeline, stage: Stage, step: Step, resource: Resource, 
 
 
 def _deployment_spec(name: str, step: Step, scheduler: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Body:
-    amounts = {key: dict(found) for key, found in (("requests", step.requests), ("limits", step.limits)) if found}
     # Whoever may make a pipeline may not thereby use the service account of the namespace.
     pod = {
         "schedulerName": scheduler,
         "automountServiceAccountToken": False,
-        "containers": [{"name": step.name, "image": step.image, "resources": amounts}],
+        "containers": [{"name": step.name, "image": step.image, "resources": step.amounts}],
     }
     return {
         "replicas": 1,
@@ -71,8 +69,7 @@ def _deployment_spec(name: str, step: Step, scheduler: str, labels: Mapping[str,
 
 def _function_spec(name: str, step: Step, scheduler: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Body:
     """A Function has no field for the scheduler: a webhook has to see to it that its pods are ours."""
-    amounts = {key: dict(found) for key, found in (("requests", step.requests), ("limits", step.limits)) if found}
-    return {"name": name, "image": step.image, "labels": dict(labels), "annotations": dict(annotations), **amounts}
+    return {"name": name, "image": step.image, "labels": dict(labels), "annotations": dict(annotations), **step.amounts}
 
 
 def change_to(wanted: Body, raw: Mapping[str, Any]) -> Body:

@@ -39,6 +39,11 @@ class Step:
     requests: _Amounts = ()
     limits: _Amounts = ()
 
+    @property
+    def amounts(self) -> dict[str, dict[str, str]]:
+        """What it asks for, as objects say it."""
+        return {key: dict(found) for key, found in (("requests", self.requests), ("limits", self.limits)) if found}
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:

@@ -17,7 +17,9 @@ from typing import Protocol
 
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.packing import Packing
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.rules import Rules, rules_of
@@ -193,7 +195,7 @@ class Planner:
         packing = self.packings.of(gangs[0])
         gangs = self._preparable([gang for gang in gangs if self.packings.of(gang) == packing])
         try:
-            joint = await self._together(gangs)
+            joint = await self._together(gangs, packing)
         except SearchError as error:
             logger.warning("%d gangs can't be placed together: %s; each is placed by itself", len(gangs), error)
             return {}, []
@@ -207,10 +209,9 @@ class Planner:
             self.metrics.searched(plan.search, (self.clock() - started) / len(plans))
         return plans, [gangs[position].key for position in joint.overtaken]
 
-    async def _together(self, gangs: Sequence[Gang]) -> Joint | None:
+    async def _together(self, gangs: Sequence[Gang], packing: Packing | FitScoring) -> Joint | None:
         if len(gangs) < 2:
             return None
-        packing = self.packings.of(gangs[0])
         is_protected = self.past.must_not_be_overtaken
         waiting = [waiting_of(gang, self._seed(gang), is_protected=is_protected(gang.key)) for gang in gangs]
         contest = contest_of(waiting, self.view.snapshot(), self._filters, packing)
