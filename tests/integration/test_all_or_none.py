@@ -313,7 +313,8 @@ class TestBadInput:
             pod["metadata"]["labels"] = {}
             cluster.create(pod)
         await cluster.wait_for(lambda s: len(warnings(s, "Unsupported")) == 2)
-        assert "annotation scheduling.k8s.io/group-name asks Volcano for a gang" in pod_condition(cluster, "a")["message"]
+        asks = "annotation scheduling.k8s.io/group-name asks Volcano for a gang"
+        await cluster.wait_for(lambda s: asks in pod_condition(s, "a").get("message", ""))
         assert bound(cluster) == []
         pair = {"pod-group.scheduling.sigs.k8s.io/name": "train", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
         for name in "ab":

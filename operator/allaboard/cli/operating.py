@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kopf
+from kopf._cogs.clients.watching import infinite_watch
 
 from allaboard.handlers import TAKE_SIGNALS  # whose import registers them with Kopf
 
@@ -26,6 +27,7 @@ class Operating:
         self._flag = asyncio.Event()
         memo[TAKE_SIGNALS] = self._begin
         take_signals()
+        asyncio.get_running_loop().set_exception_handler(_but_for_watches)
         operator = kopf.operator(clusterwide=True, standalone=True, stop_flag=self._flag, memo=memo, **options)
         self.task: asyncio.Task[None] = asyncio.create_task(operator, name="operator")
 
@@ -44,3 +46,13 @@ class Operating:
         self._has_begun = True
         if self._shall_end:
             self.end()
+
+
+def _but_for_watches(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What the loop says of errors that nobody takes, but of one that is none.
+
+    A watch of Kopf's that was cancelled while it handed an event on is left for the loop to close when it ends. That closes the watch and
+    the context inside of it at once, whereupon the watch finds its context closed, and Python calls that an error.
+    """
+    if getattr(context.get("asyncgen"), "__name__", "") != infinite_watch.__name__:
+        loop.default_exception_handler(context)

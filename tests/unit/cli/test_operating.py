@@ -1,9 +1,13 @@
 """How Kopf's operator is told to end."""
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import kopf
 import pytest
+from kopf._cogs.aiokits import aiotoggles
+from kopf._cogs.clients import watching
+from kopf._cogs.structs.references import Resource
 
 from allaboard.cli.operating import Operating
 from allaboard.handlers import TAKE_SIGNALS
@@ -52,3 +56,37 @@ async def test_it_is_cancelled_once_and_not_before_kopf_has_begun(is_early: bool
     await asyncio.wait({operating.task})
     assert operating.task.cancelled()
     assert (memo.is_clean, taken) == (True, [False, True])
+
+
+def test_a_watch_that_the_loop_closes_at_its_end_is_no_error_and_others_are(
+    begins: asyncio.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def endless(**_: object) -> AsyncIterator[object]:
+        yield "an event"
+        await asyncio.Event().wait()
+
+    async def careless() -> AsyncIterator[object]:
+        try:
+            yield "something"
+        finally:
+            raise RuntimeError("it can't be closed")
+
+    monkeypatch.setattr(watching, "continuous_watch", endless)
+    left: list[AsyncGenerator[object]] = []
+
+    async def run() -> None:
+        pods = Resource(group="", version="v1", plural="pods")
+        watch = watching.infinite_watch(
+            settings=kopf.OperatorSettings(), resource=pods, namespace=None, operator_paused=aiotoggles.ToggleSet(any)
+        )
+        left.extend((watch, careless()))
+        for generator in left:
+            await anext(generator)
+        operating = Operating(kopf.Memo(), lambda: None)
+        begins.set()
+        await asyncio.sleep(0)
+        operating.end()
+        await asyncio.wait({operating.task})
+
+    asyncio.run(run())
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["it can't be closed"]
