@@ -16,6 +16,7 @@ from allaboard.cluster.repulsion import Labels, Repulsion, Several
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.gpus import NO_CARDS, Cards
 from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -40,6 +41,7 @@ class ClusterView:
         self._usage = _Usage()
         self._workload = WorkloadCounter()
         self.repulsion = Repulsion()
+        self.cards: Cards = NO_CARDS
         self._ordered: tuple[Node, ...] | None = None
         self._order = np.zeros(0, dtype=np.intp)
         self._pod_listeners: list[PodListener] = []
@@ -71,6 +73,10 @@ class ClusterView:
     def counts(self) -> Mapping[str, int]:
         """How many nodes, pods and assumed pods are known."""
         return {"nodes": len(self._nodes), "pods": len(self._pods), "assumed_pods": len(self._assumed)}
+
+    def observe_cards(self, cards: Cards) -> None:
+        """Take what exporters say of the GPUs, instead of what they said before."""
+        self.cards = cards
 
     def upsert_node(self, node: Node) -> None:
         """Take the newest state of a node. One that says nothing new (a heartbeat) changes nothing."""
