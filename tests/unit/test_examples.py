@@ -6,6 +6,7 @@ import pytest
 
 from allaboard.cli.bundled import NotBundledError, crds, example, examples
 from allaboard.cli.manifests import read_manifests
+from allaboard.cli.stories import STORIES
 from allaboard.gangs.dialects import membership_of
 from allaboard.model.pod import Pod, pod_from
 
@@ -35,6 +36,11 @@ def test_an_example_begins_with_what_it_shows(path: Path) -> None:
 def test_the_table_names_every_example() -> None:
     table = (examples()[0].parent / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in examples() if f"[{path.name}]" not in table] == []
+
+
+def test_the_readme_names_every_story_as_the_demo_does() -> None:
+    readme = (examples()[0].parent.parent / "README.md").read_text(encoding="utf-8")
+    assert [story.name for story in STORIES if f"`{story.name}`" not in readme] == []
 
 
 def test_the_smoke_test_is_one_parameter_server_and_four_gpu_workers_stated_as_limits() -> None:

@@ -213,7 +213,7 @@ def test_a_strategy_of_another_package_is_found_by_its_entry_point_unless_its_na
 
 @pytest.mark.usefixtures("plugged_in")
 def test_nobody_decides_in_a_replay_in_the_stead_of_a_strategy_that_fails() -> None:
-    with pytest.raises(StrategyError, match=r"^strategy broken: it raised RuntimeError: no weights$"):
+    with pytest.raises(StrategyError, match=r"^strategy broken: it raised RuntimeError: no weights \(test_players\.py:\d+\)$"):
         played(workload_of([node("a", 2)], [("x", WHOLE)]), "broken")
 
 

@@ -7,6 +7,9 @@ gang and no larger, however strange the answer.
 
 from collections.abc import Mapping
 from copy import deepcopy
+from itertools import islice
+from pathlib import PurePath
+from traceback import walk_tb
 
 import numpy as np
 
@@ -19,6 +22,9 @@ from allaboard.placement.strategies.strategy import answer_of
 
 _MOST_CHARACTERS = 200
 """Of what is said about a failure; the rest is cut off."""
+
+_MOST_FRAMES = 2000
+_OURS = PurePath(__file__).parents[2]
 
 
 class StrategyError(Exception):
@@ -43,7 +49,7 @@ def tried(name: str, arguments: Mapping[str, object], problem: Problem, budget: 
     except KeyboardInterrupt:  # of whoever runs this in a terminal
         raise
     except BaseException as error:  # whatever else it is, a strategy's is none of ours, not even that it wants to end
-        cause = f"it raised {type(error).__name__}{_said_by(error)}"
+        cause = f"it raised {type(error).__name__}{_said_by(error)}{_where(error)}"
     if cause:  # here, where nothing of the strategy's hangs on it
         raise StrategyError(" ".join(cause.split())[:_MOST_CHARACTERS])
     return plan
@@ -100,10 +106,17 @@ def _wrong_with(problem: Problem, counts: Integers) -> str:
     return "members who must share a topology domain don't"
 
 
+def _where(error: BaseException) -> str:
+    """The last line of another package that was running; nothing of an error that is raised without one."""
+    frames = ((PurePath(frame.f_code.co_filename), line) for frame, line in islice(walk_tb(error.__traceback__), _MOST_FRAMES))
+    theirs = [f" ({path.name}:{line})" for path, line in frames if _OURS not in path.parents]
+    return theirs[-1][:_MOST_CHARACTERS] if theirs else ""
+
+
 def _said_by(error: BaseException) -> str:
     """The words of an error, if it has any that can be had."""
     try:
         said = str(error).encode(errors="replace").decode()  # half a surrogate pair can't be sent
     except BaseException:
         return ""
-    return f": {said[:_MOST_CHARACTERS]}" if said else ""
+    return f": {said[: _MOST_CHARACTERS - 80]}" if said else ""  # there is where it was to be told yet

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,7 @@ def test_what_a_strategy_raises_is_told_in_few_words(error: BaseException, words
     assert str(caught.value).startswith(words)
     assert len(str(caught.value)) <= 200
     assert "\n" not in str(caught.value)
+    assert (f"({Path(__file__).name}:" in str(caught.value)) == ("it raised" in words)
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
