@@ -79,8 +79,9 @@ images:
   - name: allaboard
     newTag: ${image#*:}
 END
-kubectl apply --kustomize "$folder"
+kubectl apply --filename crds
 kubectl wait --for=condition=Established customresourcedefinition/podgroups.scheduling.x-k8s.io --timeout=1m
+kubectl apply --kustomize "$folder"
 kubectl rollout status deployment/allaboard --namespace allaboard-system --timeout=3m
 
 say "running the tests"

@@ -53,7 +53,8 @@ SCHEDULER = _kubernetes("kube-scheduler")
 KUBECTL = _kubernetes("kubectl")
 KWOK = Program("kwok", "0.8.0", "sigs.k8s.io/kwok/cmd/kwok")
 TRAINING_OPERATOR = Program("training-operator.v1", "1.9.4", "github.com/kubeflow/training-operator/cmd/training-operator.v1")
-PROGRAMS = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK, TRAINING_OPERATOR)
+HELM = Program("helm", "4.3.1", "helm.sh/helm/v4/cmd/helm")
+PROGRAMS = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK, TRAINING_OPERATOR, HELM)
 
 TFJOB_CRD = "manifests/base/crds/kubeflow.org_tfjobs.yaml"
 """Where training-operator's module keeps the CRD of TFJobs."""

@@ -1,0 +1,53 @@
+{{- define "allaboard.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains (default "allaboard" .Values.nameOverride) .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (default "allaboard" .Values.nameOverride) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "allaboard.selectorLabels" -}}
+app.kubernetes.io/name: allaboard
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "allaboard.podLabels" -}}
+{{ include "allaboard.selectorLabels" . }}
+app.kubernetes.io/part-of: allaboard
+{{- end -}}
+
+{{- define "allaboard.labels" -}}
+{{ include "allaboard.podLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "allaboard.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "allaboard.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "allaboard.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The rules of a role as config/ has them: they are written, and explained, once. */ -}}
+{{- define "allaboard.rules" -}}
+{{- (index . 0).Files.Get (printf "files/%s" (index . 1)) | fromYaml | dig "rules" list | toYaml -}}
+{{- end -}}
+
+{{- define "allaboard.metadata" -}}
+name: {{ include "allaboard.fullname" (index . 0) }}{{ index . 1 }}
+labels:
+  {{- include "allaboard.labels" (index . 0) | nindent 2 }}
+{{- end -}}

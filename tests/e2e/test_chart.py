@@ -1,0 +1,173 @@
+"""The chart installs what config/ does, whatever is chosen of it, and a real API server takes all of it."""
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from .controlplane.binaries import HELM, ensure
+from .controlplane.controlplane import ControlPlane
+from .test_shipped import CONFIG, NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
+
+__all__ = ["api_server", "installed", "kubectl", "manifests"]
+
+CHART = ROOT / "charts" / "allaboard"
+RELEASE_LABELS = ("app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart")
+NOT_SERVED = ("ServiceMonitor", "PrometheusRule")
+
+OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "nothing": ((), ()),
+    "service": (("service",), ("service.enabled=true",)),
+    "service-monitor": (("service", "service-monitor"), ("serviceMonitor.enabled=true",)),
+    "alerts": (("alerts",), ("alerts.enabled=true",)),
+    "dashboard": (("dashboard",), ("dashboard.enabled=true",)),
+    "disruption-budget": (("disruption-budget",), ("podDisruptionBudget.enabled=true",)),
+    "network-policy": (("network-policy",), ("networkPolicy.enabled=true",)),
+    "priority-class": (("priority-class",), ("priorityClass.create=true",)),
+    "admission": (("admission",), ("admission.enabled=true",)),
+    "pipelines": (("pipelines",), ("pipelines.enabled=true",)),
+}
+"""What can be chosen: components of config/, and the values that do the same."""
+
+Body = dict[str, Any]
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def helm() -> Helm:
+    """Runs Helm."""
+    program = ensure([HELM], Console(stderr=True))["helm"]
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=60)
+
+    return call
+
+
+@pytest.mark.parametrize("option", [*OPTIONS, "all of it"])
+def test_the_chart_and_the_components_install_the_same_objects(option: str, helm: Helm, tmp_path: Path) -> None:
+    components, values = OPTIONS.get(option) or (
+        tuple(dict.fromkeys(each for chosen, _ in OPTIONS.values() for each in chosen)),
+        tuple(value for _, chosen in OPTIONS.values() for value in chosen),
+    )
+    assert _by_name(_chart(helm, *values)) == _by_name(_components(tmp_path, *components))
+
+
+def test_every_component_of_config_has_a_value() -> None:
+    there = {path.name for path in (CONFIG / "components").iterdir()}
+    assert there == {component for components, _ in OPTIONS.values() for component in components}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_real_api_server_takes_what_the_chart_renders(
+    option: str, helm: Helm, kubectl: Kubectl, installed: None, api_server: ControlPlane
+) -> None:
+    objects = [each for each in _chart(helm, *OPTIONS[option][1]) if each["kind"] not in NOT_SERVED]
+    answer = kubectl("apply", "-f", "-", "--dry-run=server", "--warnings-as-errors", "--validate=strict", stdin=yaml.safe_dump_all(objects))
+    assert len(answer.splitlines()) == len(objects)
+
+
+def test_a_second_release_has_names_a_lease_and_pods_of_its_own(helm: Helm) -> None:
+    objects = _chart(helm, "schedulerNames={second}", release="second")
+    first = {(each["kind"], each["metadata"]["name"]) for each in _chart(helm)}
+    assert not first & {(each["kind"], each["metadata"]["name"]) for each in objects}
+
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "--scheduler-name=second" in container["args"]
+    (lease,) = container["env"]
+    (role,) = (each for each in objects if each["kind"] == "Role")
+    assert lease == {"name": "ALLABOARD_LEASE_NAME", "value": role["rules"][1]["resourceNames"][0]}
+    assert lease["value"] == "second-allaboard"
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    (lease_binding,) = (each for each in objects if each["kind"] == "RoleBinding")
+    assert lease_binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert {each["name"] for each in lease_binding["subjects"]} == {deployment["spec"]["template"]["spec"]["serviceAccountName"]}
+
+
+def test_user_ids_can_be_left_to_the_cluster(helm: Helm) -> None:
+    nobody = (f"podSecurityContext.{name}=null" for name in ("runAsUser", "runAsGroup", "fsGroup"))
+    (deployment,) = (each for each in _chart(helm, *nobody) if each["kind"] == "Deployment")
+    context = deployment["spec"]["template"]["spec"]["securityContext"]
+    assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def test_settings_become_a_configuration_file(helm: Helm) -> None:
+    objects = _chart(helm, "settings.objective=binpack", "settings.search.generations=7")
+    (config,) = (each for each in objects if each["kind"] == "ConfigMap")
+    assert yaml.safe_load(config["data"]["allaboard.yaml"]) == {"objective": "binpack", "search": {"generations": 7}}
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "settings")
+    assert f"--config={mount['mountPath']}/allaboard.yaml" in pod["containers"][0]["args"]
+    assert {"name": "settings", "configMap": {"name": config["metadata"]["name"]}} in pod["volumes"]
+
+
+def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("replicas=many", "replicas"),
+        ("sevrice.enabled=true", "sevrice"),
+        ("image.digest=latest", "digest"),
+        ("schedulerNames={}", "schedulerNames"),
+        ("fullnameOverride=other,admission.enabled=true", "set fullnameOverride"),
+        ("serviceAccount.create=false", "serviceAccount.name is needed"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused_by_name(value: str, told: str, helm: Helm) -> None:
+    done = helm("template", "allaboard", str(CHART), "--set", value)
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+def test_the_crds_are_the_ones_of_the_project_and_stay_when_a_release_goes(helm: Helm) -> None:
+    shown = [each for each in yaml.safe_load_all(helm("show", "crds", str(CHART)).stdout) if each]
+    assert sorted(each["metadata"]["name"] for each in shown) == ["mlflows.kopf.dev", "podgroups.scheduling.x-k8s.io"]
+    assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in shown} == {"keep"}
+    assert "CustomResourceDefinition" not in {each["kind"] for each in _chart(helm)}
+
+
+def _chart(helm: Helm, *values: str, release: str = "allaboard") -> list[Body]:
+    done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--no-hooks", "--set", ",".join(("image.tag=dev", *values)))
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def _components(folder: Path, *components: str) -> list[Body]:
+    base = os.path.relpath(CONFIG, folder.resolve())
+    overlay = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [base],
+        "components": [f"{base}/components/{component}" for component in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] != "Namespace"]
+
+
+def _by_name(objects: list[Body]) -> dict[tuple[str, str], Body]:
+    """Without the labels of a release, which a kustomization hasn't; and in an order that both have."""
+    plain = {(each["kind"], each["metadata"]["name"]): _without_release(each) for each in objects}
+    assert len(plain) == len(objects)
+    return plain
+
+
+def _without_release(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_release(each) for key, each in value.items() if key not in RELEASE_LABELS}
+    if isinstance(value, list):
+        items = [_without_release(each) for each in value]
+        return sorted(items, key=lambda each: str(each["name"])) if all(isinstance(each, dict) and "name" in each for each in items) else items
+    return value
