@@ -169,5 +169,7 @@ def _without_release(value: Any) -> Any:
         return {key: _without_release(each) for key, each in value.items() if key not in RELEASE_LABELS}
     if isinstance(value, list):
         items = [_without_release(each) for each in value]
-        return sorted(items, key=lambda each: str(each["name"])) if all(isinstance(each, dict) and "name" in each for each in items) else items
+        return (
+            sorted(items, key=lambda each: str(each["name"])) if all(isinstance(each, dict) and "name" in each for each in items) else items
+        )
     return value
