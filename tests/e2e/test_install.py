@@ -171,8 +171,6 @@ def _jobs_that_end(plane: ControlPlane) -> Iterator[None]:
     def end() -> None:
         while not is_over.wait(0.2):
             for pod in plane.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods", running):
-                f"/api/v1/namespaces/{NAMESPACE}/pods", {"labelSelector": "job-name", "fieldSelector": "status.phase=Running"}
-            ):
                 path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}/status"
                 plane.api.request("PATCH", path, {"status": {"phase": "Succeeded"}}, content_type=MERGE_PATCH)
 
