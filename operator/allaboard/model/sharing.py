@@ -9,6 +9,7 @@ more than which device: what a pod asks for counts whatever its annotation says.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from allaboard.model.errors import MalformedError, shown
@@ -360,7 +361,7 @@ def charges(shared: Shared, share: Share | None, whole: int, taken: Sequence[Tak
         return
     least = shared.least
     places = {device.uuid: place for place, device in enumerate(shared.devices)}
-    named = {places[each.uuid]: each for each in taken[:number] if each.uuid in places}
+    named = dict(islice(((places[each.uuid], each) for each in taken if each.uuid in places), number))
     for place, device in enumerate(shared.devices):
         has = named.get(place)
         if has is None and len(named) >= number:

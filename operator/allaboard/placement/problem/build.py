@@ -21,7 +21,7 @@ from allaboard.placement.problem.bonds import bonds_of, bound, roles_of, without
 from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
 from allaboard.placement.problem.problem import Candidate, Problem, Role, capacity_refusals, numbered
-from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, free_devices, parts_on, seats_on_devices, whole_devices
+from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, parts_on, seats_on_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
 from allaboard.placement.rules.room import seats_for
@@ -60,9 +60,9 @@ def build_problem(
     amounts = [[of_spec.get(name, 0) for name in names] for of_spec in asked]
     demand = np.array([[min(amount, most + 1) for amount, most in zip(row, largest, strict=True)] for row in amounts], dtype=np.int64)
     demand = demand.reshape(len(specs), len(names))
-    shares = np.stack([parts_on(spec, snapshot) for spec in specs]) if specs else np.zeros((0, len(snapshot.nodes)), dtype=np.int64)
-    devices = free_devices(snapshot) if shares.any() else None
-    if devices is not None:
+    shares, devices = np.zeros((len(specs), 0), dtype=np.int64), None
+    if snapshot.devices is not None and any(spec.gpu_share for spec in specs):
+        shares, devices = np.stack([parts_on(spec, snapshot) for spec in specs]), np.maximum(snapshot.devices, 0)
         # What is asked of the smallest part allows more on nodes where it is a larger one; their devices don't.
         own = np.array([spec.whole_gpus * WHOLE for spec in specs]) + shares.min(axis=1, initial=WHOLE + 1)
         whole, slots = devices.sum(axis=1), _slots(snapshot)
@@ -111,7 +111,7 @@ def build_problem(
         admits=admits.take(rows, axis=1),
         seats=seats.take(rows, axis=1),
         devices=None if devices is None else devices[rows],
-        shares=shares.take(rows, axis=1),
+        shares=shares if devices is None else shares.take(rows, axis=1),
         weights=weights,
         scoring=scoring_of(specs, snapshot, rows, BEST_FIT if packing == PACKING and objective is Objective.FRAGMENTATION else packing),
         dislike=_dislike(specs, snapshot, rows, weights, filters),

@@ -15,7 +15,7 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.snapshot import Snapshot, Workload
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.prices import Prices, gap_worth, prices_of
-from allaboard.placement.rules.devices import GPU, WHOLE, free_devices, parts_on, seated, whole_devices
+from allaboard.placement.rules.devices import GPU, WHOLE, parts_on, seated, whole_devices
 from allaboard.placement.rules.filters import NodeFilters
 
 _POPULAR = 0.95
@@ -118,8 +118,7 @@ def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: 
     if not wanting or (column is None and snapshot.devices is None):
         return None
     nodes = snapshot.nodes
-    free = free_devices(snapshot)
-    devices = None if free is None else free[rows]
+    devices = None if snapshot.devices is None else np.maximum(snapshot.devices[rows], 0)
     found = Fragmentation(
         popularity=np.array([count / total for _, count in wanting]),
         cpu=np.array([spec.amount("cpu") for spec, _ in wanting], dtype=np.int64),

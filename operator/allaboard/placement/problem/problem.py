@@ -65,8 +65,8 @@ class Problem:
     ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of
     one role that a node could take alone.
     Where a role asks for a part of a GPU, ``devices``: int64[nodes, devices] are the thousandths that are free, and ``shares``:
-    int64[roles, nodes] what one pod asks of a device there. The columns then allow more than the devices do; ``trimmed`` says what they
-    take.
+    int64[roles, nodes] what one pod asks of a device there; without nodes where nobody does. The columns then allow more than the devices
+    do; ``trimmed`` says what they take.
     ``dislike``: float64[roles, nodes], what a pod costs on a node whoever else is there. ``domains``: int64[nodes], from 0.
     """
 
@@ -146,7 +146,7 @@ class Problem:
             taken=self.taken.take(rows, axis=1),
             admits=self.admits.take(rows, axis=1),
             seats=self.seats.take(rows, axis=1),
-            shares=self.shares.take(rows, axis=1),
+            shares=self.shares if self.devices is None else self.shares.take(rows, axis=1),
             devices=None if self.devices is None else self.devices[rows],
             scoring=self.scoring.restricted_to(rows),
             dislike=None if self.dislike is None else self.dislike.take(rows, axis=1),

@@ -19,11 +19,6 @@ _MOST_TRIES = 2000
 _FULL = 1e9  # turns thousandths into a tie-break
 
 
-def free_devices(snapshot: Snapshot) -> Integers | None:
-    """int64[nodes, devices], thousandths that are free; ``None`` where GPUs aren't shared."""
-    return None if snapshot.devices is None else np.maximum(snapshot.devices, 0)
-
-
 def parts_on(spec: SchedulingSpec, snapshot: Snapshot) -> Integers:
     """Thousandths of a device that a pod of ``spec`` takes on each node: int64[nodes]; 0 if it asks for none, and more than there are
     of one where nobody hands out what it asks for.
