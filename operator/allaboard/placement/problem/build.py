@@ -79,9 +79,11 @@ def build_problem(
     bonds = bonds_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
     unlabelled = without_label(bonds, admits)
     seats = np.stack([seats_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
+    of_parts: dict[int, Integers] = {}
     if devices is not None:
-        for role in np.flatnonzero(shares.any(axis=1)).tolist():
-            seats[role] = np.minimum(seats[role], seats_on_devices(devices, shares[role]))
+        of_parts = {role: seats_on_devices(devices, shares[role]) for role in np.flatnonzero(shares.any(axis=1)).tolist()}
+        for role, on_devices in of_parts.items():
+            seats[role] = np.minimum(seats[role], on_devices)
     is_kept = seats.any(axis=0)
     rows = np.flatnonzero(is_kept)
     weights = weights_of(objective, packing)
@@ -95,7 +97,11 @@ def build_problem(
             Role(
                 pods=tuple(members[role][1]),
                 requests=spec.requests,
-                refusals=_merged(each.reasons, unlabelled[role], capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept)),
+                refusals=_merged(
+                    each.reasons,
+                    unlabelled[role],
+                    capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept, of_parts.get(role)),
+                ),
             )
             for role, (spec, each) in enumerate(zip(specs, usable, strict=True))
         ),

@@ -14,9 +14,10 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.requests import Requests
+from allaboard.model.sharing import SHARES
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Scoring, Weights
-from allaboard.placement.rules.devices import GPU, seated
+from allaboard.placement.rules.devices import GPU, seated, seats_on_devices
 
 
 class Candidate(Protocol):
@@ -155,6 +156,17 @@ class Problem:
             together=tuple(replace(group, domains=group.domains[rows]) for group in self.together),
         )
 
+    def left_on_devices(self, counts: Integers) -> Integers | None:
+        """How many pods of each role the devices take beside ``counts``: int64[roles, nodes]; ``None`` where nobody asks for a part."""
+        if self.devices is None:
+            return None
+        shared = np.flatnonzero(self.shares.any(axis=1))
+        whole = counts.T @ self.demand[:, self.columns.index(GPU)] if GPU in self.columns else np.zeros(len(self.nodes), dtype=np.int64)
+        left, _ = seated(self.devices, whole, counts[shared].T, self.shares[shared].T)
+        seats = np.full(counts.shape, np.iinfo(np.int64).max)
+        seats[shared] = seats_on_devices(left, self.shares[shared])
+        return seats
+
     def trimmed(self, counts: Integers) -> Integers:
         """``counts``: int64[plans, roles, nodes] without the pods that no single device takes although all together could."""
         shared = np.flatnonzero(self.shares.any(axis=1))
@@ -183,9 +195,17 @@ def numbered(codes: Integers) -> Integers:
     return np.unique(codes, return_inverse=True)[1].ravel().astype(np.int64)
 
 
-def capacity_refusals(reasons: Sequence[Reason], demand: Integers, free: Integers, where: Mask) -> Counted:
-    """Why nodes ``where``: bool[nodes] can't take one more pod of ``demand``: the first rule in the way, else each resource that lacks."""
-    lacks = (demand[:, None] > free) & where
+def capacity_refusals(
+    reasons: Sequence[Reason], demand: Integers, free: Integers, where: Mask, on_devices: Integers | None = None
+) -> Counted:
+    """Why nodes ``where``: bool[nodes] can't take one more pod of ``demand``: the first rule in the way, else each resource that lacks.
+
+    ``on_devices``: int64[nodes], how many the devices take of one that asks for a part of a GPU.
+    """
+    lacks = demand[:, None] > free
+    if on_devices is not None:
+        lacks[reasons.index(Reason(Kind.INSUFFICIENT, SHARES))] |= on_devices == 0
+    lacks &= where
     found: list[tuple[Reason, int]] = []
     for rule in dict.fromkeys(reason for reason in reasons if reason.kind is not Kind.INSUFFICIENT):
         refused = lacks[[reason == rule for reason in reasons]].any(axis=0)
