@@ -35,6 +35,7 @@ class SharedDevices:
         self._vacant: list[int] = []
         self._free: Integers = np.zeros((0, 0), dtype=np.int64)
         self.uncounted: set[str] = set()
+        self._kept: frozenset[str] = frozenset()
         self._nodes: tuple[Node, ...] | None = None
         self._sharing = Sharing.of(())
         self._positions: Integers = np.zeros(0, dtype=np.int64)
@@ -80,6 +81,10 @@ class SharedDevices:
             if node_name in names:
                 self._change(node_name, spec, taken, -1)
 
+    def keep(self, node_names: Iterable[str]) -> None:
+        """Have no device of these nodes be free, instead of those that were kept before: who may come to have which isn't known."""
+        self._kept = frozenset(node_names)
+
     def is_overbooked(self, node_name: str, uuids: Sequence[str]) -> bool:
         """Whether more is taken of any of the devices ``uuids`` of a node than there is, or one isn't there any more."""
         row = self._rows.get(node_name)
@@ -98,6 +103,9 @@ class SharedDevices:
         width = max(self._free.shape[1], int(free.max(initial=0)))
         devices = np.where(np.arange(width) < free[:, None], WHOLE, 0)
         devices[self._positions[:, None], np.arange(self._free.shape[1])] = self._free[self._places]
+        for position in self._positions.tolist() if self._kept else ():
+            if snapshot.nodes[position].name in self._kept:
+                devices[position] = np.minimum(devices[position], 0)
         devices.setflags(write=False)
         return replace(snapshot, devices=devices, sharing=self._sharing)
 

@@ -198,6 +198,9 @@ DRIVERS: Mapping[str, Driver] = {driver.name: driver for driver in (HAMI, VOLCAN
 
 _COUNTED = {driver.count: driver for driver in DRIVERS.values()}
 _WORDS = frozenset(word for driver in DRIVERS.values() for word in driver.words)
+COUNTED = frozenset(_COUNTED)
+"""Resources that say of how many devices a pod has something."""
+
 ASKED = frozenset((*_COUNTED, *_WORDS, _ALIYUN))
 """Resources by which pods ask for devices of which it must be said which."""
 

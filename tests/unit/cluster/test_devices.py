@@ -199,6 +199,16 @@ def test_without_some_pods_their_devices_are_free() -> None:
     assert np.array_equal(view.snapshot().without(pods).devices, [[1000, 1000], [1000, 1000]])
 
 
+def test_devices_are_kept_where_pods_may_land_of_which_nobody_knows() -> None:
+    view = ClusterView()
+    for node in (a_node("n1"), a_node("n2")):
+        view.upsert_node(node)
+    view.keep({"n1": SchedulingSpec(((GPU, 1), ("pods", 1))), "n2": SchedulingSpec((("cpu", 1), ("pods", 1)))})
+    assert np.array_equal(view.snapshot().devices, [[0, 0, 0], [1000, 1000, 1000]])
+    view.keep({})
+    assert np.array_equal(view.snapshot().devices, [[1000, 1000, 0], [1000, 1000, 1000]])
+
+
 def test_a_device_that_is_gone_is_no_seat_any_more() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
