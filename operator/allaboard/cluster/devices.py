@@ -28,9 +28,10 @@ class _Row:
 
 
 class SharedDevices:
-    """Empty, and false, where no node shares its GPUs: then nothing that happens to pods costs anything here."""
+    """``are_any`` tells whether a node shares its GPUs: if none does, nothing that happens to pods need be told here."""
 
     def __init__(self) -> None:
+        self.are_any = False
         self._rows: dict[str, _Row] = {}
         self._vacant: list[int] = []
         self._free: Integers = np.zeros((0, 0), dtype=np.int64)
@@ -41,9 +42,6 @@ class SharedDevices:
         self._positions: Integers = np.zeros(0, dtype=np.int64)
         self._places: Integers = np.zeros(0, dtype=np.int64)
 
-    def __bool__(self) -> bool:
-        return bool(self._rows)
-
     def offer(self, node_name: str, shared: Shared | None) -> None:
         """Take which devices a node shares; ``None`` if it doesn't."""
         row = self._rows.get(node_name)
@@ -51,25 +49,25 @@ class SharedDevices:
             return
         if shared is None:
             self._vacant.append(self._rows.pop(node_name).place)
+            self.are_any = bool(self._rows)
             self.uncounted.discard(node_name)
             return
         if row is not None and row.shared == shared:
             return
         place = row.place if row is not None else self._vacant.pop() if self._vacant else len(self._rows)
         self._rows[node_name] = _Row(shared, place)
+        self.are_any = True
         self._widen(place + 1, len(shared.devices))
         self._clear(self._rows[node_name])
         self.uncounted.add(node_name)
 
     def add(self, node_name: str, spec: SchedulingSpec, taken: Sequence[Taken]) -> None:
         """A pod of ``spec`` has, or is promised, a seat on a node."""
-        if self._rows:
-            self._change(node_name, spec, taken, -1)
+        self._change(node_name, spec, taken, -1)
 
     def subtract(self, node_name: str, spec: SchedulingSpec, taken: Sequence[Taken]) -> None:
         """It hasn't any more."""
-        if self._rows:
-            self._change(node_name, spec, taken, +1)
+        self._change(node_name, spec, taken, +1)
 
     def count(self, seats: Iterable[tuple[str, SchedulingSpec, Sequence[Taken]]]) -> None:
         """Count the pods of the nodes that are ``uncounted``, among those of all nodes."""

@@ -259,7 +259,7 @@ class ClusterView:
             self._ordered = tuple(sorted(self._nodes.values(), key=lambda node: node.name))
             self._order = np.array([self._usage.row(node.name) for node in self._ordered], dtype=np.intp)
         found = replace(self._usage.snapshot(self._ordered, self._order), mix=self._workload.mix())
-        return self._counted_devices().onto(found) if self._devices else found
+        return self._counted_devices().onto(found) if self._devices.are_any else found
 
     def _counted_devices(self) -> SharedDevices:
         """Those of all nodes that share theirs, with the pods counted of nodes that have begun to, or have other devices now."""
@@ -271,7 +271,8 @@ class ClusterView:
     def _charge(self, pod: Pod) -> None:
         if seat := self._seat(pod):
             self._usage.add(*seat)
-            self._devices.add(*seat, self._taken(pod))
+            if self._devices.are_any:
+                self._devices.add(*seat, self._taken(pod))
             if pod.spec.repels:
                 self.repulsion.add(pod.namespace, pod.spec.repels, seat[0])
 
@@ -279,7 +280,8 @@ class ClusterView:
         if pod is not None and (seat := self._seat(pod)):
             node_name, spec = seat
             self._usage.subtract(node_name, spec)
-            self._devices.subtract(node_name, spec, self._taken(pod))
+            if self._devices.are_any:
+                self._devices.subtract(node_name, spec, self._taken(pod))
             if spec.repels:
                 self.repulsion.remove(pod.namespace, spec.repels, node_name)
             if node_name not in self._nodes:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import items, mapping, text
+from allaboard.model.fields import items, mapping, sequence, text
 from allaboard.model.limits import CONTAINERS, DEVICES, REGISTRATION_CHARACTERS
 from allaboard.model.requests import RawObject, Requests
 
@@ -29,7 +29,6 @@ SHARES = f"{GPU} (thousandths)"
 FRACTION, MEMORY, NUMBER = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
 """Annotations by which pods ask KAI for parts of GPUs (kai-scheduler pkg/common/constants/constants.go)."""
 
-_OF_KAI = (FRACTION, MEMORY, NUMBER)
 _ALIYUN = "aliyun.com/gpu-mem"  # AliyunContainerService/gpushare-scheduler-extender pkg/utils/const.go
 
 
@@ -267,8 +266,8 @@ def without_words(requests: Requests) -> Requests:
 def asks_of(raw: RawObject, requests: Requests) -> Asks:
     """What a pod asks for, whose resources come to ``requests``. Raises ``MalformedError``."""
     annotations = mapping(mapping(raw, "metadata"), "annotations", "metadata.")
-    by_kai = any(annotations.get(name) is not None for name in _OF_KAI)
-    amounts = {name: amount for name, amount in requests if name in ASKED}
+    by_kai = FRACTION in annotations or MEMORY in annotations or NUMBER in annotations
+    amounts = dict([pair for pair in requests if pair[0] in ASKED])  # each event of a pod comes here
     if not (amounts or by_kai):
         return NO_ASKS
     fraction, memory, number = _kai(annotations) if by_kai else (0, 0, 0)
@@ -279,6 +278,8 @@ def asks_of(raw: RawObject, requests: Requests) -> Asks:
         for word in driver.words:
             if word in amounts and driver not in counted:
                 raise MalformedError(_path(word), f"says how much of a GPU, and {driver.count} doesn't say of how many")
+    if not counted and not (fraction or memory):
+        return NO_ASKS
     if not counted:
         text = f"annotation {FRACTION if fraction else MEMORY} alone is not supported, since only KAI's binder hands out such parts: "
         return Asks(unsupported=(f"{text}ask for {' or '.join(f'{count}: 1' for count in _COUNTED)} as well",))
@@ -322,7 +323,7 @@ def _path(resource: str) -> str:
 def _kai(annotations: Mapping[str, object]) -> tuple[int, int, int]:
     """Thousandths, MiB, and how many devices; 0 of what isn't said."""
     path = "metadata.annotations"
-    fraction, memory, number = (text(annotations, name, path=f"{path}.") for name in _OF_KAI)
+    fraction, memory, number = (text(annotations, name, path=f"{path}.") for name in (FRACTION, MEMORY, NUMBER))
     found = _thousandths(fraction) if fraction else 0
     if fraction and not found:
         raise MalformedError(f"{path}[{FRACTION}]", f"{shown(fraction)} is not more than 0 and less than 1, such as 0.5")
@@ -331,8 +332,10 @@ def _kai(annotations: Mapping[str, object]) -> tuple[int, int, int]:
             raise MalformedError(f"{path}[{name}]", f"{shown(value)} is not a whole number of at least 1")
     if fraction and memory:
         raise MalformedError(f"{path}[{MEMORY}]", f"says how much of a GPU, and so does {FRACTION}")
+    if not (fraction or memory or number):
+        return 0, 0, 0  # each is null or empty
     if not (fraction or memory):
-        raise MalformedError(f"{path}[{NUMBER if number else FRACTION}]", "doesn't say how much of a GPU")
+        raise MalformedError(f"{path}[{NUMBER}]", "doesn't say how much of a GPU")
     return found, int(memory or 0), int(number or 0)
 
 
@@ -347,6 +350,8 @@ def _thousandths(fraction: str) -> int:
 
 def _container(raw: RawObject) -> int:
     spec = mapping(raw, "spec")
+    if not spec.get("initContainers") and len(sequence(spec, "containers", "spec.")) == 1:
+        return 0
     first, regular = ([each for _, each in items(spec, key, "spec.", CONTAINERS)] for key in ("initContainers", "containers"))
     asking = [place for place, each in enumerate([*first, *regular]) if ASKED & mapping(mapping(each, "resources"), "requests").keys()]
     return asking[0] if len(asking) == 1 and asking[0] >= len(first) else -1
