@@ -123,6 +123,8 @@ class Kubelet:
         found = self._api.store.table("nodes").get(("", name))
         allocatable = amounts((found.body.get("status") or {}).get("allocatable") or {}) if found else {}
         for resource, requested in {"pods": 1, **requests_of(pod)}.items():
+            if "/" in resource and resource not in allocatable:
+                continue  # the node knows nothing of it (kubelet lifecycle/predicate.go, removeMissingExtendedResources)
             used, capacity = node.used(resource), allocatable.get(resource, 0)
             if requested and requested > capacity - used:
                 text = f"resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"

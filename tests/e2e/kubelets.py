@@ -31,13 +31,14 @@ async def _admit(cluster: Cluster) -> None:
         waiting = [pod for pod in found if pod["status"]["phase"] == "Pending" and not pod["metadata"].get("deletionTimestamp")]
         for pod in sorted(waiting, key=lambda pod: int(pod["metadata"]["resourceVersion"])):
             room, asked = left[pod["spec"]["nodeName"]], requests_of(pod)
-            lacking = [resource for resource, quantity in asked.items() if quantity > room[resource]]
+            known = [resource for resource in asked if "/" not in resource or resource in room]  # as kubelets have it
+            lacking = [resource for resource in known if asked[resource] > room[resource]]
             status: Body = {"phase": "Failed", "reason": f"OutOf{lacking[0]}"} if lacking else {"phase": "Running"}
             # It may have been deleted in the meantime.
             with suppress(ApiError):
                 await asyncio.to_thread(cluster.patch, "pods", pod["metadata"]["name"], {"status": status}, "default", "status")
-                for resource, quantity in asked.items() if not lacking else ():
-                    room[resource] -= quantity
+                for resource in known if not lacking else ():
+                    room[resource] -= asked[resource]
         await asyncio.sleep(_POLL_SECONDS)
 
 
@@ -48,5 +49,6 @@ def _room_left(cluster: Cluster, admitted: list[Body]) -> dict[str, dict[str, Fr
     }
     for pod in admitted:
         for resource, quantity in requests_of(pod).items():
-            left[pod["spec"]["nodeName"]][resource] -= quantity
+            if "/" not in resource or resource in left[pod["spec"]["nodeName"]]:
+                left[pod["spec"]["nodeName"]][resource] -= quantity
     return left

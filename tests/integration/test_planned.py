@@ -131,6 +131,11 @@ def racks(*names: str) -> list[dict[str, Any]]:
     return [{"gpus": 4, "labels": {"topology.kubernetes.io/rack": name}} for name in names]
 
 
+def shared_cards(number: int) -> dict[str, str]:
+    """As HAMi registers two cards of a node."""
+    return {"hami.io/node-nvidia-register": "".join(f"GPU-{number}{card},10,40960,100,NVIDIA-A100,0,true:" for card in "ab")}
+
+
 EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "tfjob-smoke-gpu": [{"cpu": "8", "gpus": 4}] * 2,
     "two-jobs": [{"cpu": "8", "gpus": 4}],
@@ -142,6 +147,7 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "order-trap": [{"cpu": "53", "memory": "476G"}, {"cpu": "31", "memory": "96G"}],
     "tight-gang": [{"cpu": cpu, "memory": memory} for cpu, memory in (("16", "96Gi"), ("32", "64Gi"), ("24", "64Gi")) for _ in range(3)],
     "roles-and-racks": racks("a", "a", "b", "b"),
+    "gpu-sharing": [{"gpus": 20, "annotations": shared_cards(number)} for number in (1, 2)],
     "demo-twenty-pods": [{"cpu": "8", "memory": "16Gi"}] * 3,
 }
 """The nodes that ``examples/README.md`` asks for."""
@@ -171,7 +177,8 @@ async def test_what_plan_says_becomes_of_it_when_it_is_applied(
 ) -> None:
     nodes, objects = SCENES[scene]
     for number, node in enumerate(nodes, start=1):
-        cluster.add_node(f"node-{number}", **node)
+        cluster.add_node(f"node-{number}", **{name: value for name, value in node.items() if name != "annotations"})
+        cluster.patch("nodes", f"node-{number}", {"metadata": {"annotations": node.get("annotations", {})}}, "")
     said = await plan(objects, tmp_path)
 
     app = await applied(cluster, objects, start_app, said.pods)

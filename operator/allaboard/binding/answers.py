@@ -43,10 +43,11 @@ class BindReply:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One member and the node it is to have."""
+    """One member, the node it is to have, and where its GPUs are shared which ``devices`` of it, by UUID."""
 
     pod: Pod
     node_name: str
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

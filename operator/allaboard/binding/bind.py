@@ -6,7 +6,7 @@ Replies and texts: kube-apiserver 1.37, registry/core/pod/storage/storage.go.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -75,12 +75,22 @@ class Binder:
                 async with asyncio.timeout(max(0.0, self._busy_since + patience - self._clock())):
                     await self._idle.wait()
 
-    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look = lambda: None) -> BindReply:
+    async def bind(
+        self,
+        pod: Pod,
+        node_name: str,
+        stamp: str,
+        *,
+        dry_run: bool = False,
+        look: Look = lambda: None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> BindReply:
         """Bind ``pod`` as it was last seen (UID and resourceVersion) to ``node_name``; never raises for an answer of the API server.
 
         Before each request ``look`` says whether the seat is still good, with nothing awaited in between but the request itself.
+        ``annotations`` are written beside the stamp, with the seat.
         """
-        bind = _Bind(pod, node_name, stamp, pod.resource_version, dry_run, look)
+        bind = _Bind(pod, node_name, stamp, pod.resource_version, dry_run, look, annotations or {})
         async with self._noted():
             try:
                 reply = await self._bind(bind)
@@ -176,7 +186,7 @@ class Binder:
                 "namespace": pod.namespace,
                 "uid": pod.uid,
                 "resourceVersion": bind.version,
-                "annotations": {STAMP: bind.stamp},
+                "annotations": {**bind.annotations, STAMP: bind.stamp},
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node_name},
         }
@@ -273,6 +283,7 @@ class _Bind:
     version: str
     dry_run: bool
     look: Look
+    annotations: Mapping[str, str]
     is_in_doubt: bool = False
 
     @contextmanager
@@ -306,7 +317,8 @@ def _bound_reply(current: dict[str, Any], bind: _Bind, message: str) -> BindRepl
 def _is_as_planned(planned: Pod, now: Pod) -> bool:
     """Whether a pod that was touched is still what the plan was made for."""
     fields = ("labels", "scheduler_name", "phase", "is_gated", "malformed")
-    return all(getattr(planned, field) == getattr(now, field) for field in fields) and planned.spec.requests == now.spec.requests
+    is_same = all(getattr(planned, field) == getattr(now, field) for field in fields)
+    return is_same and (planned.spec.requests, planned.spec.share) == (now.spec.requests, now.spec.share)
 
 
 def _classified(error: ApiError) -> BindReply:

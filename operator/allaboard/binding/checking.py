@@ -1,12 +1,14 @@
 """Whether a plan is good for a gang and the cluster as they are by now: the last look before seats are promised."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from allaboard.binding.answers import MembersChanged, Refused, Seat
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang
 from allaboard.model.rules import rules_of
 from allaboard.placement import verify
+from allaboard.placement.rules.verify import chosen_devices
 
 
 def checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Sequence[Seat] | Refused:
@@ -22,5 +24,10 @@ def checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Se
         return Refused(MembersChanged(len(seats), gang.missing))
     # 2. Does everybody still fit? Plain integers against the view as it is now.
     seated = {seat.pod.uid: seat.node_name for seat in seats}
-    violations = verify(seated, [seat.pod for seat in seats], view.snapshot(), rules_of(gang))
-    return Refused(violations[0]) if violations else seats
+    snapshot = view.snapshot()
+    violations = verify(seated, [seat.pod for seat in seats], snapshot, rules_of(gang))
+    if violations:
+        return Refused(violations[0])
+    # 3. Which devices? Here, where nothing is promised in between.
+    devices = chosen_devices(seated, [seat.pod for seat in seats], snapshot)
+    return [replace(seat, devices=devices.get(seat.pod.uid, ())) for seat in seats] if devices else seats

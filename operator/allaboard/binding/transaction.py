@@ -5,6 +5,7 @@ first, and every bind carries a stamp: whoever looks at the pods sees which tran
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,6 +20,7 @@ from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod, stamp_of
+from allaboard.model.sharing import annotations_of
 from allaboard.placement import Violation, Wrong
 from allaboard.placement.rules.verify import refusal_on
 
@@ -39,6 +41,8 @@ class Transaction:
     dry_run: DryRun = "role"
     was_whole: bool = False
     new_run: str = field(default_factory=lambda: uuid4().hex[:12])
+    now: Callable[[], float] = time.time
+    """Seconds since the epoch, as drivers are told."""
 
     @property
     def stamp(self) -> str:
@@ -111,7 +115,7 @@ class Transaction:
         still = checked(gang, {seat.pod.uid: seat.node_name for seat in seats}, self.view)
         if isinstance(still, Refused):
             return still
-        self.view.assume_all((seat.pod, seat.node_name) for seat in still)
+        promise(still, self.view)
         self.gang = gang
         return still
 
@@ -119,7 +123,8 @@ class Transaction:
         stamp = self.stamp
 
         def bind(seat: Seat) -> Awaitable[BindReply]:
-            return self.binder.bind(seat.pod, seat.node_name, stamp, dry_run=dry_run, look=partial(self._problem, seat))
+            look, told = partial(self._problem, seat), self._told(seat)
+            return self.binder.bind(seat.pod, seat.node_name, stamp, dry_run=dry_run, look=look, annotations=told)
 
         # Whatever one bind raises, the others go on and must be counted.
         replies = await in_slices(bind, seats)
@@ -132,7 +137,14 @@ class Transaction:
             return Violation(Wrong.NO_NODE, pod.key, seat.node_name)
         if refusal := refusal_on(pod.spec, node):
             return Violation(Wrong.REFUSED, pod.key, node.name, refusal)
-        return Violation(Wrong.TAKEN, pod.key, node.name) if self.view.is_overbooked(node.name, pod.spec) else None
+        return Violation(Wrong.TAKEN, pod.key, node.name) if self.view.is_overbooked(node.name, pod.spec, seat.devices) else None
+
+    def _told(self, seat: Seat) -> Mapping[str, str]:
+        """What is written for the driver that hands out the GPUs of the seat's node."""
+        node, spec = self.view.node(seat.node_name), seat.pod.spec
+        if not seat.devices or node is None or node.shared is None:
+            return {}
+        return annotations_of(node.shared, spec.share, spec.device_container, seat.devices, node.name, self.now())
 
 
 def begin(
@@ -154,8 +166,13 @@ def begin(
     seats = checked(gang, assignments, view)
     if isinstance(seats, Refused):
         return seats
-    view.assume_all((seat.pod, seat.node_name) for seat in seats)
+    promise(seats, view)
     return Transaction(gang, seats, view, binder, look, dry_run, was_whole)
+
+
+def promise(seats: Sequence[Seat], view: ClusterView) -> None:
+    """Have ``view`` count ``seats`` as taken."""
+    view.assume_all(((seat.pod, seat.node_name) for seat in seats), {seat.pod.uid: seat.devices for seat in seats if seat.devices})
 
 
 def _template(pod: Pod) -> tuple[SchedulingSpec, int]:

@@ -5,13 +5,14 @@ there are. A pod is charged once, to the node it is bound to or, before that is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from allaboard.cluster.devices import SharedDevices
 from allaboard.cluster.repulsion import Labels, Repulsion, Several
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Integers
@@ -21,6 +22,7 @@ from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import UNSTATED, Requests
+from allaboard.model.sharing import COUNTED, Taken
 from allaboard.model.snapshot import Snapshot
 
 PodListener = Callable[[Pod | None, Pod | None], None]
@@ -37,8 +39,10 @@ class ClusterView:
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, str] = {}  # node by pod UID
+        self._promised: dict[str, tuple[Taken, ...]] = {}  # devices, of those of the assumed that are given some
         self._kept: dict[str, SchedulingSpec] = {}  # by node
         self._usage = _Usage()
+        self._devices = SharedDevices()
         self._workload = WorkloadCounter()
         self.repulsion = Repulsion()
         self.cards: Cards = NO_CARDS
@@ -86,6 +90,7 @@ class ClusterView:
         self._nodes[node.name] = node
         if self._usage.offer(node.name, with_headroom(node.allocatable, self._headroom)):
             self._usage.recount(chain(filter(None, map(self._seat, self._pods.values())), self._kept.items()))
+        self._devices.offer(node.name, node.shared)
         self._ordered = None
         for listener in self._node_listeners:
             listener(old, node)
@@ -96,6 +101,7 @@ class ClusterView:
         if old is None:
             return
         self._usage.offer(name, ())
+        self._devices.offer(name, None)
         self._usage.release(name)
         self._ordered = None
         for listener in self._node_listeners:
@@ -107,6 +113,7 @@ class ClusterView:
         self._discharge(old)
         told = self._unseated(old) if old is not None and (old.uid != pod.uid or pod.is_terminal) else old
         if pod.node_name:
+            self._promised.pop(pod.uid, None)
             self._assumed.pop(pod.uid, None)
         self._pods[pod.key] = pod
         self._charge(pod)
@@ -128,19 +135,33 @@ class ClusterView:
     def _unseated(self, pod: Pod) -> Pod:
         """``pod``, which doesn't sit anywhere any more, as it was with the seat that it was promised, and was never seen to take."""
         node_name = self._assumed.pop(pod.uid, "")
+        self._promised.pop(pod.uid, None)
         return replace(pod, node_name=node_name) if node_name else pod
 
-    def assume(self, pod: Pod, node_name: str) -> None:
-        """Promise ``pod`` a seat on ``node_name``, until it is seen bound, is gone, or ``forget`` is called."""
+    def assume(self, pod: Pod, node_name: str, devices: Sequence[str] = ()) -> None:
+        """Promise ``pod`` a seat on ``node_name``, until it is seen bound, is gone, or ``forget`` is called.
+
+        With ``devices`` of the node, by UUID, where its GPUs are shared; without, any that it takes may be any.
+        """
         current = self._pods.get(pod.key)
         if current is None or current.uid != pod.uid or current.node_name:
             return
         self._discharge(current)
-        self._assumed[pod.uid] = node_name
+        self._promise(pod.uid, node_name, devices)
         self._charge(current)
 
-    def assume_all(self, seats: Iterable[tuple[Pod, str]]) -> None:
-        """``assume`` for each pod and its node; those that are alike on a node are counted at once, for gangs have thousands."""
+    def _promise(self, uid: str, node_name: str, devices: Sequence[str]) -> None:
+        self._assumed[uid] = node_name
+        self._promised.pop(uid, None)
+        if devices:
+            self._promised[uid] = tuple(map(Taken, devices))
+
+    def assume_all(self, seats: Iterable[tuple[Pod, str]], devices: Mapping[str, Sequence[str]] | None = None) -> None:
+        """``assume`` for each pod and its node; those that are alike on a node are counted at once, for gangs have thousands.
+
+        ``devices`` are those of each that is given some, by the pod's UID.
+        """
+        devices = devices or {}
         alike: Counter[tuple[str, int]] = Counter()
         specs: dict[int, SchedulingSpec] = {}
         for pod, node_name in {pod.uid: (pod, node_name) for pod, node_name in seats}.values():
@@ -148,9 +169,10 @@ class ClusterView:
             if current is None or current.uid != pod.uid or current.node_name:
                 continue
             if pod.uid in self._assumed or current.spec.repels:
-                self.assume(pod, node_name)
+                self.assume(pod, node_name, devices.get(pod.uid, ()))
                 continue
-            self._assumed[pod.uid] = node_name
+            self._promise(pod.uid, node_name, devices.get(pod.uid, ()))
+            self._devices.add(node_name, current.spec, self._promised.get(pod.uid, ()))
             specs[id(current.spec)] = current.spec
             alike[node_name, id(current.spec)] += 1
         for (node_name, spec), pods in alike.items():
@@ -164,6 +186,7 @@ class ClusterView:
         if current is not None and current.uid == pod.uid:
             self._discharge(current)
             del self._assumed[pod.uid]
+            self._promised.pop(pod.uid, None)
             self._charge(current)
 
     def forget_all(self, pods: Iterable[Pod]) -> None:
@@ -175,6 +198,7 @@ class ClusterView:
             if current is None or current.uid != pod.uid or current.spec.repels:
                 self.forget(pod)
             elif (node_name := self._assumed.pop(pod.uid, None)) is not None:
+                self._devices.subtract(node_name, current.spec, self._promised.pop(pod.uid, ()))
                 specs[id(current.spec)] = current.spec
                 alike[node_name, id(current.spec)] += 1
         for (node_name, spec), number in alike.items():
@@ -185,7 +209,7 @@ class ClusterView:
     def as_promised(self, pod: Pod) -> Pod | None:
         """``pod`` with the seat that it has been promised and has not been seen to take, ``None`` without one."""
         node_name = self._assumed.get(pod.uid)
-        return replace(pod, node_name=node_name) if node_name else None
+        return replace(pod, node_name=node_name, devices=self._promised.get(pod.uid, ())) if node_name else None
 
     def is_assumed(self, pod: Pod) -> bool:
         """Whether ``pod`` has been promised a seat it has not been seen to take."""
@@ -198,12 +222,15 @@ class ClusterView:
             if node_name not in self._nodes:
                 self._usage.release(node_name)
         self._kept = {node_name: spec for node_name, spec in claims.items() if node_name in self._nodes}
+        self._devices.keep(node_name for node_name, spec in self._kept.items() if any(name in COUNTED for name, _ in spec.requests))
         for node_name, spec in self._kept.items():
             self._usage.add(node_name, spec)
 
-    def is_overbooked(self, node_name: str, spec: SchedulingSpec) -> bool:
-        """Whether a node has less than is taken and promised on it, of anything that ``spec`` asks for."""
-        return self._usage.is_overbooked(node_name, spec)
+    def is_overbooked(self, node_name: str, spec: SchedulingSpec, devices: Sequence[str] = ()) -> bool:
+        """Whether a node has less than is taken and promised on it, of anything that ``spec`` asks for or of its ``devices``, by UUID."""
+        if self._usage.is_overbooked(node_name, spec):
+            return True
+        return bool(devices) and self._counted_devices().is_overbooked(node_name, devices)
 
     def relevant(self, labels: Labels) -> Labels:
         """Those of the ``labels`` of a pod that bound pods keep others away by."""
@@ -231,11 +258,21 @@ class ClusterView:
         if self._ordered is None:
             self._ordered = tuple(sorted(self._nodes.values(), key=lambda node: node.name))
             self._order = np.array([self._usage.row(node.name) for node in self._ordered], dtype=np.intp)
-        return replace(self._usage.snapshot(self._ordered, self._order), mix=self._workload.mix())
+        found = replace(self._usage.snapshot(self._ordered, self._order), mix=self._workload.mix())
+        return self._counted_devices().onto(found) if self._devices.are_any else found
+
+    def _counted_devices(self) -> SharedDevices:
+        """Those of all nodes that share theirs, with the pods counted of nodes that have begun to, or have other devices now."""
+        if self._devices.uncounted:
+            seats = ((seat, self._taken(pod)) for pod in self._pods.values() if (seat := self._seat(pod)))
+            self._devices.count((name, spec, taken) for (name, spec), taken in seats)
+        return self._devices
 
     def _charge(self, pod: Pod) -> None:
         if seat := self._seat(pod):
             self._usage.add(*seat)
+            if self._devices.are_any:
+                self._devices.add(*seat, self._taken(pod))
             if pod.spec.repels:
                 self.repulsion.add(pod.namespace, pod.spec.repels, seat[0])
 
@@ -243,10 +280,15 @@ class ClusterView:
         if pod is not None and (seat := self._seat(pod)):
             node_name, spec = seat
             self._usage.subtract(node_name, spec)
+            if self._devices.are_any:
+                self._devices.subtract(node_name, spec, self._taken(pod))
             if spec.repels:
                 self.repulsion.remove(pod.namespace, spec.repels, node_name)
             if node_name not in self._nodes:
                 self._usage.release(node_name)
+
+    def _taken(self, pod: Pod) -> tuple[Taken, ...]:
+        return pod.devices if pod.is_bound else self._promised.get(pod.uid, ())
 
     def _seat(self, pod: Pod) -> tuple[str, SchedulingSpec] | None:
         node_name = pod.node_name if pod.is_bound else self._assumed.get(pod.uid)

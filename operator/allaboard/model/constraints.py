@@ -26,6 +26,7 @@ from allaboard.model.limits import (
 )
 from allaboard.model.podterms import PodTerm, repelling_terms
 from allaboard.model.requests import RawObject, Requests, pod_requests, unstated_requests
+from allaboard.model.sharing import GPU, SHARES, Share, asks_of, at_worst, without_words
 
 _Part = TypeVar("_Part")
 
@@ -79,8 +80,9 @@ class SchedulingSpec:
     """What one pod asks of a node. Equal specs are one role.
 
     ``affinity`` is ``None`` without required node affinity; otherwise one of the terms must match, and no terms match no node.
-    ``preferred`` is the preferred node affinity: (weight, term). ``gpu_share`` is what is asked of a single GPU, in thousandths of it;
-    live pods ask for whole ones. ``images`` are those of its containers, as nodes name them.
+    ``preferred`` is the preferred node affinity: (weight, term). ``gpu_share`` is what is asked of a single GPU, in thousandths of it:
+    of a live pod at least, for of each node's GPUs it may be another part (``share``). ``device_container`` is the place of the container
+    that asks for GPUs, -1 where there are several. ``images`` are those of its containers, as nodes name them.
     ``unstated`` is what kube-scheduler's scores count beside the requests.
     ``claims`` are PersistentVolumeClaims by name; ``volumes`` holds the node affinity of each bound one, filled in when a placement
     is prepared: every entry must have a matching term; likewise ``avoided``, the domains that bound pods keep this one out of, and
@@ -103,10 +105,22 @@ class SchedulingSpec:
     images: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
     unstated: Requests = ()
+    share: Share | None = None
+    device_container: int = 0
 
     def amount(self, resource: str) -> int:
         """How much of ``resource`` is requested."""
         return next((amount for name, amount in self.requests if name == resource), 0)
+
+    @property
+    def whole_gpus(self) -> int:
+        """How many GPUs are asked for that nobody else may use."""
+        return 0 if self.share else self.amount(GPU)
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """Resources by which it is told what is short of GPUs that are shared, and what comes free of them."""
+        return (GPU, SHARES) if self.share or self.gpu_share or self.amount(GPU) else ()
 
     @property
     def rules(self) -> int:
@@ -123,7 +137,9 @@ class SchedulingSpec:
     @property
     def demand(self) -> "SchedulingSpec":
         """What makes it a task of the cluster's workload: what it asks for and on which nodes, and nothing of the moment."""
-        return SchedulingSpec(self.requests, self.node_selector, self.affinity, self.tolerations, gpu_share=self.gpu_share)
+        return SchedulingSpec(
+            self.requests, self.node_selector, self.affinity, self.tolerations, gpu_share=self.gpu_share, share=self.share
+        )
 
 
 def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[SchedulingSpec, list[MalformedError]]:
@@ -137,8 +153,9 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
     affinity = parts.read(_EMPTY, mapping, spec, "affinity", "spec.")
     repels, problem = parts.read(_NO_TERMS, repelling_terms, affinity)
     requests = _requests(raw, parts)
+    asks = parts.read(None, asks_of, raw, requests) or at_worst(requests)
     found = SchedulingSpec(
-        requests=requests,
+        requests=without_words(requests) if asks.share else requests,
         unstated=() if parts.problems else parts.read((), unstated_requests, raw, requests),
         node_selector=parts.read((), _node_selector, spec),
         affinity=parts.read(None, _node_affinity, affinity),
@@ -148,7 +165,10 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
         repels=repels,
         preferred=() if is_foreign else parts.read((), _preferred, affinity),
         images=() if is_foreign else parts.read((), _images, spec),
-        unsupported=() if is_foreign else parts.read((), _unsupported, spec, affinity),
+        unsupported=() if is_foreign else parts.read(asks.unsupported, _unsupported, spec, affinity, asks.unsupported),
+        gpu_share=asks.share.nominal if asks.share else 0,
+        share=asks.share,
+        device_container=asks.container,
     )
     return found, [*parts.problems, problem] if problem else parts.problems
 
@@ -306,9 +326,9 @@ def _claims(spec: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object]) -> tuple[str, ...]:
+def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object], of_gpus: tuple[str, ...]) -> tuple[str, ...]:
     """What would be wrong to ignore and isn't understood yet. Preferences may be ignored; requirements may not."""
-    found = []
+    found = [*of_gpus]
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     for kind, words in (("podAffinity", "required pod affinity"), ("podAntiAffinity", "required pod anti-affinity")):
         if mapping(affinity, kind, "spec.affinity.").get(required):

@@ -61,6 +61,10 @@ VALUES = Limit("node_values", 128, "values of node affinity")
 CHARACTERS = Limit("characters", 253, "characters of a name or value")  # names of objects have no more
 ENTRIES = Limit("entries", 256, "entries of a list")  # that isn't named here
 
+# Of GPUs that are shared, as a driver says on a node or a pod; nothing is read of what is longer.
+REGISTRATION_CHARACTERS = Limit("registration_characters", 32_768, "characters of a list of GPUs")
+DEVICES = Limit("devices", 128, "GPUs of a node")
+
 # Of its required anti-affinity, which others have to heed.
 POD_TERMS = Limit("anti_affinity_terms", 16, "terms of required anti-affinity")
 POD_EXPRESSIONS = Limit("anti_affinity_expressions", 8, "expressions of a term of anti-affinity")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import boolean, integer, items, labels, mapping, text, texts
 from allaboard.model.requests import RawObject, Requests, node_allocatable
+from allaboard.model.sharing import Shared, shared_by
 
 _SMALL_IMAGE = 23  # MiB; kube-scheduler counts none that is smaller (imagelocality.go, minThreshold)
 
@@ -21,7 +22,10 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node's name, what it offers and whom it admits. ``images`` are those on its disk that are worth counting: name and MiB."""
+    """A node's name, what it offers and whom it admits. ``images`` are those on its disk that are worth counting: name and MiB.
+
+    ``shared`` are its GPUs where a driver hands out parts of them.
+    """
 
     name: str
     uid: str
@@ -31,6 +35,7 @@ class Node:
     is_unschedulable: bool = False
     is_ready: bool = True
     images: tuple[tuple[str, int], ...] = ()
+    shared: Shared | None = None
 
 
 def node_from(raw: RawObject, intern: Callable[[tuple[str, int]], tuple[str, int]] = lambda image: image) -> Node:
@@ -59,6 +64,7 @@ def node_from(raw: RawObject, intern: Callable[[tuple[str, int]], tuple[str, int
         is_unschedulable=boolean(spec, "unschedulable", "spec."),
         is_ready=ready,
         images=tuple(sorted(map(intern, _images(raw)))),
+        shared=shared_by(mapping(metadata, "annotations", "metadata.")),
     )
 
 

@@ -17,6 +17,7 @@ from allaboard.model.openfaas import with_function_demand
 from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
 from allaboard.model.options import Options, options_in
 from allaboard.model.requests import RawObject
+from allaboard.model.sharing import Taken, taken_by
 
 STAMP = f"{OPTION_PREFIX}transaction"
 """Annotation that a bind gives a pod: ``<id of the run>/<minMember at that commit>``, and ``/whole`` if the run had been whole before."""
@@ -64,7 +65,8 @@ class Pod:
     ``malformed`` is set when the object could not be understood, and ``spec`` then holds what could: the pod is shown as what it is
     instead of being lost. ``caution`` is what its owner should know, and doesn't hold it. ``over`` names the limits that it is over.
     ``labels`` are sorted, as are ``options``; a pod of another scheduler has neither, nor anything else that says no more than whose it
-    is. ``mark`` is the name of a label or annotation by which it asks another scheduler for a gang.
+    is. ``mark`` is the name of a label or annotation by which it asks another scheduler for a gang. ``devices`` are those of
+    its node's shared GPUs that it says it has.
     """
 
     namespace: str
@@ -92,6 +94,7 @@ class Pod:
     malformed: str = ""
     caution: str = ""
     over: tuple[str, ...] = ()
+    devices: tuple[Taken, ...] = ()
 
     @property
     def key(self) -> str:
@@ -118,7 +121,8 @@ class Pod:
         if not self.is_bound:
             return []
         keeps = dict(now.spec.requests) if now is not None and now.is_bound and now.uid == self.uid else {}
-        return [resource for resource, amount in self.spec.requests if keeps.get(resource, 0) < amount]
+        freed = [resource for resource, amount in self.spec.requests if keeps.get(resource, 0) < amount]
+        return freed if keeps else [*freed, *self.spec.awaited]
 
     def label(self, key: str) -> str | None:
         """The value of a label, ``None`` without it."""
@@ -188,6 +192,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[st
         template=0 if is_foreign or spec.get("nodeName") else _template_of(metadata, spec),
         malformed=str(problems[0]) if problems else "",
         caution="" if is_foreign else caution,
+        devices=_devices(metadata, is_foreign) if spec.get("nodeName") and scheduling.awaited else (),
         over=tuple(sorted({problem.limit.name for problem in problems if isinstance(problem, OverLimitError)})) if problems else (),
     )
 
@@ -259,6 +264,15 @@ def read_stamp(stamp: str | None) -> tuple[str, int, bool]:
     """The run, its promise, and whether it had been whole before; nothing of what isn't a stamp of ours, whatever it says."""
     found = re.fullmatch(r"([0-9a-f]{1,32})/([1-9][0-9]{0,8})(/whole)?", stamp or "", re.ASCII)
     return (found[1], int(found[2]), found[3] is not None) if found else ("", 0, False)
+
+
+def _devices(metadata: RawObject, is_foreign: bool) -> tuple[Taken, ...]:
+    """Which shared GPUs a bound pod has. How much of them is what it asks for, and of pods that aren't ours what their driver was told."""
+    try:
+        taken = taken_by(mapping(metadata, "annotations", "metadata."))
+    except MalformedError:
+        return ()
+    return taken if is_foreign else tuple(Taken(each.uuid) for each in taken)
 
 
 def _bound_at(status: Mapping[str, object]) -> float:

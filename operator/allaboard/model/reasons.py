@@ -17,6 +17,7 @@ class Kind(StrEnum):
     TOPOLOGY = "topology"  # a domain that doesn't take all who must share one
     UNLABELLED = "unlabelled"  # without the label ``subject``
     PORTS = "ports"
+    SHARING = "sharing"  # no driver that hands out what is asked of GPUs; ``subject`` is whose words it is asked in
     INSUFFICIENT = "insufficient"  # of the resource ``subject``; "pods" is one
 
     @property
@@ -27,7 +28,17 @@ class Kind(StrEnum):
 
 # What is insufficient may change too, but only by pods that have of the resource.
 _LASTING = frozenset(
-    (Kind.UNSCHEDULABLE, Kind.NOT_READY, Kind.TAINT, Kind.AFFINITY, Kind.VOLUMES, Kind.APART, Kind.UNLABELLED, Kind.INSUFFICIENT)
+    (
+        Kind.UNSCHEDULABLE,
+        Kind.NOT_READY,
+        Kind.TAINT,
+        Kind.AFFINITY,
+        Kind.VOLUMES,
+        Kind.APART,
+        Kind.UNLABELLED,
+        Kind.SHARING,
+        Kind.INSUFFICIENT,
+    )
 )
 
 

@@ -3,16 +3,19 @@
 Immutable by contract: the arrays are read-only views or copies, so a snapshot can be kept, compared and sent to another process.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from operator import itemgetter
+
+import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import UNSTATED
+from allaboard.model.sharing import DRIVERS, WHOLE, Shared, charges
 
 Workload = tuple[tuple[SchedulingSpec, int], ...]
 """What pods ask for (``SchedulingSpec.demand``), and how many of them do; the most frequent first."""
@@ -37,7 +40,27 @@ def most_frequent(groups: Iterable[Mapping[SchedulingSpec, int]]) -> Workload:
 def _place(task: tuple[SchedulingSpec, int]) -> tuple[object, ...]:
     """The most frequent come first; the rest is for the order to be the same whoever was counted first."""
     asked, pods = task
-    return -pods, asked.requests, asked.node_selector, asked.affinity is None, asked.affinity or (), asked.tolerations, asked.gpu_share
+    share = (asked.share,) if asked.share else ()
+    where = asked.node_selector, asked.affinity is None, asked.affinity or (), asked.tolerations
+    return -pods, asked.requests, *where, asked.gpu_share, share
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sharing:
+    """Who shares GPUs on each node, int64[nodes] each: ``driver``, its place in ``DRIVERS``, -1 without one; ``memory``: MiB of the
+    smallest device; ``least``: thousandths that any pod takes of one.
+    """
+
+    driver: Integers
+    memory: Integers
+    least: Integers
+
+    @classmethod
+    def of(cls, shared: Sequence[Shared | None]) -> "Sharing":
+        """That of nodes whose GPUs are ``shared``."""
+        names = list(DRIVERS)
+        rows = [(-1, 0, WHOLE) if each is None else (names.index(each.driver), each.memory, each.least) for each in shared]
+        return cls(*np.array(rows, dtype=np.int64).reshape(len(rows), 3).T)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +70,9 @@ class Snapshot:
     ``allocatable`` and ``used`` are int64[nodes, resources], in the units of ``model.requests``; ``resources`` names the columns.
     ``used`` counts pods of every scheduler and what we have assumed, so it may exceed ``allocatable``. ``host_ports`` gives the
     ports taken on a node, by row of the node. ``devices``: int64[nodes, devices], thousandths that are free of each GPU, where GPUs are
-    shared; without it they are counted whole. ``unstated``: int64[nodes, 2] is what scores count of pods beside what they ask for
-    (``SchedulingSpec.unstated``). ``mix`` is the cluster's workload: what pods ask for, and how many of them.
+    shared, negative of one of which more is taken than there is; without it they are counted whole. ``sharing`` says who shares them.
+    ``unstated``: int64[nodes, 2] is what scores count of pods beside what they ask for (``SchedulingSpec.unstated``). ``mix`` is the
+    cluster's workload: what pods ask for, and how many of them.
     """
 
     nodes: tuple[Node, ...]
@@ -59,6 +83,7 @@ class Snapshot:
     devices: Integers | None = None
     mix: Workload = ()
     unstated: Integers | None = None
+    sharing: Sharing | None = None
 
     @property
     def free(self) -> Integers:
@@ -71,7 +96,11 @@ class Snapshot:
         unstated = None if self.unstated is None else self.unstated.copy()
         rows = {node.name: row for row, node in enumerate(self.nodes)}
         columns = {resource: column for column, resource in enumerate(self.resources)}
+        devices = None if self.devices is None else self.devices.copy()
         for pod in pods:
+            if devices is not None and pod.node_name in rows:
+                row = rows[pod.node_name]
+                self._give_back(pod, row, devices)
             for resource, amount in pod.spec.requests if pod.node_name in rows else ():
                 if resource in columns:
                     used[rows[pod.node_name], columns[resource]] -= amount
@@ -79,7 +108,16 @@ class Snapshot:
                 for resource, amount in pod.spec.unstated:
                     unstated[rows[pod.node_name], UNSTATED.index(resource)] -= amount
         used.setflags(write=False)
-        return replace(self, used=used, unstated=unstated)
+        return replace(self, used=used, unstated=unstated, devices=devices)
+
+    def _give_back(self, pod: Pod, row: int, devices: Integers) -> None:
+        shared = self.nodes[row].shared
+        if shared is None:
+            first = int(np.count_nonzero(devices[row] >= WHOLE))
+            devices[row, first : first + pod.spec.whole_gpus] = WHOLE
+            return
+        for place, thousandths in charges(shared, pod.spec.share, pod.spec.whole_gpus, pod.devices):
+            devices[row, place] += thousandths
 
     def row_of(self, node_name: str) -> int | None:
         """The row of a node, ``None`` when it isn't there."""

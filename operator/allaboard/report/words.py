@@ -33,6 +33,7 @@ _REASONS = {
     Kind.TOPOLOGY: "node(s) were in no domain that takes all who must share one",
     Kind.UNLABELLED: "node(s) had no label {subject}",
     Kind.PORTS: "node(s) didn't have free ports for the requested pod ports",
+    Kind.SHARING: "node(s) had no driver that hands out such parts of GPUs ({subject})",
     Kind.INSUFFICIENT: "Insufficient {subject}",
 }
 """kube-scheduler's, where it has words for it (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports)."""

@@ -69,8 +69,8 @@ MUTANTS = (
         (
             Edit(
                 "binding/checking.py",
-                "return Refused(violations[0]) if violations else seats",
-                "return seats",
+                "    if violations:\n",
+                "    if False:\n",
             ),
             Edit(
                 "binding/bind.py",
@@ -163,7 +163,7 @@ MUTANTS = (
         "a seat isn't looked at again before a bind is made again",
         "filled_between_tries",
         "node",
-        (Edit("binding/transaction.py", "if self.view.is_overbooked(node.name, pod.spec) else None", "if False else None"),),
+        (Edit("binding/transaction.py", "if self.view.is_overbooked(node.name, pod.spec, seat.devices) else None", "if False else None"),),
     ),
     Mutant(
         "a gang that is held since the rehearsal is bound",
@@ -313,8 +313,8 @@ MUTANTS = (
         (
             Edit(
                 "cluster/view.py",
-                ("            self._assumed[pod.uid] = node_name\n            specs[id(current.spec)]"),
-                ("            continue\n            specs[id(current.spec)]"),
+                "            self._promise(pod.uid, node_name, devices.get(pod.uid, ()))\n            self._devices.add",
+                "            continue\n            self._devices.add",
             ),
         ),
     ),
@@ -342,8 +342,8 @@ MUTANTS = (
         (
             Edit(
                 "binding/bind.py",
-                '                "annotations": {STAMP: bind.stamp},\n',
-                "",
+                "{**bind.annotations, STAMP: bind.stamp}",
+                "{**bind.annotations}",
             ),
         ),
     ),

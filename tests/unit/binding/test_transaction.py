@@ -42,7 +42,7 @@ class Api:
         self.tried: list[str] = []
         self.bound: list[str] = []
 
-    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look) -> BindReply:
+    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **told: object) -> BindReply:
         self.before(pod, dry_run)
         if problem := look():
             return BindReply(Result.SPOILT, violation=problem)
@@ -112,7 +112,7 @@ async def test_who_wanted_to_be_left_alone_in_a_rehearsal_is_when_the_plan_has_g
     members = pods("w", 4, {"cpu": 1000})
 
     class Throttling(Api):
-        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look) -> BindReply:
+        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **told: object) -> BindReply:
             view.remove_node("a")
             return BindReply(Result.UNANSWERED, retry_after=8.0) if pod.name == "w-0" else BindReply(Result.BOUND)
 
@@ -141,7 +141,7 @@ async def test_only_seats_that_may_still_be_taken_stay_promised() -> None:
     members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
 
     class Unsure(Api):
-        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look) -> BindReply:
+        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **told: object) -> BindReply:
             if dry_run or pod.name == "w-0":
                 return BindReply(Result.BOUND)
             if pod.name == "w-1":
@@ -160,7 +160,7 @@ async def test_when_one_of_a_template_is_refused_beforehand_nobody_of_it_is_boun
     members = [replace(pod, owner=SET, template=template) for pod, template in made]
 
     class Refusing(Api):
-        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look) -> BindReply:
+        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **told: object) -> BindReply:
             if dry_run and pod.template == 1:
                 return BindReply(Result.REFUSED, "denied")
             return await super().bind(pod, node_name, stamp, dry_run=dry_run, look=look)

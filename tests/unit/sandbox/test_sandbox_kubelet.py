@@ -93,6 +93,13 @@ async def test_a_pod_that_does_not_fit_is_rejected_by_the_node(
     assert rejected["status"]["message"] == f"Pod was rejected: Node didn't have enough resource: {resource}, {figures}"
 
 
+async def test_a_node_knows_nothing_of_resources_that_it_does_not_list(sandbox: Sandbox, pod: MakePod) -> None:
+    sandbox.add_node("node-1")
+    sandbox.create(pod("only", requests={"nvidia.com/gpumem": "20480"}))
+    to_node(sandbox, "only")
+    await sandbox.wait_for(phase("only", "Running"))
+
+
 async def test_a_finished_pod_gives_its_room_back(sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.add_node("node-1", cpu="4")
     sandbox.create(pod("first", requests={"cpu": "3"}))

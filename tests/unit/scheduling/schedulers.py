@@ -103,7 +103,7 @@ class Api:
         for event in (self.answers, self.seals, self.resumes):
             event.set()
 
-    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look) -> BindReply:
+    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **told: object) -> BindReply:
         if dry_run:
             self.tried.append(pod.name)
             return BindReply(Result.BOUND)

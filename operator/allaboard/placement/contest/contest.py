@@ -156,7 +156,8 @@ def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], doma
     for pod in gang.pods:
         own.setdefault((role_of[pod.uid], party_of(pod, gang.rules)), []).append(pod)
     specs = [members[0].spec for members in own.values()]
-    gpus = [min(spec.gpu_share + WHOLE * sum(amount for name, amount in spec.requests if is_gpu(name)), LARGEST_AMOUNT) for spec in specs]
+    whole = [0 if spec.share else WHOLE * sum(amount for name, amount in spec.requests if is_gpu(name)) for spec in specs]
+    gpus = [min(spec.gpu_share + amount, LARGEST_AMOUNT) for spec, amount in zip(specs, whole, strict=True)]
     free = {name: sum(problem.free[problem.columns.index(name)].tolist()) for name in _MEASURES if name in problem.columns}
     asked = {name: sum(spec.amount(name) * len(members) for spec, members in zip(specs, own.values(), strict=True)) for name in free}
     part = gang.minimum / max(1, len(gang.pods))

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
+from allaboard.model.sharing import SHARES
 from allaboard.placement.contest.contest import Contender, Contest, Standing, as_it_stands
 from allaboard.placement.problem.objectives import requested_to_capacity_ratio
 from allaboard.placement.problem.prices import gap_worth
-from allaboard.placement.problem.problem import SHARES
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.rules.devices import GPU, seated, seats_on_devices, whole_devices
 from allaboard.placement.rules.room import MOST_SEATS, fill, seats_for
@@ -66,7 +66,7 @@ class Decoder:
         self._known: dict[tuple[int, tuple[int, ...]], Floats] = {}
         self._demands = [(column, np.flatnonzero(problem.demand[:, column])) for column in range(len(problem.columns))]
         self._is_unlimited = ~problem.demand.any(axis=1)
-        self._shared = np.flatnonzero(problem.shares)
+        self._shared = np.flatnonzero(problem.shares.any(axis=1))
         self._whole = problem.columns.index(GPU) if GPU in problem.columns else -1
         self._sum = problem.columns.index(SHARES) if SHARES in problem.columns else -1
         self._gaps = gap_worth(problem.fragmentation.prices, problem.weights) if problem.fragmentation else None
@@ -120,12 +120,13 @@ class Decoder:
         step = problem.scoring.step[gang.roles[:, None], :, rows[None, :]]
         standing.used[:, rows] += np.einsum("rks,rk->sk", step, seats.taken)
         if standing.devices is not None:
-            shares = problem.shares[gang.roles]
+            shares = problem.shares[gang.roles][:, rows]
+            shared = np.flatnonzero(problem.shares[gang.roles].any(axis=1))
             whole = demand[:, self._whole] @ seats.taken if self._whole >= 0 else np.zeros(len(rows), dtype=np.int64)
-            left, _ = seated(standing.devices[rows], whole, seats.taken[shares > 0].T, shares[shares > 0], self._gaps)
+            left, _ = seated(standing.devices[rows], whole, seats.taken[shared].T, shares[shared].T, self._gaps)
             standing.devices[rows] = left
             if self._whole >= 0:
-                standing.free[self._whole, rows] = whole_devices(left)
+                standing.free[self._whole, rows] = np.minimum(standing.free[self._whole, rows], whole_devices(left))
             standing.free[self._sum, rows] = left.sum(axis=1)
         standing.seats[:, rows] = self._seats(standing, rows)
         if len(self._singles):
@@ -145,7 +146,7 @@ class Decoder:
         seats[self._is_unlimited] = np.minimum(seats[self._is_unlimited], 1)
         if standing.devices is not None:
             for role in self._shared.tolist():
-                seats[role] = np.minimum(seats[role], seats_on_devices(standing.devices[rows], int(problem.shares[role])))
+                seats[role] = np.minimum(seats[role], seats_on_devices(standing.devices[rows], problem.shares[role, rows]))
         return seats
 
     def _single(self, table: Table, gang: Contender) -> Seats | None:
@@ -227,8 +228,9 @@ class Decoder:
             role = int(gang.roles[own])
             demand = problem.demand[role]
             room = rooms[own, rows] if is_first else seats_for(demand, free, problem.admits[role, rows])
-            if devices is not None and problem.shares[role] and not is_first:
-                room = np.minimum(room, seats_on_devices(devices, int(problem.shares[role])))
+            is_part = devices is not None and bool(problem.shares[role].any())
+            if devices is not None and is_part and not is_first:
+                room = np.minimum(room, seats_on_devices(devices, problem.shares[role, rows]))
             is_first = False
             room = np.minimum(room, wanted)
             if room.sum() < wanted:
@@ -239,15 +241,13 @@ class Decoder:
             used = used + problem.scoring.step[role][:, rows] * seats
             if devices is not None:
                 whole = seats * demand[self._whole] if self._whole >= 0 else np.zeros_like(seats)
-                share = int(problem.shares[role])
-                parts = seats[:, None] if share else np.zeros((len(rows), 0), dtype=np.int64)
-                sizes = np.array([share] if share else [], dtype=np.int64)
-                devices, fits = seated(devices, whole, parts, sizes, self._gaps)
+                parts = [role] if is_part else []
+                devices, fits = seated(devices, whole, seats[:, None][:, : len(parts)], problem.shares[parts][:, rows].T, self._gaps)
                 if not fits.all():
                     return None
                 free[self._sum] = devices.sum(axis=1)
                 if self._whole >= 0:
-                    free[self._whole] = whole_devices(devices)
+                    free[self._whole] = np.minimum(free[self._whole], whole_devices(devices))
         is_used = taken.any(axis=0)
         return Seats(rows[is_used], taken[:, is_used])
 

@@ -15,18 +15,21 @@ from allaboard.model.gang import Objective
 from allaboard.model.packing import BEST_FIT, PACKING, Packing
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
+from allaboard.model.sharing import SHARES
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.bonds import bonds_of, bound, roles_of, without_label
 from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
-from allaboard.placement.problem.problem import SHARES, Candidate, Problem, Role, capacity_refusals, numbered
-from allaboard.placement.rules.devices import GPU, WHOLE, seats_on_devices, whole_devices
+from allaboard.placement.problem.problem import Candidate, Problem, Role, capacity_refusals, numbered
+from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, parts_on, seats_on_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
 from allaboard.placement.rules.room import seats_for
 
 # Nobody can ask for more than this and be placed; it keeps products of demands and counts inside 64 bits.
 _LARGEST_DEMAND = 2**62
+
+_SLOTS = f"{GPU} (slots)"
 
 
 def build_problem(
@@ -53,16 +56,20 @@ def build_problem(
     names = tuple(sorted({resource for spec in specs for resource, amount in spec.requests if amount > 0}))
     free = _free(snapshot, names)
     largest = free.max(axis=1, initial=0).tolist()
-    amounts = [[dict(spec.requests).get(name, 0) for name in names] for spec in specs]
+    asked = [dict(spec.requests) | {GPU: spec.whole_gpus} for spec in specs]
+    amounts = [[of_spec.get(name, 0) for name in names] for of_spec in asked]
     demand = np.array([[min(amount, most + 1) for amount, most in zip(row, largest, strict=True)] for row in amounts], dtype=np.int64)
     demand = demand.reshape(len(specs), len(names))
-    shares = np.array([spec.gpu_share for spec in specs], dtype=np.int64)
-    is_shared = snapshot.devices is not None and bool(shares.any())
-    if is_shared and snapshot.devices is not None:
-        names = (*names, SHARES)
-        free = np.concatenate([free, snapshot.devices.sum(axis=1)[None]])
-        own = np.array([spec.amount(GPU) * WHOLE for spec in specs]) + shares
-        demand = np.concatenate([demand, own[:, None]], axis=1)
+    shares, devices = np.zeros((len(specs), 0), dtype=np.int64), None
+    if snapshot.devices is not None and any(spec.gpu_share for spec in specs):
+        shares, devices = np.stack([parts_on(spec, snapshot) for spec in specs]), np.maximum(snapshot.devices, 0)
+        # What is asked of the smallest part allows more on nodes where it is a larger one; their devices don't.
+        own = np.array([spec.whole_gpus * WHOLE for spec in specs]) + shares.min(axis=1, initial=WHOLE + 1)
+        whole, slots = devices.sum(axis=1), _slots(snapshot)
+        names = (*names, SHARES, *(() if slots is None else (_SLOTS,)))
+        free = np.concatenate([free, whole[None], *(() if slots is None else (slots[None],))])
+        taking = np.array([spec.amount(GPU) for spec in specs])
+        demand = np.concatenate([demand, own[:, None], *(() if slots is None else (taking[:, None],))], axis=1)
     ports = port_columns(specs)
     if ports:
         free = np.concatenate([free, free_ports(ports, snapshot)])
@@ -72,9 +79,11 @@ def build_problem(
     bonds = bonds_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
     unlabelled = without_label(bonds, admits)
     seats = np.stack([seats_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
-    if is_shared and snapshot.devices is not None:
-        for role in np.flatnonzero(shares).tolist():
-            seats[role] = np.minimum(seats[role], seats_on_devices(snapshot.devices, int(shares[role])))
+    of_parts: dict[int, Integers] = {}
+    if devices is not None:
+        of_parts = {role: seats_on_devices(devices, shares[role]) for role in np.flatnonzero(shares.any(axis=1)).tolist()}
+        for role, on_devices in of_parts.items():
+            seats[role] = np.minimum(seats[role], on_devices)
     is_kept = seats.any(axis=0)
     rows = np.flatnonzero(is_kept)
     weights = weights_of(objective, packing)
@@ -88,7 +97,11 @@ def build_problem(
             Role(
                 pods=tuple(members[role][1]),
                 requests=spec.requests,
-                refusals=_merged(each.reasons, unlabelled[role], capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept)),
+                refusals=_merged(
+                    each.reasons,
+                    unlabelled[role],
+                    capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept, of_parts.get(role)),
+                ),
             )
             for role, (spec, each) in enumerate(zip(specs, usable, strict=True))
         ),
@@ -103,8 +116,8 @@ def build_problem(
         taken=_taken(snapshot, columns, rows),
         admits=admits.take(rows, axis=1),
         seats=seats.take(rows, axis=1),
-        devices=snapshot.devices[rows] if is_shared and snapshot.devices is not None else None,
-        shares=shares,
+        devices=None if devices is None else devices[rows],
+        shares=shares if devices is None else shares.take(rows, axis=1),
         weights=weights,
         scoring=scoring_of(specs, snapshot, rows, BEST_FIT if packing == PACKING and objective is Objective.FRAGMENTATION else packing),
         dislike=_dislike(specs, snapshot, rows, weights, filters),
@@ -124,11 +137,20 @@ def _free(snapshot: Snapshot, names: tuple[str, ...]) -> Integers:
     position = {resource: column for column, resource in enumerate(snapshot.resources)}
     for row, name in enumerate(names):
         column = position.get(name)
-        if name == GPU and snapshot.devices is not None:
-            free[row] = whole_devices(snapshot.devices)
-        elif column is not None:
+        if column is not None:
             np.subtract(snapshot.allocatable[:, column], snapshot.used[:, column], out=free[row])
+        if name == GPU and snapshot.devices is not None:
+            free[row] = np.where(counts_devices(snapshot), whole_devices(snapshot.devices), free[row])
     return np.minimum(np.maximum(free, 0, out=free), _LARGEST_DEMAND - 1, out=free)
+
+
+def _slots(snapshot: Snapshot) -> Integers | None:
+    """int64[nodes], pods that the kubelet gives any of a node's GPUs; ``None`` where GPUs are counted by their devices alone."""
+    column = snapshot.column_of(GPU)
+    if column is None or snapshot.sharing is None:
+        return None
+    slots: Integers = np.maximum(snapshot.allocatable[:, column] - snapshot.used[:, column], 0)
+    return slots
 
 
 def _taken(snapshot: Snapshot, columns: tuple[str, ...], rows: Integers) -> Integers:

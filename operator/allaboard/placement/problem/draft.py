@@ -67,7 +67,7 @@ class Packer:
         """As much of ``nodes`` as problems are built from."""
         if nodes is not self._nodes:
             # Plain tuples take a quarter of the time that records do.
-            rows = [(node.name, node.labels, node.taints, node.is_unschedulable, node.is_ready, node.images) for node in nodes]
+            rows = [(node.name, node.labels, node.taints, node.is_unschedulable, node.is_ready, node.images, node.shared) for node in nodes]
             self._nodes, self._packed = nodes, pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
         return self._packed
 
@@ -75,7 +75,7 @@ class Packer:
 @lru_cache(maxsize=1)
 def _unpacked(packed: bytes) -> tuple[tuple[Node, ...], NodeFilters]:
     nodes = (
-        Node(name, "", (), labels, taints, is_unschedulable, is_ready, images)
-        for name, labels, taints, is_unschedulable, is_ready, images in pickle.loads(packed)  # of our own packing
+        Node(name, "", (), labels, taints, is_unschedulable, is_ready, images, shared)
+        for name, labels, taints, is_unschedulable, is_ready, images, shared in pickle.loads(packed)  # of our own packing
     )
     return tuple(nodes), NodeFilters()

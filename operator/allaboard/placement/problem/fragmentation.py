@@ -15,7 +15,7 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.snapshot import Snapshot, Workload
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.prices import Prices, gap_worth, prices_of
-from allaboard.placement.rules.devices import GPU, WHOLE, seated, whole_devices
+from allaboard.placement.rules.devices import GPU, WHOLE, parts_on, seated, whole_devices
 from allaboard.placement.rules.filters import NodeFilters
 
 _POPULAR = 0.95
@@ -78,7 +78,8 @@ class Fragmentation:
             devices, gpus = None, np.maximum(self.gpus_free[rows] - whole, 0)
         else:
             shared = np.flatnonzero(self.takes_part)
-            devices, _ = seated(self.devices[rows], whole, patterns[:, shared], self.takes_part[shared], gap_worth(self.prices, weights))
+            sizes = np.broadcast_to(self.takes_part[shared], (len(rows), len(shared)))
+            devices, _ = seated(self.devices[rows], whole, patterns[:, shared], sizes, gap_worth(self.prices, weights))
             gpus = whole_devices(devices)
         total = np.zeros(len(rows))
         if weights.fragmentation:
@@ -117,19 +118,19 @@ def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: 
     if not wanting or (column is None and snapshot.devices is None):
         return None
     nodes = snapshot.nodes
-    devices = None if snapshot.devices is None else snapshot.devices[rows]
+    devices = None if snapshot.devices is None else np.maximum(snapshot.devices[rows], 0)
     found = Fragmentation(
         popularity=np.array([count / total for _, count in wanting]),
         cpu=np.array([spec.amount("cpu") for spec, _ in wanting], dtype=np.int64),
-        gpus=np.array([max(1, spec.amount(GPU)) for spec, _ in wanting], dtype=np.int64),
-        part=np.array([spec.gpu_share or WHOLE for spec, _ in wanting], dtype=np.int64),
+        gpus=np.array([max(1, spec.whole_gpus) for spec, _ in wanting], dtype=np.int64),
+        part=np.array([_part(spec, snapshot) or WHOLE for spec, _ in wanting], dtype=np.int64),
         admits=np.stack([filters.usable(spec, nodes).admitted[rows] for spec, _ in wanting]),
         cpu_free=_free(snapshot, "cpu", rows),
         gpus_free=_free(snapshot, GPU, rows),
         devices=devices,
         takes_cpu=np.array([spec.amount("cpu") for spec in specs], dtype=np.int64),
-        takes_gpus=np.array([spec.amount(GPU) for spec in specs], dtype=np.int64),
-        takes_part=np.array([spec.gpu_share for spec in specs], dtype=np.int64),
+        takes_gpus=np.array([spec.whole_gpus for spec in specs], dtype=np.int64),
+        takes_part=np.array([_part(spec, snapshot) for spec in specs], dtype=np.int64),
         before=np.zeros(len(rows)),
         prices=prices_of(snapshot.mix),
         worth=np.zeros(len(rows)),
@@ -141,6 +142,11 @@ def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: 
         before, gpus = found.of_devices(everywhere, found.cpu_free, devices), whole_devices(devices)
     worth = found.prices.worth(found.cpu_free, gpus, devices) if found.prices else before
     return replace(found, before=before, worth=worth)
+
+
+def _part(spec: SchedulingSpec, snapshot: Snapshot) -> int:
+    """Thousandths of a device, of one on which that is the smallest part: scores needn't be exact where devices differ."""
+    return int(parts_on(spec, snapshot).min(initial=WHOLE)) if spec.gpu_share else 0
 
 
 def _popular(mix: Workload) -> tuple[Workload, int]:

@@ -19,7 +19,7 @@ from scipy.special import ndtr
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.snapshot import Workload
 from allaboard.placement.problem.objectives import Weights
-from allaboard.placement.rules.devices import GPU, WHOLE
+from allaboard.placement.rules.devices import WHOLE
 
 _GRID = 10  # sizes and gaps are counted in so many thousandths
 _GAPS = WHOLE // _GRID
@@ -72,9 +72,9 @@ _latest: tuple[Workload, Prices | None] | None = None
 
 def _found(mix: Workload) -> Prices | None:
     tasks = [
-        (spec.amount("cpu"), spec.amount(GPU), spec.gpu_share, number)
+        (spec.amount("cpu"), spec.whole_gpus, spec.gpu_share, number)
         for spec, number in mix
-        if 0 < spec.amount(GPU) <= _MOST_DEVICES or spec.gpu_share  # no node takes one that asks for more, and prices mind it not
+        if 0 < spec.whole_gpus <= _MOST_DEVICES or spec.gpu_share  # no node takes one that asks for more, and prices mind it not
     ]
     if not tasks:
         return None

@@ -14,12 +14,10 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.requests import Requests
+from allaboard.model.sharing import SHARES
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Scoring, Weights
-from allaboard.placement.rules.devices import GPU, seated
-
-SHARES = f"{GPU} (thousandths)"
-"""The column of what is free of all devices together, where GPUs are shared."""
+from allaboard.placement.rules.devices import GPU, seated, seats_on_devices
 
 
 class Candidate(Protocol):
@@ -68,7 +66,8 @@ class Problem:
     ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of
     one role that a node could take alone.
     Where a role asks for a part of a GPU, ``devices``: int64[nodes, devices] are the thousandths that are free, and ``shares``:
-    int64[roles] what one pod asks of a device. The columns then allow more than the devices do; ``trimmed`` says what they take.
+    int64[roles, nodes] what one pod asks of a device there; without nodes where nobody does. The columns then allow more than the devices
+    do; ``trimmed`` says what they take.
     ``dislike``: float64[roles, nodes], what a pod costs on a node whoever else is there. ``domains``: int64[nodes], from 0.
     """
 
@@ -126,7 +125,8 @@ class Problem:
     @property
     def of_nodes(self) -> tuple[Integers | Floats, ...]:
         """All that tells nodes apart, nodes last, 8 bytes each; who isn't admitted has no seat."""
-        optional = (self.domains, self.dislike, None if self.devices is None else self.devices.T)
+        shared = (None, None) if self.devices is None else (self.devices.T, self.shares)
+        optional = (self.domains, self.dislike, *shared)
         return (
             self.free,
             self.seats,
@@ -147,6 +147,7 @@ class Problem:
             taken=self.taken.take(rows, axis=1),
             admits=self.admits.take(rows, axis=1),
             seats=self.seats.take(rows, axis=1),
+            shares=self.shares if self.devices is None else self.shares.take(rows, axis=1),
             devices=None if self.devices is None else self.devices[rows],
             scoring=self.scoring.restricted_to(rows),
             dislike=None if self.dislike is None else self.dislike.take(rows, axis=1),
@@ -155,9 +156,20 @@ class Problem:
             together=tuple(replace(group, domains=group.domains[rows]) for group in self.together),
         )
 
+    def left_on_devices(self, counts: Integers) -> Integers | None:
+        """How many pods of each role the devices take beside ``counts``: int64[roles, nodes]; ``None`` where nobody asks for a part."""
+        if self.devices is None:
+            return None
+        shared = np.flatnonzero(self.shares.any(axis=1))
+        whole = counts.T @ self.demand[:, self.columns.index(GPU)] if GPU in self.columns else np.zeros(len(self.nodes), dtype=np.int64)
+        left, _ = seated(self.devices, whole, counts[shared].T, self.shares[shared].T)
+        seats = np.full(counts.shape, np.iinfo(np.int64).max)
+        seats[shared] = seats_on_devices(left, self.shares[shared])
+        return seats
+
     def trimmed(self, counts: Integers) -> Integers:
         """``counts``: int64[plans, roles, nodes] without the pods that no single device takes although all together could."""
-        shared = np.flatnonzero(self.shares)
+        shared = np.flatnonzero(self.shares.any(axis=1))
         if self.devices is None or not len(shared):
             return counts
         whole = self.columns.index(GPU) if GPU in self.columns else -1
@@ -165,12 +177,13 @@ class Problem:
         while len(plans):
             patterns = counts[plans, :, rows]
             takes = patterns @ self.demand[:, whole] if whole >= 0 else np.zeros(len(plans), dtype=np.int64)
-            _, fits = seated(self.devices[rows], takes, patterns[:, shared], self.shares[shared])
-            plans, rows, patterns = plans[~fits], rows[~fits], patterns[~fits]
+            sizes = self.shares[shared][:, rows].T
+            _, fits = seated(self.devices[rows], takes, patterns[:, shared], sizes)
+            plans, rows, patterns, sizes = plans[~fits], rows[~fits], patterns[~fits], sizes[~fits]
             if len(plans):
                 # The largest share of those that are there is the one to leave out.
                 counts = counts.copy()
-                victims = shared[np.where(patterns[:, shared] > 0, self.shares[shared], 0).argmax(axis=1)]
+                victims = shared[np.where(patterns[:, shared] > 0, sizes, 0).argmax(axis=1)]
                 counts[plans, victims, rows] -= 1
                 left = counts[plans][:, shared][np.arange(len(plans)), :, rows].any(axis=1)
                 plans, rows = plans[left], rows[left]
@@ -182,9 +195,17 @@ def numbered(codes: Integers) -> Integers:
     return np.unique(codes, return_inverse=True)[1].ravel().astype(np.int64)
 
 
-def capacity_refusals(reasons: Sequence[Reason], demand: Integers, free: Integers, where: Mask) -> Counted:
-    """Why nodes ``where``: bool[nodes] can't take one more pod of ``demand``: the first rule in the way, else each resource that lacks."""
-    lacks = (demand[:, None] > free) & where
+def capacity_refusals(
+    reasons: Sequence[Reason], demand: Integers, free: Integers, where: Mask, on_devices: Integers | None = None
+) -> Counted:
+    """Why nodes ``where``: bool[nodes] can't take one more pod of ``demand``: the first rule in the way, else each resource that lacks.
+
+    ``on_devices``: int64[nodes], how many the devices take of one that asks for a part of a GPU.
+    """
+    lacks = demand[:, None] > free
+    if on_devices is not None:
+        lacks[reasons.index(Reason(Kind.INSUFFICIENT, SHARES))] |= on_devices == 0
+    lacks &= where
     found: list[tuple[Reason, int]] = []
     for rule in dict.fromkeys(reason for reason in reasons if reason.kind is not Kind.INSUFFICIENT):
         refused = lacks[[reason == rule for reason in reasons]].any(axis=0)

@@ -17,6 +17,7 @@ from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import NodeSelectorTerm, SchedulingSpec, Toleration
 from allaboard.model.node import Node, Taint
 from allaboard.model.reasons import Counted, Kind, Reason
+from allaboard.model.sharing import DRIVERS, GPU, WHOLE
 from allaboard.placement.rules.matching import (
     UNSCHEDULABLE_TAINT,
     image_size,
@@ -72,7 +73,8 @@ class NodeFilters:
         """Which of ``nodes`` admit pods of ``spec``."""
         if nodes is not self._nodes:
             self._start(nodes)
-        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.avoided, spec.near)
+        gpus = spec.share or (bool(spec.whole_gpus), spec.device_container)
+        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.avoided, spec.near, gpus)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= self._limit:
@@ -85,6 +87,7 @@ class NodeFilters:
         self._known: dict[Hashable, Usable] = {}
         self._preferences: dict[Hashable, Dislikes] = {}
         self._columns: dict[str, _Column[str | None]] = {}
+        self._shares = any(node.shared is not None for node in nodes)
         self._states = _column((node.is_unschedulable, node.is_ready, node.taints) for node in nodes)
 
     def domains(self, key: str, nodes: tuple[Node, ...], alone: int | None = None) -> Integers:
@@ -147,6 +150,8 @@ class NodeFilters:
         yield Reason(Kind.AFFINITY), self._affinity(spec)
         for kind, rules in surrounding_rules(spec):
             yield Reason(kind), self._all(rules)
+        if spec.share or (self._shares and spec.whole_gpus):
+            yield refusal_to_share(spec), np.array([hands_out(spec, node) for node in self._nodes], dtype=np.bool_)
 
     def _affinity(self, spec: SchedulingSpec) -> Mask:
         mask = np.ones(len(self._nodes), dtype=np.bool_)
@@ -193,6 +198,23 @@ def _column(values: Iterable[_Value]) -> _Column[_Value]:
 def surrounding_rules(spec: SchedulingSpec) -> tuple[tuple[Kind, tuple[tuple[NodeSelectorTerm, ...], ...]], ...]:
     """What the surroundings of a pod ask of nodes, every entry to be met by a term of its own, and why a node is refused that doesn't."""
     return (Kind.VOLUMES, spec.volumes), (Kind.AVOIDED, spec.avoided), (Kind.APART, spec.near)
+
+
+def refusal_to_share(spec: SchedulingSpec) -> Reason:
+    """Why a node is refused that doesn't ``hands_out`` what ``spec`` asks for."""
+    return Reason(Kind.SHARING, spec.share.driver if spec.share else GPU)
+
+
+def hands_out(spec: SchedulingSpec, node: Node) -> bool:
+    """Whether what ``spec`` asks for of GPUs is handed out on ``node``, whatever is free.
+
+    A part is by the driver that it is asked of, where its devices are large enough. A driver that gives whole GPUs must be told which, and
+    for which container, so that it has to be one.
+    """
+    shared, share = node.shared, spec.share
+    if share is not None:
+        return shared is not None and shared.driver == share.driver and share.of(shared.memory, shared.least) <= WHOLE
+    return shared is None or DRIVERS[shared.driver].count != GPU or not spec.whole_gpus or spec.device_container >= 0
 
 
 def refusal_of_state(

@@ -13,9 +13,10 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
+from allaboard.model.sharing import DRIVERS, GPU
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.rules.devices import GPU, WHOLE, fit_on_devices
-from allaboard.placement.rules.filters import refusal_of_state, surrounding_rules
+from allaboard.placement.rules.devices import WHOLE, seated_exactly
+from allaboard.placement.rules.filters import hands_out, refusal_of_state, refusal_to_share, surrounding_rules
 from allaboard.placement.rules.matching import affinity_matches, all_match, ports_conflict
 
 
@@ -76,7 +77,7 @@ def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapsh
         counted = Counter(id(pod.spec) for pod in members)
         asked = [(specs[kind], pods) for kind, pods in counted.items()]
         violations.extend(_overloads(node_name, asked, row, snapshot))
-        violations.extend(_device_violations(node_name, asked, row, snapshot))
+        violations.extend(_device_violations(node_name, members, row, snapshot))
     seats = {uid: snapshot.nodes[rows[name]] for uid, name in assignments.items() if name in rows}
     violations.extend(Violation(Wrong.BROKEN, reason=reason) for reason in rules.broken(seats))
     return tuple(violations)
@@ -89,6 +90,8 @@ def refusal_on(spec: SchedulingSpec, node: Node) -> Reason | None:
         return refusal
     if not affinity_matches(spec, node):
         return Reason(Kind.AFFINITY)
+    if not hands_out(spec, node):
+        return refusal_to_share(spec)
     return next((Reason(kind) for kind, rules in surrounding_rules(spec) if not all_match(rules, node)), None)
 
 
@@ -119,13 +122,66 @@ def _overloads(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row:
             yield Violation(Wrong.OVERLOAD, node=node_name, subject=resource, pods=pods, requested=amount, free=max(free, 0))
 
 
-def _device_violations(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row: int, snapshot: Snapshot) -> Iterator[Violation]:
+def _device_violations(node_name: str, members: Sequence[Pod], row: int, snapshot: Snapshot) -> Iterator[Violation]:
     """Who asks for a part of a GPU sits on one device; who asks for whole ones takes devices that are free altogether."""
-    parts = [spec.gpu_share for spec, pods in asked for _ in range(pods) if spec.gpu_share]
-    if not parts or snapshot.devices is None:
-        return
-    whole = sum(spec.amount(GPU) * pods for spec, pods in asked)
-    free = sorted(map(int, snapshot.devices[row]))
-    taken = free[len(free) - whole :]
-    if len(taken) < whole or any(each < WHOLE for each in taken) or not fit_on_devices(free[: len(free) - whole], parts):
-        yield Violation(Wrong.DEVICES, node=node_name, pods=len(parts), requested=sum(parts), free=sum(free))
+    asked = _asked_of_devices(members, snapshot.nodes[row], snapshot)
+    if asked and snapshot.devices is not None and _seats_on_devices(asked, row, snapshot) is None:
+        parts = [part for _, parts in asked for part in parts]
+        free = sum(max(0, each) for each in snapshot.devices[row].tolist())
+        yield Violation(Wrong.DEVICES, node=node_name, pods=len(asked), requested=sum(parts), free=free)
+
+
+def chosen_devices(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+    """The devices, by UUID, that each pod is to have whose node shares its GPUs, by the pod's UID; for a plan in which nothing is wrong.
+
+    The same for the same plan, whatever the order of ``pods`` is: the largest part goes first, where least is left.
+    """
+    if snapshot.devices is None or snapshot.sharing is None:
+        return {}
+    rows = _rows(snapshot, set(assignments.values()))
+    seated: dict[str, list[Pod]] = {}
+    for pod in sorted(pods, key=lambda pod: pod.key):
+        if (node_name := assignments.get(pod.uid)) in rows and node_name is not None:
+            seated.setdefault(node_name, []).append(pod)
+    chosen: dict[str, tuple[str, ...]] = {}
+    for node_name, members in seated.items():
+        node = snapshot.nodes[rows[node_name]]
+        asked = _asked_of_devices(members, node, snapshot)
+        if node.shared is None or not asked:
+            continue
+        for (pod, _), places in zip(asked, _seats_on_devices(asked, rows[node_name], snapshot) or (), strict=False):
+            chosen[pod.uid] = tuple(node.shared.devices[place].uuid for place in places)
+    return chosen
+
+
+_Asked = list[tuple[Pod, tuple[int, ...]]]
+"""Pods, and what each asks for of single devices, in thousandths."""
+
+
+def _asked_of_devices(members: Sequence[Pod], node: Node, snapshot: Snapshot) -> _Asked:
+    """Of those who ask for devices that are counted one by one on ``node``."""
+    if snapshot.devices is None:
+        return []
+    if snapshot.sharing is None:
+        asked = [(pod, (pod.spec.gpu_share,) if pod.spec.gpu_share else (WHOLE,) * pod.spec.whole_gpus) for pod in members]
+        return [each for each in asked if each[1]] if any(pod.spec.gpu_share for pod in members) else []
+    if node.shared is None:
+        return []
+    found: _Asked = []
+    for pod in members:
+        if share := pod.spec.share:
+            found.append((pod, (share.of(node.shared.memory, node.shared.least),)))
+        elif DRIVERS[node.shared.driver].count == GPU and pod.spec.whole_gpus:
+            found.append((pod, (WHOLE,) * min(pod.spec.whole_gpus, len(node.shared.devices) + 1)))
+    return found
+
+
+def _seats_on_devices(asked: _Asked, row: int, snapshot: Snapshot) -> list[tuple[int, ...]] | None:
+    """The places of the devices that each is given; ``None`` where they don't all fit."""
+    if snapshot.devices is None:
+        return None
+    found = seated_exactly(snapshot.devices[row].tolist(), [part for _, parts in asked for part in parts])
+    if found is None:
+        return None
+    places = iter(found)
+    return [tuple(next(places) for _ in parts) for _, parts in asked]

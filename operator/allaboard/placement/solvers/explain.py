@@ -16,6 +16,7 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
     """The explanation of the placement ``counts``: int64[roles, nodes]."""
     placed = counts.sum(axis=1)
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
+    on_devices = problem.left_on_devices(counts)
     fits = np.array(bounds.most) > 0
     can_spare = not problem.lacking(np.where(fits, problem.count, 0))
     return Explanation(
@@ -27,7 +28,7 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
                 pods=role.pods,
                 unplaced=unplaced,
                 most=bounds.most[position],
-                reasons=_reasons(problem, position, left) if unplaced else (),
+                reasons=_reasons(problem, position, left, None if on_devices is None else on_devices[position]) if unplaced else (),
                 is_spare=can_spare and not fits[position],
             )
             for position, (role, unplaced) in enumerate(zip(problem.roles, (problem.count - placed).tolist(), strict=True))
@@ -37,12 +38,12 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
     )
 
 
-def _reasons(problem: Problem, role: int, left: Integers) -> Counted:
+def _reasons(problem: Problem, role: int, left: Integers, on_devices: Integers | None) -> Counted:
     """Refusals of the nodes left behind, of this role's filters on the others, and of what is free there."""
     reasons = dict(problem.roles[role].refusals)
     if problem.outside:
         reasons |= dict(problem.outside[role])
-    here = capacity_refusals(problem.reasons, problem.demand[role], left, problem.admits[role])
+    here = capacity_refusals(problem.reasons, problem.demand[role], left, problem.admits[role], on_devices)
     for reason, nodes in here:
         reasons[reason] = reasons.get(reason, 0) + nodes
     return tuple(sorted(reasons.items()))

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.placement.rules.devices import best_device, fit_on_devices
+from allaboard.placement.rules.devices import best_device, seated, seated_exactly
 
 
 def test_a_part_goes_where_least_is_left() -> None:
@@ -21,8 +21,36 @@ def test_a_part_goes_where_what_is_free_loses_least_worth() -> None:
 
 
 @given(st.lists(st.integers(0, 10), max_size=4), st.lists(st.integers(1, 10), max_size=5))
-def test_parts_fit_on_devices_when_some_way_to_seat_them_is_found_by_trying_all(devices: list[int], parts: list[int]) -> None:
+def test_parts_are_seated_on_devices_when_some_way_is_found_by_trying_all(devices: list[int], parts: list[int]) -> None:
     ways = {tuple(devices)}
     for part in parts:
         ways = {(*left[:place], free - part, *left[place + 1 :]) for left in ways for place, free in enumerate(left) if free >= part}
-    assert fit_on_devices(devices, parts) is bool(ways)
+    seats = seated_exactly(devices, parts)
+    assert (seats is not None) is bool(ways)
+    assert (
+        seats is None
+        or tuple(free - sum(part for part, seat in zip(parts, seats, strict=True) if seat == place) for place, free in enumerate(devices))
+        in ways
+    )
+
+
+def test_thousands_of_parts_that_do_not_fit_are_given_up_soon() -> None:
+    assert seated_exactly([1000] * 128, [7, 11, 13] * 5000) is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 10), min_size=3, max_size=3), st.lists(st.integers(0, 3), min_size=2, max_size=2)), min_size=1
+    )
+)
+def test_every_node_has_its_own_sizes(nodes: list[tuple[list[int], list[int]]]) -> None:
+    """What fits on several nodes at once is what fits on each of them alone."""
+    devices, parts = (np.array(column, dtype=np.int64) for column in zip(*nodes, strict=True))
+    sizes = np.array([[1 + row % 4, 1 + row % 7] for row in range(len(nodes))], dtype=np.int64)
+    nobody = np.zeros(len(nodes), dtype=np.int64)
+    left, fits = seated(devices, nobody, parts, sizes)
+    for row in range(len(nodes)):
+        alone, fit = seated(devices[[row]], nobody[[row]], parts[[row]], sizes[[row]])
+        assert (alone[0].tolist(), bool(fit[0])) == (left[row].tolist(), bool(fits[row]))
+        asked = [int(sizes[row, role]) for role in (0, 1) for _ in range(int(parts[row, role]))]
+        assert not fits[row] or seated_exactly(devices[row].tolist(), asked) is not None

@@ -1,0 +1,131 @@
+"""What is taken of each GPU of the nodes that share theirs: one row a node, changed by each event.
+
+A pod is charged to the devices that it says it has, or was promised; one of which that isn't known is charged to all that it may have
+(``model.sharing.charges``). When a driver lists other devices than before, the pods of that node are counted anew, before anybody asks.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from allaboard.model.arrays import Integers
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.node import Node
+from allaboard.model.sharing import GPU, WHOLE, Shared, Taken, charges
+from allaboard.model.snapshot import Sharing, Snapshot
+
+_MOST_WHOLE = 64  # GPUs of a node without a driver, which are told one by one only to be scored beside those that are shared
+
+
+@dataclass(slots=True)
+class _Row:
+    """``place`` is the row of the array; nothing is charged to it before its pods were counted."""
+
+    shared: Shared
+    place: int
+    is_counted: bool = False
+
+
+class SharedDevices:
+    """``are_any`` tells whether a node shares its GPUs: if none does, nothing that happens to pods need be told here."""
+
+    def __init__(self) -> None:
+        self.are_any = False
+        self._rows: dict[str, _Row] = {}
+        self._vacant: list[int] = []
+        self._free: Integers = np.zeros((0, 0), dtype=np.int64)
+        self.uncounted: set[str] = set()
+        self._kept: frozenset[str] = frozenset()
+        self._nodes: tuple[Node, ...] | None = None
+        self._sharing = Sharing.of(())
+        self._positions: Integers = np.zeros(0, dtype=np.int64)
+        self._places: Integers = np.zeros(0, dtype=np.int64)
+
+    def offer(self, node_name: str, shared: Shared | None) -> None:
+        """Take which devices a node shares; ``None`` if it doesn't."""
+        row = self._rows.get(node_name)
+        if row is None and shared is None:
+            return
+        if shared is None:
+            self._vacant.append(self._rows.pop(node_name).place)
+            self.are_any = bool(self._rows)
+            self.uncounted.discard(node_name)
+            return
+        if row is not None and row.shared == shared:
+            return
+        place = row.place if row is not None else self._vacant.pop() if self._vacant else len(self._rows)
+        self._rows[node_name] = _Row(shared, place)
+        self.are_any = True
+        self._widen(place + 1, len(shared.devices))
+        self._clear(self._rows[node_name])
+        self.uncounted.add(node_name)
+
+    def add(self, node_name: str, spec: SchedulingSpec, taken: Sequence[Taken]) -> None:
+        """A pod of ``spec`` has, or is promised, a seat on a node."""
+        self._change(node_name, spec, taken, -1)
+
+    def subtract(self, node_name: str, spec: SchedulingSpec, taken: Sequence[Taken]) -> None:
+        """It hasn't any more."""
+        self._change(node_name, spec, taken, +1)
+
+    def count(self, seats: Iterable[tuple[str, SchedulingSpec, Sequence[Taken]]]) -> None:
+        """Count the pods of the nodes that are ``uncounted``, among those of all nodes."""
+        names, self.uncounted = self.uncounted, set()
+        for name in names:
+            self._rows[name].is_counted = True
+            self._clear(self._rows[name])
+        for node_name, spec, taken in seats:
+            if node_name in names:
+                self._change(node_name, spec, taken, -1)
+
+    def keep(self, node_names: Iterable[str]) -> None:
+        """Have no device of these nodes be free, instead of those that were kept before: who may come to have which isn't known."""
+        self._kept = frozenset(node_names)
+
+    def is_overbooked(self, node_name: str, uuids: Sequence[str]) -> bool:
+        """Whether more is taken of any of the devices ``uuids`` of a node than there is, or one isn't there any more."""
+        row = self._rows.get(node_name)
+        usable = {device.uuid: place for place, device in enumerate(row.shared.devices) if device.is_usable} if row else {}
+        return row is None or any(uuid not in usable or self._free[row.place, usable[uuid]] < 0 for uuid in uuids)
+
+    def onto(self, snapshot: Snapshot) -> Snapshot:
+        """``snapshot`` with what is free of each device. Of nodes without a driver as many are free as aren't asked for."""
+        if snapshot.nodes is not self._nodes:
+            self._look_at(snapshot.nodes)
+        column = snapshot.column_of(GPU)
+        free = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        if column is not None:
+            free = np.clip(snapshot.allocatable[:, column] - snapshot.used[:, column], 0, _MOST_WHOLE)
+        free[self._positions] = 0
+        width = max(self._free.shape[1], int(free.max(initial=0)))
+        devices = np.where(np.arange(width) < free[:, None], WHOLE, 0)
+        devices[self._positions[:, None], np.arange(self._free.shape[1])] = self._free[self._places]
+        for position in self._positions.tolist() if self._kept else ():
+            if snapshot.nodes[position].name in self._kept:
+                devices[position] = np.minimum(devices[position], 0)
+        devices.setflags(write=False)
+        return replace(snapshot, devices=devices, sharing=self._sharing)
+
+    def _look_at(self, nodes: tuple[Node, ...]) -> None:
+        self._nodes = nodes
+        self._sharing = Sharing.of([node.shared for node in nodes])
+        sharing = [(position, self._rows[node.name].place) for position, node in enumerate(nodes) if node.shared is not None]
+        self._positions, self._places = np.array(sharing, dtype=np.int64).reshape(len(sharing), 2).T
+
+    def _change(self, node_name: str, spec: SchedulingSpec, taken: Sequence[Taken], sign: int) -> None:
+        row = self._rows.get(node_name)
+        if row is not None and row.is_counted:
+            for device, thousandths in charges(row.shared, spec.share, spec.whole_gpus, taken):
+                self._free[row.place, device] += sign * thousandths
+
+    def _clear(self, row: _Row) -> None:
+        """Have nothing taken of what there is."""
+        self._free[row.place] = 0
+        self._free[row.place, : len(row.shared.devices)] = [WHOLE if device.is_usable else 0 for device in row.shared.devices]
+
+    def _widen(self, rows: int, columns: int) -> None:
+        more = (max(0, rows - len(self._free)), max(0, columns - self._free.shape[1]))
+        if any(more):
+            # As many rows again as there are: nodes come one by one.
+            self._free = np.pad(self._free, ((0, max(more[0], len(self._free)) if more[0] else 0), (0, more[1])))

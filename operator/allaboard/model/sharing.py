@@ -1,0 +1,399 @@
+"""GPUs that several pods share, and the drivers that hand out parts of them: one table, from what their own sources say.
+
+A driver lists the devices of a node in an annotation of the Node; which devices a pod is to have is written onto the pod by whoever binds
+it, and read by the driver's device plugin when the kubelet asks it for devices. Devices are counted in thousandths; what a driver counts in
+MiB, percent and pods is made thousandths of a device, never too few, so that no device is given away twice. Nothing here is trusted to say
+more than which device: what a pod asks for counts whatever its annotation says.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from allaboard.model.errors import MalformedError, shown
+from allaboard.model.fields import items, mapping, sequence, text
+from allaboard.model.limits import CONTAINERS, DEVICES, REGISTRATION_CHARACTERS
+from allaboard.model.requests import RawObject, Requests
+
+GPU = "nvidia.com/gpu"
+"""The GPUs that can be shared, and whose fragmentation is measured."""
+
+WHOLE = 1000
+"""Free thousandths of a device that nobody uses."""
+
+SHARES = f"{GPU} (thousandths)"
+"""What is free of all devices of a node together, as a resource."""
+
+FRACTION, MEMORY, NUMBER = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
+"""Annotations by which pods ask KAI for parts of GPUs (kai-scheduler pkg/common/constants/constants.go)."""
+
+_ALIYUN = "aliyun.com/gpu-mem"  # AliyunContainerService/gpushare-scheduler-extender pkg/utils/const.go
+
+
+class Device(NamedTuple):
+    """One GPU of a node: ``memory`` in MiB, and at most ``split`` pods. Nobody is seated on one that isn't usable."""
+
+    uuid: str
+    memory: int
+    split: int
+    is_usable: bool
+
+
+class Taken(NamedTuple):
+    """What a pod's annotation says that it has of a device: MiB, and percent of its time; nothing of a seat that is yet promised."""
+
+    uuid: str
+    memory: int = 0
+    cores: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The GPUs of a node that ``driver`` hands out, in its own order. Without devices its list made no sense, or it has gone."""
+
+    driver: str
+    devices: tuple[Device, ...] = ()
+
+    @property
+    def memory(self) -> int:
+        """MiB of the smallest device that is usable; 0 without one."""
+        return min((device.memory for device in self.devices if device.is_usable), default=0)
+
+    @property
+    def least(self) -> int:
+        """Thousandths of a device that any pod takes, so that there are never more pods on it than it may be split among."""
+        return max((-(-WHOLE // device.split) for device in self.devices if device.is_usable), default=WHOLE)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Share:
+    """What a pod asks of each of ``devices`` GPUs, the largest counting: ``thousandths``, MiB of ``memory``, and percent of its time."""
+
+    driver: str
+    devices: int = 1
+    thousandths: int = 0
+    memory: int = 0
+    cores: int = 0
+
+    def of(self, memory: int, least: int) -> int:
+        """Thousandths of a device that has so many MiB, ``least`` at least; more than there are of one that is too small."""
+        by_memory = -(-WHOLE * self.memory // memory) if memory > 0 else WHOLE + 1
+        return max(self.nominal, by_memory, least)
+
+    @property
+    def nominal(self) -> int:
+        """Thousandths of any device that it takes at least."""
+        return max(self.thousandths, self.cores * (WHOLE // 100), 1)
+
+
+Listed = Callable[[str], Iterator[Device]]
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """How one driver is recognised, asked and told. ``memory``, ``percentage``, ``cores`` are resources that no node needs to offer.
+
+    ``register`` is the annotation of a Node that ``listed`` reads, and ``handshake`` the one that begins with ``Deleted`` once the driver
+    has left. ``holds`` is the annotation that says which devices a pod has. ``written`` are those that a bind writes, of which ``lists``
+    hold the devices; a place for each container goes before ``has_places``.
+    """
+
+    name: str
+    register: str
+    handshake: str
+    listed: Listed
+    count: str
+    memory: str
+    percentage: str
+    cores: str
+    holds: str
+    lists: tuple[str, ...]
+    node: str
+    times: tuple[str, ...]
+    phase: str
+    has_places: bool
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The resources that say how much of a device is asked for."""
+        return self.memory, self.percentage, self.cores
+
+
+def _in_columns(health: int, mode: int, numbers: tuple[int, ...]) -> Listed:
+    """Reads ``id,split,MiB,…:``, with so many fields each, of which some say health and mode; what isn't so raises ``ValueError``."""
+
+    def listed(text: str) -> Iterator[Device]:
+        for part in filter(None, text.split(":")):
+            fields = part.split(",")
+            if len(fields) not in numbers:
+                raise ValueError("fields")
+            is_mig = len(fields) > mode and fields[mode] == "mig"
+            yield _device(fields[0], int(fields[2]), int(fields[1]), fields[health].lower() == "true" and not is_mig)
+
+    return listed
+
+
+def _hami(text: str) -> Iterator[Device]:
+    """JSON by its newer releases, columns by its older ones (pkg/device/devices.go ``UnMarshalNodeDevices``, ``DecodeNodeDevices``)."""
+    if not text.lstrip().startswith("["):
+        yield from _HAMI_COLUMNS(text)
+        return
+    for entry in json.loads(text):
+        is_usable = entry.get("health") is True and entry.get("mode") != "mig"  # what is false is left out
+        yield _device(entry["id"], entry.get("devmem", 0), entry.get("count", 0), is_usable)
+
+
+def _device(uuid: object, memory: object, split: object, is_usable: bool) -> Device:
+    if not (isinstance(uuid, str) and 0 < len(uuid) <= 96 and not set(uuid) & set(",:;")):
+        raise ValueError("id")
+    if not (type(memory) is int and type(split) is int and 0 <= memory < 2**31 and 0 <= split < 2**31):
+        raise ValueError("number")
+    return Device(uuid, memory, split, is_usable and memory > 0 and split > 0)
+
+
+_HAMI_COLUMNS = _in_columns(health=6, mode=8, numbers=(7, 9))
+
+HAMI = Driver(
+    # Project-HAMi/HAMi pkg/device/nvidia/device.go, pkg/util/types.go; resources as its chart names them by default
+    name="HAMi",
+    register="hami.io/node-nvidia-register",
+    handshake="hami.io/node-handshake",
+    listed=_hami,
+    count=GPU,
+    memory="nvidia.com/gpumem",
+    percentage="nvidia.com/gpumem-percentage",
+    cores="nvidia.com/gpucores",
+    holds="hami.io/vgpu-devices-allocated",
+    lists=("hami.io/vgpu-devices-allocated", "hami.io/vgpu-devices-to-allocate"),
+    node="hami.io/vgpu-node",
+    times=("hami.io/vgpu-time", "hami.io/bind-time"),
+    phase="hami.io/bind-phase",
+    has_places=True,  # pkg/device/devices.go ``Resourcereqs``: init containers first
+)
+
+VOLCANO = Driver(
+    # volcano-sh/volcano pkg/scheduler/api/devices/nvidia/vgpu/{type,utils}.go, read by
+    # Project-HAMi/volcano-vgpu-device-plugin pkg/plugin/vgpu/util/{types,util}.go
+    name="Volcano",
+    register="volcano.sh/node-vgpu-register",
+    handshake="volcano.sh/node-vgpu-handshake",
+    listed=_in_columns(health=4, mode=5, numbers=(5, 6)),
+    count="volcano.sh/vgpu-number",
+    memory="volcano.sh/vgpu-memory",
+    percentage="volcano.sh/vgpu-memory-percentage",
+    cores="volcano.sh/vgpu-cores",
+    holds="volcano.sh/vgpu-ids-new",
+    lists=("volcano.sh/vgpu-ids-new", "volcano.sh/devices-to-allocate"),
+    node="volcano.sh/vgpu-node",
+    times=("volcano.sh/vgpu-time", "volcano.sh/bind-time"),
+    phase="volcano.sh/bind-phase",
+    has_places=False,  # utils.go ``resourcereqs``: containers that ask for nothing have no place
+)
+
+DRIVERS: Mapping[str, Driver] = {driver.name: driver for driver in (HAMI, VOLCANO)}
+"""By name; of a node with several the first counts."""
+
+_COUNTED = {driver.count: driver for driver in DRIVERS.values()}
+_WORDS = frozenset(word for driver in DRIVERS.values() for word in driver.words)
+COUNTED = frozenset(_COUNTED)
+"""Resources that say of how many devices a pod has something."""
+
+ASKED = frozenset((*_COUNTED, *_WORDS, _ALIYUN))
+"""Resources by which pods ask for devices of which it must be said which."""
+
+
+def shared_by(annotations: Mapping[str, object]) -> Shared | None:
+    """The GPUs that a driver hands out on the node with these annotations; ``None`` where none does."""
+    for driver in DRIVERS.values():
+        listing = annotations.get(driver.register)
+        if listing is None:
+            continue
+        try:
+            if str(annotations.get(driver.handshake)).startswith("Deleted") or len(str(listing)) > REGISTRATION_CHARACTERS.most:
+                return Shared(driver.name)
+            devices = {device.uuid: device for device in driver.listed(str(listing))}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return Shared(driver.name)
+        return Shared(driver.name, tuple(devices.values()) if len(devices) <= DEVICES.most else ())
+    return None
+
+
+def taken_by(annotations: Mapping[str, object]) -> tuple[Taken, ...]:
+    """The devices that a bound pod has, as its annotations say; none where they make no sense."""
+    for driver in DRIVERS.values():
+        holds = annotations.get(driver.holds)
+        if isinstance(holds, str) and len(holds) <= REGISTRATION_CHARACTERS.most:
+            try:
+                return tuple(_taken(part.split(",")) for part in holds.replace(";", ":").split(":") if part)[: DEVICES.most]
+            except (ValueError, IndexError):
+                return ()
+    return ()
+
+
+def _taken(fields: Sequence[str]) -> Taken:
+    memory, cores = int(fields[2]), int(fields[3])
+    if memory < 0 or cores < 0:
+        raise ValueError("number")
+    return Taken(fields[0].partition("[")[0], memory, cores)  # what follows names a part that MIG has made of it
+
+
+class Asks(NamedTuple):
+    """What a pod asks of GPUs beside a number of whole ones. ``container`` is the place of the only one that asks, of all its init
+    containers and containers, -1 where there are several or it is an init container. ``unsupported`` says what can't be had.
+    """
+
+    share: Share | None = None
+    container: int = 0
+    unsupported: tuple[str, ...] = ()
+
+
+NO_ASKS = Asks()
+
+
+def at_worst(requests: Requests) -> Asks:
+    """What a pod is taken to ask for that doesn't say it in a way that makes sense: all of every device."""
+    found = next(((driver, amount) for name, amount in requests if (driver := _COUNTED.get(name))), None)
+    return Asks(Share(found[0].name, found[1], WHOLE)) if found and found[0].count != GPU else NO_ASKS
+
+
+def without_words(requests: Requests) -> Requests:
+    """``requests`` without those that say how much of a device is asked for, which are no amounts of a node."""
+    return tuple(pair for pair in requests if pair[0] not in _WORDS)
+
+
+def asks_of(raw: RawObject, requests: Requests) -> Asks:
+    """What a pod asks for, whose resources come to ``requests``. Raises ``MalformedError``."""
+    annotations = mapping(mapping(raw, "metadata"), "annotations", "metadata.")
+    by_kai = FRACTION in annotations or MEMORY in annotations or NUMBER in annotations
+    amounts = dict([pair for pair in requests if pair[0] in ASKED])  # each event of a pod comes here
+    if not (amounts or by_kai):
+        return NO_ASKS
+    fraction, memory, number = _kai(annotations) if by_kai else (0, 0, 0)
+    if _ALIYUN in amounts:
+        return Asks(unsupported=(f"{_ALIYUN} is not supported",))
+    counted = [driver for driver in DRIVERS.values() if driver.count in amounts]
+    for driver in DRIVERS.values():
+        for word in driver.words:
+            if word in amounts and driver not in counted:
+                raise MalformedError(_path(word), f"says how much of a GPU, and {driver.count} doesn't say of how many")
+    if not counted and not (fraction or memory):
+        return NO_ASKS
+    if not counted:
+        text = f"annotation {FRACTION if fraction else MEMORY} alone is not supported, since only KAI's binder hands out such parts: "
+        return Asks(unsupported=(f"{text}ask for {' or '.join(f'{count}: 1' for count in _COUNTED)} as well",))
+    if len(counted) > 1:
+        return Asks(unsupported=("GPUs of several drivers are not supported",))
+    driver, devices, container = counted[0], amounts[counted[0].count], _container(raw)
+    if number and number != devices:
+        raise MalformedError(f"metadata.annotations[{NUMBER}]", f"says {number}, and {driver.count} {devices}")
+    share = _share(driver, amounts, devices, fraction, memory)
+    if share is None:
+        return Asks(container=container)
+    unsupported = []
+    if devices > 1:
+        unsupported.append("parts of more than one GPU are not supported")
+    if container < 0:
+        unsupported.append("parts of GPUs are supported in one container only, which is no init container")
+    return Asks(share, container, tuple(unsupported))
+
+
+def _share(driver: Driver, amounts: Mapping[str, int], devices: int, fraction: int, memory: int) -> Share | None:
+    """``None`` of whole GPUs that are counted as such. MiB go before percent, as drivers have it; without either all of its memory."""
+    stated = [word for word in driver.words if word in amounts]
+    if stated and (fraction or memory):
+        raise MalformedError(_path(stated[0]), f"says how much of a GPU, and so does the annotation {FRACTION if fraction else MEMORY}")
+    if not (stated or fraction or memory) and driver.count == GPU:
+        return None
+    for word in (driver.percentage, driver.cores):
+        if amounts.get(word, 0) > 100:
+            raise MalformedError(_path(word), f"{amounts[word]} is more than 100 percent")
+    memory = memory or amounts.get(driver.memory, 0)
+    if memory >= 2**31:
+        raise MalformedError(_path(driver.memory), f"{memory} MiB are more than any GPU has")
+    thousandths = fraction or (0 if memory else amounts.get(driver.percentage, 100) * (WHOLE // 100))
+    return Share(driver.name, devices, thousandths, memory, amounts.get(driver.cores, 0))
+
+
+def _path(resource: str) -> str:
+    return f"spec.containers.resources.requests[{resource}]"
+
+
+def _kai(annotations: Mapping[str, object]) -> tuple[int, int, int]:
+    """Thousandths, MiB, and how many devices; 0 of what isn't said."""
+    path = "metadata.annotations"
+    fraction, memory, number = (text(annotations, name, path=f"{path}.") for name in (FRACTION, MEMORY, NUMBER))
+    found = _thousandths(fraction) if fraction else 0
+    if fraction and not found:
+        raise MalformedError(f"{path}[{FRACTION}]", f"{shown(fraction)} is not more than 0 and less than 1, such as 0.5")
+    for name, value in ((MEMORY, memory), (NUMBER, number)):
+        if value and not (value.isascii() and value.isdecimal() and len(value) <= 9 and int(value)):
+            raise MalformedError(f"{path}[{name}]", f"{shown(value)} is not a whole number of at least 1")
+    if fraction and memory:
+        raise MalformedError(f"{path}[{MEMORY}]", f"says how much of a GPU, and so does {FRACTION}")
+    if not (fraction or memory or number):
+        return 0, 0, 0  # each is null or empty
+    if not (fraction or memory):
+        raise MalformedError(f"{path}[{NUMBER}]", "doesn't say how much of a GPU")
+    return found, int(memory or 0), int(number or 0)
+
+
+def _thousandths(fraction: str) -> int:
+    """Of ``0.5``, rounded up; 0 where it is none between 0 and 1."""
+    whole, _, digits = fraction.partition(".")
+    if not (fraction.isascii() and whole in ("", "0") and digits.isdecimal() and len(digits) <= 18):
+        return 0
+    scale: int = 10 ** len(digits)
+    return -(-int(digits) * WHOLE // scale)
+
+
+def _container(raw: RawObject) -> int:
+    spec = mapping(raw, "spec")
+    if not spec.get("initContainers") and len(sequence(spec, "containers", "spec.")) == 1:
+        return 0
+    first, regular = ([each for _, each in items(spec, key, "spec.", CONTAINERS)] for key in ("initContainers", "containers"))
+    asking = [place for place, each in enumerate([*first, *regular]) if ASKED & mapping(mapping(each, "resources"), "requests").keys()]
+    return asking[0] if len(asking) == 1 and asking[0] >= len(first) else -1
+
+
+def charges(shared: Shared, share: Share | None, whole: int, taken: Sequence[Taken]) -> Iterator[tuple[int, int]]:
+    """What a pod takes of a node's devices: the place of each, and thousandths of it.
+
+    It asks for a ``share``, or for ``whole`` GPUs, and says that it has ``taken`` some. A device that it doesn't name, or that isn't there,
+    may be any of the others: then each of them is charged, for it is not known which is free.
+    """
+    driver = DRIVERS[shared.driver]
+    number = (share.devices if share.driver == driver.name else 0) if share else whole if driver.count == GPU else 0
+    if not number:
+        return
+    least = shared.least
+    places = {device.uuid: place for place, device in enumerate(shared.devices)}
+    named = dict(islice(((places[each.uuid], each) for each in taken if each.uuid in places), number))
+    for place, device in enumerate(shared.devices):
+        has = named.get(place)
+        if has is None and len(named) >= number:
+            continue
+        asked = share.of(device.memory, least) if share else 0
+        said = Share(driver.name, memory=has.memory, cores=has.cores).of(device.memory, least) if has and (has.memory or has.cores) else 0
+        yield place, min(max(asked, said) or WHOLE, WHOLE)
+
+
+def annotations_of(shared: Shared, share: Share | None, container: int, uuids: Sequence[str], node_name: str, now: float) -> dict[str, str]:
+    """What is written onto a pod with its seat, so that the driver gives it the devices ``uuids``; ``now``: seconds since the epoch."""
+    driver = DRIVERS[shared.driver]
+    memory = {device.uuid: device.memory for device in shared.devices}
+    parts = []
+    for uuid in uuids:
+        has = memory.get(uuid, 0)
+        mebibytes = has if share is None else share.memory or has * share.thousandths // WHOLE
+        parts.append(f"{uuid},NVIDIA,{mebibytes},{100 if share is None else share.cores}:")
+    listing = "".join(parts)
+    listing = f"{';' * container}{listing};" if driver.has_places else listing
+    seconds = str(int(now))
+    return {
+        driver.node: node_name,
+        **dict.fromkeys(driver.times, seconds),
+        driver.phase: "allocating",
+        **dict.fromkeys(driver.lists, listing),
+    }

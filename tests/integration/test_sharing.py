@@ -1,0 +1,181 @@
+"""Parts of GPUs: whole gangs or none, each pod with a device that its driver finds, and no device given away twice."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from allaboard_sandbox import Fault
+from tests.cluster import Body, Cluster
+from tests.stories import bound, pods
+
+from .conftest import gang_pod
+
+GPU = "nvidia.com/gpu"
+HALF = {GPU: "1", "nvidia.com/gpumem": "20480"}
+CARD = 40_960
+
+pytestmark = pytest.mark.usefixtures("app")
+
+
+def hami_node(cluster: Cluster, name: str, cards: int = 2) -> None:
+    """A node whose GPUs HAMi has registered, each to be split among ten."""
+    listing = "".join(f"GPU-{name}-{card},10,{CARD},100,NVIDIA-A100,0,true:" for card in range(cards))
+    cluster.add_node(name, gpus=10 * cards)
+    cluster.patch("nodes", name, {"metadata": {"annotations": {"hami.io/node-nvidia-register": listing}}}, "")
+
+
+def volcano_node(cluster: Cluster, name: str) -> None:
+    cluster.add_node(name, extra={"volcano.sh/vgpu-number": "10"})
+    listing = {"volcano.sh/node-vgpu-register": f"GPU-{name},10,{CARD},NVIDIA-A100,true,hami-core:"}
+    cluster.patch("nodes", name, {"metadata": {"annotations": listing}}, "")
+
+
+def member(name: str, gang: str, minimum: int, requests: dict[str, str], annotations: dict[str, str] | None = None) -> Body:
+    pod = gang_pod(name, gang, minimum, requests={"cpu": "1", **requests}, annotations=annotations or {})
+    pod["spec"]["containers"][0]["resources"]["limits"] = {name: amount for name, amount in requests.items() if "/" in name}
+    return pod
+
+
+def single(name: str, requests: dict[str, str], annotations: dict[str, str] | None = None) -> Body:
+    pod = member(name, "", 1, requests, annotations)
+    del pod["metadata"]["labels"]
+    return pod
+
+
+def annotations(cluster: Cluster, name: str) -> dict[str, str]:
+    return (cluster.get("pods", name) or {})["metadata"].get("annotations") or {}
+
+
+def taken(cluster: Cluster) -> Counter[str]:
+    """MiB of each device that pods were given."""
+    found: Counter[str] = Counter()
+    for pod in bound(cluster):
+        for part in pod["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"].strip(";").split(":"):
+            if part:
+                uuid, _, memory, _ = part.split(",")
+                assert uuid.startswith(f"GPU-{pod['spec']['nodeName']}-")
+                found[uuid] += int(memory)
+    return found
+
+
+def message(cluster: Cluster, name: str) -> str:
+    conditions: list[dict[str, Any]] = ((cluster.get("pods", name) or {}).get("status") or {}).get("conditions") or []
+    return next((condition.get("message", "") for condition in conditions if condition["type"] == "PodScheduled"), "")
+
+
+async def test_a_gang_of_halves_fills_the_cards_and_the_next_one_waits_until_one_goes(cluster: Cluster) -> None:
+    for name in ("node-1", "node-2"):
+        hami_node(cluster, name)
+    for number in range(8):
+        cluster.create(member(f"half-{number}", "halves", 8, HALF))
+    await cluster.wait_for(lambda s: len(bound(s, "half")) == 8, message="all eight are bound")
+    assert taken(cluster) == {f"GPU-node-{node}-{card}": CARD for node in (1, 2) for card in (0, 1)}
+    said = annotations(cluster, "half-0")
+    assert said["hami.io/vgpu-node"] == (cluster.get("pods", "half-0") or {})["spec"]["nodeName"]
+    assert said["hami.io/bind-phase"] == "allocating"
+    assert said["hami.io/vgpu-devices-to-allocate"] == said["hami.io/vgpu-devices-allocated"]
+
+    cluster.create(single("ninth", HALF))
+    await cluster.wait_for(lambda s: "Insufficient nvidia.com/gpu" in message(s, "ninth"), message="the ninth is told why")
+    device = annotations(cluster, "half-3")["hami.io/vgpu-devices-allocated"]
+    cluster.delete("pods", "half-3", grace=0)
+    await cluster.wait_for(lambda s: len(bound(s, "ninth")) == 1, message="the ninth has the seat that came free")
+    assert annotations(cluster, "ninth")["hami.io/vgpu-devices-allocated"] == device
+
+
+async def test_a_gang_that_fits_in_sum_and_on_no_card_is_not_bound_by_half(cluster: Cluster) -> None:
+    hami_node(cluster, "node-1")
+    two_thirds = {**HALF, "nvidia.com/gpumem": "27000"}
+    for number in range(3):
+        cluster.create(member(f"large-{number}", "large", 3, two_thirds))
+    await cluster.wait_for(lambda s: "podgroup" in message(s, "large-0"), message="it is told why")
+    assert not bound(cluster)
+    cluster.create(single("small", HALF))
+    await cluster.wait_for(lambda s: len(bound(s)) == 1, message="another fits")
+
+
+async def test_whole_gpus_take_cards_that_nobody_shares_and_the_driver_is_told_which(cluster: Cluster) -> None:
+    hami_node(cluster, "node-1", cards=3)
+    cluster.create(single("part", {**HALF, "nvidia.com/gpucores": "10"}))
+    await cluster.wait_for(lambda s: len(bound(s)) == 1, message="the part is bound")
+    cluster.create(single("whole", {GPU: "2"}))
+    await cluster.wait_for(lambda s: len(bound(s)) == 2, message="the whole ones are bound")
+    assert sorted(taken(cluster).values()) == [CARD // 2, CARD, CARD]
+    cluster.create(single("more", {GPU: "1"}))
+    await cluster.wait_for(lambda s: "Insufficient nvidia.com/gpu" in message(s, "more"), message="no card is free altogether")
+
+
+async def test_what_others_have_of_a_card_is_theirs(cluster: Cluster) -> None:
+    hami_node(cluster, "node-1")
+    stranger = single("stranger", HALF, {"hami.io/vgpu-devices-allocated": "GPU-node-1-0,NVIDIA,30000,0:;"})
+    stranger["spec"] |= {"schedulerName": "hami-scheduler", "nodeName": "node-1"}
+    unknown = single("unknown", {**HALF, "nvidia.com/gpumem": "4096"})
+    unknown["spec"] |= {"schedulerName": "somebody", "nodeName": "node-1"}  # which card it has nobody says
+    for pod in (stranger, unknown):
+        cluster.create(pod)
+    cluster.create(single("ours", HALF))
+    await cluster.wait_for(lambda s: len(bound(s, "ours")) == 1, message="ours is bound")
+    assert annotations(cluster, "ours")["hami.io/vgpu-devices-allocated"] == "GPU-node-1-1,NVIDIA,20480,0:;"
+    cluster.create(single("next", HALF))
+    await cluster.wait_for(lambda s: "Insufficient" in message(s, "next"), message="there is no half left")
+
+
+async def test_without_a_driver_parts_are_refused_and_told_so(cluster: Cluster) -> None:
+    cluster.add_node("plain", gpus=4)
+    cluster.create(single("part", HALF))
+    words = "1 node(s) had no driver that hands out such parts of GPUs (HAMi)"
+    await cluster.wait_for(lambda s: words in message(s, "part"), message="it is told that nobody hands out parts")
+    volcano_node(cluster, "node-1")
+    await cluster.wait_for(lambda s: "2 node(s) had no driver" in message(s, "part"), message="Volcano's doesn't either")
+    hami_node(cluster, "node-2")
+    await cluster.wait_for(lambda s: len(bound(s)) == 1, message="a driver has come")
+
+
+async def test_volcano_is_told_in_its_own_words(cluster: Cluster) -> None:
+    volcano_node(cluster, "node-1")
+    for number in range(2):
+        requests = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory-percentage": "50"}
+        cluster.create(member(f"half-{number}", "halves", 2, requests))
+    await cluster.wait_for(lambda s: len(bound(s)) == 2, message="both are bound")
+    for pod in bound(cluster):
+        said = pod["metadata"]["annotations"]
+        assert said["volcano.sh/devices-to-allocate"] == said["volcano.sh/vgpu-ids-new"] == "GPU-node-1,NVIDIA,20480,0:"
+        assert (said["volcano.sh/vgpu-node"], said["volcano.sh/bind-phase"]) == ("node-1", "allocating")
+
+
+async def test_the_fraction_that_kai_knows_is_handed_out_by_the_driver_that_is_there(cluster: Cluster) -> None:
+    hami_node(cluster, "node-1", cards=1)
+    cluster.create(single("alone", {}, {"gpu-fraction": "0.5"}))
+    await cluster.wait_for(lambda s: "only KAI's binder hands out such parts" in message(s, "alone"), message="it can't be had")
+    cluster.create(single("nonsense", {GPU: "1"}, {"gpu-fraction": "half"}))
+    await cluster.wait_for(lambda s: "'half' is not more than 0 and less than 1" in message(s, "nonsense"), message="it is held")
+    for number in range(2):
+        cluster.create(member(f"half-{number}", "halves", 2, {GPU: "1"}, {"gpu-fraction": "0.5"}))
+    await cluster.wait_for(lambda s: len(bound(s)) == 2, message="both halves are bound")
+    assert taken(cluster) == {"GPU-node-1-0": CARD}
+
+
+async def test_what_a_plugin_has_cut_up_is_counted_as_it_is(cluster: Cluster) -> None:
+    cluster.add_node("node-1", extra={"nvidia.com/mig-1g.5gb": "2", "nvidia.com/gpu.shared": "4"})
+    for number in range(3):
+        cluster.create(single(f"mig-{number}", {"nvidia.com/mig-1g.5gb": "1"}))
+    for number in range(4):
+        cluster.create(single(f"slice-{number}", {"nvidia.com/gpu.shared": "1"}))
+    await cluster.wait_for(lambda s: len(bound(s)) == 6, message="as many as there are")
+    (left,) = (pod["metadata"]["name"] for pod in pods(cluster) if not pod["spec"].get("nodeName"))
+    await cluster.wait_for(lambda s: "Insufficient nvidia.com/mig-1g.5gb" in message(s, left), message="the third is told why")
+
+
+@pytest.mark.parametrize("fault", [Fault("bind", "pods", nth=2, status=500), Fault("bind", "pods", nth=2, after=True, drop=True)])
+async def test_after_a_bind_that_failed_or_of_which_nobody_heard_no_card_is_taken_twice_or_lost(cluster: Cluster, fault: Fault) -> None:
+    hami_node(cluster, "node-1", cards=1)
+    cluster.faults.add(fault)
+    for number in range(2):
+        cluster.create(member(f"half-{number}", "halves", 2, HALF))
+    await cluster.wait_for(lambda s: len(bound(s)) == 2, message="bound in the end")
+    assert taken(cluster) == {"GPU-node-1-0": CARD}
+    for number in range(2):
+        cluster.delete("pods", f"half-{number}", grace=0)
+    cluster.create(single("whole", {GPU: "1"}))
+    await cluster.wait_for(lambda s: len(bound(s)) == 1, message="all of the card is free again")

@@ -1,0 +1,220 @@
+"""Whatever comes and goes, no device that is shared is given away twice, and nothing stays taken once everybody is gone."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allaboard.cluster.view import ClusterView
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.node import Node
+from allaboard.model.pod import Pod
+from allaboard.model.sharing import Device, Share, Shared, Taken
+from allaboard.placement import verify
+from allaboard.placement.rules.verify import chosen_devices
+
+GPU = "nvidia.com/gpu"
+CARDS = {"n1": {"GPU-1a": 16_000, "GPU-1b": 16_000}, "n2": {"GPU-2a": 40_000, "GPU-2b": 40_000, "GPU-2c": 40_000}}
+SHARES = (Share("HAMi", memory=6_000), Share("HAMi", thousandths=500), Share("HAMi", thousandths=100, cores=34))
+PART = tuple(SchedulingSpec((("nvidia.com/gpu", 1), ("pods", 1)), gpu_share=share.nominal, share=share) for share in SHARES)
+WHOLE = tuple(SchedulingSpec((("nvidia.com/gpu", number), ("pods", 1))) for number in (1, 2))
+CPU = SchedulingSpec((("cpu", 1), ("pods", 1)))
+
+
+def a_node(name: str, *, without: str = "") -> Node:
+    """As its driver lists its devices, all but one."""
+    devices = (Device(uuid, memory, 10, True) for uuid, memory in CARDS[name].items() if uuid != without)
+    amounts = (("cpu", 64), (GPU, 10 * len(CARDS[name])), ("pods", 110))
+    return Node(name=name, uid=name, allocatable=amounts, shared=Shared("HAMi", tuple(devices)))
+
+
+def plain(name: str) -> Node:
+    return Node(name=name, uid=name, allocatable=(("cpu", 64), (GPU, 3), ("pods", 110)))
+
+
+def a_pod(name: str, spec: SchedulingSpec, node: str = "", devices: tuple[str, ...] = (), phase: str = "Pending") -> Pod:
+    taken = tuple(map(Taken, devices))
+    return Pod("default", name, f"uid-{name}", "1", 0.0, "allaboard", node, phase, 0, spec, devices=taken)
+
+
+def asked(spec: SchedulingSpec, memory: int) -> int:
+    """Thousandths of each device that a pod takes, counted here as a person would."""
+    if spec.share is None:
+        return 1000
+    by_memory = -(-spec.share.memory * 1000 // memory)
+    return max(100, by_memory, spec.share.thousandths, spec.share.cores * 10)
+
+
+@dataclass
+class Ledger:
+    """Who has which devices, as a plain list: what the view is held against."""
+
+    seats: dict[str, tuple[str, SchedulingSpec, tuple[str, ...]]] = field(default_factory=dict)
+
+    def free(self, node: str, uuid: str) -> int:
+        left = 1000
+        for where, spec, devices in self.seats.values():
+            number = 1 if spec.share else spec.amount(GPU)
+            named = [device for device in devices if device in CARDS[where]][:number] if where in CARDS else []
+            is_there = uuid in named or (len(named) < number)  # of whom that isn't known it may be anywhere
+            if where == node and number and is_there:
+                left -= asked(spec, CARDS[node][uuid])
+        return left
+
+
+def devices_of(view: ClusterView, node: str) -> dict[str, int]:
+    snapshot = view.snapshot()
+    row = snapshot.row_of(node)
+    assert row is not None
+    assert snapshot.devices is not None
+    shared = snapshot.nodes[row].shared
+    assert shared is not None
+    return {device.uuid: int(snapshot.devices[row, place]) for place, device in enumerate(shared.devices)}
+
+
+def agrees(view: ClusterView, ledger: Ledger) -> bool:
+    return all(devices_of(view, node) == {uuid: ledger.free(node, uuid) for uuid in CARDS[node]} for node in CARDS)
+
+
+names = st.sampled_from([f"p{number}" for number in range(6)])
+specs = st.sampled_from([*PART, *WHOLE, CPU])
+on = st.sampled_from(sorted(CARDS))
+gangs = st.lists(st.tuples(names, specs), min_size=1, max_size=4, unique_by=lambda each: each[0])
+named = st.lists(st.sampled_from(["GPU-1a", "GPU-2b", "GPU-x"]), max_size=2)
+events = st.one_of(
+    st.tuples(st.just("gang"), gangs, on),
+    st.tuples(st.just("bound"), names),
+    st.tuples(st.just("failed"), names),
+    st.tuples(st.just("gone"), names),
+    st.tuples(st.just("ended"), names),
+    st.tuples(st.just("foreign"), names, specs, on, named),
+    st.tuples(st.just("again"), on),
+    st.tuples(st.just("ill"), st.sampled_from(["GPU-1a", "GPU-2c"])),
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(events, max_size=30))
+def test_no_device_is_promised_twice_and_nothing_leaks(history: list[tuple]) -> None:
+    view, ledger = ClusterView(), Ledger()
+    for node in CARDS:
+        view.upsert_node(a_node(node))
+    for event in history:
+        match event:
+            case ("gang", members, node):
+                seat_a_gang(view, ledger, members, node)
+            case ("bound", name) if (pod := view.pod(f"default/{name}")) and view.is_assumed(pod):
+                where, _, devices = ledger.seats[name]
+                view.upsert_pod(replace(pod, node_name=where, devices=tuple(map(Taken, devices))))
+            case ("failed", name) if pod := view.pod(f"default/{name}"):
+                if view.is_assumed(pod):
+                    del ledger.seats[name]
+                view.forget_all([pod])
+            case ("gone", name):
+                view.remove_pod(f"default/{name}")
+                ledger.seats.pop(name, None)
+            case ("ended", name) if (pod := view.pod(f"default/{name}")) and pod.node_name:
+                view.upsert_pod(replace(pod, phase="Succeeded"))
+                ledger.seats.pop(name, None)
+            case ("foreign", name, spec, node, devices) if view.pod(f"default/{name}") is None:
+                view.upsert_pod(a_pod(name, spec, node, tuple(dict.fromkeys(devices))))
+                ledger.seats[name] = (node, spec, tuple(dict.fromkeys(devices)))
+            case ("again", node):
+                view.remove_node(node)
+                view.upsert_node(a_node(node))
+            case ("ill", uuid):
+                node = next(name for name, cards in CARDS.items() if uuid in cards)
+                view.upsert_node(a_node(node, without=uuid))
+                view.upsert_node(a_node(node))
+        assert agrees(view, ledger), event
+    for pod in list(view.pods()):
+        view.remove_pod(pod.key)
+    assert agrees(view, Ledger())
+    assert not view._promised
+    assert not view._assumed
+
+
+def seat_a_gang(view: ClusterView, ledger: Ledger, members: list[tuple[str, SchedulingSpec]], node: str) -> None:
+    """As a transaction begins: checked, given devices, and promised. Then no device is over what it has, nor given to two whole pods."""
+    gang = [a_pod(name, spec) for name, spec in members if view.pod(f"default/{name}") is None]
+    for pod in gang:
+        view.upsert_pod(pod)
+    snapshot = view.snapshot()
+    plan = {pod.uid: node for pod in gang}
+    if not gang or verify(plan, gang, snapshot):
+        return
+    before = devices_of(view, node)
+    devices = chosen_devices(plan, gang, snapshot)
+    view.assume_all(((pod, node) for pod in gang), devices)
+    for pod in gang:
+        ledger.seats[pod.name] = (node, pod.spec, devices.get(pod.uid, ()))
+        number = 1 if pod.spec.share else pod.spec.amount(GPU)
+        assert len(set(devices.get(pod.uid, ()))) == number
+    after = devices_of(view, node)
+    assert all(after[uuid] >= 0 for uuid in after if after[uuid] != before[uuid])
+    assert not any(view.is_overbooked(node, pod.spec, devices.get(pod.uid, ())) for pod in gang)
+
+
+@given(st.permutations([("a", PART[1]), ("b", PART[0]), ("c", PART[2]), ("d", PART[1])]))
+def test_the_devices_of_a_plan_are_the_same_whoever_comes_first(members: list[tuple[str, SchedulingSpec]]) -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    gang = [a_pod(name, spec) for name, spec in members]
+    found = chosen_devices({pod.uid: "n1" for pod in gang}, gang, view.snapshot())
+    assert {uid.removeprefix("uid-"): devices for uid, devices in found.items()} == {
+        "a": ("GPU-1a",), "d": ("GPU-1a",), "b": ("GPU-1b",), "c": ("GPU-1b",),
+    }  # fmt: skip
+
+
+def test_clusters_that_share_nothing_have_no_devices() -> None:
+    view = ClusterView()
+    view.upsert_node(plain("plain"))
+    view.upsert_pod(a_pod("p", WHOLE[0], "plain"))
+    assert (view.snapshot().devices, view.snapshot().sharing) == (None, None)
+
+
+def test_nodes_that_share_nothing_have_whole_devices_beside_those_that_do() -> None:
+    view = ClusterView()
+    view.upsert_node(plain("a"))
+    view.upsert_node(a_node("n1"))
+    view.upsert_pod(a_pod("p", WHOLE[0], "a"))
+    snapshot = view.snapshot()
+    assert np.array_equal(snapshot.devices, [[1000, 1000], [1000, 1000]])
+    assert snapshot.sharing is not None
+    assert snapshot.sharing.driver.tolist() == [-1, 0]
+    view.remove_node("n1")
+    assert view.snapshot().devices is None
+
+
+def test_without_some_pods_their_devices_are_free() -> None:
+    view = ClusterView()
+    for node in (plain("a"), a_node("n1")):
+        view.upsert_node(node)
+    pods = [a_pod("p", PART[1], "n1", ("GPU-1b",)), a_pod("q", WHOLE[0], "n1"), a_pod("r", WHOLE[1], "a")]
+    for pod in pods:
+        view.upsert_pod(pod)
+    assert np.array_equal(view.snapshot().devices, [[1000, 0], [0, -500]])
+    assert np.array_equal(view.snapshot().without(pods[:1]).devices, [[1000, 0], [0, 0]])
+    assert np.array_equal(view.snapshot().without(pods).devices, [[1000, 1000], [1000, 1000]])
+
+
+def test_devices_are_kept_where_pods_may_land_of_which_nobody_knows() -> None:
+    view = ClusterView()
+    for node in (a_node("n1"), a_node("n2")):
+        view.upsert_node(node)
+    view.keep({"n1": SchedulingSpec(((GPU, 1), ("pods", 1))), "n2": SchedulingSpec((("cpu", 1), ("pods", 1)))})
+    assert np.array_equal(view.snapshot().devices, [[0, 0, 0], [1000, 1000, 1000]])
+    view.keep({})
+    assert np.array_equal(view.snapshot().devices, [[1000, 1000, 0], [1000, 1000, 1000]])
+
+
+def test_a_device_that_is_gone_is_no_seat_any_more() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    view.upsert_pod(pod := a_pod("p", PART[1]))
+    view.assume(pod, "n1", ["GPU-1a"])
+    assert not view.is_overbooked("n1", pod.spec, ["GPU-1a"])
+    view.upsert_node(a_node("n1", without="GPU-1a"))
+    assert view.is_overbooked("n1", pod.spec, ["GPU-1a"])
+    assert view.as_promised(pod) == replace(pod, node_name="n1", devices=(Taken("GPU-1a"),))

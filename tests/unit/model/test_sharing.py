@@ -1,0 +1,282 @@
+"""What pods ask of shared GPUs, and what drivers say of nodes and pods: shapes as the drivers' own sources write them."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allaboard.model.node import node_from
+from allaboard.model.pod import Pod, pod_from
+from allaboard.model.sharing import HAMI, VOLCANO, Device, Share, Shared, Taken, annotations_of, charges, shared_by, taken_by
+from allaboard.model.snapshot import most_frequent
+
+GPU = "nvidia.com/gpu"
+OURS = frozenset({"allaboard"})
+OF_FRACTION, OF_MEMORY = "metadata.annotations[gpu-fraction]", "metadata.annotations[gpu-memory]"
+
+# HAMi docs/develop/protocol.md, and what ``MarshalNodeDevices`` makes of the same two; what is false is left out
+HAMI_COLUMNS = (
+    "GPU-00552014-5c87-89ac-b1a6-7b53aa24b0ec,10,32768,100,NVIDIA-Tesla V100-PCIE-32GB,0,true:"
+    "GPU-0fc3eda5-e98b-a25b-5b0d-cf5c855d1448,10,32768,100,NVIDIA-Tesla V100-PCIE-32GB,0,false:"
+)
+HAMI_NINE = HAMI_COLUMNS.replace("true:", "true,0,hami-core:").replace("false:", "false,1,hami-core:")
+HAMI_JSON = json.dumps(
+    [
+        {
+            "id": "GPU-00552014-5c87-89ac-b1a6-7b53aa24b0ec",
+            "count": 10,
+            "devmem": 32768,
+            "devcore": 100,
+            "mode": "hami-core",
+            "health": True,
+        },
+        {"id": "GPU-0fc3eda5-e98b-a25b-5b0d-cf5c855d1448", "count": 10, "devmem": 32768, "devcore": 100, "index": 1, "mode": "hami-core"},
+    ]
+)
+BOTH = (
+    Device("GPU-00552014-5c87-89ac-b1a6-7b53aa24b0ec", 32768, 10, True),
+    Device("GPU-0fc3eda5-e98b-a25b-5b0d-cf5c855d1448", 32768, 10, False),
+)
+# volcano-vgpu-device-plugin pkg/plugin/vgpu/util/util.go ``EncodeNodeDevices``
+VOLCANO_COLUMNS = "GPU-a,10,40960,NVIDIA-A100,true,hami-core:GPU-b,10,40960,NVIDIA-A100,true,mig:"
+
+TWO = Shared("HAMi", (Device("GPU-a", 16_000, 10, True), Device("GPU-b", 8_000, 10, True)))
+
+
+def raw_pod(requests: dict[str, str] | None = None, annotations: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "main", "image": "i", "resources": {"requests": {"cpu": "1", **(requests or {})}}}]
+    scheduler = spec.pop("scheduler", "allaboard")
+    return {
+        "metadata": {"name": "p", "uid": "u", "annotations": annotations or {}},
+        "spec": {"schedulerName": scheduler, "containers": containers, **spec},
+        "status": {},
+    }
+
+
+def read(*arguments: Any, **spec: Any) -> Pod:
+    return pod_from(raw_pod(*arguments, **spec), ours=OURS)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({"hami.io/node-nvidia-register": HAMI_COLUMNS}, Shared("HAMi", BOTH)),
+        ({"hami.io/node-nvidia-register": HAMI_NINE}, Shared("HAMi", BOTH)),
+        ({"hami.io/node-nvidia-register": HAMI_JSON, "hami.io/node-handshake": "Requesting_2024-05-14 07:07:33"}, Shared("HAMi", BOTH)),
+        ({"hami.io/node-nvidia-register": HAMI_JSON, "hami.io/node-handshake": "Deleted_2024.05.14 07:07:33"}, Shared("HAMi")),
+        (
+            {"volcano.sh/node-vgpu-register": VOLCANO_COLUMNS},
+            Shared("Volcano", (Device("GPU-a", 40960, 10, True), Device("GPU-b", 40960, 10, False))),
+        ),
+        ({"hami.io/node-mlu-register": HAMI_COLUMNS}, None),
+        ({}, None),
+    ],
+)
+def test_the_devices_of_a_node_are_those_that_its_driver_lists(annotations: dict[str, str], expected: Shared | None) -> None:
+    node = {"metadata": {"name": "n", "annotations": annotations}, "status": {}}
+    assert node_from(node).shared == expected
+
+
+@pytest.mark.parametrize(
+    "listing",
+    ["nonsense", "GPU-a,ten,1,100,T,0,true:", "GPU-a,10,1:", "[", "[1]", '[{"id": 7}]', '[{"id": "a", "count": true, "devmem": 1}]',
+     '[{"id": "a:b", "count": 1, "devmem": 1}]', "[" * 20_000, f"{'x' * 40_000}:", 12, {"a": 1}],
+)  # fmt: skip
+def test_nobody_is_seated_by_a_list_that_makes_no_sense(listing: object) -> None:
+    assert shared_by({HAMI.register: listing}) == Shared("HAMi")
+
+
+@given(st.text(alphabet="GPU-a0,1:;.[]{}\"' \n٣", max_size=60))
+def test_whatever_annotations_say_is_read(text: str) -> None:
+    for driver in (HAMI, VOLCANO):
+        found = shared_by({driver.register: text})
+        assert found is not None
+        assert all(device.memory >= 0 and device.split >= 0 for device in found.devices)
+        assert all(taken.memory >= 0 and taken.cores >= 0 for taken in taken_by({driver.holds: text}))
+
+
+@pytest.mark.parametrize(
+    ("requests", "annotations", "share"),
+    [
+        ({GPU: "1", "nvidia.com/gpumem": "8192"}, {}, Share("HAMi", memory=8192)),
+        ({GPU: "1", "nvidia.com/gpumem-percentage": "50"}, {}, Share("HAMi", thousandths=500)),
+        ({GPU: "1", "nvidia.com/gpumem-percentage": "20", "nvidia.com/gpucores": "30"}, {}, Share("HAMi", thousandths=200, cores=30)),
+        ({GPU: "1", "nvidia.com/gpucores": "30"}, {}, Share("HAMi", thousandths=1000, cores=30)),
+        ({"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1024"}, {}, Share("Volcano", memory=1024)),
+        ({"volcano.sh/vgpu-number": "1"}, {}, Share("Volcano", thousandths=1000)),
+        ({GPU: "1"}, {"gpu-fraction": "0.5"}, Share("HAMi", thousandths=500)),
+        ({GPU: "1"}, {"gpu-fraction": ".3333"}, Share("HAMi", thousandths=334)),
+        ({GPU: "1"}, {"gpu-memory": "4096", "gpu-fraction-num-devices": "1"}, Share("HAMi", memory=4096)),
+        ({"volcano.sh/vgpu-number": "1"}, {"gpu-fraction": "0.25"}, Share("Volcano", thousandths=250)),
+        ({GPU: "2"}, {}, None),
+        ({"nvidia.com/mig-1g.5gb": "2"}, {}, None),
+        ({"nvidia.com/gpu.shared": "1"}, {}, None),
+    ],
+)
+def test_a_part_of_a_gpu_is_read_in_the_words_of_each_driver(
+    requests: dict[str, str], annotations: dict[str, str], share: Share | None
+) -> None:
+    pod = read(requests, annotations)
+    assert (pod.spec.share, pod.malformed, pod.spec.unsupported) == (share, "", ())
+    assert pod.spec.whole_gpus == (0 if share else int(requests.get(GPU, "0")))
+    assert bool(pod.spec.gpu_share) is (share is not None)
+    counted = {name for name, _ in pod.spec.requests}
+    assert counted == {"cpu", "pods", *(name for name in requests if name not in (*HAMI.words, *VOLCANO.words))}
+
+
+@pytest.mark.parametrize(
+    ("requests", "annotations", "problem"),
+    [
+        ({GPU: "1"}, {"gpu-fraction": "1.5"}, f"{OF_FRACTION}: '1.5' is not more than 0 and less than 1, such as 0.5"),
+        ({GPU: "1"}, {"gpu-fraction": "half"}, f"{OF_FRACTION}: 'half' is not more than 0 and less than 1, such as 0.5"),
+        ({GPU: "1"}, {"gpu-fraction": "0"}, f"{OF_FRACTION}: '0' is not more than 0 and less than 1, such as 0.5"),
+        ({GPU: "1"}, {"gpu-fraction": 0.5}, "metadata.annotations.gpu-fraction: 0.5 is not a string"),
+        ({GPU: "1"}, {"gpu-memory": "4Gi"}, f"{OF_MEMORY}: '4Gi' is not a whole number of at least 1"),
+        ({GPU: "1"}, {"gpu-memory": "4", "gpu-fraction": "0.5"}, f"{OF_MEMORY}: says how much of a GPU, and so does gpu-fraction"),
+        ({GPU: "2"}, {"gpu-fraction-num-devices": "2"}, "metadata.annotations[gpu-fraction-num-devices]: doesn't say how much of a GPU"),
+        (
+            {GPU: "1"}, {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"},
+            "metadata.annotations[gpu-fraction-num-devices]: says 2, and nvidia.com/gpu 1",
+        ),
+        (
+            {"nvidia.com/gpumem": "1"}, {},
+            "spec.containers.resources.requests[nvidia.com/gpumem]: says how much of a GPU, and nvidia.com/gpu doesn't say of how many",
+        ),
+        (
+            {GPU: "1", "nvidia.com/gpumem-percentage": "101"}, {},
+            "spec.containers.resources.requests[nvidia.com/gpumem-percentage]: 101 is more than 100 percent",
+        ),
+        (
+            {GPU: "1", "nvidia.com/gpucores": "200"}, {},
+            "spec.containers.resources.requests[nvidia.com/gpucores]: 200 is more than 100 percent",
+        ),
+        (
+            {GPU: "1", "nvidia.com/gpumem": "1"}, {"gpu-fraction": "0.5"},
+            "spec.containers.resources.requests[nvidia.com/gpumem]: says how much of a GPU, and so does the annotation gpu-fraction",
+        ),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_named(requests: dict[str, str], annotations: dict[str, Any], problem: str) -> None:
+    assert read(requests, annotations).malformed == problem
+
+
+@pytest.mark.parametrize(
+    ("requests", "annotations", "beginning"),
+    [
+        ({}, {"gpu-fraction": "0.5"}, "annotation gpu-fraction alone is not supported, since only KAI's binder hands out such parts"),
+        ({GPU: "2", "nvidia.com/gpumem": "100"}, {}, "parts of more than one GPU are not supported"),
+        ({"volcano.sh/vgpu-number": "2"}, {}, "parts of more than one GPU are not supported"),
+        ({GPU: "1", "volcano.sh/vgpu-number": "1"}, {}, "GPUs of several drivers are not supported"),
+        ({"aliyun.com/gpu-mem": "3"}, {}, "aliyun.com/gpu-mem is not supported"),
+    ],
+)
+def test_what_cannot_be_had_is_said(requests: dict[str, str], annotations: dict[str, str], beginning: str) -> None:
+    (unsupported,) = read(requests, annotations).spec.unsupported
+    assert unsupported.startswith(beginning)
+
+
+def test_a_part_that_two_containers_ask_for_is_refused_and_one_beside_init_containers_has_its_place() -> None:
+    asking = {"name": "a", "resources": {"requests": {GPU: "1", "nvidia.com/gpumem": "100"}}}
+    idle = {"name": "b", "resources": {}}
+    several = pod_from(raw_pod(containers=[asking, {**asking, "name": "c"}]))
+    assert "parts of GPUs are supported in one container only, which is no init container" in several.spec.unsupported
+    assert pod_from(raw_pod(containers=[idle, asking], initContainers=[idle])).spec.device_container == 2
+    assert pod_from(raw_pod(containers=[idle], initContainers=[asking])).spec.device_container == -1
+
+
+@pytest.mark.parametrize(
+    ("holds", "expected"),
+    [
+        ("GPU-a,NVIDIA,4000,30:;", (Taken("GPU-a", 4000, 30),)),
+        (";GPU-a,NVIDIA,4000,30:GPU-b,NVIDIA,1,0:;", (Taken("GPU-a", 4000, 30), Taken("GPU-b", 1, 0))),
+        ("GPU-a[1-0],NVIDIA,4000,0:;", (Taken("GPU-a", 4000, 0),)),
+        ("GPU-a,NVIDIA,-1,0:;", ()),
+        ("GPU-a", ()),
+        ("", ()),
+    ],
+)
+def test_a_bound_pod_of_anybody_says_which_devices_it_has(holds: str, expected: tuple[Taken, ...]) -> None:
+    pod = read({GPU: "1", "nvidia.com/gpumem": "1"}, {HAMI.holds: holds}, scheduler="hami-scheduler", nodeName="n")
+    assert pod.devices == expected
+    assert read({GPU: "1"}, {HAMI.holds: holds}).devices == ()  # it isn't bound
+    assert read({}, {HAMI.holds: holds}, nodeName="n").devices == ()  # nor does it ask for any
+    ours = read({GPU: "1"}, {HAMI.holds: holds}, nodeName="n")
+    assert ours.devices == tuple(Taken(taken.uuid) for taken in expected)  # how much it has is what it asks for
+
+
+@pytest.mark.parametrize(
+    ("share", "whole", "taken", "expected"),
+    [
+        (Share("HAMi", memory=4_000), 0, [Taken("GPU-a")], {0: 250}),
+        (Share("HAMi", memory=4_000), 0, [Taken("GPU-b")], {1: 500}),
+        (Share("HAMi", memory=4_000, cores=80), 0, [Taken("GPU-a", 4_000, 80)], {0: 800}),
+        (Share("HAMi", memory=4_000), 0, [Taken("GPU-a", 1, 0)], {0: 250}),  # it says less than it asks for
+        (Share("HAMi", memory=4_000), 0, [Taken("GPU-a", 16_000, 0)], {0: 1000}),  # or more
+        (Share("HAMi", thousandths=10), 0, [Taken("GPU-a")], {0: 100}),  # ten share a device at most
+        (Share("HAMi", memory=4_000), 0, [], {0: 250, 1: 500}),  # nobody knows where it is
+        (Share("HAMi", memory=4_000), 0, [Taken("GPU-x")], {0: 250, 1: 500}),
+        (Share("HAMi", devices=2, memory=4_000), 0, [Taken("GPU-a"), Taken("GPU-b")], {0: 250, 1: 500}),
+        (None, 1, [Taken("GPU-b")], {1: 1000}),
+        (None, 1, [Taken("GPU-b", 2_000, 0)], {1: 250}),  # another scheduler's, by a default of its driver's
+        (None, 1, [Taken("GPU-a"), Taken("GPU-b")], {0: 1000}),  # it doesn't get more than it asks for by saying so
+        (None, 2, [Taken("GPU-b")], {0: 1000, 1: 1000}),
+        (None, 0, [Taken("GPU-b")], {}),
+        (Share("Volcano", memory=4_000), 0, [Taken("GPU-a")], {}),
+    ],
+)
+def test_a_pod_is_charged_what_it_asks_for_where_it_says_it_is(
+    share: Share | None, whole: int, taken: list[Taken], expected: dict[int, int]
+) -> None:
+    assert dict(charges(TWO, share, whole, taken)) == expected
+
+
+def test_what_is_written_for_hami_is_what_its_device_plugin_reads() -> None:
+    """docs/develop/protocol.md and pkg/util/util.go ``GetPendingPod``, pkg/device/devices.go ``DecodePodDevices``."""
+    share = Share("HAMi", memory=3_000, cores=30)
+    assert annotations_of(TWO, share, 1, ["GPU-b"], "n", 1_700_000_000.9) == {
+        "hami.io/vgpu-node": "n",
+        "hami.io/vgpu-time": "1700000000",
+        "hami.io/bind-time": "1700000000",
+        "hami.io/bind-phase": "allocating",
+        "hami.io/vgpu-devices-to-allocate": ";GPU-b,NVIDIA,3000,30:;",
+        "hami.io/vgpu-devices-allocated": ";GPU-b,NVIDIA,3000,30:;",
+    }
+    whole = annotations_of(TWO, None, 0, ["GPU-a", "GPU-b"], "n", 0)
+    assert whole["hami.io/vgpu-devices-allocated"] == "GPU-a,NVIDIA,16000,100:GPU-b,NVIDIA,8000,100:;"
+
+
+def test_what_is_written_for_volcano_is_what_its_device_plugin_reads() -> None:
+    """volcano pkg/scheduler/api/devices/nvidia/vgpu/device_info.go ``Allocate``."""
+    node = Shared("Volcano", (Device("GPU-a", 40_960, 10, True),))
+    assert annotations_of(node, Share("Volcano", thousandths=500), 2, ["GPU-a"], "n", 5) == {
+        "volcano.sh/vgpu-node": "n",
+        "volcano.sh/vgpu-time": "5",
+        "volcano.sh/bind-time": "5",
+        "volcano.sh/bind-phase": "allocating",
+        "volcano.sh/vgpu-ids-new": "GPU-a,NVIDIA,20480,0:",
+        "volcano.sh/devices-to-allocate": "GPU-a,NVIDIA,20480,0:",
+    }
+
+
+@given(
+    st.builds(Share, st.just("HAMi"), thousandths=st.integers(0, 1000), memory=st.integers(0, 16_000), cores=st.integers(0, 100)).filter(
+        lambda share: share.thousandths or share.memory
+    ),
+    st.sampled_from(["GPU-a", "GPU-b"]),
+)
+def test_what_is_written_charges_no_more_than_was_promised(share: Share, uuid: str) -> None:
+    promised = dict(charges(TWO, share, 0, [Taken(uuid)]))
+    written = annotations_of(TWO, share, 0, [uuid], "n", 0)
+    assert dict(charges(TWO, share, 0, taken_by(written))) == promised
+
+
+def test_parts_are_told_apart_in_a_workload() -> None:
+    specs = [read({GPU: "1", **words}).spec for words in ({}, {"nvidia.com/gpumem": "1"}, {"nvidia.com/gpumem": "2"})]
+    assert len(most_frequent([{spec.demand: 1 for spec in specs}])) == 3
+
+
+def test_a_foreign_pod_that_makes_no_sense_is_taken_to_have_all_of_its_devices() -> None:
+    words = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-cores": "900"}
+    assert read(words, scheduler="volcano", nodeName="n").spec.share == Share("Volcano", 1, 1000)
