@@ -22,7 +22,7 @@ from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import UNSTATED, Requests
-from allaboard.model.sharing import COUNTED, Taken
+from allaboard.model.sharing import BY_COUNT, Taken
 from allaboard.model.snapshot import Snapshot
 
 PodListener = Callable[[Pod | None, Pod | None], None]
@@ -222,7 +222,7 @@ class ClusterView:
             if node_name not in self._nodes:
                 self._usage.release(node_name)
         self._kept = {node_name: spec for node_name, spec in claims.items() if node_name in self._nodes}
-        self._devices.keep(node_name for node_name, spec in self._kept.items() if any(name in COUNTED for name, _ in spec.requests))
+        self._devices.keep(node_name for node_name, spec in self._kept.items() if any(name in BY_COUNT for name, _ in spec.requests))
         for node_name, spec in self._kept.items():
             self._usage.add(node_name, spec)
 
