@@ -5,7 +5,7 @@ there are. A pod is charged once, to the node it is bound to or, before that is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -17,6 +17,7 @@ from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gpus import NO_CARDS, Cards
+from allaboard.model.gputable import POLICY, UNLIMITED, WHOLE, GpuPolicy, GpuTable, LabelReader, gpus_of
 from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -25,14 +26,16 @@ from allaboard.model.snapshot import Snapshot
 
 PodListener = Callable[[Pod | None, Pod | None], None]
 NodeListener = Callable[[Node | None, Node | None], None]
+CardListener = Callable[[GpuTable | None, GpuTable | None], None]
 
+_MOST_LABELS = 256  # that are remembered to be on nodes, or not
 _BASE_RESOURCES = ("cpu", "memory", "pods")
 
 
 class ClusterView:
     """The live state of the cluster, of which nodes offer less by their ``headroom``. Not thread-safe: it belongs to the event loop."""
 
-    def __init__(self, headroom: Mapping[str, Headroom] | None = None) -> None:
+    def __init__(self, headroom: Mapping[str, Headroom] | None = None, policy: GpuPolicy = POLICY) -> None:
         self._headroom = headroom or {}
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
@@ -42,13 +45,19 @@ class ClusterView:
         self._workload = WorkloadCounter()
         self.repulsion = Repulsion()
         self.cards: Cards = NO_CARDS
+        self._policy = policy
+        self._gpus: tuple[object, Cards, GpuPolicy, GpuTable | None] = ((), NO_CARDS, policy, None)
+        self._label_reader = LabelReader()
+        self._labelled: dict[str, bool] = {}
         self._ordered: tuple[Node, ...] | None = None
         self._order = np.zeros(0, dtype=np.intp)
         self._pod_listeners: list[PodListener] = []
         self._node_listeners: list[NodeListener] = []
+        self._card_listeners: list[CardListener] = []
 
-    def listen(self, on_pod: PodListener | None = None, on_node: NodeListener | None = None) -> None:
-        """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence.
+    def listen(self, on_pod: PodListener | None = None, on_node: NodeListener | None = None, on_cards: CardListener | None = None) -> None:
+        """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence. ``on_cards(old, new)`` is
+        called when other things are known of the GPUs of the same nodes.
 
         A pod that has ended or gone before it was seen bound, as when a watch broke meanwhile, is told with the seat that it was promised.
         """
@@ -56,6 +65,8 @@ class ClusterView:
             self._pod_listeners.append(on_pod)
         if on_node:
             self._node_listeners.append(on_node)
+        if on_cards:
+            self._card_listeners.append(on_cards)
 
     def node(self, name: str) -> Node | None:
         """A node by name."""
@@ -76,7 +87,31 @@ class ClusterView:
 
     def observe_cards(self, cards: Cards) -> None:
         """Take what exporters say of the GPUs, instead of what they said before."""
-        self.cards = cards
+        self._know(cards, self._policy)
+
+    def apply(self, policy: GpuPolicy) -> None:
+        """Take what is known of GPUs otherwise from now on."""
+        self._know(self.cards, policy)
+
+    def _know(self, cards: Cards, policy: GpuPolicy) -> None:
+        nodes = self._nodes_in_order()
+        old = self._gpus_of(nodes)
+        self.cards, self._policy = cards, policy
+        new = self._gpus_of(nodes)
+        for listener in self._card_listeners if new is not old else ():
+            listener(old, new)
+
+    def label_of(self, keys: Sequence[str]) -> str:
+        """The first of ``keys`` that any node has as a label; the last if none has one."""
+        nodes = self._nodes_in_order()
+        for key in keys:
+            if key not in self._labelled:
+                if len(self._labelled) >= _MOST_LABELS:
+                    self._labelled.clear()
+                self._labelled[key] = any(key in node.labels for node in nodes)
+            if self._labelled[key]:
+                return key
+        return keys[-1]
 
     def upsert_node(self, node: Node) -> None:
         """Take the newest state of a node. One that says nothing new (a heartbeat) changes nothing."""
@@ -228,10 +263,25 @@ class ClusterView:
 
     def snapshot(self) -> Snapshot:
         """The cluster now. ``nodes`` is the same tuple as before as long as no node has changed."""
+        nodes = self._nodes_in_order()
+        found = replace(self._usage.snapshot(nodes, self._order), mix=self._workload.mix())
+        gpus = self._gpus_of(nodes)
+        return found if gpus is None else replace(found, gpus=gpus, allocatable=_without_unhealthy(found, gpus))
+
+    def _nodes_in_order(self) -> tuple[Node, ...]:
         if self._ordered is None:
             self._ordered = tuple(sorted(self._nodes.values(), key=lambda node: node.name))
             self._order = np.array([self._usage.row(node.name) for node in self._ordered], dtype=np.intp)
-        return replace(self._usage.snapshot(self._ordered, self._order), mix=self._workload.mix())
+            self._labelled.clear()
+        return self._ordered
+
+    def _gpus_of(self, nodes: tuple[Node, ...]) -> GpuTable | None:
+        """What is known of the GPUs of ``nodes``, found out once for each state of these and of what exporters say."""
+        of_nodes, cards, policy, gpus = self._gpus
+        if of_nodes is not nodes or cards is not self.cards or policy is not self._policy:
+            gpus = gpus_of(nodes, self.cards, self._policy, self._label_reader)
+            self._gpus = nodes, self.cards, self._policy, gpus
+        return gpus
 
     def _charge(self, pod: Pod) -> None:
         if seat := self._seat(pod):
@@ -251,6 +301,17 @@ class ClusterView:
     def _seat(self, pod: Pod) -> tuple[str, SchedulingSpec] | None:
         node_name = pod.node_name if pod.is_bound else self._assumed.get(pod.uid)
         return (node_name, pod.spec) if node_name else None
+
+
+def _without_unhealthy(snapshot: Snapshot, gpus: GpuTable) -> Integers:
+    """What nodes offer, of whole GPUs no more than there are that are well: the kubelet may not have heard of it."""
+    columns = [column for column, resource in enumerate(snapshot.resources) if resource in WHOLE]
+    if not columns or bool((gpus.healthy == UNLIMITED).all()):
+        return snapshot.allocatable
+    allocatable = snapshot.allocatable.copy()
+    allocatable[:, columns] = np.minimum(allocatable[:, columns], gpus.healthy[:, None])
+    allocatable.setflags(write=False)
+    return allocatable
 
 
 class _Usage:

@@ -10,6 +10,7 @@ from operator import itemgetter
 
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.gputable import GpuTable
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import UNSTATED
@@ -37,7 +38,8 @@ def most_frequent(groups: Iterable[Mapping[SchedulingSpec, int]]) -> Workload:
 def _place(task: tuple[SchedulingSpec, int]) -> tuple[object, ...]:
     """The most frequent come first; the rest is for the order to be the same whoever was counted first."""
     asked, pods = task
-    return -pods, asked.requests, asked.node_selector, asked.affinity is None, asked.affinity or (), asked.tolerations, asked.gpu_share
+    by_nodes = asked.node_selector, asked.affinity is None, asked.affinity or (), asked.tolerations
+    return -pods, asked.requests, *by_nodes, asked.gpu_share, asked.gpus.model if asked.gpus else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,9 @@ class Snapshot:
     ``used`` counts pods of every scheduler and what we have assumed, so it may exceed ``allocatable``. ``host_ports`` gives the
     ports taken on a node, by row of the node. ``devices``: int64[nodes, devices], thousandths that are free of each GPU, where GPUs are
     shared; without it they are counted whole. ``unstated``: int64[nodes, 2] is what scores count of pods beside what they ask for
-    (``SchedulingSpec.unstated``). ``mix`` is the cluster's workload: what pods ask for, and how many of them.
+    (``SchedulingSpec.unstated``). ``mix`` is the cluster's workload: what pods ask for, and how many of them. ``gpus`` is
+    what is known of the GPUs of the nodes; ``None`` where there are none. Of a node with a card that isn't well ``allocatable`` has so
+    many devices fewer.
     """
 
     nodes: tuple[Node, ...]
@@ -59,6 +63,7 @@ class Snapshot:
     devices: Integers | None = None
     mix: Workload = ()
     unstated: Integers | None = None
+    gpus: GpuTable | None = None
 
     @property
     def free(self) -> Integers:
