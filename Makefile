@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
-SEARCHES := fgd tight quality joint scale fragmentation fair_search
+SEARCHES := fgd tight quality joint scale fragmentation fair_search gpu_planning
 
 .PHONY: help demo test faults e2e judged e2e-kind lint typecheck run sandbox cluster cluster-down clean bench bench-quick
 

@@ -78,7 +78,9 @@ class App:
         self._searcher = searcher
         self._elect = elect or partial(in_own_thread, kubeconfig=settings.kubeconfig)
         self.metrics = Metrics()
-        self.view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()})
+        self.view = ClusterView(
+            {resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()}, settings.gpu.policy
+        )
         self.registry = GangRegistry(
             settings.scheduler_names,
             settings.namespaces,
@@ -179,11 +181,12 @@ class App:
             window=Window(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds),
             dry_run=settings.dry_run,
             packings=Packings.by(settings),
+            levels=settings.levels,
             strategists=strategists,
             is_fresh=lambda: self.is_fresh,
         )
         self.view.listen(self.registry.observe_pod, None)
-        self.view.listen(scheduler.observe_pod, scheduler.observe_node)
+        self.view.listen(scheduler.observe_pod, scheduler.observe_node, scheduler.observe_cards)
         self.view.listen(self._caution)
         volumes.listen(scheduler.observe_volumes)
         self._reflectors = {
@@ -217,6 +220,7 @@ class App:
         """Have other settings hold from now on, as far as they can be had while it runs (``reloading``)."""
         self.settings = settings
         self.registry.apply(GangDefaults.by(settings))
+        self.view.apply(settings.gpu.policy)
         if self._scheduler is not None:
             self._scheduler.apply(Packings.by(settings))
 

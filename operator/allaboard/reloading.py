@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
 
-AT_RUN_TIME = frozenset({"objective", "topology", "packing", "schedule_timeout_seconds"})
+AT_RUN_TIME = frozenset({"objective", "topology", "packing", "gpu", "schedule_timeout_seconds"})
 """Options that a changed file changes at once, as it does profiles; others hold from the next start on."""
 
 

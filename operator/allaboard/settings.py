@@ -18,8 +18,10 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 from pydantic_settings import SettingsError as DecodingError
 
 from allaboard.configuration.documents import MOST_BYTES, Stated, stated_in
+from allaboard.configuration.gpus import GpuOptions
 from allaboard.configuration.kubescheduler import KUBECONFIG_PLACE
 from allaboard.configuration.profiles import ConfigurationError, InForce, Profile, in_force
+from allaboard.configuration.strategies import StrategyOptions
 from allaboard.configuration.words import no_such, words_of
 from allaboard.model.errors import shown
 from allaboard.model.fields import LABEL_KEY, NAMESPACE, OBJECT_NAME
@@ -27,6 +29,7 @@ from allaboard.model.gang import Objective
 from allaboard.model.headroom import headroom_from
 from allaboard.model.packing import Packing, packing_from
 from allaboard.model.pairs import pairs_by, pairs_in
+from allaboard.model.topologies import LEVELS, Levels
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES, STRATEGY_NAME, strategy_names
 
 _PREFIX = "ALLABOARD_"
@@ -75,6 +78,8 @@ _Namespaces = Annotated[tuple[Annotated[str, _of_the_form(NAMESPACE, _A_NAMESPAC
 _Hosts = Annotated[
     tuple[Annotated[str, _of_the_form(rf"{OBJECT_NAME}|[0-9a-f:]{{2,39}}", "the name or address of a host, in lower case")], ...], NoDecode
 ]
+_Keys = Annotated[tuple[Annotated[str, _of_the_form(LABEL_KEY, "the key of a label")], ...], Field(min_length=1)]
+_Topologies = dict[Annotated[str, _of_the_form(LABEL_KEY, "a name such as rack")], _Keys]
 _A_STRATEGY = "the name of a strategy, of lower-case letters, digits and '-'"
 _Strategy = Annotated[str, _of_the_form(STRATEGY_NAME, _A_STRATEGY)]
 _Strategies = Annotated[tuple[_Strategy, ...], NoDecode]
@@ -155,38 +160,6 @@ class PackingOptions(BaseModel):
         return packing_from(self.shape, self.resources)
 
 
-class BestFitOptions(BaseModel):
-    """What the strategy `bestfit` looks at."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    most_used: bool = Field(False, description="`bestfit` takes the node of which most is in use, instead of where least is left over.")
-
-
-class RandomOptions(BaseModel):
-    """How the strategy `random` draws."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    seed: int = Field(0, ge=0, le=2**32 - 1, description="What `random` draws by, beside who is to be seated.")
-
-
-class StrategyOptions(BaseModel):
-    """What strategies are made with: the shipped ones' options, and plug-ins' by their names, which their packages check."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    __pydantic_extra__: dict[str, dict[str, str | int | float | bool]] = Field(init=False)
-
-    bestfit: BestFitOptions = BestFitOptions()
-    random: RandomOptions = RandomOptions()
-
-    @property
-    def by_name(self) -> Mapping[str, Mapping[str, object]]:
-        """The same as keyword arguments, by the strategy's name."""
-        arguments: Mapping[str, Mapping[str, object]] = self.model_dump()
-        return arguments
-
-
 class Settings(BaseSettings):
     """The operator's options; each field is an environment variable ``ALLABOARD_<FIELD>`` and a key of the configuration file."""
 
@@ -204,6 +177,11 @@ class Settings(BaseSettings):
     )
     headroom: _Labels = Field({}, description="What is kept free on each node, by resource (cpu=20%,memory=4Gi); GPUs only if named.")
     packing: PackingOptions = PackingOptions()
+    gpu: GpuOptions = GpuOptions()
+    topologies: _Topologies = Field(
+        {},
+        description="Names of levels of the topology, each with the labels of nodes that may tell it; beside nvlink, rack and the others.",
+    )
     schedule_timeout_seconds: int = Field(
         60,
         ge=1,
@@ -287,6 +265,11 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
 
     _in_force: InForce = PrivateAttr(InForce(()))
+
+    @property
+    def levels(self) -> Levels:
+        """The levels of the topology by name."""
+        return {**LEVELS, **self.topologies}
 
     @property
     def in_force(self) -> InForce:

@@ -1,7 +1,5 @@
 """Pods of earlier schedulers, as those shipped them: limits only, names of their own, what the API server defaults left out."""
 
-from typing import Any
-
 import yaml
 
 from tests.cluster import Cluster
@@ -24,18 +22,6 @@ spec:
       resources:
         limits: {{cpu: 1, memory: 1Gi, nvidia.com/gpu: 1}}
 """
-GENIUS = """
-apiVersion: v1
-kind: Pod
-metadata:
-  name: gpu-pod
-  labels: {genius/gpu-number: "1", genius/gpu-memory-each: "8000", genius/priority: "10"}
-spec:
-  schedulerName: genius-scheduler
-  containers:
-    - name: main
-      image: nvidia/cuda:11.0-base
-"""
 
 
 async def test_pods_of_the_toy_scheduler_are_placed_under_its_name_a_gpu_each(cluster: Cluster, start_app: StartApp) -> None:
@@ -51,16 +37,3 @@ async def test_pods_of_the_toy_scheduler_are_placed_under_its_name_a_gpu_each(cl
     await cluster.wait_for(lambda s: any("2 Insufficient nvidia.com/gpu" in each for each in warnings(s, "FailedScheduling")))
     cluster.add_node("node-3", gpus=1)
     await cluster.wait_for(lambda s: len(bound(s)) == 5, message="it waits for another node, and isn't lost")
-
-
-async def test_a_pod_that_asks_as_genius_reads_it_is_held_and_told_so(cluster: Cluster, start_app: StartApp) -> None:
-    cluster.add_node("node-1", gpus=2)
-    await start_app(scheduler_names=("allaboard", "genius-scheduler"))
-    cluster.create(yaml.safe_load(GENIUS))
-
-    def is_told(cluster: Cluster) -> bool:
-        told: list[dict[str, Any]] = [each for each in cluster.list("events") if each["type"] == "Warning"]
-        return any("genius/" in (each.get("message") or "") for each in told)
-
-    await cluster.wait_for(is_told)
-    assert not bound(cluster)

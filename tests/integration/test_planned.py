@@ -136,6 +136,10 @@ def shared_cards(number: int) -> dict[str, str]:
     return {"hami.io/node-nvidia-register": "".join(f"GPU-{number}{card},10,40960,100,NVIDIA-A100,0,true:" for card in "ab")}
 
 
+def gpus(product: str, memory: int) -> dict[str, Any]:
+    return {"gpus": 2, "labels": {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": str(memory)}}
+
+
 EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "tfjob-smoke-gpu": [{"cpu": "8", "gpus": 4}] * 2,
     "two-jobs": [{"cpu": "8", "gpus": 4}],
@@ -146,6 +150,7 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "impossible-gang": [{"cpu": "8", "gpus": 4}] * 2,
     "order-trap": [{"cpu": "53", "memory": "476G"}, {"cpu": "31", "memory": "96G"}],
     "tight-gang": [{"cpu": cpu, "memory": memory} for cpu, memory in (("16", "96Gi"), ("32", "64Gi"), ("24", "64Gi")) for _ in range(3)],
+    "gpu-model": [gpus("Tesla-T4", 15360), gpus("NVIDIA-A100-SXM4-40GB", 40960), gpus("NVIDIA-H100-80GB-HBM3", 81559)],
     "roles-and-racks": racks("a", "a", "b", "b"),
     "gpu-sharing": [{"gpus": 20, "annotations": shared_cards(number)} for number in (1, 2)],
     "demo-twenty-pods": [{"cpu": "8", "memory": "16Gi"}] * 3,

@@ -285,3 +285,41 @@ def test_what_a_kube_schedulers_file_says_is_checked_as_our_own_options_are(tmp_
     path.write_text(SCHEDULERS.replace("leaderElect: true", "leaderElect: 1"))
     with pytest.raises(SettingsError, match=r"scheduler.yaml: leaderElection.leaderElect: must be true or false, not 1$"):
         load_settings()
+
+
+def test_what_is_made_of_gpus_is_stated_in_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(
+        "gpu: {unknownMemory: open, aliases: {big: H.00}, models: {X9: {memory: 1024}}, weight: 3, powerWeight: 0}\n"
+        "topologies: {row: [example.com/row]}\n"
+    )
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    monkeypatch.setenv("ALLABOARD_GPU__APPLICATION_ERRORS", "13, 31")
+    settings = load_settings()
+    policy = settings.gpu.policy
+    assert (policy.unknown_fits, policy.excludes_unhealthy, policy.application_errors, policy.aliases) == (
+        True,
+        True,
+        (13, 31),
+        {"big": "H.00"},
+    )
+    assert (policy.models["X9"].memory, policy.weight, policy.weights.power, policy.weights.memory) == (1024, 3, 0, 2)
+    assert (settings.levels["row"], settings.levels["zone"]) == (("example.com/row",), ("topology.kubernetes.io/zone",))
+
+
+@pytest.mark.parametrize(
+    ("stated", "wrong"),
+    [
+        ("gpu: {aliases: {big: '('}}", "gpu.aliases: '(' is no regular expression"),
+        ("gpu: {models: {X: {memory: -1}}}", "gpu.models.X.memory: "),
+        ("gpu: {unknown_memory: maybe}", "gpu.unknown_memory: "),
+        ("topologies: {row: []}", "topologies.row: "),
+        ("topologies: {row: ['a b']}", "must be the key of a label"),
+    ],
+)
+def test_what_is_stated_wrongly_of_gpus_is_named(stated: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(stated)
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    with pytest.raises(SettingsError, match=re.escape(wrong)):
+        load_settings()

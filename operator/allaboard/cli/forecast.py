@@ -49,6 +49,7 @@ class Forecast:
         """``tell`` is called when a gang's strategy has failed."""
         self._view = view
         self._registry = registry
+        self._levels = settings.levels
         searcher = Searcher(SearchSettings(**settings.search.model_dump()), workers=0)
         strategists = Strategists(settings.strategy_options.by_name, has_processes=False)
         shares, packings = Shares(_no_time), Packings.by(settings)
@@ -58,7 +59,7 @@ class Forecast:
 
     async def decide(self, gangs: Iterable[Gang]) -> dict[GangKey, Decision]:
         """What ``scheduling.cycle`` would decide if all ``gangs`` were due: those that contend are placed together."""
-        due = deque(sorted(gangs, key=order_of))
+        due = deque(sorted(gangs, key=lambda gang: order_of(gang, since=self._registry.since(gang))))
         while due:
             batch = self._due_together(due)
             plans, _ = await self._planner.plan_together(batch)
@@ -111,7 +112,7 @@ class Forecast:
                 return Decision(None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", Code.HELD)
         if gang.awaits_pods:
             return Decision(False, words.members_missing(gang), Code.WAITING)
-        placed = in_surroundings(gang, VolumeView(), self._view)
+        placed = in_surroundings(gang, VolumeView(), self._view, self._levels)
         return Decision(None, placed.hold.message, Code.HELD) if placed.hold else placed
 
     async def _attempt(self, gang: Gang, plan: Plan | None) -> None:

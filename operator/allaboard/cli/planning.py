@@ -60,7 +60,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     """
     # 1. The cluster as it would be with all of it.
     after = applied(manifests, cluster, settings.scheduler_names, notes)
-    view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()})
+    view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()}, settings.gpu.policy)
     namespaces = settings.namespaces and {
         *settings.namespaces,
         *(pod.namespace for pod in after.pods),
@@ -77,7 +77,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
         registry.observe_group(group)
     # 2. The gangs that are asked about.
     named = after.stated | {key for pod in after.pods if (key := registry.key_of(pod))}
-    gangs = sorted((gang for gang in registry.gangs() if gang.key in named), key=order_of)
+    gangs = sorted((gang for gang in registry.gangs() if gang.key in named), key=lambda gang: order_of(gang, since=registry.since(gang)))
     for gang in gangs:
         if gang.hold and (error := after.bad_input(gang, gang.hold)):
             raise error

@@ -256,6 +256,22 @@ async def _tight(stage: Stage) -> None:
     await stage.expect("all 48 members run: the search found how they fit", lambda: len(stage.running()) == 48)
 
 
+_GPU_NODES = (("node-t4", "Tesla-T4", 15360), ("node-a100", "NVIDIA-A100-SXM4-40GB", 40960), ("node-h100", "NVIDIA-H100-80GB-HBM3", 81559))
+
+
+async def _gpu_model(stage: Stage) -> None:
+    for name, product, memory in _GPU_NODES:
+        labels = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": str(memory), "nvidia.com/gpu.count": "2"}
+        stage.cluster.add_node(name, gpus=2, labels=labels)
+    await stage.apply(manifest("gpu-model.yaml"))
+    await stage.expect("four workers run", lambda: len(stage.running("gpu-model")) == 4)
+    await stage.expect("all of them on an A100 or an H100", lambda: stage.nodes_of("gpu-model") == {"node-a100", "node-h100"})
+    await stage.apply(manifest("gpu-model.yaml", ("name: gpu-model", "name: too-many")))
+    await stage.expect(
+        "four more are told of the node that isn't of the model", lambda: "1 node(s) didn't match gpu-model" in stage.refusal_of("too-many")
+    )
+
+
 async def _pipeline(stage: Stage) -> None:
     await stage.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("ml-faas", "openfaas-fn")])
     await stage.apply(manifest("lstm-pipeline.yaml"))
@@ -290,6 +306,7 @@ STORIES: tuple[Story, ...] = (
         "order-trap", "Two pods that fit in one order only, in both orders", (NodeShape("53", "476G"), NodeShape("31", "96G")), _order_trap
     ),
     Story("tight", "A gang that no greedy rule seats, and a short evolution does", _TIGHT_NODES, _tight),
+    Story("gpu-model", "Workers that ask for a model of GPUs, and get no other", (), _gpu_model),
     Story("lstm-pipeline", "Stages of functions, each whole, one after the other", (NodeShape("4"),) * 2, _pipeline, _PIPELINES),
     Story("twenty", "Twenty pods, sixteen fit, sixteen must: sixteen run", (NodeShape("8", "16Gi"),) * 3, _twenty),
 )

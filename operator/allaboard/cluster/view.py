@@ -10,49 +10,56 @@ from dataclasses import replace
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allaboard.cluster.devices import SharedDevices
 from allaboard.cluster.repulsion import Labels, Repulsion, Several
+from allaboard.cluster.usage import Usage
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Integers
-from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gpus import NO_CARDS, Cards
+from allaboard.model.gputable import POLICY, UNLIMITED, WHOLE, GpuPolicy, GpuTable, LabelReader, gpus_of
 from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
-from allaboard.model.requests import UNSTATED, Requests
 from allaboard.model.sharing import BY_COUNT, Taken
 from allaboard.model.snapshot import Snapshot
 
 PodListener = Callable[[Pod | None, Pod | None], None]
 NodeListener = Callable[[Node | None, Node | None], None]
+CardListener = Callable[[GpuTable | None, GpuTable | None], None]
 
-_BASE_RESOURCES = ("cpu", "memory", "pods")
+_MOST_LABELS = 256  # that are remembered to be on nodes, or not
 
 
 class ClusterView:
     """The live state of the cluster, of which nodes offer less by their ``headroom``. Not thread-safe: it belongs to the event loop."""
 
-    def __init__(self, headroom: Mapping[str, Headroom] | None = None) -> None:
+    def __init__(self, headroom: Mapping[str, Headroom] | None = None, policy: GpuPolicy = POLICY) -> None:
         self._headroom = headroom or {}
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, str] = {}  # node by pod UID
         self._promised: dict[str, tuple[Taken, ...]] = {}  # devices, of those of the assumed that are given some
         self._kept: dict[str, SchedulingSpec] = {}  # by node
-        self._usage = _Usage()
+        self._usage = Usage()
         self._devices = SharedDevices()
         self._workload = WorkloadCounter()
         self.repulsion = Repulsion()
         self.cards: Cards = NO_CARDS
+        self._policy = policy
+        self._gpus: tuple[object, Cards, GpuPolicy, GpuTable | None] = ((), NO_CARDS, policy, None)
+        self._label_reader = LabelReader()
+        self._labelled: dict[str, bool] = {}
         self._ordered: tuple[Node, ...] | None = None
         self._order = np.zeros(0, dtype=np.intp)
         self._pod_listeners: list[PodListener] = []
         self._node_listeners: list[NodeListener] = []
+        self._card_listeners: list[CardListener] = []
 
-    def listen(self, on_pod: PodListener | None = None, on_node: NodeListener | None = None) -> None:
-        """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence.
+    def listen(self, on_pod: PodListener | None = None, on_node: NodeListener | None = None, on_cards: CardListener | None = None) -> None:
+        """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence. ``on_cards(old, new)`` is
+        called when other things are known of the GPUs of the same nodes.
 
         A pod that has ended or gone before it was seen bound, as when a watch broke meanwhile, is told with the seat that it was promised.
         """
@@ -60,6 +67,8 @@ class ClusterView:
             self._pod_listeners.append(on_pod)
         if on_node:
             self._node_listeners.append(on_node)
+        if on_cards:
+            self._card_listeners.append(on_cards)
 
     def node(self, name: str) -> Node | None:
         """A node by name."""
@@ -80,7 +89,31 @@ class ClusterView:
 
     def observe_cards(self, cards: Cards) -> None:
         """Take what exporters say of the GPUs, instead of what they said before."""
-        self.cards = cards
+        self._know(cards, self._policy)
+
+    def apply(self, policy: GpuPolicy) -> None:
+        """Take what is known of GPUs otherwise from now on."""
+        self._know(self.cards, policy)
+
+    def _know(self, cards: Cards, policy: GpuPolicy) -> None:
+        nodes = self._nodes_in_order()
+        old = self._gpus_of(nodes)
+        self.cards, self._policy = cards, policy
+        new = self._gpus_of(nodes)
+        for listener in self._card_listeners if new is not old else ():
+            listener(old, new)
+
+    def label_of(self, keys: Sequence[str]) -> str:
+        """The first of ``keys`` that any node has as a label; the last if none has one."""
+        nodes = self._nodes_in_order()
+        for key in keys:
+            if key not in self._labelled:
+                if len(self._labelled) >= _MOST_LABELS:
+                    self._labelled.clear()
+                self._labelled[key] = any(key in node.labels for node in nodes)
+            if self._labelled[key]:
+                return key
+        return keys[-1]
 
     def upsert_node(self, node: Node) -> None:
         """Take the newest state of a node. One that says nothing new (a heartbeat) changes nothing."""
@@ -255,11 +288,27 @@ class ClusterView:
 
     def snapshot(self) -> Snapshot:
         """The cluster now. ``nodes`` is the same tuple as before as long as no node has changed."""
+        nodes = self._nodes_in_order()
+        found = replace(self._usage.snapshot(nodes, self._order), mix=self._workload.mix())
+        gpus = self._gpus_of(nodes)
+        if gpus is not None:
+            found = replace(found, gpus=gpus, allocatable=_without_unhealthy(found, gpus))
+        return self._counted_devices().onto(found) if self._devices.are_any else found
+
+    def _nodes_in_order(self) -> tuple[Node, ...]:
         if self._ordered is None:
             self._ordered = tuple(sorted(self._nodes.values(), key=lambda node: node.name))
             self._order = np.array([self._usage.row(node.name) for node in self._ordered], dtype=np.intp)
-        found = replace(self._usage.snapshot(self._ordered, self._order), mix=self._workload.mix())
-        return self._counted_devices().onto(found) if self._devices.are_any else found
+            self._labelled.clear()
+        return self._ordered
+
+    def _gpus_of(self, nodes: tuple[Node, ...]) -> GpuTable | None:
+        """What is known of the GPUs of ``nodes``, found out once for each state of these and of what exporters say."""
+        of_nodes, cards, policy, gpus = self._gpus
+        if of_nodes is not nodes or cards is not self.cards or policy is not self._policy:
+            gpus = gpus_of(nodes, self.cards, self._policy, self._label_reader)
+            self._gpus = nodes, self.cards, self._policy, gpus
+        return gpus
 
     def _counted_devices(self) -> SharedDevices:
         """Those of all nodes that share theirs, with the pods counted of nodes that have begun to, or have other devices now."""
@@ -295,104 +344,15 @@ class ClusterView:
         return (node_name, pod.spec) if node_name else None
 
 
-class _Usage:
-    """Allocatable and used amounts of all nodes: one row a node, one column a resource that a node has offered.
-
-    What pods use of a resource that no node offers isn't counted: any tenant can make up names, and there is none of it anyway.
-    """
-
-    def __init__(self) -> None:
-        self._rows: dict[str, int] = {}
-        self._vacant: list[int] = []
-        self._columns: dict[str, int] = {resource: column for column, resource in enumerate(_BASE_RESOURCES)}
-        self._allocatable: Integers = np.zeros((16, len(_BASE_RESOURCES)), dtype=np.int64)
-        self._used: Integers = np.zeros_like(self._allocatable)
-        self._unstated: Integers = np.zeros((16, len(UNSTATED)), dtype=np.int64)
-        self._ports: dict[int, Counter[HostPort]] = {}
-
-    def row(self, node_name: str) -> int:
-        row = self._rows.get(node_name)
-        if row is None:
-            row = self._rows[node_name] = self._vacant.pop() if self._vacant else len(self._rows)
-            if row >= len(self._used):
-                self._allocatable = _extended(self._allocatable, rows=len(self._used))
-                self._unstated = _extended(self._unstated, rows=len(self._used))
-                self._used = _extended(self._used, rows=len(self._used))
-        return row
-
-    def release(self, node_name: str) -> None:
-        """Give the row of a node that is gone to the next one, once no pod is charged to it."""
-        row = self._rows[node_name]
-        if not self._used[row].any():
-            del self._rows[node_name]
-            self._ports.pop(row, None)
-            self._vacant.append(row)
-
-    def offer(self, node_name: str, allocatable: Requests) -> bool:
-        """Set what a node has; returns whether a resource has appeared that nobody had offered, so that its use must be counted."""
-        row, known = self.row(node_name), len(self._columns)
-        columns = [self._column(resource) for resource, _ in allocatable]
-        self._allocatable[row] = 0
-        self._allocatable[row, columns] = [amount for _, amount in allocatable]
-        return len(self._columns) > known
-
-    def recount(self, seats: Iterable[tuple[str, SchedulingSpec]]) -> None:
-        """Count the use of every resource anew."""
-        self._used[:] = 0
-        self._unstated[:] = 0
-        for node_name, spec in seats:
-            self._change(node_name, spec, +1)
-
-    def is_overbooked(self, node_name: str, spec: SchedulingSpec) -> bool:
-        row = self._rows[node_name]
-        columns = (self._columns.get(resource) for resource, amount in spec.requests if amount)
-        return any(self._used[row, column] > self._allocatable[row, column] for column in columns if column is not None)
-
-    def add(self, node_name: str, spec: SchedulingSpec, pods: int = 1) -> None:
-        row = self._change(node_name, spec, pods)
-        if spec.host_ports:
-            self._ports.setdefault(row, Counter()).update(dict.fromkeys(spec.host_ports, pods))
-
-    def subtract(self, node_name: str, spec: SchedulingSpec, pods: int = 1) -> None:
-        row = self._change(node_name, spec, -pods)
-        if spec.host_ports:
-            ports = self._ports[row]
-            ports.subtract(dict.fromkeys(spec.host_ports, pods))
-            self._ports[row] = +ports
-
-    def _change(self, node_name: str, spec: SchedulingSpec, pods: int) -> int:
-        row = self.row(node_name)
-        for resource, amount in spec.requests:
-            if (column := self._columns.get(resource)) is not None:
-                self._used[row, column] += pods * amount
-        for resource, amount in spec.unstated:
-            self._unstated[row, UNSTATED.index(resource)] += pods * amount
-        return row
-
-    def snapshot(self, nodes: tuple[Node, ...], order: NDArray[np.intp]) -> Snapshot:
-        positions = {row: position for position, row in enumerate(order.tolist())} if self._ports else {}
-        allocatable, used, unstated = self._allocatable[order], self._used[order], self._unstated[order]
-        for values in (allocatable, used, unstated):
-            values.setflags(write=False)
-        return Snapshot(
-            nodes=nodes,
-            resources=tuple(self._columns),
-            allocatable=allocatable,
-            used=used,
-            unstated=unstated,
-            host_ports={positions[row]: frozenset(ports) for row, ports in self._ports.items() if ports and row in positions},
-        )
-
-    def _column(self, resource: str) -> int:
-        column = self._columns.setdefault(resource, len(self._columns))
-        if column >= self._used.shape[1]:
-            self._allocatable = _extended(self._allocatable, columns=1)
-            self._used = _extended(self._used, columns=1)
-        return column
-
-
-def _extended(amounts: Integers, *, rows: int = 0, columns: int = 0) -> Integers:
-    return np.pad(amounts, ((0, rows), (0, columns)))
+def _without_unhealthy(snapshot: Snapshot, gpus: GpuTable) -> Integers:
+    """What nodes offer, of whole GPUs no more than there are that are well: the kubelet may not have heard of it."""
+    columns = [column for column, resource in enumerate(snapshot.resources) if resource in WHOLE]
+    if not columns or bool((gpus.healthy == UNLIMITED).all()):
+        return snapshot.allocatable
+    allocatable = snapshot.allocatable.copy()
+    allocatable[:, columns] = np.minimum(allocatable[:, columns], gpus.healthy[:, None])
+    allocatable.setflags(write=False)
+    return allocatable
 
 
 class PodStore:

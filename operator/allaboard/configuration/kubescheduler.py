@@ -53,11 +53,13 @@ _RATIO = "RequestedToCapacityRatio"
 _LEAST = "NodeResourcesLeastAllocated"
 _MOST = "NodeResourcesMostAllocated"
 _BESIDE = ("NodeAffinity", "TaintToleration", "ImageLocality")
+_GPUS = "genius"
+"""Genius's, of which the filters are the labels' and the score is ours."""
+
 _OTHERS = ("NodeResourcesBalancedAllocation", "InterPodAffinity", "PodTopologySpread")
 """Score plugins that are on by default and have no counterpart here."""
 
 _PLUGINS_SAID = {
-    "genius": "its GPU term isn't scored yet",
     "LeastRequestedPriority": f"is the name of no plugin, so that kube-scheduler changes nothing by it; {_LEAST} was meant",
     "Coscheduling": "isn't needed: gangs are held together in any case",
 }
@@ -161,6 +163,7 @@ class _Reader:
             affinity=beside["NodeAffinity"],
             taints=beside["TaintToleration"],
             images=beside["ImageLocality"],
+            gpus=weights.get(_GPUS, 0),
             **(self._strategy(on[0], arguments, f"{prefix}pluginConfig") if on else {}),
         )
         return Profile(profile.scheduler_name, scoring, place or "the file")
@@ -210,7 +213,7 @@ class _Reader:
         return (_FIT,) if self._era is Era.TODAY else (_RATIO, _LEAST, _MOST)
 
     def _known(self) -> frozenset[str]:
-        return frozenset((*self._family, *_BESIDE, *_OTHERS))
+        return frozenset((*self._family, *_BESIDE, *_OTHERS, _GPUS))
 
     def _arguments(self, configs: Sequence[PluginConfig], where: str) -> dict[str, tuple[str, Mapping[str, object]]]:
         """The arguments of plugins by name, and where they stand; of plugins of which nothing is scored it is said."""
@@ -327,6 +330,8 @@ class _Reader:
             raise ConfigurationError("; ".join(_said(model, problem, place) for problem in error.errors()[:3])) from error
 
     def _say(self, where: str, plugin: Plugin, otherwise: str) -> None:
+        if plugin.name == _GPUS and where.endswith((".preFilter.enabled", ".filter.enabled")):
+            return  # which is what labels ask for
         weight = f" (weight {plugin.weight})" if plugin.weight else ""
         self._warn(where, f"{plugin.name[:64]}{weight}: {_PLUGINS_SAID.get(plugin.name, otherwise)}")
 

@@ -122,10 +122,9 @@ def _by_pair(prefix: str) -> Callable[[Pod], Membership | None]:
 def _foreign(pod: Pod) -> Membership | None:
     if not pod.mark:
         return None
-    system, kind = MARKS[pod.mark], "annotation" if pod.label(pod.mark) is None else "label"
-    by_labels = f"name the gang by the labels {' and '.join(_pair(PAIR_PREFIXES[0]))}, or remove it if the pod is to start alone"
-    advice = f"replace it by {system.instead}" if system.instead else by_labels
-    error = f"{kind} {pod.mark} asks {system.name} for {system.asks_for}, and isn't read here yet; {advice}"
+    kind = "annotation" if pod.label(pod.mark) is None else "label"
+    advice = f"name the gang by the labels {' and '.join(_pair(PAIR_PREFIXES[0]))}, or remove it if the pod is to start alone"
+    error = f"{kind} {pod.mark} asks {MARKS[pod.mark]} for a gang, and isn't read here yet; {advice}"
     return Membership(single(pod), error=error, field=f"metadata.{kind}s[{pod.mark}]", reason="Unsupported")
 
 

@@ -9,6 +9,9 @@ from enum import StrEnum
 from typing import TypeVar
 
 from allaboard.gangs.podgroup import PodGroup
+from allaboard.model.asking import GPU_OPTIONS, asked_by_group
+from allaboard.model.constraints import GpuAsk
+from allaboard.model.errors import MalformedError
 from allaboard.model.fields import LABEL_KEY
 from allaboard.model.gang import Hold, RoleMinimums
 from allaboard.model.options import KNOWN, OPTION_PREFIX, OURS
@@ -20,7 +23,11 @@ _Value = TypeVar("_Value")
 _Other = TypeVar("_Other")
 _ROLE = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _ROLE_MINIMUM = re.compile(rf"\s*({_ROLE})\s*=\s*([0-9]{{1,9}})\s*")
-_OF_PODS = {"recreate": ("true|false", 'must be "true" or "false"'), "role": (_ROLE, "must be a word, such as worker")}
+_OF_PODS = {
+    "gpu-number": ("[0-9]+", "must be a whole number"),
+    "recreate": ("true|false", 'must be "true" or "false"'),
+    "role": (_ROLE, "must be a word, such as worker"),
+}
 """What only a pod can say: the form, and that in words."""
 
 _MOST_ROLES = 64
@@ -97,6 +104,16 @@ def role_minimums(value: str) -> RoleMinimums:
             raise ValueError(f"{value[:64]!r} is not of the form ps=1,worker=3, each role once")
         found[pair[1]] = int(pair[3])
     return tuple(sorted(found.items()))
+
+
+def of_group(group: PodGroup | None) -> tuple[GpuAsk | None, Hold | None]:
+    """What a PodGroup asks of the GPUs of its members; and why the gang can't be trusted, if it can't."""
+    if group is None or group.options.keys().isdisjoint(GPU_OPTIONS):
+        return None, None
+    try:
+        return asked_by_group(group.options), None
+    except MalformedError as error:
+        return None, Hold("InvalidAnnotation", f"podgroup {group.key}: {error}", field=error.field)
 
 
 def meaningless_option(group: PodGroup | None, alive: Sequence[Pod]) -> Hold | None:

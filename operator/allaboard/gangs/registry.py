@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from allaboard.gangs.dialects import Membership, membership_of
-from allaboard.gangs.options import choice_of, label_key, meaningless_option, one_of, option_of, role_minimums
+from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
+from allaboard.gangs.urgency import Urgency
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.limits import ENDED, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod
@@ -71,6 +72,7 @@ class GangRegistry:
         self._first: dict[GangKey, Pod] = {}  # the living member that comes first, where that is known
         self._listeners: list[DirtyListener] = []
         self.on_excess: Callable[[str], None] = lambda limit: None
+        self.urgency = Urgency()
         self.arrivals = 0  # pods of ours that came without a node
 
     def listen(self, on_dirty: DirtyListener) -> None:
@@ -202,8 +204,13 @@ class GangRegistry:
         group = self._groups.get(key)
         return Outline(key, first.priority, _created(group, first), is_open=key in self._bound)
 
+    def since(self, gang: Gang | Outline) -> float:
+        """When a gang counts as made: later than those of its namespace that are more urgent."""
+        return self.urgency.since(gang.key, gang.priority, gang.created, self.outline)
+
     def _joins(self, key: GangKey, pod: Pod) -> None:
         is_alive = _is_alive(pod)
+        self.urgency.joins(key, pod)
         if pod.node_name or not is_alive:
             self._begun.setdefault(key, set()).add(pod.uid)
         if not is_alive:
@@ -215,6 +222,7 @@ class GangRegistry:
             self._first[key] = pod
 
     def _leaves(self, key: GangKey, pod: Pod) -> None:
+        self.urgency.leaves(key, pod)
         for some in (self._bound, self._begun):
             uids = some.get(key, set())
             uids.discard(pod.uid)
@@ -243,7 +251,8 @@ class GangRegistry:
         topology, topology_hold = option_of("topology", label_key, group, stating, self._defaults.topology)
         required, required_hold = _required_topology(group, stating)
         minimums, minimums_hold = option_of("min-members", role_minimums, group, stating, ())
-        holds = (objective_hold, strategy_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
+        gpus, gpus_hold = of_group(group)
+        holds = (gpus_hold, objective_hold, strategy_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
         return Gang(
             key=key,
             min_member=minimum,
@@ -259,6 +268,7 @@ class GangRegistry:
             topology=topology,
             required_topology=required,
             role_minimums=minimums,
+            gpus=gpus,
             hold=self._hold(key, group, alive, minimum) or next(filter(None, holds), None) or meaningless_option(group, stating),
         )
 

@@ -76,6 +76,25 @@ class HostPort:
     port: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class GpuAsk:
+    """What is asked of a node's GPUs beside how many are requested: ``number`` of them must be as the rest says, or one if that is 0.
+
+    ``memory_each`` and ``memory_total`` are MiB that must be free: more than that of each, as much of all of the node's together.
+    ``model`` is an expression (``model.gpunames``) for what they are called; empty when that doesn't matter.
+    """
+
+    number: int = 0
+    memory_each: int | None = None
+    memory_total: int | None = None
+    model: str = ""
+
+    @property
+    def rules(self) -> int:
+        """How many rules about nodes that are."""
+        return (self.memory_each is not None) + (self.memory_total is not None) + bool(self.model)
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class SchedulingSpec:
     """What one pod asks of a node. Equal specs are one role.
@@ -84,6 +103,7 @@ class SchedulingSpec:
     ``preferred`` is the preferred node affinity: (weight, term). ``gpu_share`` is what is asked of a single GPU, in thousandths of it:
     of a live pod at least, for of each node's GPUs it may be another part (``share``). ``device_container`` is the place of the container
     that asks for GPUs, -1 where there are several. ``images`` are those of its containers, as nodes name them.
+    ``gpus`` is what is asked of GPUs by labels; how many is part of the requests.
     ``unstated`` is what kube-scheduler's scores count beside the requests.
     ``claims`` are PersistentVolumeClaims by name; ``volumes`` holds the node affinity of each bound one, filled in when a placement
     is prepared: every entry must have a matching term; likewise ``avoided``, the domains that bound pods keep this one out of, and
@@ -108,6 +128,7 @@ class SchedulingSpec:
     unstated: Requests = ()
     share: Share | None = None
     device_container: int = 0
+    gpus: GpuAsk | None = None
 
     def amount(self, resource: str) -> int:
         """How much of ``resource`` is requested."""
@@ -128,7 +149,8 @@ class SchedulingSpec:
         """How many rules about nodes have to be looked at, each on every node."""
         surroundings = chain.from_iterable((*self.volumes, *self.avoided, *self.near))
         terms = chain(self.affinity or (), (term for _, term in self.preferred), surroundings)
-        return len(self.node_selector) + len(self.images) + sum(len(term.expressions) + len(term.fields) for term in terms)
+        of_gpus = self.gpus.rules if self.gpus else 0
+        return of_gpus + len(self.node_selector) + len(self.images) + sum(len(term.expressions) + len(term.fields) for term in terms)
 
     @property
     def asks_for_devices(self) -> bool:
@@ -138,9 +160,9 @@ class SchedulingSpec:
     @property
     def demand(self) -> "SchedulingSpec":
         """What makes it a task of the cluster's workload: what it asks for and on which nodes, and nothing of the moment."""
-        return SchedulingSpec(
-            self.requests, self.node_selector, self.affinity, self.tolerations, gpu_share=self.gpu_share, share=self.share
-        )
+        model = GpuAsk(model=self.gpus.model) if self.gpus and self.gpus.model else None
+        where = self.node_selector, self.affinity, self.tolerations
+        return SchedulingSpec(self.requests, *where, gpu_share=self.gpu_share, share=self.share, gpus=model)
 
 
 def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[SchedulingSpec, list[MalformedError]]:

@@ -43,7 +43,7 @@ class FitScoring:
     """One profile's scoring of nodes; ``resources`` by weight, ``shape`` as stated: utilization in percent and its score.
 
     ``weight`` is that of the plugin that does this, ``affinity``, ``taints`` and ``images`` are those of NodeAffinity, TaintToleration and
-    ImageLocality beside it: zero for one that is switched off.
+    ImageLocality beside it, ``gpus`` that of genius: zero for one that is switched off.
     """
 
     strategy: Strategy = Strategy.LEAST
@@ -54,6 +54,7 @@ class FitScoring:
     affinity: int = 2
     taints: int = 3
     images: int = 1
+    gpus: int = 0
 
     @property
     def is_plain(self) -> bool:

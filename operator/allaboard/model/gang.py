@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
+from allaboard.model.constraints import GpuAsk
 from allaboard.model.pod import Pod
 from allaboard.plugins import DEFAULT_STRATEGY
 
@@ -101,7 +102,8 @@ class Gang:
     ``members`` are the pods of ours that name it, terminal ones included, oldest first. ``created`` is seconds since the epoch, of
     the PodGroup or of the oldest member, whichever came first. ``uid`` is the PodGroup's, or the pod's for a gang of one; empty
     without either. ``topology`` is the node label of whose values few are to be used, empty when that doesn't matter.
-    ``strategy`` is the name of who places it.
+    ``strategy`` is the name of who places it. ``gpus`` is what its PodGroup asks of the GPUs of members that ask for any. ``levels`` are
+    the labels that members mean who ask for a level of the topology by a name, by that name.
     """
 
     key: GangKey
@@ -118,6 +120,8 @@ class Gang:
     topology: str = ""
     required_topology: str = ""
     role_minimums: RoleMinimums = ()
+    gpus: GpuAsk | None = None
+    levels: tuple[tuple[str, str], ...] = ()
     hold: Hold | None = None
 
     @cached_property
@@ -239,10 +243,11 @@ class Gang:
         """Living members that must share the value of a node label, by that label and by role; the role is empty for all of a gang."""
         if not self.required_topology and not any(pod.options for pod in self.alive):
             return {}  # the rule
+        meant = dict(self.levels)
         found: dict[tuple[str, str], list[Pod]] = {}
         for pod in self.alive:
             own = pod.option("required-topology")
-            key = (own, pod.role) if own else (self.required_topology, "")
+            key = (meant.get(own, own), pod.role) if own else (self.required_topology, "")
             if key[0]:
                 found.setdefault(key, []).append(pod)
         return {key: tuple(members) for key, members in found.items()}

@@ -7,6 +7,22 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+NVIDIA = "nvidia.com/gpu"
+"""NVIDIA's whole GPUs."""
+
+AMD = "amd.com/gpu"
+INTEL = ("gpu.intel.com/i915", "gpu.intel.com/xe")
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether ``resource`` is a GPU or a part of one, whole devices and MIG-like partitions of every vendor alike."""
+    domain, _, name = resource.partition("/")
+    if domain == "nvidia.com":
+        return name in ("gpu", "gpu.shared") or name.startswith("mig-")
+    if domain == "amd.com":
+        return name == "gpu" or "_" in name
+    return resource in (*INTEL, "habana.ai/gaudi")
+
 
 class Measure(IntEnum):
     """What is measured of a card, and its unit. What its kind has doesn't change; all else does."""

@@ -1,4 +1,4 @@
-"""The labels and annotations by which pods ask other schedulers for a gang, or for GPUs, and that mean nothing here yet.
+"""The labels and annotations by which pods ask other schedulers for a gang, and that mean nothing here yet.
 
 A pod of ours that has one asks for something that it wouldn't get, and would run alone without a word. So it is held, and told what to
 write instead. Whatever is read one day leaves this table. Those that name a role only (volcano.sh/task-spec) are read, and aren't in it.
@@ -6,23 +6,10 @@ Whole names are looked up, none are searched for: a pod may have thousands of an
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+_VOLCANO, _KOORDINATOR, _KAI, _YUNIKORN, _KUEUE = "Volcano", "Koordinator", "KAI", "YuniKorn", "Kueue"
 
-@dataclass(frozen=True, slots=True)
-class System:
-    """Who reads a mark, and what is asked for by it. ``instead`` is how that is said here; empty for a gang, which is named by labels."""
-
-    name: str
-    asks_for: str = "a gang"
-    instead: str = ""
-
-
-_VOLCANO, _KOORDINATOR, _KAI = System("Volcano"), System("Koordinator"), System("KAI")
-_YUNIKORN, _KUEUE = System("YuniKorn"), System("Kueue")
-_GENIUS = System("Genius", "GPUs", "requests of nvidia.com/gpu, a node selector for the model and a priorityClassName")
-
-MARKS: Mapping[str, System] = {
+MARKS: Mapping[str, str] = {
     # apis/pkg/apis/scheduling/v1beta1/labels.go and batch/v1alpha1/labels.go
     "scheduling.k8s.io/group-name": _VOLCANO,
     "scheduling.volcano.sh/group-name": _VOLCANO,
@@ -49,12 +36,6 @@ MARKS: Mapping[str, System] = {
     # pkg/controller/jobs/pod/constants/constants.go
     "kueue.x-k8s.io/pod-group-name": _KUEUE,
     "kueue.x-k8s.io/pod-group-total-count": _KUEUE,
-    # jiangxiaosheng/Genius, 2021
-    "genius/gpu-number": _GENIUS,
-    "genius/gpu-memory-each": _GENIUS,
-    "genius/gpu-memory-total": _GENIUS,
-    "genius/gpu-model": _GENIUS,
-    "genius/priority": _GENIUS,
 }
 """Who reads what, the most telling first: a pod is told of the first that it has, as label or annotation."""
 

@@ -12,7 +12,23 @@ from allaboard.model.limits import CHARACTERS, OPTION_CHARACTERS, OverLimitError
 OPTION_PREFIX = "allaboard.dev/"
 """Annotations under this prefix are options of ours; others are not kept."""
 
-KNOWN = frozenset({"min-members", "objective", "on-member-lost", "recreate", "required-topology", "role", "strategy", "topology", "undo"})
+KNOWN = frozenset(
+    {
+        "gpu-memory-each",
+        "gpu-memory-total",
+        "gpu-model",
+        "gpu-number",
+        "min-members",
+        "objective",
+        "on-member-lost",
+        "recreate",
+        "required-topology",
+        "role",
+        "strategy",
+        "topology",
+        "undo",
+    }
+)
 """What users may set."""
 
 OURS = frozenset({"transaction", "epoch"})

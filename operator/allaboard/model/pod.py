@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from allaboard.model.constraints import SchedulingSpec, readable_spec_from
+from allaboard.model.asking import asked_of_gpus, with_gpus
+from allaboard.model.constraints import GpuAsk, SchedulingSpec, readable_spec_from
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.interner import Interner
@@ -166,6 +167,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[st
     if openfaas:
         scheduling, caution = with_function_demand(raw, scheduling, problems)
     own = _Own() if is_foreign else _own_from(metadata, spec, problems)
+    scheduling = with_gpus(scheduling, own.gpus)
     run, promise, was_whole = read_stamp(own.stamp)
     return Pod(
         namespace=intern(namespace),
@@ -209,6 +211,7 @@ class _Own:
     group_name: str = ""
     mark: str = ""
     is_gated: bool = False
+    gpus: GpuAsk | None = None
 
 
 def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], problems: list[MalformedError]) -> _Own:
@@ -222,6 +225,7 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
         own.stamp = next((value for name, value in own.options if name == _STAMP_OPTION), "")
         found += [problem] if problem else []
         own.priority = integer(spec, "priority", path="spec.")
+        own.gpus = asked_of_gpus(stated, dict(own.options))
     except MalformedError as error:
         found.append(error.noted())
     try:

@@ -18,7 +18,15 @@ class Kind(StrEnum):
     UNLABELLED = "unlabelled"  # without the label ``subject``
     PORTS = "ports"
     SHARING = "sharing"  # no driver that hands out what is asked of GPUs; ``subject`` is whose words it is asked in
+    GPU_MODEL = "gpu model"  # too few GPUs of the model
+    GPU_MEMORY_EACH = "gpu memory each"  # or with as much memory each
+    GPU_MEMORY_TOTAL = "gpu memory total"  # or with as much together
     INSUFFICIENT = "insufficient"  # of the resource ``subject``; "pods" is one
+
+    @property
+    def is_of_gpus(self) -> bool:
+        """Whether it may change with what is measured of GPUs."""
+        return self in _OF_GPUS
 
     @property
     def is_movable(self) -> bool:
@@ -27,7 +35,8 @@ class Kind(StrEnum):
 
 
 # What is insufficient may change too, but only by pods that have of the resource.
-_LASTING = frozenset(
+_OF_GPUS = frozenset((Kind.GPU_MODEL, Kind.GPU_MEMORY_EACH, Kind.GPU_MEMORY_TOTAL))
+_LASTING = _OF_GPUS | frozenset(
     (
         Kind.UNSCHEDULABLE,
         Kind.NOT_READY,
@@ -82,3 +91,6 @@ class Cause(NamedTuple):
     member: str = ""
     """UID of one that asks for ``requested`` by itself, and no node has more than ``there``; empty where all ask for that together."""
     rule: Reason | None = None
+    node: str = ""
+    """Where most of ``resource`` is free, for a single pod that asks for it by a number of GPUs; ``most`` is how much that is."""
+    most: int = 0

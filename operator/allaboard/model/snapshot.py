@@ -12,6 +12,7 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.gputable import GpuTable
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import UNSTATED
@@ -42,7 +43,7 @@ def _place(task: tuple[SchedulingSpec, int]) -> tuple[object, ...]:
     asked, pods = task
     share = (asked.share,) if asked.share else ()
     where = asked.node_selector, asked.affinity is None, asked.affinity or (), asked.tolerations
-    return -pods, asked.requests, *where, asked.gpu_share, share
+    return -pods, asked.requests, *where, asked.gpu_share, share, asked.gpus.model if asked.gpus else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +73,8 @@ class Snapshot:
     ports taken on a node, by row of the node. ``devices``: int64[nodes, devices], thousandths that are free of each GPU, where GPUs are
     shared, negative of one of which more is taken than there is; without it they are counted whole. ``sharing`` says who shares them.
     ``unstated``: int64[nodes, 2] is what scores count of pods beside what they ask for (``SchedulingSpec.unstated``). ``mix`` is the
-    cluster's workload: what pods ask for, and how many of them.
+    cluster's workload: what pods ask for, and how many of them. ``gpus`` is what is known of the GPUs of the nodes; ``None`` where there
+    are none. Of a node with a card that isn't well ``allocatable`` has so many devices fewer.
     """
 
     nodes: tuple[Node, ...]
@@ -84,6 +86,7 @@ class Snapshot:
     mix: Workload = ()
     unstated: Integers | None = None
     sharing: Sharing | None = None
+    gpus: GpuTable | None = None
 
     @property
     def free(self) -> Integers:

@@ -34,6 +34,9 @@ _REASONS = {
     Kind.UNLABELLED: "node(s) had no label {subject}",
     Kind.PORTS: "node(s) didn't have free ports for the requested pod ports",
     Kind.SHARING: "node(s) had no driver that hands out such parts of GPUs ({subject})",
+    Kind.GPU_MODEL: "node(s) didn't match gpu-model",
+    Kind.GPU_MEMORY_EACH: "node(s) didn't match gpu-memory-each",
+    Kind.GPU_MEMORY_TOTAL: "node(s) didn't match gpu-memory-total",
     Kind.INSUFFICIENT: "Insufficient {subject}",
 }
 """kube-scheduler's, where it has words for it (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports)."""
@@ -315,6 +318,8 @@ class _Refusal:
         self._hardest = _hardest_role(plan.explanation, why)
         self._head = "" if gang.is_single else _head(gang, plan, why)
         self._tail = f" It never fits: {cause(why, plan, 'it')}." if gang.is_single and why and why.code is Code.NEVER_FITS else ""
+        if gang.is_single and why and why.node:
+            self._tail += f" gpu-number asks for {why.requested} {why.resource}; {why.node} has most free: {why.most}."
         self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}
 
     def of_gang(self) -> str:

@@ -22,14 +22,17 @@ from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.gputable import GpuTable
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
+from allaboard.model.topologies import LEVELS, Levels
 from allaboard.placement import Plan
 from allaboard.report import words
 from allaboard.report.announcer import Announcer
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.act import Actor
 from allaboard.scheduling.advice import Advisor
+from allaboard.scheduling.cards import gained
 from allaboard.scheduling.decide import Found, Look, at_look, on_plan
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.freshness import until_fresh
@@ -76,6 +79,7 @@ class Scheduler:
     window: Window
     dry_run: DryRun = "role"
     packings: Packings = field(default_factory=Packings)
+    levels: Levels = field(default_factory=lambda: LEVELS)
     strategists: Strategists = field(default_factory=lambda: Strategists(has_processes=False))
     is_fresh: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
@@ -158,6 +162,11 @@ class Scheduler:
         """A node has come, gone or changed."""
         self.queue.nodes_changed()
 
+    def observe_cards(self, old: GpuTable | None, new: GpuTable | None) -> None:
+        """Exporters have spoken of GPUs: who lacked what there is now looks again."""
+        if freed := gained(old, new):
+            self.queue.cards_changed(freed)
+
     def observe_volumes(self) -> None:
         """A claim or a volume has changed."""
         self.queue.wake()
@@ -193,7 +202,7 @@ class Scheduler:
         yielded: set[GangKey] = set()
         while self.queue.peek() is not None:
             await until_fresh(self.is_fresh)
-            self.queue.eased(self.ranks.shares.eased())
+            self.queue.eased({*self.ranks.shares.eased(), *self.registry.urgency.changed()})
             await self.queue.stirred()
             self._in_hand = attempts = await self._due_together()
             plans, overtaken = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
@@ -330,7 +339,7 @@ class Scheduler:
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
         gang = self.registry.gang(key)
-        return in_surroundings(gang, self.volumes, self.view) if gang else None
+        return in_surroundings(gang, self.volumes, self.view, self.levels) if gang else None
 
     async def _advice(self, key: GangKey) -> str:
         """What would help a gang that can't be placed; empty when nothing is known to, or it isn't refused any more."""

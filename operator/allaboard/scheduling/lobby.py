@@ -62,7 +62,7 @@ class Room:
         for spec in specs:
             requests = dict(spec.requests)
             demand = np.array([requests.get(resource, 0) for resource in snapshot.resources], dtype=np.int64)
-            seats = seats_for(demand, free, self._filters.usable(spec, snapshot.nodes).admitted)
+            seats = seats_for(demand, free, self._filters.usable(spec, snapshot.nodes, snapshot.gpus).admitted)
             counts.append(int(seats.sum()) if requests.keys() <= offered else 0)
         return counts
 

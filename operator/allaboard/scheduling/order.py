@@ -14,6 +14,10 @@ _HEALS, _OVERTAKEN, _PLAIN = range(3)
 _FIRST = -(2**31)  # before any priority, which is an int32
 
 
+CARDS = "cards"
+"""What those lack, beside resources, who are kept off by what GPUs are or how much of their memory is free; no resource is called so."""
+
+
 class Order(NamedTuple):
     """What is less goes first. The fields count in this order; the properties are the first few of them, which several gangs may share."""
 
@@ -49,15 +53,31 @@ class Order(NamedTuple):
         return (*self[:3], *self[4:])
 
 
-def order_of(gang: Gang | Outline, *, is_first: bool = False, is_protected: bool = False, has_grown: bool = False, debt: int = 0) -> Order:
+def order_of(
+    gang: Gang | Outline,
+    *,
+    is_first: bool = False,
+    is_protected: bool = False,
+    has_grown: bool = False,
+    debt: int = 0,
+    since: float | None = None,
+) -> Order:
     """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
     not be overtaken, then ``debt``, which tells how much search time the namespace has used, then age and name.
 
     Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Nor is healing one past
     those who owe less: a tenant could have many gangs that have lost members and are hard to place; nor for a gang that ``has_grown``.
+    ``since`` is when it counts as made, if that isn't when it was (``gangs.urgency``).
     """
     heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not (debt or has_grown)
-    return Order(-gang.priority, not is_first, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, debt, gang.created, gang.key)
+    return Order(
+        -gang.priority,
+        not is_first,
+        _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN,
+        debt,
+        gang.created if since is None else since,
+        gang.key,
+    )
 
 
 def order_of_gone(key: GangKey) -> Order:
@@ -87,6 +107,8 @@ class Lacks:
         if explanation.shortage:
             resources.add(explanation.shortage.resource)
         resources.update(reason.subject for reason in kept if reason.kind is Kind.INSUFFICIENT)
+        if any(reason.kind.is_of_gpus for reason in kept):
+            resources.add(CARDS)
         return cls(frozenset(resources), anything or not resources)
 
     @property

@@ -58,6 +58,12 @@ class Parked:
             self._woken.update(self._lacking.get(resource, {}))
         self._lobby.is_rung = True
 
+    def wake_only(self, freed: Iterable[str]) -> None:
+        """Some of ``freed`` has come free, and nothing else: who would be helped by anything isn't woken."""
+        for resource in freed:
+            self._woken.update(self._lacking.get(resource, {}))
+        self._lobby.is_rung = True
+
     def outdate(self, keys: Iterable[GangKey] | None = None) -> None:
         """Nodes have changed: ``keys``, or all who wait for room by count, may have no more of it, but what they were told isn't so now."""
         self._outdated.update(dict.fromkeys(self._lobby if keys is None else keys))

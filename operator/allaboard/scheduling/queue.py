@@ -152,6 +152,13 @@ class GangQueue:
         self._changed.set()
         self._stir()
 
+    def cards_changed(self, freed: Iterable[str]) -> None:
+        """Other things are known of GPUs, several times a minute: as ``wake``, but for nobody who lacked none of ``freed``."""
+        self.changes += 1
+        self._parked.wake_only(freed)
+        self._changed.set()
+        self._stir()
+
     def nodes_changed(self) -> None:
         """As ``wake``, for all; and who has no room by count even so is told what is so now, one after another while nobody else is due."""
         self.wake()

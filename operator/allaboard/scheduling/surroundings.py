@@ -14,10 +14,12 @@ from allaboard.cluster.repulsion import Labels, Several
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.gangs.registry import over_limit
-from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.asking import with_group
+from allaboard.model.constraints import GpuAsk, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, Hold
 from allaboard.model.limits import GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.pod import Pod
+from allaboard.model.topologies import LEVELS, Levels, labels_of
 
 Terms = tuple[NodeSelectorTerm, ...]
 _Known = tuple[Labels, Several]
@@ -26,11 +28,15 @@ _Known = tuple[Labels, Several]
 _NOTHING: _Known = ((), frozenset())
 
 
-def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView) -> Gang:
-    """``gang`` with all that its candidates ask as of now; held when a volume of one can't be told yet, or when it is all too much."""
+def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels = LEVELS) -> Gang:
+    """``gang`` with all that its candidates ask as of now; held when a volume of one can't be told yet, or when it is all too much.
+
+    ``levels`` are the names of levels of the topology.
+    """
+    gang = _with_labels(gang, view, levels)
     candidates = gang.candidates
     try:
-        specs = _resolved(candidates, volumes)
+        specs = _resolved(candidates, volumes, gang.gpus)
     except _NotYetError as error:
         return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
     if excess := _excess(gang, candidates, specs):
@@ -60,8 +66,18 @@ class _NotYetError(Exception):
         self.pod = pod
 
 
-def _resolved(candidates: Sequence[Pod], volumes: VolumeView) -> dict[str, SchedulingSpec]:
-    """What candidates ask for, their volumes included, by uid."""
+def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
+    """``gang`` with the labels that it means by the names of levels, if it asks for any topology at all."""
+    stated = {gang.topology, gang.required_topology, *(pod.option("required-topology") or "" for pod in gang.alive if pod.options)} - {""}
+    if not stated:
+        return gang  # the rule
+    meant = {name: label for name in sorted(stated) if (label := view.label_of(labels_of(name, levels))) != name}
+    topology, required = (meant.get(name, name) for name in (gang.topology, gang.required_topology))
+    return replace(gang, topology=topology, required_topology=required, levels=tuple(meant.items())) if meant else gang
+
+
+def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuAsk | None) -> dict[str, SchedulingSpec]:
+    """What candidates ask for, their volumes included and what their PodGroup asks of GPUs, by uid."""
     by_spec: dict[int, SchedulingSpec] = {}
     of_volumes: dict[SchedulingSpec, SchedulingSpec] = {}
     for pod in candidates:
@@ -70,6 +86,7 @@ def _resolved(candidates: Sequence[Pod], volumes: VolumeView) -> dict[str, Sched
                 spec = volumes.resolve(pod).spec
             except UnboundClaimError as error:
                 raise _NotYetError(pod, error) from error
+            spec = spec if gpus is None else with_group(spec, gpus)
             by_spec[id(pod.spec)] = spec if spec is pod.spec else of_volumes.setdefault(spec, spec)
     return {pod.uid: by_spec[id(pod.spec)] for pod in candidates}
 

@@ -480,3 +480,22 @@ def test_a_cluster_that_can_not_be_read_is_no_verdict(plan: Plan, monkeypatch: p
     result = CliRunner().invoke(cli, ["plan", "-f", str(plan.folder / "gangs.yaml")])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"Error: the cluster{which.format(kubeconfig=kubeconfig)} can't be read: {error}\n"
+
+
+def test_what_is_asked_of_gpus_by_labels_and_annotations_is_planned_by(plan: Plan) -> None:
+    cluster = [gpu_node("n1"), gpu_node("n2")]
+    cluster[0]["metadata"]["labels"] = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"}
+    cluster[1]["metadata"]["labels"] = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.memory": "40960"}
+    by_label = pod("a", labels={"genius/gpu-number": "3", "genius/gpu-model": "A100"})
+    by_annotation = pod("b", metadata={"annotations": {"allaboard.dev/gpu-memory-each": "20Gi", "allaboard.dev/gpu-number": "2"}})
+    gangs = {gang["name"]: gang for gang in plan.cluster(*cluster).manifest(by_label, by_annotation).gangs(exit_code=1)}
+    assert nodes_of(gangs["a"]) == ["n2"]
+    assert "1 Insufficient nvidia.com/gpu" in gangs["b"]["message"]
+    assert "1 node(s) didn't match gpu-memory-each" in gangs["b"]["message"]
+    assert "gpu-number asks for 2 nvidia.com/gpu" not in gangs["b"]["message"]  # there are two, on a node that won't do
+
+
+def test_a_label_that_asks_for_gpus_and_can_not_be_understood_is_bad_input(plan: Plan) -> None:
+    result = plan.cluster(gpu_node("n1")).manifest(pod("a", labels={"genius/gpu-number": "many"})).run()
+    assert result.exit_code == 2
+    assert "genius/gpu-number" in result.stderr

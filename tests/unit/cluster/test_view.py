@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView, NodeStore
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.gpus import Cards, Measure
+from allaboard.model.gputable import GpuPolicy
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import LabelExpression, PodTerm
@@ -284,3 +286,44 @@ def test_room_that_is_kept_stays_so_when_a_node_offers_something_new() -> None:
     view.upsert_node(replace(a_node("n", cpu=1000), allocatable=(("cpu", 1000), ("new.com/thing", 1), ("pods", 110))))
     view.upsert_pod(a_pod("a", node="n"))
     assert view.is_overbooked("n", SPECS[0])
+
+
+def cards_with(*xids: float) -> Cards:
+    values = np.full((len(Measure), 1, len(xids)), np.nan, dtype=np.float32)
+    values[Measure.XID, 0] = xids
+    names = (tuple(map(str, range(len(xids)))),)
+    return Cards({"n1": 0}, names, ("Tesla T4",), np.zeros((1, len(xids)), dtype=np.int32), values)
+
+
+def test_a_node_offers_no_more_gpus_than_are_well_and_who_listens_hears_of_it() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    told = []
+    view.listen(on_cards=lambda old, new: told.append((old, new)))
+    before = view.snapshot()
+    view.observe_cards(cards_with(0, 79, 13, 0))
+    now = view.snapshot()
+    column = now.column_of("nvidia.com/gpu")
+    assert (before.allocatable[0, column], now.allocatable[0, column]) == (4, 3)
+    assert told == [(before.gpus, now.gpus)]
+    view.observe_cards(view.cards)
+    assert len(told) == 1
+    assert view.snapshot().gpus is now.gpus  # found out once
+    view.apply(GpuPolicy(excludes_unhealthy=False))
+    assert view.snapshot().allocatable[0, column] == 4
+    assert len(told) == 2
+
+
+def test_what_is_known_of_gpus_follows_the_nodes() -> None:
+    view = ClusterView()
+    assert view.snapshot().gpus is None
+    view.upsert_node(replace(a_node("n1"), labels={"nvidia.com/gpu.product": "Tesla-T4"}))
+    gpus = view.snapshot().gpus
+    assert gpus is not None
+    assert gpus.names == (("Tesla T4",),)
+    view.upsert_node(replace(a_node("n1"), labels={"nvidia.com/gpu.product": "A10"}))
+    gpus = view.snapshot().gpus
+    assert gpus is not None
+    assert gpus.names == (("A10",),)
+    view.remove_node("n1")
+    assert view.snapshot().gpus is None

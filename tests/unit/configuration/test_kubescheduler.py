@@ -59,7 +59,7 @@ def test_the_file_of_2020_names_its_placeholder_and_is_taken_without_it() -> Non
     assert any("NodeResourcesLeastAllocated (weight 1) isn't scored beside" in warning for warning in stated.foreign.warnings)
 
 
-def test_the_genius_file_is_accepted_and_its_term_named() -> None:
+def test_the_genius_file_is_in_force_with_the_weight_of_its_term() -> None:
     stated = stated_in((HERE / "genius.yaml").read_bytes())
     (only,) = stated.foreign.profiles
     assert (only.scheduler_name, only.scoring.strategy, only.scoring.era) == ("genius-scheduler", Strategy.LEAST, Era.V1BETA1)
@@ -70,7 +70,8 @@ def test_the_genius_file_is_accepted_and_its_term_named() -> None:
         "lease_name": "genius-scheduler",
         "lease_namespace": "kube-system",
     }
-    assert any("genius (weight 300): its GPU term isn't scored yet" in warning for warning in stated.foreign.warnings)
+    assert only.scoring.gpus == 300
+    assert not [warning for warning in stated.foreign.warnings if "genius" in warning]
 
 
 @pytest.mark.parametrize("version", ["v1beta2", "v1beta3", "v1"])
@@ -156,7 +157,7 @@ def test_what_is_known_and_not_honoured_is_named() -> None:
 
 
 def test_plugins_of_others_are_named_as_not_ours() -> None:
-    names = ["NodeResourcesFitPlus", "LoadAware", "TargetLoadPacking", "genius"]
+    names = ["NodeResourcesFitPlus", "LoadAware", "TargetLoadPacking"]
     raw = config(
         profiles=[profile(plugins={"score": {"enabled": [{"name": name} for name in names]}}, pluginConfig=[{"name": "LoadAware"}])]
     )

@@ -70,8 +70,8 @@ def marked(kind: str, *names: str, scheduler: str = "allaboard") -> Pod:
 def test_a_mark_that_another_scheduler_reads_holds_its_pod_and_says_what_to_write_instead(mark: str, kind: str) -> None:
     membership = membership_of(marked(kind, mark))
     assert (membership.key, membership.reason) == (GangKey("ns", "p", kind="Pod"), "Unsupported")
-    assert membership.error.startswith(f"{kind.removesuffix('s')} {mark} asks {MARKS[mark].name} for {MARKS[mark].asks_for}, ")
-    assert (MARKS[mark].instead or f"{PAIR}/name and {PAIR}/min-available") in membership.error
+    assert membership.error.startswith(f"{kind.removesuffix('s')} {mark} asks {MARKS[mark]} for a gang, ")
+    assert f"{PAIR}/name and {PAIR}/min-available" in membership.error
     assert membership.field == f"metadata.{kind}[{mark}]"
     assert len(membership.error) < 400
 

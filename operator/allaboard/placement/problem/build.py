@@ -4,6 +4,7 @@ It is done in the scheduler's own process, so it is arithmetic on whole arrays; 
 explanation and left behind.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from allaboard.model.arrays import Floats, Integers
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Objective
+from allaboard.model.gpus import is_gpu
 from allaboard.model.packing import BEST_FIT, PACKING, Packing
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
@@ -22,7 +24,7 @@ from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
 from allaboard.placement.problem.problem import Candidate, Problem, Role, capacity_refusals, numbered
 from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, parts_on, seats_on_devices, whole_devices
-from allaboard.placement.rules.filters import NodeFilters
+from allaboard.placement.rules.filters import NodeFilters, Usable
 from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
 from allaboard.placement.rules.room import seats_for
 
@@ -74,7 +76,7 @@ def build_problem(
     if ports:
         free = np.concatenate([free, free_ports(ports, snapshot)])
         demand = np.concatenate([demand, port_demand(ports, specs)], axis=1)
-    usable = [filters.usable(spec, snapshot.nodes) for spec in specs]
+    usable = [filters.usable(spec, snapshot.nodes, snapshot.gpus) for spec in specs]
     admits = np.array([each.admitted for each in usable], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
     bonds = bonds_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
     unlabelled = without_label(bonds, admits)
@@ -101,6 +103,7 @@ def build_problem(
                     each.reasons,
                     unlabelled[role],
                     capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept, of_parts.get(role)),
+                    _too_few_gpus(reasons, demand[role], free, each),
                 ),
             )
             for role, (spec, each) in enumerate(zip(specs, usable, strict=True))
@@ -128,7 +131,18 @@ def build_problem(
 
 
 def _merged(*reasons: Counted) -> Counted:
-    return tuple(sorted(pair for part in reasons for pair in part))
+    total: Counter[Reason] = Counter()
+    for part in reasons:
+        total.update(dict(part))
+    return tuple(sorted(total.items()))
+
+
+def _too_few_gpus(reasons: Sequence[Reason], demand: Integers, free: Integers, usable: Usable) -> Counted:
+    """Of the nodes whose GPUs are of the wrong kind, those that have too few free besides: each is told."""
+    if usable.refused_by_gpus is None:
+        return ()
+    found = capacity_refusals(reasons, demand, free, usable.refused_by_gpus)
+    return tuple((reason, nodes) for reason, nodes in found if is_gpu(reason.subject))
 
 
 def _free(snapshot: Snapshot, names: tuple[str, ...]) -> Integers:
@@ -169,4 +183,6 @@ def _dislike(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers
     for role, spec in enumerate(specs):
         dislikes = filters.preference(spec, snapshot.nodes)
         costs[role] = (weights.affinity * dislikes.affinity + weights.taints * dislikes.taints + weights.images * dislikes.images)[rows]
+        if snapshot.gpus is not None and any(is_gpu(name) for name, _ in spec.requests):
+            costs[role] += weights.gpus * snapshot.gpus.policy.weight * (1.0 - snapshot.gpus.grade[rows])
     return costs if costs.any() else None

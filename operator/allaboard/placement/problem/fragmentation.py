@@ -124,7 +124,7 @@ def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: 
         cpu=np.array([spec.amount("cpu") for spec, _ in wanting], dtype=np.int64),
         gpus=np.array([max(1, spec.whole_gpus) for spec, _ in wanting], dtype=np.int64),
         part=np.array([_part(spec, snapshot) or WHOLE for spec, _ in wanting], dtype=np.int64),
-        admits=np.stack([filters.usable(spec, nodes).admitted[rows] for spec, _ in wanting]),
+        admits=np.stack([filters.usable(spec, nodes, snapshot.gpus).admitted[rows] for spec, _ in wanting]),
         cpu_free=_free(snapshot, "cpu", rows),
         gpus_free=_free(snapshot, GPU, rows),
         devices=devices,

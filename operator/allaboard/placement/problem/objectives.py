@@ -16,6 +16,7 @@ from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Objective
+from allaboard.model.gpus import is_gpu as is_gpu
 from allaboard.model.packing import PACKING, Packing, mean_of_scores
 from allaboard.model.requests import UNSTATED
 from allaboard.model.snapshot import Snapshot
@@ -30,7 +31,8 @@ class Weights:
     ``fragmentation``: per GPU that the cluster's workload is expected not to be able to use any more; ``worth``: per GPU that the free
     GPUs lose of their worth to it, beyond those that are taken. ``domains``: per topology domain.
     Per member: ``packing`` of what its node stays empty (0..1), ``spreading`` of what it gets full, ``affinity`` of the preferences that
-    its node doesn't meet, ``taints`` of the PreferNoSchedule taints there, ``images`` of the bytes of its images that must be pulled.
+    its node doesn't meet, ``taints`` of the PreferNoSchedule taints there, ``images`` of the bytes of its images that must be pulled,
+    and, of one that asks for GPUs, ``gpus`` of what those of its node are worse than the best (``model.gpuscore``).
     """
 
     packing: float = 0.0
@@ -41,14 +43,17 @@ class Weights:
     affinity: float = 0.0
     taints: float = 0.0
     images: float = 0.0
+    gpus: float = 0.0
 
 
 WEIGHTS = {
     # In GPUs. A preference that isn't met is worth as much as half a GPU, a fuller node a hundredth of one.
-    Objective.FRAGMENTATION: Weights(fragmentation=0.1, worth=1.0, packing=0.01, domains=0.2, affinity=0.5, taints=0.75, images=0.1),
+    Objective.FRAGMENTATION: Weights(
+        fragmentation=0.1, worth=1.0, packing=0.01, domains=0.2, affinity=0.5, taints=0.75, images=0.1, gpus=0.0005
+    ),
     # kube-scheduler's own weights: NodeResourcesFit 1, NodeAffinity 2, TaintToleration 3, ImageLocality 1.
-    Objective.BINPACK: Weights(packing=1.0, domains=0.2, affinity=2.0, taints=3.0, images=1.0),
-    Objective.SPREAD: Weights(spreading=1.0, affinity=2.0, taints=3.0, images=1.0),
+    Objective.BINPACK: Weights(packing=1.0, domains=0.2, affinity=2.0, taints=3.0, images=1.0, gpus=0.05),
+    Objective.SPREAD: Weights(spreading=1.0, affinity=2.0, taints=3.0, images=1.0, gpus=0.05),
 }
 
 
@@ -57,21 +62,13 @@ def weights_of(objective: Objective, packing: Packing | FitScoring) -> Weights:
     if not isinstance(packing, FitScoring):
         return WEIGHTS[objective]
     domains = WEIGHTS[objective].domains * max(1, packing.weight)
-    return Weights(packing=packing.weight, domains=domains, affinity=packing.affinity, taints=packing.taints, images=packing.images)
+    return Weights(
+        packing=packing.weight, domains=domains, affinity=packing.affinity, taints=packing.taints, images=packing.images, gpus=packing.gpus
+    )
 
 
 # kube-scheduler scores a container without a request as if it had these (pkg/scheduler/util/pod_resources.go).
 _ASSUMED_REQUESTS = {"cpu": 100, "memory": 200 * 1024 * 1024}
-
-
-def is_gpu(resource: str) -> bool:
-    """Whether ``resource`` is a GPU or a part of one, whole devices and MIG-like partitions of every vendor alike."""
-    domain, _, name = resource.partition("/")
-    if domain == "nvidia.com":
-        return name in ("gpu", "gpu.shared") or name.startswith("mig-")
-    if domain == "amd.com":
-        return name == "gpu" or "_" in name
-    return resource in ("gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
 
 
 def requested_to_capacity_ratio(utilization: Floats, weights: Floats) -> Floats:

@@ -125,8 +125,13 @@ class Problem:
     @property
     def of_nodes(self) -> tuple[Integers | Floats, ...]:
         """All that tells nodes apart, nodes last, 8 bytes each; who isn't admitted has no seat."""
+        return (*self.but_for_dislike, *(() if self.dislike is None else (self.dislike,)))
+
+    @property
+    def but_for_dislike(self) -> tuple[Integers | Floats, ...]:
+        """The same without what a pod costs on a node whoever else is there."""
         shared = (None, None) if self.devices is None else (self.devices.T, self.shares)
-        optional = (self.domains, self.dislike, *shared)
+        optional = (self.domains, *shared)
         return (
             self.free,
             self.seats,

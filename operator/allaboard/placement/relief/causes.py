@@ -21,6 +21,7 @@ import numpy as np
 
 from allaboard.model.arrays import Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gpus import is_gpu
 from allaboard.model.node import Node
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
@@ -62,13 +63,33 @@ def cause_of(
 
     ``FRAGMENTED`` is only told if no rule is in the way: see ``amounts_alone``.
     """
+    found = _cause_of(pods, minimum, snapshot, rules=rules, filters=filters, repaired=repaired)
+    asked = pods[0].spec.gpus if len(pods) == 1 else None
+    if asked is None or not asked.number or not is_gpu(found.resource) or found.requested != asked.number:
+        return found
+    names = snapshot.nodes
+    free = _amounts(snapshot, snapshot.allocatable - snapshot.used, [found.resource])[0]
+    if not len(names) or free.max() >= asked.number:
+        return found
+    return found._replace(node=names[int(free.argmax())].name, most=int(free.max()))
+
+
+def _cause_of(
+    pods: Sequence[Candidate],
+    minimum: int,
+    snapshot: Snapshot,
+    *,
+    rules: Rules = NO_RULES,
+    filters: NodeFilters,
+    repaired: Repaired,
+) -> Cause:
     members = roles_of(pods, rules)
     specs = tuple(spec for spec, _ in members)
     bonds = bonds_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
     ask = _Ask(minimum, np.array([len(uids) for _, uids in members], dtype=np.int64), bonds.least, bonds.sums)
     groups = [(group.roles, group.domains) for group in bonds.together]
     labelled = _labelled(len(specs), len(snapshot.nodes), groups)
-    admits = _admitted(specs, snapshot.nodes, filters) & labelled
+    admits = _admitted(specs, snapshot, snapshot.nodes, filters) & labelled
     if ask.lacks(np.where(admits.any(axis=1), ask.count, 0)):
         return Cause(Code.CONSTRAINTS)
     names = tuple(sorted({resource for spec in specs for resource, amount in spec.requests if amount > 0}))
@@ -76,7 +97,7 @@ def cause_of(
     demand = demand.reshape(len(specs), len(names))
     nodes = repaired.of(snapshot.nodes)
     anywhere = [replace(spec, avoided=()) for spec in specs]  # whoever keeps them away there may end, too
-    has, could = _amounts(snapshot, snapshot.allocatable, names), _admitted(anywhere, nodes, repaired.filters) & labelled
+    has, could = _amounts(snapshot, snapshot.allocatable, names), _admitted(anywhere, snapshot, nodes, repaired.filters) & labelled
     room = np.stack([seats_for(row, has, could[role]) for role, row in enumerate(demand)])
     at_best = _tightest(ask, names, demand, has, could)
     most = partial(_most_in_domains, ask.count, room)
@@ -119,8 +140,8 @@ class _Ask:
         return not (enough and all(most[list(roles)].sum() >= least for roles, least in self.sums))
 
 
-def _admitted(specs: Sequence[SchedulingSpec], nodes: tuple[Node, ...], filters: NodeFilters) -> Mask:
-    masks = np.array([filters.usable(spec, nodes).admitted for spec in specs], dtype=np.bool_)
+def _admitted(specs: Sequence[SchedulingSpec], snapshot: Snapshot, nodes: tuple[Node, ...], filters: NodeFilters) -> Mask:
+    masks = np.array([filters.usable(spec, nodes, snapshot.gpus).admitted for spec in specs], dtype=np.bool_)
     return masks.reshape(len(specs), len(nodes))
 
 

@@ -14,10 +14,12 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
-from allaboard.model.constraints import NodeSelectorTerm, SchedulingSpec, Toleration
+from allaboard.model.constraints import GpuAsk, NodeSelectorTerm, SchedulingSpec, Toleration
+from allaboard.model.gputable import GpuTable
 from allaboard.model.node import Node, Taint
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.sharing import DRIVERS, GPU, WHOLE
+from allaboard.placement.rules.gpus import gpu_rules
 from allaboard.placement.rules.matching import (
     UNSCHEDULABLE_TAINT,
     image_size,
@@ -36,10 +38,15 @@ _MOST_COLUMNS = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Usable:
-    """``admitted``: bool[nodes]; ``reasons``: how many of the other nodes were refused by each filter, the first that fails counting."""
+    """``admitted``: bool[nodes]; ``reasons``: how many of the other nodes were refused by each filter, the first that fails counting.
+
+    Those that fail by what is asked of their GPUs, and by nothing else, are counted for all of that; these are ``refused_by_gpus``:
+    bool[nodes], if there are any.
+    """
 
     admitted: Mask
     reasons: Counted
+    refused_by_gpus: Mask | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,14 +74,30 @@ class NodeFilters:
 
     def __init__(self, limit: int = 512) -> None:
         self._limit = limit
+        self._gpus: GpuTable | None = None
+        self._by_gpus: dict[Hashable, tuple[Usable, Usable]] = {}
         self._start(())
 
-    def usable(self, spec: SchedulingSpec, nodes: tuple[Node, ...]) -> Usable:
-        """Which of ``nodes`` admit pods of ``spec``."""
+    def usable(self, spec: SchedulingSpec, nodes: tuple[Node, ...], gpus: GpuTable | None = None) -> Usable:
+        """Which of ``nodes``, that have these GPUs, admit pods of ``spec``."""
         if nodes is not self._nodes:
             self._start(nodes)
-        gpus = spec.share or (bool(spec.whole_gpus), spec.device_container)
-        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.avoided, spec.near, gpus)
+        usable = self._but_for_gpus(spec)
+        if spec.gpus is None or not spec.gpus.rules:
+            return usable
+        if gpus is not self._gpus:
+            self._gpus, self._by_gpus = gpus, {}
+        key = (id(usable), spec.gpus)
+        known = self._by_gpus.get(key)
+        if known is None or known[0] is not usable:
+            if len(self._by_gpus) >= self._limit:
+                self._by_gpus.clear()
+            known = self._by_gpus[key] = usable, _with_gpus(usable, spec.gpus, gpus)
+        return known[1]
+
+    def _but_for_gpus(self, spec: SchedulingSpec) -> Usable:
+        devices = spec.share or (bool(spec.whole_gpus), spec.device_container)
+        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.avoided, spec.near, devices)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= self._limit:
@@ -85,6 +108,7 @@ class NodeFilters:
     def _start(self, nodes: tuple[Node, ...]) -> None:
         self._nodes = nodes
         self._known: dict[Hashable, Usable] = {}
+        self._gpus, self._by_gpus = None, {}
         self._preferences: dict[Hashable, Dislikes] = {}
         self._columns: dict[str, _Column[str | None]] = {}
         self._shares = any(node.shared is not None for node in nodes)
@@ -187,6 +211,17 @@ class NodeFilters:
                 self._columns.clear()
             column = self._columns[key] = _column(node.labels.get(key) for node in self._nodes)
         return column
+
+
+def _with_gpus(usable: Usable, asked: GpuAsk, gpus: GpuTable | None) -> Usable:
+    """``usable`` without the nodes whose GPUs aren't what is asked for."""
+    admitted, reasons = usable.admitted, Counter(dict(usable.reasons))
+    for reason, rule in gpu_rules(asked, gpus, len(admitted)):
+        if refused := int(np.count_nonzero(usable.admitted & ~rule)):
+            reasons[reason] += refused
+        admitted = admitted & rule
+    admitted.flags.writeable = False
+    return Usable(admitted, tuple(sorted(reasons.items())), usable.admitted & ~admitted)
 
 
 def _column(values: Iterable[_Value]) -> _Column[_Value]:

@@ -17,6 +17,7 @@ from allaboard.model.sharing import DRIVERS, GPU
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.rules.devices import WHOLE, seated_exactly
 from allaboard.placement.rules.filters import hands_out, refusal_of_state, refusal_to_share, surrounding_rules
+from allaboard.placement.rules.gpus import refusals_by_gpus
 from allaboard.placement.rules.matching import affinity_matches, all_match, ports_conflict
 
 
@@ -70,6 +71,7 @@ def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapsh
         # Equal specs are mostly one object, and who it is is told sooner than that it is equal.
         specs = {id(pod.spec): pod.spec for pod in members}
         refusals = {kind: refusal_on(spec, node) for kind, spec in specs.items()}
+        refusals = {kind: refusals[kind] or refusal_by_gpus(spec, snapshot, row) for kind, spec in specs.items()}
         if any(refusals.values()):
             violations.extend(Violation(Wrong.REFUSED, pod.key, node_name, reason) for pod in members if (reason := refusals[id(pod.spec)]))
         if any(spec.host_ports for spec in specs.values()):
@@ -93,6 +95,11 @@ def refusal_on(spec: SchedulingSpec, node: Node) -> Reason | None:
     if not hands_out(spec, node):
         return refusal_to_share(spec)
     return next((Reason(kind) for kind, rules in surrounding_rules(spec) if not all_match(rules, node)), None)
+
+
+def refusal_by_gpus(spec: SchedulingSpec, snapshot: Snapshot, row: int) -> Reason | None:
+    """What the GPUs of the node in ``row`` lack that ``spec`` asks for."""
+    return next(refusals_by_gpus(spec.gpus, snapshot.gpus, row), None) if spec.gpus else None
 
 
 def _rows(snapshot: Snapshot, names: set[str]) -> dict[str, int]:

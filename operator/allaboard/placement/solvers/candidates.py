@@ -1,7 +1,8 @@
 """Which nodes a search looks at when there are more than it needs.
 
 Of nodes that are equal in all that it sees, as those of one model are while they are empty, no more are needed than there are pods:
-every placement has one on these that is worth the same, and so has every proof. The genetic search looks at fewer of thousands: those of
+every placement has one on these that is worth the same, and so has every proof. What a pod costs on a node whoever else is there needn't be
+equal: those where it is least are kept. The genetic search looks at fewer of thousands: those of
 the best seed, the top of each sensible order, and some at random, so that no kind of node is lost for good.
 """
 
@@ -17,19 +18,23 @@ _PER_POD = 3
 
 
 def needed_rows(problem: Problem) -> Integers:
-    """Ascending positions of nodes of which the others are copies, or have no seat for anybody."""
+    """Ascending positions of nodes of which the others are copies, or worse than copies, or have no seat for anybody."""
     has_seats = np.asarray(problem.seats.any(axis=0))
     if len(has_seats) <= problem.total or not has_seats.any():
         return np.arange(len(has_seats))
-    table = np.concatenate([np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(has_seats)) for values in problem.of_nodes])
+    table = np.concatenate([np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(has_seats)) for values in problem.but_for_dislike])
     factors = np.random.default_rng(0).integers(2**63, size=(len(table), 1), dtype=np.uint64) | np.uint64(1)
     hashes = ((table ^ (table >> np.uint64(32))) * factors).sum(axis=0)
     _, first, kinds, sizes = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
     kinds = kinds.ravel()
-    order = np.argsort(kinds, kind="stable")
+    dislike = np.zeros((1, len(has_seats))) if problem.dislike is None else problem.dislike
+    order = np.lexsort((dislike.sum(axis=0), kinds))
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    is_copy = (table == table[:, first[kinds]]).all(axis=0) & (rank >= problem.total)
+    kept = rank < problem.total
+    worst = np.full((len(dislike), len(sizes)), -np.inf)
+    np.maximum.at(worst.T, kinds[kept], dislike[:, kept].T)
+    is_copy = (table == table[:, first[kinds]]).all(axis=0) & ~kept & (dislike >= worst[:, kinds]).all(axis=0)
     return np.flatnonzero(has_seats & ~is_copy)
 
 

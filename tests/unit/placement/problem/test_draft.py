@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.constraints import GpuAsk, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.gpus import NO_CARDS
+from allaboard.model.gputable import gpus_of
 from allaboard.model.node import Taint
 from allaboard.model.packing import PACKING
 from allaboard.placement import NodeFilters, Problem, SearchSettings, search
@@ -70,3 +72,14 @@ def test_what_a_spec_asks_of_nodes_is_counted_rule_by_rule() -> None:
     assert MEMBERS[0].spec.rules == 1
     assert MEMBERS[2].spec.rules == 1
     assert isinstance(drafted(a_gang(Objective.SPREAD)).built(), Problem)
+
+
+def test_what_is_known_of_gpus_travels_with_a_draft() -> None:
+    cards = gpus_of(CLUSTER.nodes, NO_CARDS)
+    cluster = replace(CLUSTER, gpus=cards)
+    members = pods("worker", 2, {"nvidia.com/gpu": 1}, gpus=GpuAsk(model="A100"))
+    gang = replace(a_gang(Objective.BINPACK), members=tuple(members), role_minimums=())
+    draft: Draft = pickle.loads(pickle.dumps(draft_of(gang, 2, cluster, Packer(), PACKING)))  # of our own
+    here = problem_of(gang, 2, cluster, NodeFilters(), PACKING)
+    assert draft.built().roles == here.roles
+    assert not here.nodes

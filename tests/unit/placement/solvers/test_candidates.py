@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
 from allaboard.model.node import Taint
@@ -52,7 +53,6 @@ def test_of_nodes_that_are_equal_there_are_as_many_as_pods() -> None:
         (Objective.BINPACK, node("zz", _PLAIN | {"cpu": 8001}), {}),
         (Objective.BINPACK, node("zz", _PLAIN), {"cpu": 1}),
         (Objective.FRAGMENTATION, node("zz", _PLAIN), {GPU: 1}),
-        (Objective.SPREAD, node("zz", _PLAIN, taints=(Taint("slow", "", "PreferNoSchedule"),)), {}),
     ],
 )
 def test_a_node_that_differs_is_no_copy(objective: Objective, other: object, used: dict[str, int]) -> None:
@@ -80,3 +80,25 @@ def test_all_that_is_kept_of_nodes_tells_them_apart() -> None:
         for name, values in arrays.items():
             if holder is not problem or name not in ("admits", "taken"):  # who isn't admitted has no seat; no search asks what is taken
                 assert any(values.shape == other.shape and (values == other).all() for other in told), name
+
+
+def test_of_nodes_that_differ_only_in_what_a_pod_costs_there_the_cheapest_are_kept() -> None:
+    avoided = {"taints": (Taint("slow", "", "PreferNoSchedule"),)}
+    cluster = snapshot([node(f"n{number:03}", _PLAIN, **({} if number in (5, 7) else avoided)) for number in range(9)])
+    problem = build_problem([*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 1})], 3, cluster, objective=Objective.SPREAD)
+    assert needed_rows(problem).tolist() == [0, 5, 7]
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(most_nodes=3, most_roles=2, most_pods=2), st.lists(st.integers(0, 3), min_size=24, max_size=24))
+def test_whatever_is_left_out_would_cost_no_less_than_as_many_as_there_are_pods(case: Case, costs: list[int]) -> None:
+    problem = build_problem(case.gang, case.minimum, repeated(case.cluster, _COPIES), objective=Objective.SPREAD)
+    shape = (len(problem.roles), len(problem.nodes))
+    dislike = np.array(costs * 4, dtype=np.float64)[: shape[0] * shape[1]].reshape(shape)
+    problem = replace(problem, dislike=dislike, fragmentation=None)
+    rows = set(needed_rows(problem).tolist())
+    for row, name in enumerate(problem.nodes):
+        if row not in rows and problem.seats[:, row].any():
+            like_it = [other for other in rows if problem.nodes[other].rpartition(".")[0] == name.rpartition(".")[0]]
+            no_worse = [other for other in like_it if (dislike[:, other] <= dislike[:, row]).all()]
+            assert len(no_worse) >= problem.total

@@ -1,0 +1,128 @@
+"""What a pod asks of a node's GPUs by labels and annotations, beside what its containers request.
+
+Genius's labels are the short way, annotations of ours the long one: they aren't bound to what the value of a label may be, take quantities,
+and win. What can't be understood makes the pod malformed: one that asks for two GPUs must never run as one that asked for none.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+
+from allaboard.model.constraints import GpuAsk, SchedulingSpec
+from allaboard.model.errors import MalformedError, shown
+from allaboard.model.gpunames import expression
+from allaboard.model.gpus import NVIDIA, is_gpu
+from allaboard.model.options import OPTION_PREFIX
+from allaboard.model.quantities import parse_quantity
+from allaboard.model.requests import as_requests
+
+LABEL_PREFIX = "genius/"
+URGENCY_LABEL = f"{LABEL_PREFIX}priority"
+GPU_OPTIONS = ("gpu-number", "gpu-memory-each", "gpu-memory-total", "gpu-model")
+"""Names of labels after ``LABEL_PREFIX``, and of annotations after ``OPTION_PREFIX``."""
+
+_MEBIBYTE = 2**20
+_MOST_GPUS = 1_000_000
+_MOST_MEBIBYTES = 2**31 - 1
+_MOST_URGENCY = 2**31 - 1
+
+
+def asked_of_gpus(labels: Mapping[str, str], options: Mapping[str, str]) -> GpuAsk | None:
+    """What a pod's ``labels`` and ``options`` ask for; ``None`` if nothing. Raises ``MalformedError``, which names it."""
+    asked = GpuAsk()
+    for name in GPU_OPTIONS:
+        if name in options:
+            asked = _READERS[name](asked, options[name], f"metadata.annotations[{OPTION_PREFIX}{name}]", True)
+        elif LABEL_PREFIX + name in labels:
+            asked = _READERS[name](asked, labels[LABEL_PREFIX + name], f"metadata.labels[{LABEL_PREFIX}{name}]", False)
+    if URGENCY_LABEL in labels:
+        _whole(labels[URGENCY_LABEL], f"metadata.labels[{URGENCY_LABEL}]", _MOST_URGENCY)
+    return asked if asked != GpuAsk() else None
+
+
+def urgency_of(label: str | None) -> int:
+    """What the value of the label ``genius/priority`` says, 0 without one; of one that can't be understood the pod is held in any case."""
+    return int(label) if label and re.fullmatch(r"[0-9]{1,10}", label) else 0
+
+
+def with_gpus(spec: SchedulingSpec, asked: GpuAsk | None) -> SchedulingSpec:
+    """``spec`` of a pod that asks for that: charged for as many GPUs as it says, if that is more than it requests.
+
+    Of the GPUs that it requests, or else NVIDIA's.
+    """
+    if asked is None:
+        return spec
+    requests = dict(spec.requests)
+    kind = next((name for name in requests if is_gpu(name)), NVIDIA)
+    requests[kind] = max(requests.get(kind, 0), asked.number)
+    return replace(spec, requests=as_requests(requests), gpus=asked)
+
+
+def asked_by_group(options: Mapping[str, str]) -> GpuAsk | None:
+    """What a PodGroup asks of the GPUs of its members. Raises ``MalformedError``."""
+    return asked_of_gpus({}, {name: options[name] for name in GPU_OPTIONS[1:] if name in options})
+
+
+def with_group(spec: SchedulingSpec, of_group: GpuAsk) -> SchedulingSpec:
+    """``spec`` of a member with what its PodGroup asks for where it says nothing itself; one that asks for no GPUs is left as it is."""
+    if not any(is_gpu(name) for name, _ in spec.requests):
+        return spec
+    own = spec.gpus or GpuAsk()
+    return replace(
+        spec,
+        gpus=replace(
+            own,
+            memory_each=of_group.memory_each if own.memory_each is None else own.memory_each,
+            memory_total=of_group.memory_total if own.memory_total is None else own.memory_total,
+            model=own.model or of_group.model,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads one option into a field of ``GpuAsk``."""
+
+    field: str
+    read: Callable[[str, str, bool], object]
+
+    def __call__(self, asked: GpuAsk, value: str, where: str, is_annotation: bool) -> GpuAsk:
+        return replace(asked, **{self.field: self.read(value, where, is_annotation)})  # type: ignore[arg-type]  # of the field's type
+
+
+def _number(value: str, where: str, is_annotation: bool) -> int:
+    return _whole(value, where, _MOST_GPUS)
+
+
+def _mebibytes(value: str, where: str, is_annotation: bool) -> int:
+    if not is_annotation or re.fullmatch(r"[0-9]+", value):
+        return _whole(value, where, _MOST_MEBIBYTES, "of MiB")
+    found: Fraction = parse_quantity(value, where)
+    if found > _MOST_MEBIBYTES * _MEBIBYTE:
+        raise MalformedError(where, f"{shown(value)} is more than {_MOST_MEBIBYTES}Mi")
+    return ceil(found / _MEBIBYTE)
+
+
+def _model(value: str, where: str, is_annotation: bool) -> str:
+    try:
+        expression(value)
+    except ValueError as error:
+        raise MalformedError(where, str(error)) from None
+    return value
+
+
+def _whole(value: str, where: str, most: int, of_what: str = "") -> int:
+    words = f"{shown(value)} is not a whole number {of_what}".rstrip()
+    if not re.fullmatch(r"[0-9]{1,10}", value) or int(value) > most:
+        raise MalformedError(where, f"{words} from 0 to {most}")
+    return int(value)
+
+
+_READERS = {
+    "gpu-number": _Reader("number", _number),
+    "gpu-memory-each": _Reader("memory_each", _mebibytes),
+    "gpu-memory-total": _Reader("memory_total", _mebibytes),
+    "gpu-model": _Reader("model", _model),
+}

@@ -1,0 +1,248 @@
+"""The GPUs of all nodes in columns: what exporters measure of each card, and where nobody does what the node's labels say.
+
+Thousands of nodes have a handful of distinct labels, so these are read once for each kind; what is measured is taken by row at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allaboard.model.arrays import Floats, Integers, Mask
+from allaboard.model.errors import MalformedError
+from allaboard.model.gpumodels import MODELS, Attributes
+from allaboard.model.gpunames import canonical, matches
+from allaboard.model.gpus import AMD, INTEL, NVIDIA, Cards, Measure
+from allaboard.model.gpuscore import WEIGHTS, ScoreWeights, graded, scores
+from allaboard.model.node import Node
+from allaboard.model.quantities import parse_quantity
+
+_MOST_CARDS = 64  # of one node that nobody measures
+_MOST_KINDS = 1024  # that are remembered beside those that there are
+_MEBIBYTE = 2**20
+
+WHOLE = (NVIDIA, "nvidia.com/gpu.shared", AMD, *INTEL, "habana.ai/gaudi")
+"""Resources that are GPUs as they are, and no parts of them that are made by a partition."""
+
+# What has a kind of cards: the names, how many, and the memory. GFD's, AMD's node labeller's and Intel's device plugin's.
+_PRODUCTS = (
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "beta.amd.com/gpu.product-name",
+    "gpu.intel.com/product",
+    "gpu.intel.com/family",
+)
+_COUNTS = ("nvidia.com/gpu.count", "gpu.intel.com/device.count", "gpu.intel.com/cards")
+_MEMORIES = ("nvidia.com/gpu.memory", "amd.com/gpu.vram", "beta.amd.com/gpu.vram", "gpu.intel.com/memory.max")
+_REPLICAS = "nvidia.com/gpu.replicas"
+_READ = (*_PRODUCTS, *_COUNTS, *_MEMORIES, _REPLICAS)
+
+APPLICATION_ERRORS = (13, 31, 43, 45, 68, 69)
+"""XIDs that an application's own mistake gives a card which is well (docs.nvidia.com/deploy/xid-errors)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPolicy:
+    """What is made of what is known of GPUs.
+
+    ``unknown_fits``: whether memory that isn't known is enough. ``excludes_unhealthy``: whether cards with an error are none, of which
+    ``application_errors`` are no errors of the card. ``aliases``: by another name of cards the expression for what they are called.
+    ``models``: beside ``MODELS``, and before them. ``weight``: of the score in placements, beside the objective's.
+    """
+
+    unknown_fits: bool = False
+    excludes_unhealthy: bool = True
+    application_errors: tuple[int, ...] = APPLICATION_ERRORS
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, Attributes] = field(default_factory=dict)
+    weights: ScoreWeights = WEIGHTS
+    weight: float = 1.0
+
+
+POLICY = GpuPolicy()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuTable:
+    """The cards of the nodes of a snapshot, a row a node.
+
+    ``names``: what cards of each kind are called, ``canonical``. ``kind``: int32[nodes, cards] points into them, -1 where there is no
+    card, or none that may be used. ``free``: float64[nodes, cards], MiB that are free as far as that is measured, or else there are; NaN
+    where neither is known. ``replicas``: int64[nodes], how many pods share a card. ``healthy``: int64[nodes], how many devices are well
+    where a card is known not to be, otherwise as many as one likes. ``score``: float64[nodes], from 0 to 1, where GPUs are best,
+    and ``grade`` the same in few steps (``model.gpuscore.graded``).
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    kind: NDArray[np.int32]
+    free: Floats
+    replicas: Integers
+    healthy: Integers
+    score: Floats
+    grade: Floats
+    policy: GpuPolicy = POLICY
+
+    @property
+    def is_here(self) -> Mask:
+        """bool[nodes, cards], where there is a card."""
+        here: Mask = self.kind >= 0
+        return here
+
+
+UNLIMITED = 2**50
+"""Devices of a node of which no card is known to be unwell."""
+
+
+class _Kind(NamedTuple):
+    """What the labels of a node say of its GPUs; memory in MiB, NaN if unknown."""
+
+    product: str
+    number: int
+    memory: float
+    replicas: int
+
+
+_NOTHING = _Kind("", 0, np.nan, 1)
+
+
+class LabelReader:
+    """Reads what the labels of nodes say of their GPUs, of each once for as long as it is the same."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, tuple[Node, int]] = {}
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self._read: list[_Kind] = []
+
+    def kinds(self, nodes: Sequence[Node]) -> tuple[Integers, Sequence[_Kind]]:
+        """int64[nodes], which of the kinds each node is of, and these; there is one at least."""
+        if len(self._kinds) > _MOST_KINDS + len(nodes):
+            self._codes, self._kinds, self._read = {}, {}, []  # those that have gone are forgotten
+        known, self._codes = self._codes, {}
+        codes = np.zeros(len(nodes), dtype=np.int64)
+        for row, node in enumerate(nodes):
+            seen = known.get(node.name)
+            if seen is None or seen[0] is not node:
+                seen = node, self._code(_key(node))
+            self._codes[node.name] = seen
+            codes[row] = seen[1]
+        return codes, self._read or (_NOTHING,)
+
+    def _code(self, key: tuple[object, ...]) -> int:
+        code = self._kinds.setdefault(key, len(self._read))
+        if code == len(self._read):
+            self._read.append(_kind(key))
+        return code
+
+
+def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, reader: LabelReader | None = None) -> GpuTable | None:
+    """The GPUs of ``nodes``; ``None`` if there are none. A ``reader`` that is kept spares the labels that it has read."""
+    codes, kinds = (reader or LabelReader()).kinds(nodes)
+    rows = np.fromiter((cards.rows.get(node.name, -1) for node in nodes), dtype=np.int64, count=len(nodes))
+    has_told = rows >= 0
+    if not has_told.any() and not any(kinds[code].number for code in np.unique(codes).tolist()):
+        return None
+    # 1. What each card is: as exporters call it, or by labels, of which names hold for all cards of a node.
+    width = max(cards.model.shape[1] if has_told.any() else 0, *(kind.number for kind in kinds))
+    measured = np.full((len(Measure), len(nodes), width), np.nan)
+    model = np.full((len(nodes), width), -1, dtype=np.int64)
+    if has_told.any():
+        told = cards.model.shape[1]
+        measured[:, has_told, :told] = cards.values[:, rows[has_told]]
+        model[has_told, :told] = cards.model[rows[has_told]]
+    has_cards = np.any(model >= 0, axis=1)
+    counts = np.array([kind.number for kind in kinds])[codes]
+    by_label = ~has_cards[:, None] & (np.arange(width) < counts[:, None])
+    pairs = np.where(model >= 0, model, np.where(by_label, len(cards.models), -1))
+    pairs = np.where(pairs >= 0, pairs * len(kinds) + codes[:, None], -1)
+    known, places = np.unique(pairs, return_inverse=True)
+    kind = (places.reshape(pairs.shape) - int(known[0] < 0)).astype(np.int32)
+    names = [_names(divmod(int(pair), len(kinds)), cards.models, kinds) for pair in known.tolist() if pair >= 0]
+    # 2. What it has: as measured, or by labels, or by its model.
+    attributes = np.array([_attributes(each, policy) for each in names], dtype=np.float64).reshape(len(names), len(Attributes._fields))
+    labelled = np.array([kind.memory for kind in kinds])[codes][:, None]
+    has = _known(measured[Measure.MEMORY], np.broadcast_to(labelled, kind.shape))
+    free = _known(measured[Measure.FREE], has)
+    # 3. Which of them are well.
+    is_unwell: Mask = _unwell(measured, policy) & (kind >= 0) & policy.excludes_unhealthy
+    replicas = np.array([kind.replicas for kind in kinds])[codes]
+    well = np.count_nonzero((kind >= 0) & ~is_unwell, axis=1) * replicas
+    kind[is_unwell] = -1
+    aliased = tuple((*each, *(canonical(alias) for alias, meant in policy.aliases.items() if matches(meant, each))) for each in names)
+    # Whoever hands out parts of cards offers more than there are, and leaves those out that are unwell.
+    counts_cards = np.fromiter((node.shared is None for node in nodes), dtype=np.bool_, count=len(nodes))
+    score = scores(measured, has, attributes, kind, policy.weights)
+    return GpuTable(
+        names=aliased,
+        kind=kind,
+        free=np.where(kind >= 0, free, np.nan),
+        replicas=replicas,
+        healthy=np.where(is_unwell.any(axis=1) & counts_cards, well, UNLIMITED),
+        score=score,
+        grade=graded(score),
+        policy=policy,
+    )
+
+
+def _known(first: Floats, otherwise: Floats) -> Floats:
+    found: Floats = np.where(np.isnan(first), otherwise, first)
+    return found
+
+
+def _unwell(measured: Floats, policy: GpuPolicy) -> Mask:
+    """bool[nodes, cards]: an error that isn't an application's, or rows of memory that couldn't be remapped."""
+    xid = np.nan_to_num(measured[Measure.XID])
+    unwell: Mask = ((xid != 0) & ~np.isin(xid, policy.application_errors)) | (np.nan_to_num(measured[Measure.REMAP_FAILURE]) > 0)
+    return unwell
+
+
+def _key(node: Node) -> tuple[object, ...]:
+    """What of a node tells its GPUs; nothing where it has none."""
+    labels, offered = node.labels, next(((name, amount) for name, amount in node.allocatable if name in WHOLE), None)
+    return (offered, *map(labels.get, _READ)) if offered or not labels.keys().isdisjoint(_READ) else ()
+
+
+def _kind(key: tuple[object, ...]) -> _Kind:
+    if not key:
+        return _NOTHING
+    offered, labels = key[0], dict(zip(_READ, key[1:], strict=True))
+    amount = offered[1] if isinstance(offered, tuple) else 0
+    replicas = max(1, _integer(labels[_REPLICAS]))
+    # Whoever shares its cards offers more devices than there are.
+    count = next((number for label in _COUNTS if (number := _integer(labels[label]))), 0) or -(-amount // replicas)
+    product = next((str(found) for label in _PRODUCTS if (found := labels[label])), "")
+    memory = next((size for label in _MEMORIES if (size := _mebibytes(label, labels[label])) > 0), np.nan)
+    return _Kind(product, min(count, _MOST_CARDS), memory, replicas)
+
+
+def _integer(text: object) -> int:
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _mebibytes(label: str, text: object) -> float:
+    """What a label says of the memory of a card: NVIDIA's in MiB, AMD's like ``64G``, of which each is a GiB, Intel's in bytes."""
+    if not isinstance(text, str):
+        return 0.0
+    if label.startswith("nvidia"):
+        return float(_integer(text))
+    if "amd.com" in label and text[-1:] in ("M", "G", "T"):
+        text += "i"
+    try:
+        return float(parse_quantity(text) / _MEBIBYTE)
+    except MalformedError:
+        return 0.0
+
+
+def _names(pair: tuple[int, int], models: Sequence[str], kinds: Sequence[_Kind]) -> tuple[str, ...]:
+    model, kind = pair
+    said = (models[model] if model < len(models) else "", kinds[kind].product)
+    return tuple(dict.fromkeys(canonical(name) for name in said if name))
+
+
+def _attributes(names: tuple[str, ...], policy: GpuPolicy) -> Attributes:
+    for models in (policy.models, MODELS):
+        for pattern, attributes in models.items():
+            if matches(pattern, names):
+                return attributes
+    return Attributes()

@@ -1,0 +1,82 @@
+"""Which nodes have the GPUs that a pod asks for by labels: so many of a model, with so much memory each, or together.
+
+Each rule is told by itself: a node that fails several is counted under each of them, as Genius logged them. ``gpu_rules`` decides for all
+nodes in arrays; ``refusals_by_gpus`` counts again, card by card, for the last check of a plan.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from allaboard.model.arrays import Mask
+from allaboard.model.constraints import GpuAsk
+from allaboard.model.gpunames import matches
+from allaboard.model.gputable import GpuTable
+from allaboard.model.reasons import Kind, Reason
+
+
+def gpu_rules(asked: GpuAsk, gpus: GpuTable | None, nodes: int) -> Iterator[tuple[Reason, Mask]]:
+    """Each rule with the nodes that keep to it, bool[nodes]; without ``gpus`` no node has any."""
+    if gpus is None:
+        yield from ((reason, np.zeros(nodes, dtype=np.bool_)) for reason in _reasons(asked))
+        return
+    for reason in _reasons(asked):
+        if reason.kind is Kind.GPU_MODEL:
+            wanted = np.array([*(matches(asked.model, names) for names in gpus.names), False], dtype=np.bool_)
+            yield reason, _enough(asked, gpus, wanted[gpus.kind])  # which is the last one where there is no card
+        elif reason.kind is Kind.GPU_MEMORY_EACH:
+            yield (
+                reason,
+                _enough(asked, gpus, np.where(np.isnan(gpus.free), gpus.policy.unknown_fits, gpus.free > (asked.memory_each or 0))),
+            )
+        else:
+            yield reason, _enough_together(asked, gpus)
+
+
+def refusals_by_gpus(asked: GpuAsk, gpus: GpuTable | None, row: int) -> Iterator[Reason]:
+    """The rules that the node in ``row`` doesn't keep to."""
+    cards = [] if gpus is None else [card for card, kind in enumerate(gpus.kind[row].tolist()) if kind >= 0]
+    free = [] if gpus is None else [_whole(float(gpus.free[row, card])) for card in cards]
+    fits_unknown = gpus is not None and gpus.policy.unknown_fits
+    replicas = 1 if gpus is None else int(gpus.replicas[row])
+    for reason in _reasons(asked):
+        if reason.kind is Kind.GPU_MEMORY_TOTAL:
+            is_unknown = None in free
+            enough = bool(cards) and ((is_unknown and fits_unknown) or sum(amount or 0 for amount in free) >= (asked.memory_total or 0))
+        else:
+            if reason.kind is Kind.GPU_MODEL and gpus is not None:
+                good = [matches(asked.model, gpus.names[int(gpus.kind[row, card])]) for card in cards]
+            else:
+                good = [fits_unknown if amount is None else amount > (asked.memory_each or 0) for amount in free]
+            enough = sum(good) * replicas >= max(1, asked.number)
+        if not enough:
+            yield reason
+
+
+def _reasons(asked: GpuAsk) -> Iterator[Reason]:
+    if asked.model:
+        yield Reason(Kind.GPU_MODEL)
+    if asked.memory_each is not None:
+        yield Reason(Kind.GPU_MEMORY_EACH)
+    if asked.memory_total is not None:
+        yield Reason(Kind.GPU_MEMORY_TOTAL)
+
+
+def _enough(asked: GpuAsk, gpus: GpuTable, good: Mask) -> Mask:
+    """bool[nodes], whether enough of the ``good`` cards are there: bool[nodes, cards]."""
+    enough: Mask = np.count_nonzero(good & gpus.is_here, axis=1) * gpus.replicas >= max(1, asked.number)
+    return enough
+
+
+def _enough_together(asked: GpuAsk, gpus: GpuTable) -> Mask:
+    is_unknown = np.isnan(gpus.free) & gpus.is_here
+    total = np.where(gpus.is_here & ~is_unknown, gpus.free, 0.0).sum(axis=1)
+    enough = total >= (asked.memory_total or 0)
+    if gpus.policy.unknown_fits:
+        enough = enough | is_unknown.any(axis=1)
+    together: Mask = enough & gpus.is_here.any(axis=1)
+    return together
+
+
+def _whole(mebibytes: float) -> float | None:
+    return None if np.isnan(mebibytes) else mebibytes

@@ -1,0 +1,118 @@
+"""What pods ask of GPUs by labels and annotations: read once, charged, or held with the name of what is wrong."""
+
+from typing import Any
+
+import pytest
+
+from allaboard.gangs.options import meaningless_option, of_group
+from allaboard.gangs.podgroup import PodGroup, pod_group_from
+from allaboard.model.asking import with_group
+from allaboard.model.constraints import GpuAsk, SchedulingSpec
+from allaboard.model.pod import Pod, pod_from
+
+GPU = "nvidia.com/gpu"
+
+
+def a_pod(labels: dict[str, str] | None = None, requests: dict[str, str] | None = None, **annotations: str) -> Pod:
+    written = {f"allaboard.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    raw: dict[str, Any] = {
+        "metadata": {"name": "p", "labels": {f"genius/{key}": value for key, value in (labels or {}).items()}, "annotations": written},
+        "spec": {"schedulerName": "ours", "containers": [{"name": "main", "resources": {"requests": requests or {}}}]},
+    }
+    return pod_from(raw, ours=("ours",))
+
+
+def test_labels_ask_in_whole_mebibytes_and_annotations_in_quantities_too_and_win() -> None:
+    labels = {"gpu-number": "2", "gpu-memory-each": "8000", "gpu-memory-total": "16000", "gpu-model": "1070.Ti"}
+    assert a_pod(labels).spec.gpus == GpuAsk(2, 8000, 16000, "1070.Ti")
+    pod = a_pod(labels, gpu_memory_each="16Gi", gpu_memory_total="40000", gpu_model="A100|H100", gpu_number="1")
+    assert pod.spec.gpus == GpuAsk(1, 16384, 40000, "A100|H100")
+    assert a_pod(gpu_memory_each="1").spec.gpus == GpuAsk(memory_each=1)
+    assert a_pod(gpu_memory_each="1500Ki").spec.gpus == GpuAsk(memory_each=2)
+    assert a_pod().spec.gpus is None
+
+
+@pytest.mark.parametrize(
+    ("number", "requests", "charged"),
+    [
+        ("3", {}, {GPU: 3}),
+        ("3", {GPU: "1"}, {GPU: 3}),
+        ("1", {GPU: "4"}, {GPU: 4}),
+        ("2", {"amd.com/gpu": "1"}, {"amd.com/gpu": 2}),
+        ("2", {"nvidia.com/mig-1g.5gb": "1"}, {"nvidia.com/mig-1g.5gb": 2}),
+        ("0", {}, {}),
+    ],
+)
+def test_a_pod_is_charged_for_what_it_requests_or_says_whichever_is_more(
+    number: str, requests: dict[str, str], charged: dict[str, int]
+) -> None:
+    spec = a_pod({"gpu-number": number}, requests).spec
+    assert {name: amount for name, amount in spec.requests if name != "pods"} == charged
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("gpu-number", "two", "not a whole number from 0 to 1000000"),
+        ("gpu-number", "-1", "not a whole number"),
+        ("gpu-number", "1.5", "not a whole number"),
+        ("gpu-number", "", "not a whole number"),
+        ("gpu-number", "٣", "not a whole number"),
+        ("gpu-number", "99999999999999999999", "not a whole number"),
+        ("gpu-memory-each", "8Gi", "not a whole number of MiB"),
+        ("gpu-memory-total", "9999999999", "not a whole number of MiB"),
+        ("gpu-model", "a**", "no regular expression"),
+        ("priority", "high", "not a whole number"),
+        ("priority", "-5", "not a whole number"),
+    ],
+)
+def test_a_label_that_can_not_be_understood_is_named(name: str, value: str, words: str) -> None:
+    pod = a_pod({name: value})
+    assert pod.malformed.startswith(f"metadata.labels[genius/{name}]: ")
+    assert words in pod.malformed
+    assert (pod.spec.gpus, pod.spec.amount(GPU)) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("gpu_number", "1Gi", "not a whole number"),
+        ("gpu_memory_each", "lots", "not a quantity"),
+        ("gpu_memory_each", "-1Gi", "negative"),
+        ("gpu_memory_total", "1e99", "more than"),
+        ("gpu_model", "x" * 300, "more than the 256"),
+    ],
+)
+def test_an_annotation_that_can_not_be_understood_is_named(name: str, value: str, words: str) -> None:
+    pod = a_pod(**{name: value})
+    assert pod.malformed.startswith(f"metadata.annotations[allaboard.dev/{name.replace('_', '-')}]: ")
+    assert words in pod.malformed
+
+
+def test_what_pods_of_other_schedulers_say_is_theirs() -> None:
+    raw = {"metadata": {"name": "p", "labels": {"genius/gpu-number": "3"}}, "spec": {"schedulerName": "other", "containers": []}}
+    assert pod_from(raw, ours=("ours",)).spec == SchedulingSpec((("pods", 1),))
+
+
+def a_group(**annotations: str) -> PodGroup:
+    written = {f"allaboard.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return pod_group_from({"metadata": {"name": "g", "annotations": written}, "spec": {"minMember": 1}})
+
+
+def test_a_pod_group_says_which_gpus_its_members_that_ask_for_any_may_have() -> None:
+    asked, hold = of_group(a_group(gpu_model="A100", gpu_memory_each="1Gi"))
+    assert (asked, hold) == (GpuAsk(model="A100", memory_each=1024), None)
+    assert asked is not None
+    assert with_group(a_pod(requests={GPU: "1"}).spec, asked).gpus == asked
+    assert with_group(a_pod({"gpu-model": "V100"}, {GPU: "1"}).spec, asked).gpus == GpuAsk(model="V100", memory_each=1024)
+    launcher = a_pod(requests={"cpu": "1"}).spec
+    assert with_group(launcher, asked) is launcher
+
+
+def test_a_pod_group_that_says_a_number_or_nonsense_holds_its_gang() -> None:
+    hold = meaningless_option(a_group(gpu_number="2"), ())
+    assert hold is not None
+    assert "gpu-number: only a pod can have it" in hold.message
+    _, hold = of_group(a_group(gpu_model="("))
+    assert hold is not None
+    assert (hold.reason, "gpu-model" in hold.message) == ("InvalidAnnotation", True)

@@ -1,0 +1,82 @@
+"""What GPUs are called, and what is asked for: hostile expressions are bounded, and spelling doesn't matter."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allaboard.model.gpunames import MOST_CHARACTERS, canonical, expression, matches
+
+GTX = ("GeForce GTX 1070 Ti", "GeForce-GTX-1070-Ti", "geforce_gtx_1070_ti")
+
+
+@pytest.mark.parametrize("name", GTX)
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "1070.Ti",
+        "1070 Ti",
+        "gtx-1070",
+        "GTX_1070",
+        r"GTX\-1070",
+        r"gtx[ ]1070",
+        "gtx[-]1070",
+        "GTX[_x]1070",
+        "^GEFORCE",
+        "ti$",
+        "(?:gtx-)10",
+        "10[6-8]0",
+    ],
+)
+def test_a_name_is_found_however_it_is_spelt(name: str, pattern: str) -> None:
+    assert matches(pattern, (canonical(name),))
+
+
+@pytest.mark.parametrize("pattern", ["1070Ti", "^1070", "GTX$", "[^-]1070", "10[8-9]0", "A100|H100"])
+def test_what_is_not_there_is_not_found(pattern: str) -> None:
+    assert not any(matches(pattern, (canonical(name),)) for name in GTX)
+
+
+def test_a_range_of_letters_is_no_list_of_them() -> None:
+    assert matches("A[0-9]+", ("NVIDIA A100",))
+    assert not matches("A[0-9]00", ("NVIDIA A 00",))
+    assert matches(r"A[[:digit:]-]00", ("NVIDIA A 00",))
+    assert matches(r"(?P<a_b>A100)(?-i:x)?\p{Nd}?", ("NVIDIA A100",))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("(", r"missing \)"),
+        ("[", r"missing \]"),
+        ("a**", "bad repetition"),
+        ("(?=a)", "invalid perl operator"),
+        (r"(a)\1", "invalid escape"),
+        ("((a{100}){100}){100}", "invalid repetition size"),
+        ("(ab?c){900}b{900}", "too large"),
+        ("x" * (MOST_CHARACTERS + 1), "more than the 256"),
+        ("  ", "is empty"),
+    ],
+)
+def test_what_is_no_expression_or_too_large_is_refused_in_words(pattern: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        expression(pattern)
+
+
+@given(st.text(alphabet="ab -_[]()^$|*+?.\\{},:<>P10", max_size=24))
+def test_whatever_is_written_is_an_expression_or_refused(pattern: str) -> None:
+    try:
+        expression(pattern)
+    except ValueError as error:
+        assert str(error)
+    else:
+        assert matches(pattern, ("a",)) in (True, False)
+
+
+@given(st.text(alphabet="ab1 -_", min_size=1, max_size=8).filter(str.strip), st.text(alphabet="abAB1 -_", max_size=12))
+def test_a_literal_is_found_where_its_letters_are(pattern: str, name: str) -> None:
+    def plain(text: str) -> str:
+        return re.sub("[-_]", " ", text).lower()
+
+    assert matches(pattern, (canonical(name),)) is (plain(pattern) in plain(name))

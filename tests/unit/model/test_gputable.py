@@ -1,0 +1,186 @@
+"""What is known of GPUs, and how good they are, beside a plain count of the same, card by card."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allaboard.model.gpumodels import MODELS as ATTRIBUTES
+from allaboard.model.gpumodels import Attributes
+from allaboard.model.gpunames import expression
+from allaboard.model.gpus import NO_CARDS, Measure
+from allaboard.model.gpuscore import ScoreWeights, graded
+from allaboard.model.gputable import UNLIMITED, GpuPolicy, gpus_of
+from allaboard.model.node import Node
+from tests.unit.model.gpus import Known, cards_of, nodes
+
+KNOWN = {0: Attributes(16384, 40, 2, 1, 320), 1: Attributes(40960, 108, 5, 0, 1555), 2: Attributes()}
+PRODUCT_KINDS = {"Tesla-T4": 0, "NVIDIA-A100-SXM4-40GB": 1, "Odd_Card": 2}
+Card = tuple[int | None, dict[Measure, float]]
+
+
+def plain_cards(known: Known) -> list[Card]:
+    """The kind, ``None`` if nobody says it, and what is known of each card that is well."""
+    label = known.labels.get("nvidia.com/gpu.product")
+    cards: list[Card] = [(kind, dict(measured)) for kind, measured in known.cards]
+    cards = cards or [(PRODUCT_KINDS[label] if label else None, {}) for _ in range(known.gpus)]
+    memory = known.labels.get("nvidia.com/gpu.memory", "")
+    for _, measured in cards:
+        if memory.isdigit():
+            measured.setdefault(Measure.MEMORY, float(memory))
+    return [
+        (kind, measured)
+        for kind, measured in cards
+        if measured.get(Measure.XID, 0) in (0, 13) and not measured.get(Measure.REMAP_FAILURE, 0)
+    ]
+
+
+def plain_score(found: Sequence[Known], weights: ScoreWeights) -> list[float]:
+    cards = [plain_cards(known) for known in found]
+
+    def attribute(of: Callable[[Card], float | None], sign: int = 1) -> list[float]:
+        means = []
+        for each in cards:
+            values = [value for card in each if (value := of(card)) is not None and not math.isnan(value)]
+            means.append(sign * fmean(values) if values else None)
+        there = [mean for mean in means if mean is not None]
+        if not there or max(there) == min(there):
+            return [1.0] * len(means)
+        scaled = [None if mean is None else (mean - min(there)) / (max(there) - min(there)) for mean in means]
+        neutral = fmean(value for value in scaled if value is not None)
+        return [neutral if value is None else value for value in scaled]
+
+    def has(name: str, measure: Measure) -> list[float]:
+        def of(card: Card) -> float | None:
+            # A product's label and an exporter's model both name it: whichever is in the table first.
+            return card[1].get(measure, getattr(KNOWN[card[0]], name) if card[0] is not None else None)
+
+        return attribute(of)
+
+    static = [
+        (weights.memory, has("memory", Measure.MEMORY)),
+        (weights.multiprocessors, has("multiprocessors", Measure.MULTIPROCESSORS)),
+        (weights.decoders, has("decoders", Measure.DECODERS)),
+        (weights.encoders, has("encoders", Measure.ENCODERS)),
+        (weights.bandwidth, has("bandwidth", Measure.BANDWIDTH)),
+    ]
+    dynamic = [
+        (weights.free_memory, attribute(lambda card: card[1].get(Measure.FREE))),
+        (weights.power, attribute(lambda card: card[1].get(Measure.POWER), -1)),
+        (weights.encoder, attribute(lambda card: card[1].get(Measure.ENCODER), -1)),
+        (weights.decoder, attribute(lambda card: card[1].get(Measure.DECODER), -1)),
+    ]
+
+    def mean(parts: Sequence[tuple[float, float]]) -> float:
+        total = sum(weight for weight, _ in parts)
+        return sum(weight * value for weight, value in parts) / total if total else 1.0
+
+    scores = []
+    for row, each in enumerate(cards):
+        halves = [mean([(weight, values[row]) for weight, values in half]) for half in (static, dynamic)]
+        scores.append(mean([(weights.static, halves[0]), (weights.dynamic, halves[1])]) if each else 1.0)
+    return scores
+
+
+def agreeing(found: Sequence[Known]) -> list[Known]:
+    """The same where a product's label says nothing else than the exporter does of each card."""
+    return [
+        replace(known, labels={key: value for key, value in known.labels.items() if "product" not in key}) if known.cards else known
+        for known in found
+    ]
+
+
+WEIGHTS = st.builds(ScoreWeights, *(st.sampled_from((0.0, 1.0, 2.0)) for _ in range(11)))
+
+
+@settings(max_examples=300)
+@given(nodes(), WEIGHTS)
+def test_scores_are_what_a_count_node_by_node_gives(found: list[Known], weights: ScoreWeights) -> None:
+    found = agreeing(found)
+    table = gpus_of([known.node for known in found], cards_of(found), GpuPolicy(weights=weights))
+    if table is None:
+        assert not any(known.gpus or known.cards for known in found)
+        return
+    np.testing.assert_allclose(table.score, plain_score(found, weights), atol=1e-6)
+
+
+@given(nodes())
+def test_cards_are_those_that_exporters_or_labels_tell_of_and_that_are_well(found: list[Known]) -> None:
+    table = gpus_of([known.node for known in found], cards_of(found))
+    for row, known in enumerate(found if table is not None else ()):
+        assert table is not None
+        well = plain_cards(known)
+        here = [card for card, kind in enumerate(table.kind[row].tolist()) if kind >= 0]
+        assert len(here) == len(well)
+        expected = [measured.get(Measure.FREE, measured.get(Measure.MEMORY, math.nan)) for _, measured in well]
+        np.testing.assert_array_equal(table.free[row, here], expected)
+        unwell = len(known.cards) - len(well) if known.cards else 0
+        assert table.healthy[row] == (len(well) if unwell else UNLIMITED)
+
+
+def test_memory_that_nobody_measures_is_what_labels_say_or_what_the_setting_decides() -> None:
+    def memory(**labels: str) -> float:
+        stated = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
+        table = gpus_of([Known("n", 1, stated).node], NO_CARDS)
+        assert table is not None
+        return float(table.free[0, 0])
+
+    assert memory(**{"nvidia.com__gpu_memory": "15360"}) == 15360
+    assert memory(**{"amd.com__gpu_vram": "64G"}) == 65536
+    assert memory(**{"gpu.intel.com__memory_max": str(16 * 2**30)}) == 16384
+    assert math.isnan(memory(**{"amd.com__gpu_vram": "lots"}))
+    assert math.isnan(memory())
+
+
+@pytest.mark.parametrize(
+    ("labels", "cards"),
+    [({}, 8), ({"nvidia.com/gpu.replicas": "4"}, 2), ({"nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "4"}, 2)],
+)
+def test_cards_that_are_shared_in_time_are_counted_once(labels: dict[str, str], cards: int) -> None:
+    table = gpus_of([Known("n", 8, labels).node], NO_CARDS)
+    assert table is not None
+    assert int(table.is_here.sum()) == cards
+    assert cards * int(table.replicas[0]) == 8
+
+
+def test_a_cluster_without_gpus_has_no_table() -> None:
+    assert gpus_of([Node("n", "n", (("cpu", 1000),))], NO_CARDS) is None
+    assert gpus_of([], NO_CARDS) is None
+
+
+def test_unhealthy_cards_are_as_others_where_the_settings_say_so() -> None:
+    known = Known("n", 2, {}, [(0, {Measure.XID: 79.0}), (0, {Measure.XID: 31.0})])
+    for policy, well in ((GpuPolicy(), 1), (GpuPolicy(excludes_unhealthy=False), 2), (GpuPolicy(application_errors=(79, 31)), 2)):
+        table = gpus_of([known.node], cards_of([known]), policy)
+        assert table is not None
+        assert int(table.is_here.sum()) == well
+
+
+def test_an_alias_is_another_name_of_the_cards_that_its_expression_means() -> None:
+    found = [Known("n", 1, {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"})]
+    table = gpus_of([found[0].node], NO_CARDS, GpuPolicy(aliases={"big-one": "a100.sxm4"}))
+    assert table is not None
+    assert table.names == (("NVIDIA A100 SXM4 40GB", "big one"),)
+
+
+@pytest.mark.parametrize("pattern", ATTRIBUTES)
+def test_every_model_that_is_known_has_an_expression_and_figures(pattern: str) -> None:
+    expression(pattern)
+    attributes = ATTRIBUTES[pattern]
+    assert attributes.memory > 0
+    assert attributes.multiprocessors > 0
+    assert attributes.bandwidth > 0
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=200))
+def test_grades_are_few_and_in_the_order_of_the_scores(values: list[float]) -> None:
+    score = np.array(values)
+    grade = graded(score)
+    assert len(np.unique(grade)) <= 16
+    order = np.argsort(score, kind="stable")
+    assert (np.diff(grade[order]) >= 0).all()
