@@ -132,7 +132,7 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "cluster/view.py",
+                "cluster/usage.py",
                 "        if not self._used[row].any():\n            del self._rows[node_name]\n            self._ports.pop(row, None)\n"
                 "            self._vacant.append(row)",
                 "        del self._rows[node_name]\n        self._ports.pop(row, None)\n        self._vacant.append(row)",
