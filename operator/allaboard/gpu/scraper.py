@@ -157,11 +157,8 @@ async def in_own_thread(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def _ended() -> None:
-    """Every other task of this loop has ended."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    """Every other task of this loop has ended: what they were cancelled with by whoever awaits them lets them clear away."""
+    await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
     loop = asyncio.get_running_loop()
     await loop.shutdown_asyncgens()
     await loop.shutdown_default_executor()

@@ -70,8 +70,8 @@ def _read(found: object, place: str) -> list[Sample]:
     try:
         if not isinstance(found, list):
             raise TypeError
-        return [(_inside(each["metric"]), *map(_as_text, each["value"][:2])) for each in found]
-    except (TypeError, KeyError, ValueError) as error:
+        return [(_inside(each["metric"]), _as_text(each["value"][0]), _as_text(each["value"][1])) for each in found]
+    except (TypeError, KeyError, IndexError, ValueError) as error:
         raise SourceError(f"{place}: the answer has what is no series") from error
 
 
