@@ -5,11 +5,12 @@ namespaces, which must be no tenant's.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from allaboard.cluster.client import ApiServer, RawObject
+from allaboard.cluster.errors import ApiError
 from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import SERVICES
 from allaboard.model.errors import MalformedError
@@ -19,6 +20,7 @@ _MOST_SERVICES = 2_000
 """Of one namespace; those beyond aren't looked at."""
 
 _MOST_CANDIDATES = 16
+_FORBIDDEN = 403
 _TLS_PORTS = (443, 8443, 9091)
 _OTHERS = ("alertmanager", "ruler", "node-exporter", "pushgateway", "kube-state-metrics", "-agent-operated")
 _OPENSHIFT = "openshift-monitoring"
@@ -80,17 +82,32 @@ CONVENTIONS = (
 )
 
 
-async def candidates(server: ApiServer, namespaces: Iterable[str], prefix: str = "") -> list[Candidate]:
-    """Services of ``namespaces`` that may be Prometheus, the likeliest first. Raises ``ApiError``."""
+async def candidates(server: ApiServer, namespaces: Sequence[str], prefix: str = "") -> list[Candidate]:
+    """Services of ``namespaces`` that may be Prometheus, the likeliest first. Where they may not be listed, none are seen.
+
+    Raises ``ApiError``, also when they may be listed nowhere.
+    """
     services: list[RawObject] = []
+    refused: list[ApiError] = []
     for namespace in namespaces:
-        found: list[RawObject] = []
-        async for page in pages(server, SERVICES.within(namespace)):
-            found = [*([] if page.begins else found), *page.items]
-            if len(found) >= _MOST_SERVICES:
-                break
-        services += found[:_MOST_SERVICES]
+        try:
+            services += await _services(server, namespace)
+        except ApiError as error:
+            if error.status != _FORBIDDEN:
+                raise
+            refused.append(error)
+    if refused and len(refused) == len(namespaces):
+        raise refused[0]
     return among(services, prefix)
+
+
+async def _services(server: ApiServer, namespace: str) -> list[RawObject]:
+    found: list[RawObject] = []
+    async for page in pages(server, SERVICES.within(namespace)):
+        found = [*([] if page.begins else found), *page.items]
+        if len(found) >= _MOST_SERVICES:
+            break
+    return found[:_MOST_SERVICES]
 
 
 def among(services: Iterable[RawObject], prefix: str = "") -> list[Candidate]:

@@ -26,6 +26,7 @@ MOST_CARDS = 32
 
 _MOST_MODELS = 256
 _LONGEST_NAME = 128
+_MOST_KNOWN, _LONGEST_LABELS = 100_000, 512  # series of which it is remembered what they are of, and bytes of their labels
 _HIGHEST = {
     Measure.MEMORY: 2.0**24,
     Measure.FREE: 2.0**24,
@@ -97,7 +98,9 @@ class Gathering:
             for place, cell in enumerate(cells):
                 if cell == -2:
                     labels = samples[place][0]
-                    cells[place] = known[labels] = self._cell(_labels(labels), dialect, metric, used)
+                    cells[place] = self._cell(_labels(labels), dialect, metric, used)
+                    if len(labels) <= _LONGEST_LABELS and len(known) < _MOST_KNOWN:
+                        known[labels] = cells[place]
         places = np.array(cells, dtype=np.int32)
         numbers = _numbers([value for _, _, value in samples]) * metric.scale
         counts = (places >= 0) & (numbers >= 0.0) & (numbers <= _HIGHEST.get(metric.quantity, _HIGHEST_NUMBER))  # which NaN isn't
@@ -119,7 +122,8 @@ class Gathering:
         """When exporters were asked (Unix seconds), by node, and when that was looked up; the oldest of several counts."""
         ages = _numbers([at for _, at, _ in samples]) - _numbers([value for _, _, value in samples])
         for (labels, _, _), age in zip(samples, ages.tolist(), strict=True):
-            row = self._row(self._node(_labels(labels), dialect, set()))
+            node = self._node(_labels(labels), dialect, set())
+            row = None if node is None else self._rows.get(node)
             if row is not None and age > 0.0:  # a clock that is ahead tells nothing, nor does NaN
                 self._ages[row] = max(age, self._ages.get(row, 0.0))
 
@@ -182,8 +186,10 @@ class Gathering:
         return None
 
     def _row(self, node: str | None) -> int | None:
-        if node is None or (row := self._rows.get(node)) is not None:
-            return row if node is not None else None
+        if node is None:
+            return None
+        if (row := self._rows.get(node)) is not None:
+            return row
         if len(self._rows) >= MOST_NODES or not _is_node(node):
             self.left_out += 1
             return None

@@ -1,15 +1,19 @@
 """``allaboard gpus`` shows what nodes, pods and exporters say of GPUs."""
 
 import asyncio
+import io
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
+from rich.table import Table
 
+from allaboard.cli.gpus import CardRow, NodeRow, _of_cards, _of_nodes
 from allaboard.cli.main import cli
 from allaboard_sandbox import Sandbox
 
@@ -73,3 +77,18 @@ def test_programs_are_told_the_same(sandbox: Sandbox, tmp_path: Path) -> None:
 def test_a_mistake_is_told_in_a_line(tmp_path: Path, sandbox: Sandbox) -> None:
     result = run(tmp_path, "--url", "nowhere")
     assert (result.exit_code, "must be like https" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("table", [_of_nodes, _of_cards])
+def test_what_is_known_fits_in_a_terminal(table: Callable[[Sequence[NodeRow]], Table], width: int) -> None:
+    card = CardRow("7", "NVIDIA H100 80GB HBM3", 81559.0, 81000.0, 0.97, 699.6, 88.0, 79, True)
+    fine = CardRow("0", "NVIDIA H100 80GB HBM3", 81559.0, 81000.0, 0.97, 699.6, 88.0, 0, False)
+    row = NodeRow("gke-prod-gpu-h100-pool-1a2b3c4d-x9z8", card.model, 16, 16, 81559.0, "7: XID 79 +1", 118.0, (fine, card))
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(table([row]))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[1].split()[-1] == "118s"
+    for word in ("97%", "88 C", "80Gi"):
+        assert word in lines[1]

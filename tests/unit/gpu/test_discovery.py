@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.gpu.discovery import among
+from allaboard.cluster.errors import ApiError
+from allaboard.cluster.paths import ApiPath
+from allaboard.gpu.discovery import among, candidates
 
 NAME, COMPONENT, PART_OF = (f"app.kubernetes.io/{key}" for key in ("name", "component", "part-of"))
 
@@ -69,6 +71,25 @@ def test_they_are_tried_in_the_order_of_the_conventions_and_those_with_an_addres
     order = ["main", "prometheus-operated", "stack-kube-prometheus-stack-prometheus", "p-server", "prometheus-k8s", "thanos-querier"]
     assert [each.name for each in found] == order
     assert found[0].url == "http://main.monitoring.svc:9090/prometheus"
+
+
+class Api:
+    """Lets Services be listed in some namespaces."""
+
+    def __init__(self, services: dict[str, list[dict[str, Any]]]) -> None:
+        self._services = services
+
+    async def get(self, path: ApiPath, query: object) -> dict[str, Any]:
+        if path.namespace not in self._services:
+            raise ApiError(403, "Forbidden", "you may not")
+        return {"metadata": {}, "items": self._services[path.namespace]}
+
+
+async def test_namespaces_whose_services_may_not_be_listed_hide_no_others() -> None:
+    server: Any = Api({"prometheus": [CHART]})
+    assert [found.name for found in await candidates(server, ("monitoring", "prometheus"))] == ["p-server"]
+    with pytest.raises(ApiError, match="you may not"):
+        await candidates(server, ("monitoring", "elsewhere"))
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
