@@ -67,11 +67,12 @@ class Reading:
 
 @dataclass(slots=True)
 class Gathering:
-    """Takes samples of one reading; ``reading`` is what came of them. ``locate`` tells the node that a label's value stands for."""
+    """Takes samples of one reading; ``reading`` is what came of them. ``locate`` tells the node that a label's value stands for.
+
+    Cards and nodes beyond the limits are left out.
+    """
 
     locate: Locate
-    left_out: int = 0
-    """Cards and nodes beyond the limits."""
     unlocated: int = 0
     """Series of which no node is known."""
 
@@ -80,8 +81,7 @@ class Gathering:
     _models: dict[str, int] = field(default_factory=dict)
     _model: dict[int, int] = field(default_factory=dict)
     _ages: dict[int, float] = field(default_factory=dict)
-    _known: dict[bytes, int] = field(default_factory=dict)  # cell by labels, for the dialect and kind of metric looked at last
-    _known_by: tuple[str, bool] = ("", False)
+    _known: dict[str, dict[bytes, int]] = field(default_factory=dict)  # by dialect: cells by the labels of series of whole cards
     _found: dict[Metric, list[tuple[NDArray[np.int32], NDArray[np.float32]]]] = field(default_factory=dict)  # cells and numbers
 
     def take(self, dialect: Dialect, metric: Metric, samples: Sequence[Sample]) -> frozenset[str]:
@@ -90,16 +90,14 @@ class Gathering:
         Returns the labels by which nodes and cards were told, as far as they are new, so that others need not be asked for.
         """
         used: set[str] = set()
-        if self._known_by != (dialect.name, metric.of_parts):
-            self._known_by, self._known = (dialect.name, metric.of_parts), {}
-        known = self._known
+        known, parts = self._known.setdefault(dialect.name, {}), dialect.parts.encode()
         cells = [known.get(labels, -2) for labels, _, _ in samples]
         if -2 in cells:
             for place, cell in enumerate(cells):
                 if cell == -2:
                     labels = samples[place][0]
                     cells[place] = self._cell(_labels(labels), dialect, metric, used)
-                    if len(labels) <= _LONGEST_LABELS and len(known) < _MOST_KNOWN:
+                    if len(labels) <= _LONGEST_LABELS and len(known) < _MOST_KNOWN and not (parts and parts in labels):
                         known[labels] = cells[place]
         places = np.array(cells, dtype=np.int32)
         numbers = _numbers([value for _, _, value in samples]) * metric.scale
@@ -108,6 +106,10 @@ class Gathering:
             counts &= numbers > 0.0
         self._found.setdefault(metric, []).append((places[counts], numbers[counts].astype(np.float32)))
         return frozenset(used)
+
+    def forget_labels(self) -> None:
+        """Series will have other labels from now on; what was taken stays."""
+        self._known.clear()
 
     def lacks(self, dialect: Dialect, metric: Metric) -> bool:
         """Whether there are cards of which what ``metric`` tells isn't known by better metrics of ``dialect``."""
@@ -166,7 +168,6 @@ class Gathering:
         column = columns.get(name)
         if column is None:
             if len(columns) >= MOST_CARDS:
-                self.left_out += 1
                 return -1
             column = columns[name] = len(columns)
         cell = row * MOST_CARDS + column
@@ -191,7 +192,6 @@ class Gathering:
         if (row := self._rows.get(node)) is not None:
             return row
         if len(self._rows) >= MOST_NODES or not _is_node(node):
-            self.left_out += 1
             return None
         self._columns.append({})
         self._rows[node] = len(self._rows)

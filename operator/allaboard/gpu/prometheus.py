@@ -77,6 +77,7 @@ class Prometheus:
                     told |= into.take(dialect, metric, part)
                 if not labels and told:
                     labels = frozenset(told)
+                    into.forget_labels()
                     await self._read_times(dialect, metric, labels.intersection(dialect.nodes), into)
 
     async def _read_times(self, dialect: Dialect, metric: Metric, nodes: frozenset[str], into: Gathering) -> None:

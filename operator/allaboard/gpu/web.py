@@ -4,6 +4,7 @@ Answers are asked for uncompressed: a few KiB that unpack to a GiB would hold up
 """
 
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -40,7 +41,8 @@ class Credentials:
         if self.token_file:
             return {"Authorization": f"Bearer {_secret(self.token_file)}"}
         if self.username_file:
-            return {"Authorization": aiohttp.encode_basic_auth(_secret(self.username_file), _secret(self.password_file), encoding="utf-8")}
+            pair = f"{_secret(self.username_file)}:{_secret(self.password_file)}"
+            return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
         return {}
 
 
