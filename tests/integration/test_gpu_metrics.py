@@ -142,6 +142,8 @@ async def test_gpus_are_known_while_prometheus_lives_and_gangs_are_scheduled_all
     row = app.view.cards.rows["gpu-1"]
     assert app.view.cards.values[Measure.MEMORY, row].tolist() == [40536.0, 40536.0]
 
+    assert app.metrics.registry.get_sample_value("allaboard_gpu_metrics_cards") == 3
+
     process.kill()
     await told.until(lambda: all(np.isnan(free).all() for free in free_memory(app).values()))
     assert app.view.cards.rows.keys() == {"gpu-1", "gpu-2"}
