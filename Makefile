@@ -71,7 +71,7 @@ cluster-down: $(READY) ## End what `make cluster` has started
 	@$(BIN)/python -m tests.e2e.controlplane down
 
 bench: $(READY) ## Run the benchmarks
-	for benchmark in $(SEARCHES) waking bench_memory hostile throughput churn; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
+	for benchmark in $(SEARCHES) waking bench_memory gpu_scrape hostile throughput churn; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
 
 bench-quick: $(READY) ## Run a sample of the benchmarks of the search, in four minutes
 	for benchmark in $(SEARCHES); do $(BIN)/python benchmarks/$$benchmark.py --quick || exit 1; done

@@ -26,7 +26,9 @@ from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.hearsay import Hearsay
 from allaboard.gangs.registry import GangDefaults, GangRegistry
+from allaboard.gpu.scraper import Scraper, keep_cards
 from allaboard.model.gang import GangKey
+from allaboard.model.gpus import Cards
 from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
@@ -211,6 +213,8 @@ class App:
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
         if settings.pipelines:
             self._keep_pipelines(server, events, on_death)
+        if settings.gpu_metrics.source != "off":
+            self._spawn("read GPU metrics", self._watch_gpus(), on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
         if desk is not None:
@@ -327,6 +331,18 @@ class App:
 
         self._spawn("reflect pipelines", Reflector(server, MLFLOWS.everywhere, pipeline_from, keeper).run(), on_death)
         self._spawn("keep pipelines", keep(), on_death)
+
+    def _watch_gpus(self) -> Coroutine[None, None, None]:
+        """Know of GPUs what exporters say, as fresh as it is; nothing waits for it."""
+        loop = asyncio.get_running_loop()
+
+        def push(cards: Cards) -> None:
+            with suppress(RuntimeError):  # of a loop that has just been closed
+                loop.call_soon_threadsafe(self.view.observe_cards, cards)
+
+        scraper = Scraper(self.settings.gpu_metrics, lambda name: self.view.node(name) is not None, push)
+        scraper.measure(self.metrics.gauge)
+        return keep_cards(scraper, self.settings.kubeconfig, self.synced)
 
     def _why(self, key: GangKey) -> str:
         """What a gang waits for, in a few words, which name no other gang; nothing once it is scheduled."""

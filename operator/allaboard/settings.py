@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 from pydantic_settings import SettingsError as DecodingError
 
 from allaboard.configuration.documents import MOST_BYTES, Stated, stated_in
+from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.configuration.gpus import GpuOptions
 from allaboard.configuration.kubescheduler import KUBECONFIG_PLACE
 from allaboard.configuration.profiles import ConfigurationError, InForce, Profile, in_force
@@ -241,6 +242,7 @@ class Settings(BaseSettings):
         " and the gang retried.",
     )
     search: SearchOptions = SearchOptions()
+    gpu_metrics: GpuMetricsOptions = GpuMetricsOptions()
     leader_elect: bool = Field(False, description="Whether replicas elect one that decides; on in config/.")
     lease_namespace: Annotated[str, _of_the_form(f"({NAMESPACE})?", _A_NAMESPACE)] = Field(
         "", description="Namespace of the Lease of the election; none named means the operator's own."

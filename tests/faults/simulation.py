@@ -52,6 +52,7 @@ _SETTINGS: dict[str, object] = {
     "backoff_max_seconds": 10.0,
     "schedule_timeout_seconds": 30,
     "search_timeout_seconds": 60.0,
+    "gpu_metrics": {"source": "off"},  # they are read in a thread, in which time is real
 }
 _ELECTION: dict[str, object] = {"leader_elect": True, "lease_namespace": "elsewhere"}
 _REBIRTH_SECONDS = 1.0

@@ -20,6 +20,15 @@ from tests.stories import gang_pod as gang_pod  # most tests here use it
 
 PIPELINES = Path(__file__).parents[2] / "config" / "components" / "pipelines"
 
+# Short pauses: what they are is the queue's own test. What is known of GPUs has a test of its own, too.
+QUICK: dict[str, object] = {
+    "metrics_port": 0,
+    "backoff_initial_seconds": 0.05,
+    "backoff_max_seconds": 0.2,
+    "resync_seconds": 1.0,
+    "gpu_metrics": {"source": "off"},
+}
+
 StartApp = Callable[..., Awaitable[App]]
 Kubectl = Callable[..., Awaitable[str]]
 
@@ -65,8 +74,7 @@ async def start_app(cluster: Cluster, kubeconfig: Path, searcher: Searcher) -> A
     async with AsyncExitStack() as stack:
 
         async def start(**settings: object) -> App:
-            # Short pauses: what they are is the queue's own test.
-            options = {"metrics_port": 0, "backoff_initial_seconds": 0.05, "backoff_max_seconds": 0.2, "resync_seconds": 1.0, **settings}
+            options = {**QUICK, **settings}
             app = App(load_settings(options), searcher)
             await app.start()
             stack.push_async_callback(app.stop)

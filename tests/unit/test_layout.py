@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.configuration.gpus import GpuOptions
 from allaboard.configuration.strategies import BestFitOptions, RandomOptions, StrategyOptions
 from allaboard.settings import PackingOptions, SearchOptions, Settings
@@ -36,7 +37,13 @@ def test_everything_but_the_commands_that_serve_a_sandbox_does_without_it() -> N
 
 def test_every_setting_is_documented_and_nothing_else_is() -> None:
     documented = set(re.findall(r"^\| `([a-z_.]+)` \|", (ROOT / "docs" / "settings.md").read_text(encoding="utf-8"), re.MULTILINE))
-    nested = {"gpu": GpuOptions, "search": SearchOptions, "packing": PackingOptions, "strategy_options": StrategyOptions}
+    nested = {
+        "gpu": GpuOptions,
+        "gpu_metrics": GpuMetricsOptions,
+        "search": SearchOptions,
+        "packing": PackingOptions,
+        "strategy_options": StrategyOptions,
+    }
     inside = {f"{option}.{name}" for option, model in nested.items() for name in model.model_fields}
     deeper = {"strategy_options.bestfit": BestFitOptions, "strategy_options.random": RandomOptions}
     inside = inside - deeper.keys() | {f"{option}.{name}" for option, model in deeper.items() for name in model.model_fields}

@@ -107,7 +107,7 @@ def _by_options(name: str, settings: Settings) -> dict[str, Any]:
 def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Options by their names as docs/settings.md has them."""
     for name, value in options.items():
-        if isinstance(value, dict) and name in ("search", "packing"):
+        if isinstance(value, dict) and name in ("search", "packing", "gpu_metrics"):
             yield from _flat(value, f"{name}.")
         else:
             yield f"{prefix}{name}", value

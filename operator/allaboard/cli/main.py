@@ -26,6 +26,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _COMMANDS = {
     "run": ("allaboard.cli.run", "Run the scheduler on the cluster that KUBECONFIG or the pod's service account names."),
     "plan": ("allaboard.cli.plan", "Place gangs without binding anything, on a cluster or on a snapshot of one."),
+    "gpus": ("allaboard.cli.gpus", "Show the GPUs of a cluster: which are free, and how they are."),
     "config": ("allaboard.cli.config", "Check a configuration file, and see what is in force with it."),
     "simulate": ("allaboard.cli.simulate", "Replay a workload on made-up nodes and see what is left unused."),
     "sandbox": ("allaboard.cli.sandbox", "Serve a sandbox cluster for kubectl until interrupted."),

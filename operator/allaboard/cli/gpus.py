@@ -1,0 +1,269 @@
+"""``allaboard gpus``: which GPUs there are, which of them are free, and what exporters say of them, by the operator's own code."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import click
+import numpy as np
+from rich.table import Table
+
+from allaboard.cli.inputs import BadInputError, FiniteRange
+from allaboard.cli.tables import print_tables
+from allaboard.cluster.client import ApiError, ApiServer, CredentialsError, RawObject
+from allaboard.cluster.lists import pages
+from allaboard.cluster.paths import NODES, PODS
+from allaboard.cluster.view import ClusterView
+from allaboard.configuration.gpumetrics import GpuMetricsOptions
+from allaboard.gpu.cache import CardCache
+from allaboard.gpu.errors import SourceError
+from allaboard.gpu.sources import find
+from allaboard.gpu.web import Web
+from allaboard.model.errors import MalformedError
+from allaboard.model.gpus import Cards, Measure
+from allaboard.model.node import Node, node_from
+from allaboard.model.pod import pod_from
+from allaboard.placement.problem.objectives import is_gpu
+from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
+
+_MODEL_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
+_MEMORY_LABEL = "nvidia.com/gpu.memory"
+_NOTHING = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class CardRow:
+    """One card, as far as it is known. MiB, W, degrees Celsius, and utilisation from 0 to 1."""
+
+    name: str
+    model: str
+    memory_mib: float | None
+    free_mib: float | None
+    utilization: float | None
+    power_watts: float | None
+    temperature_celsius: float | None
+    xid: int | None
+    remap_failure: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node that has GPUs: ``free`` of ``allocatable`` aren't asked for by pods. ``age_seconds`` is ``None`` without metrics."""
+
+    node: str
+    model: str
+    free: int
+    allocatable: int
+    memory_mib: float | None
+    health: str
+    age_seconds: float | None
+    cards: tuple[CardRow, ...]
+
+
+@click.command()
+@click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Cluster to look at, instead of what KUBECONFIG names.")
+@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="The operator's configuration file.")
+@click.option("--url", default=None, help="Prometheus to ask (http://127.0.0.1:9090), instead of the one that is found.")
+@click.option("--no-metrics", is_flag=True, help="What nodes and pods say is enough.")
+@click.option("--cards", "each_card", is_flag=True, help="A row for each card instead of each node.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again and again, until interrupted.")
+@click.option("--every", type=FiniteRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS", help="Pause with --watch.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print it.")
+def gpus(
+    kubeconfig: str | None, config: str | None, url: str | None, no_metrics: bool, each_card: bool, watch: bool, every: float, output: str
+) -> None:
+    """Show the GPUs of the cluster: which are free, and how they are.
+
+    FREE counts what pods ask for; it needs no metrics. The rest comes from dcgm-exporter, ObserverWard or whatever the settings say
+    (gpu_metrics), by way of Prometheus, read as the operator reads it; MODEL and MEM/GPU come from labels of the nodes where there is none.
+    AGE is that of the metrics; HEALTH is the last XID error of a card, or rows of its memory that couldn't be remapped.
+
+    \b
+    From outside of the cluster, where names of Services mean nothing:
+      kubectl -n monitoring port-forward svc/prometheus-operated 9090 &
+      allaboard gpus --url http://127.0.0.1:9090
+    """
+    if config:
+        os.environ[CONFIG_VARIABLE] = config
+    try:
+        settings = load_settings()
+        stated = settings.gpu_metrics.model_dump(exclude_unset=True)
+        options = GpuMetricsOptions(**stated | ({"url": url, "source": "auto"} if url else {}) | ({"source": "off"} if no_metrics else {}))
+    except (SettingsError, ValueError) as error:
+        raise BadInputError(str(error)) from error
+    try:
+        asyncio.run(_show(settings, options, kubeconfig or settings.kubeconfig, every if watch else None, each_card, output))
+    except (CredentialsError, ApiError) as error:
+        raise BadInputError(str(error)) from error
+
+
+async def _show(settings: Settings, options: GpuMetricsOptions, kubeconfig: str, every: float | None, each_card: bool, output: str) -> None:
+    cache = CardCache(options.stale_seconds)
+    async with ApiServer.connect(settings.request_timeout_seconds, kubeconfig=kubeconfig) as server:
+        while True:
+            rows, note = await read_gpus(server, options, cache)
+            if output == "json":
+                click.echo(json.dumps({"nodes": [asdict(row) for row in rows], "note": note}, indent=2))
+            else:
+                if every is not None and sys.stdout.isatty():
+                    click.clear()
+                if note:
+                    click.echo(note, err=True)
+                print_tables(_of_cards(rows) if each_card else _of_nodes(rows))
+            if every is None:
+                return
+            await asyncio.sleep(every)
+
+
+async def read_gpus(server: ApiServer, options: GpuMetricsOptions, cache: CardCache) -> tuple[list[NodeRow], str]:
+    """The nodes with GPUs, by name, and why there are no metrics, if there are none. Raises ``ApiError``."""
+    view = ClusterView()
+    async for page in pages(server, NODES.everywhere):
+        for raw in page.items:
+            _observe_node(view, raw)
+    async for page in pages(server, PODS.everywhere):
+        for raw in page.items:
+            _observe_pod(view, raw)
+    note = ""
+    if options.source != "off":
+        try:
+            async with Web.open(options) as web:
+                source = await find(options, server, web, lambda name: view.node(name) is not None)
+                cache.take(await source.read(), time.monotonic())
+        except (SourceError, ApiError) as error:
+            note = f"no metrics: {error}"
+    now = time.monotonic()
+    ages, cards = cache.ages(now), cache.cards(now)
+    snapshot = view.snapshot()
+    columns = [column for column, name in enumerate(snapshot.resources) if is_gpu(name)]
+    allocatable, free = snapshot.allocatable[:, columns].sum(axis=1), snapshot.free[:, columns].sum(axis=1)
+    rows = []
+    for place, node in enumerate(snapshot.nodes):
+        known = tuple(_cards(node, cards))
+        if known or allocatable[place]:
+            rows.append(_row(node, int(free[place]), int(allocatable[place]), known, ages.get(node.name)))
+    return rows, note
+
+
+def _observe_node(view: ClusterView, raw: RawObject) -> None:
+    try:
+        view.upsert_node(node_from(raw))
+    except MalformedError:
+        return  # the operator leaves it out too
+
+
+def _observe_pod(view: ClusterView, raw: RawObject) -> None:
+    try:
+        view.upsert_pod(pod_from(raw))
+    except MalformedError:
+        return
+
+
+def _cards(node: Node, cards: Cards) -> Iterator[CardRow]:
+    row = cards.rows.get(node.name)
+    if row is None:
+        return
+    for column, name in enumerate(cards.names[row]):
+        model = int(cards.model[row, column])
+        told = [None if np.isnan(value) else float(value) for value in cards.values[:, row, column]]
+        xid, remapped = told[Measure.XID], told[Measure.REMAP_FAILURE]
+        yield CardRow(
+            name,
+            cards.models[model] if model >= 0 else "",
+            told[Measure.MEMORY],
+            told[Measure.FREE],
+            told[Measure.UTILIZATION],
+            told[Measure.POWER],
+            told[Measure.TEMPERATURE],
+            None if xid is None else int(xid),
+            None if remapped is None else remapped > 0,
+        )
+
+
+def _row(node: Node, free: int, allocatable: int, cards: tuple[CardRow, ...], age: float | None) -> NodeRow:
+    models = sorted({card.model for card in cards if card.model}) or [node.labels[key] for key in _MODEL_LABELS if key in node.labels]
+    memory = [card.memory_mib for card in cards if card.memory_mib is not None]
+    labelled = node.labels.get(_MEMORY_LABEL, "")
+    size = min(memory) if memory else float(labelled) if labelled.isdecimal() and len(labelled) < 10 else None
+    return NodeRow(node.name, ", ".join(models[:2]), free, allocatable, size, _health(cards), age, cards)
+
+
+def _health(cards: Sequence[CardRow]) -> str:
+    """What is wrong with which cards, in a few words; empty where nobody says anything."""
+    wrong = [f"{card.name}: XID {card.xid}" for card in cards if card.xid]
+    wrong += [f"{card.name}: rows not remapped" for card in cards if card.remap_failure]
+    if wrong:
+        return wrong[0] if len(wrong) == 1 else f"{wrong[0]} +{len(wrong) - 1}"
+    return "ok" if any(card.xid is not None or card.remap_failure is not None for card in cards) else ""
+
+
+def _of_nodes(rows: Sequence[NodeRow]) -> Table:
+    table = _table("NODE", "MODEL", "FREE", "MEM/GPU", "MEM FREE", "UTIL", "POWER", "TEMP", "HEALTH", "AGE")
+    for row in rows:
+        each = row.cards
+        table.add_row(
+            row.node,
+            row.model or _NOTHING,
+            f"{row.free}/{row.allocatable}",
+            _gib(row.memory_mib),
+            _gib(_total(card.free_mib for card in each)),
+            _percent(_mean(card.utilization for card in each)),
+            _whole(_total(card.power_watts for card in each), " W"),
+            _whole(max((card.temperature_celsius for card in each if card.temperature_celsius is not None), default=None), " C"),
+            row.health or _NOTHING,
+            _whole(row.age_seconds, "s"),
+        )
+    return table
+
+
+def _of_cards(rows: Sequence[NodeRow]) -> Table:
+    table = _table("NODE", "GPU", "MODEL", "MEM", "MEM FREE", "UTIL", "POWER", "TEMP", "HEALTH", "AGE")
+    for row in rows:
+        for card in row.cards:
+            table.add_row(
+                row.node,
+                card.name,
+                card.model or _NOTHING,
+                _gib(card.memory_mib),
+                _gib(card.free_mib),
+                _percent(card.utilization),
+                _whole(card.power_watts, " W"),
+                _whole(card.temperature_celsius, " C"),
+                _health([card]).partition(": ")[2] or _health([card]) or _NOTHING,
+                _whole(row.age_seconds, "s"),
+            )
+    return table
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in names:
+        is_word = name in ("NODE", "MODEL", "HEALTH")
+        table.add_column(name, overflow="fold" if is_word else "ellipsis", no_wrap=not is_word, min_width=None if is_word else len(name))
+    return table
+
+
+def _total(values: Iterator[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return sum(told) if told else None
+
+
+def _mean(values: Iterator[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return sum(told) / len(told) if told else None
+
+
+def _gib(mebibytes: float | None) -> str:
+    return _NOTHING if mebibytes is None else f"{mebibytes / 1024:.0f}Gi"
+
+
+def _percent(ratio: float | None) -> str:
+    return _NOTHING if ratio is None else f"{ratio:.0%}"
+
+
+def _whole(value: float | None, unit: str) -> str:
+    return _NOTHING if value is None else f"{value:.0f}{unit}"

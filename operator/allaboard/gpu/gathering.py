@@ -1,0 +1,265 @@
+"""Puts samples together to what is known of cards, however many, malformed or absurd they are.
+
+A sample is the labels of a series and its number. Of a card that is told of in several rows (two exporters on a node, a shared GPU whose
+pods have a row each, MIG) the rows count together, and as one card.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from allaboard.gpu.dialects import QUANTITIES, RESERVED, USED, Dialect, Metric
+from allaboard.model.fields import OBJECT_NAME
+from allaboard.model.gpus import Measure
+
+MOST_NODES = 10_000
+"""Twice as many as Kubernetes supports."""
+
+MOST_CARDS = 32
+"""Of one node; of those beyond nothing is known."""
+
+_MOST_MODELS = 256
+_LONGEST_NAME = 128
+_MOST_KNOWN, _LONGEST_LABELS = 100_000, 512  # series of which it is remembered what they are of, and bytes of their labels
+_HIGHEST = {
+    Measure.MEMORY: 2.0**24,
+    Measure.FREE: 2.0**24,
+    USED: 2.0**24,
+    RESERVED: 2.0**24,
+    Measure.POWER: 1e5,
+    Measure.TEMPERATURE: 1e3,
+    Measure.UTILIZATION: 1.0,
+    Measure.ENCODER: 1.0,
+    Measure.DECODER: 1.0,
+}
+"""What is more is no such thing: NVML and DCGM write huge numbers for what they can't find out."""
+_HIGHEST_NUMBER = 1e6
+_is_node = re.compile(OBJECT_NAME, re.ASCII).fullmatch
+
+Sample = tuple[bytes, bytes, bytes]
+"""Labels as the inside of a JSON object, when it was evaluated (Unix seconds), and its value, as they were read: nothing is checked."""
+
+Locate = Callable[[str, str], str | None]
+"""Name of the node that the value of a label stands for; the label comes first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """What was read at one time: ``nodes[i]`` has the cards ``names[i]``.
+
+    ``model``: int32[nodes, cards] into ``models``, -1 where unknown; ``values``: float32[measures, nodes, cards], NaN where unknown.
+    ``ages``: float64[nodes], seconds that had passed since the exporter was asked.
+    """
+
+    nodes: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...]
+    models: tuple[str, ...]
+    model: NDArray[np.int32]
+    values: NDArray[np.float32]
+    ages: NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Takes samples of one reading; ``reading`` is what came of them. ``locate`` tells the node that a label's value stands for.
+
+    Cards and nodes beyond the limits are left out.
+    """
+
+    locate: Locate
+    unlocated: int = 0
+    """Series of which no node is known."""
+
+    _rows: dict[str, int] = field(default_factory=dict)
+    _columns: list[dict[str, int]] = field(default_factory=list)
+    _models: dict[str, int] = field(default_factory=dict)
+    _model: dict[int, int] = field(default_factory=dict)
+    _ages: dict[int, float] = field(default_factory=dict)
+    _known: dict[str, dict[bytes, int]] = field(default_factory=dict)  # by dialect: cells by the labels of series of whole cards
+    _found: dict[Metric, list[tuple[NDArray[np.int32], NDArray[np.float32]]]] = field(default_factory=dict)  # cells and numbers
+
+    def take(self, dialect: Dialect, metric: Metric, samples: Sequence[Sample]) -> frozenset[str]:
+        """What ``metric`` says.
+
+        Returns the labels by which nodes and cards were told, as far as they are new, so that others need not be asked for.
+        """
+        used: set[str] = set()
+        known, parts = self._known.setdefault(dialect.name, {}), dialect.parts.encode()
+        cells = [known.get(labels, -2) for labels, _, _ in samples]
+        if -2 in cells:
+            for place, cell in enumerate(cells):
+                if cell == -2:
+                    labels = samples[place][0]
+                    cells[place] = self._cell(_labels(labels), dialect, metric, used)
+                    if len(labels) <= _LONGEST_LABELS and len(known) < _MOST_KNOWN and not (parts and parts in labels):
+                        known[labels] = cells[place]
+        places = np.array(cells, dtype=np.int32)
+        numbers = _numbers([value for _, _, value in samples]) * metric.scale
+        counts = (places >= 0) & (numbers >= 0.0) & (numbers <= _HIGHEST.get(metric.quantity, _HIGHEST_NUMBER))  # which NaN isn't
+        if metric.zero_is_unknown:
+            counts &= numbers > 0.0
+        self._found.setdefault(metric, []).append((places[counts], numbers[counts].astype(np.float32)))
+        return frozenset(used)
+
+    def forget_labels(self) -> None:
+        """Series will have other labels from now on; what was taken stays."""
+        self._known.clear()
+
+    def lacks(self, dialect: Dialect, metric: Metric) -> bool:
+        """Whether there are cards of which what ``metric`` tells isn't known by better metrics of ``dialect``."""
+        better = [other for other in dialect.metrics if other.quantity == metric.quantity and other in self._found]
+        return not better or len(self._told(better)) < len(self._told(dialect.metrics))
+
+    def _told(self, metrics: Iterable[Metric]) -> NDArray[np.int32]:
+        """The cells of which any of ``metrics`` says something."""
+        return np.unique(np.concatenate([cells for metric in metrics for cells, _ in self._found.get(metric, ())]))
+
+    def take_times(self, dialect: Dialect, samples: Sequence[Sample]) -> None:
+        """When exporters were asked (Unix seconds), by node, and when that was looked up; the oldest of several counts."""
+        ages = _numbers([at for _, at, _ in samples]) - _numbers([value for _, _, value in samples])
+        for (labels, _, _), age in zip(samples, ages.tolist(), strict=True):
+            node = self._node(_labels(labels), dialect, set())
+            row = None if node is None else self._rows.get(node)
+            if row is not None and age > 0.0:  # a clock that is ahead tells nothing, nor does NaN
+                self._ages[row] = max(age, self._ages.get(row, 0.0))
+
+    def reading(self) -> Reading:
+        """What has come of all samples."""
+        rows = len(self._rows)
+        columns = max((len(each) for each in self._columns), default=0)
+        values = np.full((QUANTITIES, rows * columns), np.nan, dtype=np.float32)
+        model = np.full(rows * columns, -1, dtype=np.int32)
+        for metric, parts in self._found.items():
+            told = np.full(rows * columns, np.nan, dtype=np.float32)
+            for cells, numbers in parts:
+                (np.fmin if metric.takes_least else np.fmax).at(told, _narrow(cells, columns), numbers)
+            mine = values[metric.quantity]
+            np.copyto(mine, told, where=np.isnan(mine))
+        _derive(values)
+        model[_narrow(np.array(list(self._model), dtype=np.int32), columns)] = list(self._model.values())
+        return Reading(
+            tuple(self._rows),
+            tuple(map(tuple, self._columns)),
+            tuple(self._models),
+            model.reshape(rows, columns),
+            values[: len(Measure)].reshape(len(Measure), rows, columns).copy(),
+            np.array([self._ages.get(row, 0.0) for row in range(rows)], dtype=np.float64),
+        )
+
+    def _cell(self, labels: Mapping[str, object], dialect: Dialect, metric: Metric, used: set[str]) -> int:
+        """The place of a card, -1 when there is none for it."""
+        if dialect.parts and labels.get(dialect.parts) and not metric.of_parts:
+            return -1
+        card = next((label for label in dialect.cards if labels.get(label)), None)
+        name = labels[card] if card else None
+        if not isinstance(name, str) or len(name) > _LONGEST_NAME:
+            return -1
+        row = self._row(self._node(labels, dialect, used))
+        if row is None:
+            return -1
+        used.add(card or "")
+        columns = self._columns[row]
+        column = columns.get(name)
+        if column is None:
+            if len(columns) >= MOST_CARDS:
+                return -1
+            column = columns[name] = len(columns)
+        cell = row * MOST_CARDS + column
+        for label in dialect.models:
+            if label in labels and cell not in self._model:
+                self._name_model(cell, labels[label])
+        return cell
+
+    def _node(self, labels: Mapping[str, object], dialect: Dialect, used: set[str]) -> str | None:
+        """The node that a series is of: the first label that stands for one counts."""
+        for label in dialect.nodes:
+            stated = labels.get(label)
+            if isinstance(stated, str) and stated and (node := self.locate(label, stated)) is not None:
+                used.add(label)
+                return node
+        self.unlocated += 1
+        return None
+
+    def _row(self, node: str | None) -> int | None:
+        if node is None:
+            return None
+        if (row := self._rows.get(node)) is not None:
+            return row
+        if len(self._rows) >= MOST_NODES or not _is_node(node):
+            return None
+        self._columns.append({})
+        self._rows[node] = len(self._rows)
+        return self._rows[node]
+
+    def _name_model(self, cell: int, name: object) -> None:
+        if isinstance(name, str) and name and len(name) <= _LONGEST_NAME and (name in self._models or len(self._models) < _MOST_MODELS):
+            self._model[cell] = self._models.setdefault(name, len(self._models))
+
+
+def joined(readings: Iterable[Reading]) -> Reading:
+    """Readings of different nodes as one."""
+    each = list(readings)
+    numbers: dict[str, int] = {}
+    places = [np.array([numbers.setdefault(name, len(numbers)) for name in one.models] + [-1], dtype=np.int32) for one in each]
+    columns = max((one.model.shape[1] for one in each), default=0)
+    wide = [((0, 0), (0, columns - one.model.shape[1])) for one in each]
+    return Reading(
+        tuple(chain.from_iterable(one.nodes for one in each)),
+        tuple(chain.from_iterable(one.names for one in each)),
+        tuple(numbers),
+        _stacked([np.pad(place[one.model], by, constant_values=-1) for place, one, by in zip(places, each, wide, strict=True)], columns),
+        np.concatenate(
+            [np.pad(one.values, ((0, 0), *by), constant_values=np.nan) for one, by in zip(each, wide, strict=True)]
+            or [np.zeros((len(Measure), 0, 0), dtype=np.float32)],
+            axis=1,
+        ),
+        np.concatenate([one.ages for one in each] or [np.zeros(0)]),
+    )
+
+
+def _stacked(models: list[NDArray[np.int32]], columns: int) -> NDArray[np.int32]:
+    return np.concatenate(models) if models else np.zeros((0, columns), dtype=np.int32)
+
+
+def _labels(text: bytes) -> Mapping[str, object]:
+    """The labels of a sample; none where they are malformed."""
+    try:
+        found: Mapping[str, object] = orjson.loads(b"{%b}" % text)
+    except ValueError:
+        return {}
+    return found
+
+
+def _numbers(values: Sequence[bytes]) -> NDArray[np.float64]:
+    """The values, NaN for what is no number."""
+    try:
+        return np.array(list(map(float, values)), dtype=np.float64)
+    except ValueError:
+        return np.array(list(map(_number, values)), dtype=np.float64)
+
+
+def _number(value: bytes) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return math.nan
+
+
+def _narrow(cells: NDArray[np.int32], columns: int) -> NDArray[np.int32]:
+    """Places among rows of ``columns`` cards, of such among rows of as many as there may be."""
+    return cells // MOST_CARDS * columns + cells % MOST_CARDS
+
+
+def _derive(values: NDArray[np.float32]) -> None:
+    """How much memory there is, and how much is free, where an exporter says only what they follow from."""
+    memory, free, used = values[Measure.MEMORY], values[Measure.FREE], values[USED]
+    np.copyto(memory, free + used + np.nan_to_num(values[RESERVED]), where=np.isnan(memory))
+    left = memory - used - np.nan_to_num(values[RESERVED])
+    np.copyto(free, left, where=np.isnan(free) & (left >= 0))
+    np.copyto(values[Measure.REMAP_FAILURE], 1.0, where=values[Measure.REMAP_FAILURE] > 1.0)

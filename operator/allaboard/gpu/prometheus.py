@@ -1,0 +1,106 @@
+"""Reads cards from a Prometheus: few labels, one metric at a time, and only those that it has.
+
+An instant vector has each series' last value of five minutes, also after Prometheus was away for four of them; so when exporters were asked
+is asked for too.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+import orjson
+
+from allaboard.gpu.dialects import Dialect, Metric
+from allaboard.gpu.errors import SourceError
+from allaboard.gpu.gathering import Gathering, Sample
+from allaboard.gpu.vectors import vector
+from allaboard.gpu.web import Credentials, StatusError, Web, whole
+
+_MOST_BYTES = 128 * 2**20
+"""Of all answers of one reading: three times what 10,000 nodes of eight cards have."""
+
+_HIDDEN = (401, 403, 404, 405)
+"""What a proxy before Prometheus answers for all that isn't its API."""
+
+_ESCAPED = re.compile(r'[\\"\n]')
+
+
+class Prometheus:
+    """One Prometheus, or what answers in its way (Thanos, Mimir, VictoriaMetrics), at ``url``."""
+
+    def __init__(self, web: Web, url: str, credentials: Credentials, matchers: Mapping[str, str]) -> None:
+        self.url = url
+        self._web = web
+        self._credentials = credentials
+        self._matchers = [f"{label}={_quoted(value)}" for label, value in matchers.items()]
+        self._bytes_left = 0
+
+    async def probe(self) -> None:
+        """Ask whether it is one, and ready. Raises ``SourceError``."""
+        try:
+            async with self._web.get(f"{self.url}/-/ready", None, self._credentials, 2**16) as chunks:
+                await whole(chunks)
+        except StatusError as error:
+            if error.status not in _HIDDEN:
+                raise
+        async with self._web.get(f"{self.url}/api/v1/status/buildinfo", None, self._credentials, 2**16) as chunks:
+            body = await whole(chunks)
+        try:
+            answer = orjson.loads(body)
+            is_one = answer["status"] == "success" and isinstance(answer["data"]["version"], str)
+        except (ValueError, TypeError, KeyError):
+            is_one = False
+        if not is_one:
+            raise SourceError(f"{self.url}: it isn't a Prometheus")
+
+    async def metrics(self, dialects: Sequence[Dialect]) -> frozenset[str]:
+        """The names of those metrics of ``dialects`` that it has. Raises ``SourceError``."""
+        self._bytes_left = _MOST_BYTES
+        names = "|".join(metric.name for dialect in dialects for metric in dialect.metrics)
+        matchers = ",".join((f'__name__=~"{names}"', *self._matchers))
+        told = [labels async for part in self._query(f"count by (__name__) ({{{matchers}}})") for labels, _, _ in part]
+        known = {f'"__name__":"{name}"'.encode(): name for name in names.split("|")}
+        return frozenset(known[labels] for labels in told if labels in known)
+
+    async def read(self, dialects: Sequence[Dialect], there: frozenset[str], into: Gathering) -> None:
+        """Put what it says of the metrics that are ``there`` ``into`` a gathering. Raises ``SourceError``."""
+        for dialect in dialects:
+            asked = (*dialect.nodes, *dialect.cards, *dialect.models)
+            labels: frozenset[str] = frozenset()
+            for metric in dialect.metrics:
+                if metric.name not in there or not into.lacks(dialect, metric):
+                    continue
+                by = sorted(labels) or asked  # the first tells by which labels nodes and cards are known
+                function = "min" if metric.takes_least else "max"
+                query = f"{function} by ({', '.join(by)}) ({self._selector(dialect, metric)})"
+                told: set[str] = set()
+                async for part in self._query(query):
+                    told |= into.take(dialect, metric, part)
+                if not labels and told:
+                    labels = frozenset(told)
+                    into.forget_labels()
+                    await self._read_times(dialect, metric, labels.intersection(dialect.nodes), into)
+
+    async def _read_times(self, dialect: Dialect, metric: Metric, nodes: frozenset[str], into: Gathering) -> None:
+        query = f"min by ({', '.join(sorted(nodes))}) (timestamp({self._selector(dialect, metric)}))"
+        async for part in self._query(query):
+            into.take_times(dialect, part)
+
+    def _selector(self, dialect: Dialect, metric: Metric) -> str:
+        whole_cards = [f'{dialect.parts}=""'] if dialect.parts and not metric.of_parts else []
+        return f"{metric.name}{{{','.join((*whole_cards, *self._matchers))}}}"
+
+    async def _query(self, query: str) -> AsyncIterator[Sequence[Sample]]:
+        url = f"{self.url}/api/v1/query"
+        async with self._web.get(url, {"query": query}, self._credentials, self._bytes_left) as chunks:
+            async for part in vector(self._counted(chunks), url):
+                yield part
+
+    async def _counted(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            self._bytes_left -= len(chunk)
+            yield chunk
+
+
+def _quoted(value: str) -> str:
+    escape: Callable[[re.Match[str]], str] = lambda found: "\\n" if found[0] == "\n" else f"\\{found[0]}"  # noqa: E731
+    return f'"{_ESCAPED.sub(escape, value)}"'

@@ -1,0 +1,98 @@
+"""Reads an instant vector of Prometheus' HTTP API as it comes, a part at a time.
+
+At 5,000 nodes an answer has megabytes, and to parse it in one call would keep every thread of the process waiting.
+"""
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from itertools import chain
+
+import orjson
+
+from allaboard.gpu.errors import SourceError
+from allaboard.gpu.gathering import MOST_CARDS, MOST_NODES, Sample
+
+_BETWEEN = b'},{"metric"'
+"""What stands between two series, and nowhere else: a quotation mark that belongs to a text has a backslash before it, not a bracket."""
+
+_AS_WRITTEN = re.compile(rb'\{"metric":\{([^{}]*)\},"value":\[([-+.eE0-9]{1,30}),"([^"\\]{0,60})"\]\}')
+_AROUND = len('{"metric":{},"value":[,""]}')
+_RESULT = re.compile(rb'"result"\s*:\s*\[')
+_BLOCK = 2**16
+_LONGEST = 2**20
+"""Bytes of what has no series' end in it; and of an answer that is written in other ways, which is parsed in one."""
+
+_MOST_SERIES = MOST_NODES * MOST_CARDS
+
+
+async def vector(chunks: AsyncIterator[bytes], place: str) -> AsyncIterator[Sequence[Sample]]:
+    """The series of an answer, some at a time. Raises ``SourceError`` for anything that is no vector; ``place`` is who has answered."""
+    head, rest, count = b"", b"", 0
+    async for block in _blocks(chunks):
+        rest += block
+        if not head and (begin := _RESULT.search(rest)):
+            head, rest = rest[: begin.end()], rest[begin.end() :]
+        end = rest.rfind(_BETWEEN)
+        if head and end >= 0:
+            found = _series(rest[: end + 1], place)
+            count += len(found)
+            if count > _MOST_SERIES:
+                raise SourceError(f"{place}: the answer has more than {_MOST_SERIES} series")
+            yield found
+            rest = rest[end + 2 :]
+        if len(rest) > _LONGEST:
+            raise SourceError(f"{place}: the answer has a series longer than {_LONGEST} bytes")
+    # What is left is the end of the list: with the head it is a whole document again, and says whether the answer is one.
+    document = _parsed(head + rest, place)
+    data = document.get("data") if isinstance(document, dict) and document.get("status") == "success" else None
+    if not isinstance(data, dict) or data.get("resultType") != "vector":
+        raise SourceError(f"{place}: the answer is no vector")
+    yield _read(data.get("result"), place)
+
+
+def _parsed(text: bytes, place: str) -> object:
+    try:
+        return orjson.loads(text)
+    except ValueError as error:
+        raise SourceError(f"{place}: the answer is no JSON") from error
+
+
+def _series(text: bytes, place: str) -> list[Sample]:
+    """Series with commas between them. As Prometheus writes them they need no parser; in any other way they do."""
+    found: list[Sample] = _AS_WRITTEN.findall(text)
+    if sum(map(len, chain.from_iterable(found))) + (_AROUND + 1) * len(found) - 1 == len(text):
+        return found
+    return _read(_parsed(b"[" + text + b"]", place), place)
+
+
+def _read(found: object, place: str) -> list[Sample]:
+    """Of each series its labels, when it was evaluated, and its value."""
+    try:
+        if not isinstance(found, list):
+            raise TypeError
+        return [(_inside(each["metric"]), _as_text(each["value"][0]), _as_text(each["value"][1])) for each in found]
+    except (TypeError, KeyError, IndexError, ValueError) as error:
+        raise SourceError(f"{place}: the answer has what is no series") from error
+
+
+def _inside(labels: object) -> bytes:
+    if not isinstance(labels, dict):
+        raise TypeError
+    return orjson.dumps(labels)[1:-1]
+
+
+def _as_text(number: object) -> bytes:
+    return str(number).encode() if isinstance(number, str | int | float) else b""
+
+
+async def _blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same in larger parts: who sends single bytes makes nobody look through what has come a million times."""
+    waiting: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        waiting.append(chunk)
+        size += len(chunk)
+        if size >= _BLOCK:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    yield b"".join(waiting)

@@ -1,0 +1,142 @@
+"""Requests to whoever has metrics: bounded in time and size, not redirected, and with credentials only where they may go.
+
+Answers are asked for uncompressed: a few KiB that unpack to a GiB would hold up everything while they do.
+"""
+
+import ssl
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Self
+
+import aiohttp
+from yarl import URL
+
+from allaboard.configuration.gpumetrics import GpuMetricsOptions
+from allaboard.gpu.errors import SourceError
+
+_CONNECTIONS = 16
+_LONGEST_SECRET = 64 * 2**10
+_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "allaboard"}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The files that hold them; they are read for each request, since tokens are renewed."""
+
+    token_file: str = ""
+    username_file: str = ""
+    password_file: str = ""
+
+    @classmethod
+    def by(cls, options: GpuMetricsOptions) -> Self:
+        """Those that the settings name."""
+        return cls(options.token_file, options.username_file, options.password_file)
+
+    def headers(self) -> Mapping[str, str]:
+        """What a request has to carry. Raises ``SourceError``, which names the file."""
+        if self.token_file:
+            return {"Authorization": f"Bearer {_secret(self.token_file)}"}
+        if self.username_file:
+            pair = f"{_secret(self.username_file)}:{_secret(self.password_file)}"
+            return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+        return {}
+
+
+NO_CREDENTIALS = Credentials()
+
+
+class Web:
+    """Requests of one reader. ``Web.open()`` makes it."""
+
+    def __init__(self, session: aiohttp.ClientSession, options: GpuMetricsOptions) -> None:
+        self._session = session
+        self._options = options
+        self._trust: ssl.SSLContext | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, options: GpuMetricsOptions) -> AsyncIterator[Self]:
+        """By the time limit and the certificates of ``options``."""
+        connector = aiohttp.TCPConnector(limit=_CONNECTIONS)
+        timeout = aiohttp.ClientTimeout(total=options.timeout_seconds)
+        session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar())
+        async with session:
+            yield cls(session, options)
+
+    @asynccontextmanager
+    async def get(
+        self, url: str, query: Mapping[str, str] | None = None, credentials: Credentials = NO_CREDENTIALS, most_bytes: int = 2**20
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The body of an answer as it comes. Raises ``SourceError``, also for any status but 200 and for more than ``most_bytes``."""
+        target = URL(url, encoded=True)
+        place = f"{target.scheme}://{target.authority}{target.raw_path}"
+        try:
+            headers = {**_HEADERS, **credentials.headers()}
+            trust = self._trusted() if target.scheme == "https" else True
+            async with self._session.get(target, params=query, headers=headers, ssl=trust, allow_redirects=False) as response:
+                if response.status != 200:
+                    raise StatusError(place, response.status)
+                if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+                    raise SourceError(f"{place}: the answer is compressed, which wasn't asked for")
+                yield _bounded(response.content.iter_any(), place, most_bytes)
+        except TimeoutError as error:
+            raise SourceError(f"{place}: no answer, or no end of it, in time") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise SourceError(f"{place}: can't be reached: {type(error).__name__}: {str(error)[:200]}") from error
+
+    def _trusted(self) -> ssl.SSLContext:
+        """Whose certificates are believed. Raises ``SourceError`` when the settings' can't be read."""
+        if self._trust is None:
+            path = self._options.ca_file
+            try:
+                self._trust = ssl.create_default_context(cafile=path) if path else _trusted_by_the_system()
+            except OSError as error:  # SSLError is one
+                raise SourceError(f"{path}: can't be used as certificates: {error.strerror or 'there is none in it'}") from error
+            if self._options.insecure_skip_verify:
+                self._trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                self._trust.check_hostname, self._trust.verify_mode = False, ssl.CERT_NONE
+        return self._trust
+
+
+class StatusError(SourceError):
+    """The answer has another status than 200. What it says beside is not looked at."""
+
+    def __init__(self, place: str, status: int) -> None:
+        words = ", which leads elsewhere and isn't followed" if 300 <= status < 400 else ""
+        super().__init__(f"{place}: status {status}{words}")
+        self.status = status
+
+
+async def whole(chunks: AsyncIterator[bytes]) -> bytes:
+    """A short body in one."""
+    return b"".join([chunk async for chunk in chunks])
+
+
+async def _bounded(chunks: AsyncIterator[bytes], place: str, most_bytes: int) -> AsyncIterator[bytes]:
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > most_bytes:
+            raise SourceError(f"{place}: the answer is longer than {most_bytes} bytes")
+        yield chunk
+
+
+@lru_cache(maxsize=1)
+def _trusted_by_the_system() -> ssl.SSLContext:
+    return ssl.create_default_context()  # reads a hundred certificates, for 50 ms: once is enough
+
+
+def _secret(path: str) -> str:
+    """What a file holds, without blanks and line ends around it. Raises ``SourceError``."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_LONGEST_SECRET).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{path}: can't be read: {getattr(error, 'strerror', None) or 'not a text'}") from error
+    if not content.isprintable():
+        raise SourceError(f"{path}: holds more than one line")
+    return content

@@ -1,0 +1,94 @@
+"""``allaboard gpus`` shows what nodes, pods and exporters say of GPUs."""
+
+import asyncio
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+from rich.table import Table
+
+from allaboard.cli.gpus import CardRow, NodeRow, _of_cards, _of_nodes
+from allaboard.cli.main import cli
+from allaboard_sandbox import Sandbox
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+    """A cluster served by a thread, with two nodes that have GPUs and one that has none."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def there(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    async def opened() -> Sandbox:
+        cluster = Sandbox(controllers=False)
+        await cluster.__aenter__()
+        cluster.add_node("gpu-1", gpus=4, labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.memory": "40960"})
+        cluster.add_node("gpu-2", gpus=2)
+        cluster.add_node("plain")
+        container = {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "3"}}}
+        cluster.create(
+            {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": {"nodeName": "gpu-1", "containers": [container]}}
+        )
+        return cluster
+
+    cluster = there(opened())
+    cluster.write_kubeconfig(tmp_path / "kubeconfig")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    yield cluster
+    there(cluster.__aexit__(None, None, None))
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def run(tmp_path: Path, *arguments: str) -> Any:
+    return CliRunner().invoke(cli, ["gpus", "--kubeconfig", str(tmp_path / "kubeconfig"), *arguments])
+
+
+def test_without_metrics_labels_and_requests_tell_what_there_is(sandbox: Sandbox, tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["NODE", "MODEL", "FREE", "MEM/GPU", "MEM", "FREE", "UTIL", "POWER", "TEMP", "HEALTH", "AGE"]
+    assert lines[1].split() == ["gpu-1", "NVIDIA-A100-SXM4-40GB", "1/4", "40Gi", "-", "-", "-", "-", "-", "-"]
+    assert lines[2].split() == ["gpu-2", "-", "2/2", "-", "-", "-", "-", "-", "-", "-"]
+    assert len(lines) == 3
+    assert "no Prometheus that has metrics of GPUs was found" in result.stderr
+
+
+def test_programs_are_told_the_same(sandbox: Sandbox, tmp_path: Path) -> None:
+    told = json.loads(run(tmp_path, "--no-metrics", "-o", "json").stdout)
+    assert told["note"] == ""
+    assert [(row["node"], row["free"], row["allocatable"], row["memory_mib"]) for row in told["nodes"]] == [
+        ("gpu-1", 1, 4, 40960.0),
+        ("gpu-2", 2, 2, None),
+    ]
+
+
+def test_a_mistake_is_told_in_a_line(tmp_path: Path, sandbox: Sandbox) -> None:
+    result = run(tmp_path, "--url", "nowhere")
+    assert (result.exit_code, "must be like https" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("table", [_of_nodes, _of_cards])
+def test_what_is_known_fits_in_a_terminal(table: Callable[[Sequence[NodeRow]], Table], width: int) -> None:
+    card = CardRow("7", "NVIDIA H100 80GB HBM3", 81559.0, 81000.0, 0.97, 699.6, 88.0, 79, True)
+    fine = CardRow("0", "NVIDIA H100 80GB HBM3", 81559.0, 81000.0, 0.97, 699.6, 88.0, 0, False)
+    row = NodeRow("gke-prod-gpu-h100-pool-1a2b3c4d-x9z8", card.model, 16, 16, 81559.0, "7: XID 79 +1", 118.0, (fine, card))
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(table([row]))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[1].split()[-1] == "118s"
+    for word in ("97%", "88 C", "80Gi"):
+        assert word in lines[1]

@@ -1,0 +1,140 @@
+"""Cards are read again and again, and nobody minds when they can't be."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from allaboard.cluster.errors import ApiError
+from allaboard.configuration.gpumetrics import GpuMetricsOptions
+from allaboard.gpu import scraper as scraper_module
+from allaboard.gpu.dialects import DCGM
+from allaboard.gpu.errors import SourceError
+from allaboard.gpu.gathering import Gathering, Reading
+from allaboard.gpu.scraper import Scraper, in_own_thread
+from allaboard.gpu.sources import NoneFoundError
+from allaboard.model.gpus import Cards, Measure
+
+Say = Callable[[], Reading]
+
+
+def a_reading() -> Reading:
+    gathering = Gathering(lambda _, value: value)
+    gathering.take(DCGM, DCGM.metrics[0], [(b'"Hostname":"n1","gpu":"0"', b"0", b"40")])
+    return gathering.reading()
+
+
+class Script:
+    """What is found and read, turn by turn; the last turn again and again."""
+
+    words = "a script"
+
+    def __init__(self, *turns: Reading | Exception) -> None:
+        self._turns = list(turns)
+
+    async def find(self, *_: object) -> "Script":
+        return self
+
+    async def read(self) -> Reading:
+        turn = self._turns.pop(0) if len(self._turns) > 1 else self._turns[0]
+        if isinstance(turn, Exception):
+            raise turn
+        return turn
+
+
+class Scraped:
+    """A scraper that reads by a script, and what it has handed over."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, script: Script, **options: Any) -> None:
+        monkeypatch.setattr(scraper_module, "find", script.find)
+        self.pushed: asyncio.Queue[Cards] = asyncio.Queue()
+        self.figures: dict[str, Callable[[], float]] = {}
+        stated = GpuMetricsOptions(**{"interval_seconds": 0.1, "stale_seconds": 60.0, **options})
+        self.scraper = Scraper(stated, lambda _: True, self.pushed.put_nowait)
+        self.scraper.measure(lambda name, _, read: self.figures.update({name: read}))
+
+    async def __aenter__(self) -> "Scraped":
+        server: Any = None
+        self._task = asyncio.create_task(self.scraper.run(server))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def value(self, name: str) -> float:
+        return self.figures[f"gpu_metrics_{name}"]()
+
+
+async def test_what_is_read_is_handed_over_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Scraped(monkeypatch, Script(a_reading())) as scraped, asyncio.timeout(10):
+        assert math.isnan(scraped.value("age_seconds"))
+        cards = await scraped.pushed.get()
+        assert cards.values[Measure.TEMPERATURE].tolist() == [[40.0]]
+        assert (scraped.value("cards"), scraped.value("stale_nodes"), scraped.value("errors")) == (1, 0, 0)
+        assert 0 <= scraped.value("age_seconds") < 10
+
+
+async def test_what_has_become_too_old_is_handed_over_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(a_reading(), SourceError("gone"))
+    async with Scraped(monkeypatch, script, stale_seconds=0.3) as scraped, asyncio.timeout(10):
+        known, unknown = await scraped.pushed.get(), await scraped.pushed.get()
+    assert (np.isnan(known.values[Measure.TEMPERATURE, 0, 0]), np.isnan(unknown.values[Measure.TEMPERATURE, 0, 0])) == (False, True)
+    assert unknown.rows.keys() == {"n1"}
+    assert scraped.value("stale_nodes") == 1
+
+
+async def test_a_failure_is_warned_of_once_and_its_end_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "allaboard.gpu")
+    script = Script(a_reading(), SourceError("gone"), NoneFoundError("nobody"), SourceError("gone"), a_reading())
+    async with Scraped(monkeypatch, script, interval_seconds=0.1) as scraped, asyncio.timeout(20):
+        for _ in range(2):
+            await scraped.pushed.get()
+        assert scraped.value("errors") == 3
+    assert [(record.levelno, "gone" in record.message) for record in caplog.records] == [
+        (logging.INFO, False),
+        (logging.WARNING, True),
+        (logging.INFO, False),
+    ]
+
+
+@pytest.mark.parametrize("nothing", [NoneFoundError("nobody"), ApiError(403, "Forbidden", "no")])
+async def test_where_there_is_nothing_nobody_is_alarmed(
+    nothing: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "allaboard.gpu")
+    script = Script(nothing, nothing, nothing, a_reading())
+    async with Scraped(monkeypatch, script) as scraped, asyncio.timeout(20):
+        await scraped.pushed.get()
+        assert scraped.value("errors") == 0
+    assert [record.levelno for record in caplog.records] == [logging.INFO, logging.INFO]
+
+
+async def test_a_defect_is_logged_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async with Scraped(monkeypatch, Script(ZeroDivisionError("a defect"), a_reading())) as scraped, asyncio.timeout(10):
+        await scraped.pushed.get()
+    assert [record.exc_info is not None for record in caplog.records if record.levelno == logging.WARNING] == [True]
+
+
+async def test_what_runs_in_a_thread_of_its_own_ends_with_whoever_waits_for_it() -> None:
+    began, ended = asyncio.Event(), []
+    loop = asyncio.get_running_loop()
+
+    async def work() -> None:
+        loop.call_soon_threadsafe(began.set)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(True)
+
+    task = asyncio.create_task(in_own_thread(work))
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == [True]

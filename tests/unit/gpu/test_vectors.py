@@ -1,0 +1,89 @@
+"""Answers of Prometheus are read as they come, and whatever isn't one is an error and nothing else."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allaboard.gpu import vectors
+from allaboard.gpu.errors import SourceError
+from allaboard.gpu.gathering import Sample
+from allaboard.gpu.vectors import vector
+
+
+async def read(body: bytes, size: int = 2**20) -> list[Sample]:
+    async def chunks() -> AsyncIterator[bytes]:
+        for begin in range(0, len(body), size):
+            yield body[begin : begin + size]
+
+    return [sample async for part in vector(chunks(), "http://p") for sample in part]
+
+
+def an_answer(series: Sequence[tuple[dict[str, Any], str]], separators: tuple[str, str] = (",", ":"), **more: Any) -> bytes:
+    result = [{"metric": labels, "value": [1732725000.123, value]} for labels, value in series]
+    document = {"status": "success", "data": {"resultType": "vector", "result": result}, **more}
+    return json.dumps(document, separators=separators).encode()
+
+
+def told(samples: list[Sample]) -> list[tuple[dict[str, Any], str]]:
+    return [(json.loads(b"{" + labels + b"}"), value.decode()) for labels, _, value in samples]
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(['},{"metric":{', '"]}', "\\", '"result":['])
+
+
+@given(
+    st.lists(st.tuples(st.dictionaries(TEXTS, TEXTS, max_size=3), st.sampled_from(["1", "NaN", "1e+09"]))), st.integers(1, 400), st.data()
+)
+async def test_series_are_the_same_however_they_are_cut_and_written(
+    series: list[tuple[dict[str, Any], str]], size: int, data: st.DataObject
+) -> None:
+    before, vectors._BLOCK = vectors._BLOCK, data.draw(st.integers(1, 300))
+    try:
+        spaced = data.draw(st.booleans())
+        body = an_answer(series, (", ", ": ") if spaced else (",", ":"), warnings=["beware [of] this"])
+        assert told(await read(body, size)) == series
+    finally:
+        vectors._BLOCK = before
+
+
+@given(st.binary(max_size=200), st.integers(0, 200), st.integers(1, 50))
+async def test_a_broken_answer_is_an_error_or_no_more_than_series(noise: bytes, at: int, size: int) -> None:
+    body = an_answer([({"gpu": str(card)}, "1") for card in range(3)])
+    try:
+        found = await read(body[:at] + noise + body[at:], size)
+    except SourceError:
+        return
+    assert all(isinstance(part, bytes) for sample in found for part in sample)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"<html>it works</html>",
+        b'{"status":"error","errorType":"bad_data","error":"no"}',
+        b'{"status":"success","data":{"resultType":"matrix","result":[]}}',
+        b'{"status":"success","data":{"resultType":"vector","result":{}}}',
+        b'{"status":"success","data":{"resultType":"vector","result":[{"metric":[],"value":[1,"1"]}]}}',
+        b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{}}]}}',
+        b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]},',
+        an_answer([({"gpu": "0"}, "1")])[:-2],
+        b"[" * 100_000,
+        b'{"status":"success","data":{"resultType":"vector","result":[' + b"x" * 2**21,
+    ],
+)
+async def test_what_is_no_vector_is_an_error(body: bytes) -> None:
+    with pytest.raises(SourceError):
+        await read(body)
+
+
+async def test_more_series_than_there_can_be_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "_MOST_SERIES", 1000)
+    with pytest.raises(SourceError, match="more than 1000 series"):
+        await read(an_answer([({"gpu": str(card)}, "1") for card in range(5000)]), 2**16)
