@@ -1,15 +1,17 @@
 # The image holds a Python environment and nothing else: no compiler, no shell scripts, no development tools.
 FROM python:3.13-slim AS build
 WORKDIR /src
-COPY setup.cfg pyproject.toml constraints.txt README.md LICENSE ./
+COPY setup.cfg pyproject.toml requirements.txt README.md LICENSE ./
 # Not operator/allaboard_sandbox, which is for the demo and the tests.
 COPY operator/allaboard operator/allaboard
 COPY crds crds
 COPY examples examples
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-# Wheels only, since there is no compiler here. The environment has no pip of its own, and its modules are compiled to bytecode.
+# Wheels only, since there is no compiler here, and only those whose hashes are known. The environment has no pip of its own, and its
+# modules are compiled to bytecode.
 RUN python -m venv --without-pip /opt/allaboard \
-    && python -m pip --python /opt/allaboard/bin/python install --compile --constraint constraints.txt --only-binary :all: '.[admission]'
+    && python -m pip --python /opt/allaboard/bin/python install --compile --require-hashes --only-binary :all: --requirement requirements.txt \
+    && python -m pip --python /opt/allaboard/bin/python install --compile --no-deps .
 
 FROM python:3.13-slim
 ARG VERSION=dev

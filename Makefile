@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 SEARCHES := fgd tight quality joint scale fragmentation fair_search gpu_planning
 
-.PHONY: help demo test faults e2e judged e2e-kind lint typecheck run sandbox cluster cluster-down clean bench bench-quick
+.PHONY: help demo test faults e2e judged e2e-kind lint typecheck run sandbox cluster cluster-down lock clean bench bench-quick
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,11 @@ bench: $(READY) ## Run the benchmarks
 
 bench-quick: $(READY) ## Run a sample of the benchmarks of the search, in four minutes
 	for benchmark in $(SEARCHES); do $(BIN)/python benchmarks/$$benchmark.py --quick || exit 1; done
+
+lock: $(READY) ## Write requirements.txt, what the image is installed from, with hashes, anew from setup.cfg and constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile setup.cfg --extra admission --constraint constraints.txt --generate-hashes --universal --python-version 3.11 \
+		--no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.txt
 
 clean: ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build dist operator/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

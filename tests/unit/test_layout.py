@@ -1,5 +1,6 @@
 """The repository is what its documents say it is."""
 
+import configparser
 import operator
 import re
 import subprocess
@@ -68,3 +69,18 @@ def test_every_test_that_a_promise_names_exists(page: str) -> None:
 def test_no_module_is_longer_than_five_hundred_lines() -> None:
     long = {path.name: count for path in (ROOT / "operator").rglob("*.py") if (count := len(path.read_text().splitlines())) > 500}
     assert not long
+
+
+def test_what_the_image_is_installed_from_is_what_is_tested_with_hashes() -> None:
+    def versions(name: str) -> dict[str, str]:
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        return {found[1].lower().replace("_", "-"): found[2] for line in lines if (found := re.match(r"([\w.-]+)==([^\s;]+)", line))}
+
+    locked, tested = versions("requirements.txt"), versions("constraints.txt")
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    stated = f"{setup['options']['install_requires']}\n{setup['options.extras_require']['admission']}"
+    assert {name.lower().replace("_", "-") for name in re.findall(r"^[\w.-]+", stated, re.MULTILINE)} <= locked.keys()
+    assert {name: version for name, version in locked.items() if tested.get(name, version) != version} == {}
+    blocks = re.split(r"\n(?=\S)", (ROOT / "requirements.txt").read_text(encoding="utf-8"))
+    assert [block for block in blocks if "==" in block.partition("\n")[0] and "--hash=sha256:" not in block] == []

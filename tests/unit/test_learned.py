@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from allaboard.cli.main import cli
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings, build_problem
+from allaboard.scheduling import strategists as strategists_module
 from allaboard.scheduling.strategists import Strategists
 from allaboard.scheduling.workers import Searcher
 from tests.plugged import install_project
@@ -42,7 +43,8 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("allaboard_learned", None)
 
 
-async def test_the_operator_has_it_place_a_gang(weights: Path) -> None:
+async def test_the_operator_has_it_place_a_gang(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategists_module, "_WARM_UP_SECONDS", 100.0)  # importing takes as long as it takes
     cluster = snapshot([node("a", {"cpu": 8000, GPU: 8}), node("b", {"cpu": 8000, GPU: 4})])
     problem = build_problem(pods("w", 2, {"cpu": 1000, GPU: 1}), 2, cluster, objective=Objective.BINPACK)
     chosen = []
