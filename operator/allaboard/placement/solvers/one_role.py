@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allaboard.model.arrays import Floats, Integers
+from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 
@@ -18,6 +18,8 @@ _EPSILON = 1e-12
 _MOST_STEPS = 60_000  # operations on whole arrays
 _MOST_WORK = 40_000_000  # of their elements; more would take longer than a search
 _MOST_COSTS = 120_000
+_MOST_COMPARED = 5_000_000  # costs of kinds of nodes with each other
+_MOST_AT_ONCE = 60_000  # ways to split pods between two tables
 _MOST_CELLS = 4_000_000  # of the table of what each node costs: 32 MB, some copies of which are made
 
 
@@ -51,6 +53,8 @@ def best_of_one_role(problem: Problem, valuation: Valuation) -> Integers | None:
     order = np.argsort(-problem.scoring.used.sum(axis=0).round(9), kind="stable")
     kinds, first, kind_of = np.unique(_costs(valuation, seats)[order], axis=0, return_index=True, return_inverse=True)
     members = [order[kind_of.ravel() == kind] for kind in range(len(kinds))]
+    kept = _undominated(kinds, np.array([len(rows) for rows in members]), pods)
+    kinds, first, members = kinds[kept], first[kept], [members[kind] for kind in kept.tolist()]
     steps = sum(_steps(len(rows), int(seats[rows[0]]), pods) for rows in members)
     if steps > _MOST_STEPS or steps * pods > _MOST_WORK:
         return None
@@ -79,6 +83,17 @@ def _costs(valuation: Valuation, seats: Integers) -> Floats:
     return costs.round(_DIGITS)
 
 
+def _undominated(kinds: Floats, sizes: Integers, pods: int) -> Integers:
+    """Those of ``kinds``: float64[kinds, most + 1] of nodes that a best placement needs.
+
+    Of the others there are as many nodes as pods, or more, that cost no more however many pods they take: one of these is always left.
+    """
+    if len(kinds) ** 2 * kinds.shape[1] > _MOST_COMPARED:
+        return np.arange(len(kinds))
+    is_no_dearer: Mask = np.asarray((kinds[:, None] <= kinds[None]).all(axis=2))
+    return np.flatnonzero(sizes @ is_no_dearer - sizes < pods)  # two kinds are never equal
+
+
 def _steps(nodes: int, seats: int, pods: int) -> int:
     """How many operations on whole arrays a class of equal nodes takes."""
     total, together = min(nodes * seats, pods), 1
@@ -100,6 +115,20 @@ def _repeated(one: _Table, nodes: int, pods: int) -> _Table:
 def _joined(left: _Table, right: _Table, pods: int) -> _Table:
     """The best ways to split up to ``pods`` between two tables."""
     size = min(pods + 1, len(left.costs) + len(right.costs) - 1)
+    own = right.costs[:size]
+    if size * len(own) > _MOST_AT_ONCE:
+        return _joined_one_by_one(left, right, size)
+    # A row for each number of pods that go to the right: what the left costs with the rest, and they.
+    shifted = np.full(len(own) - 1 + size, np.inf)
+    rest = left.costs[:size]
+    shifted[len(own) - 1 : len(own) - 1 + len(rest)] = rest
+    ways = shifted[np.arange(size) - np.arange(len(own))[:, None] + len(own) - 1] + own[:, None]
+    costs = ways.min(axis=0)
+    return _Table(costs, (left, right), (ways <= costs + _EPSILON).argmax(axis=0))
+
+
+def _joined_one_by_one(left: _Table, right: _Table, size: int) -> _Table:
+    """The same for tables that are so long that all ways at once don't fit into a processor's caches."""
     costs, second = np.full(size, np.inf), np.zeros(size, dtype=np.int64)
     for taken, cost in enumerate(right.costs[:size].tolist()):
         if cost < np.inf:

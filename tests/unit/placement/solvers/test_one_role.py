@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Workload, workload_of
 from allaboard.placement import Problem, SearchSettings, build_problem, greedy_seeds, search
 from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.solvers import one_role as module
 from allaboard.placement.solvers.one_role import accepts, best_of_one_role
 from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
 
@@ -70,6 +72,23 @@ def test_nothing_beats_the_best_of_one_role(
     assert (counts <= problem.seats).all()
     assert counts.sum() == min(count, problem.seats.sum())
     assert Valuation(problem).scores(counts[None])[0] == pytest.approx(best_of_all(problem))
+
+
+@given(
+    shapes=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 8), st.integers(0, 6)), min_size=1, max_size=30),
+    count=st.integers(2, 40),
+    objective=st.sampled_from(Objective),
+)
+def test_long_tables_and_nodes_that_nobody_needs_make_no_difference(shapes: list[Shape], count: int, objective: Objective) -> None:
+    problem = a_problem(shapes, count, 1, 1, objective)
+    assume(problem.nodes)
+    counts = best_of_one_role(problem, Valuation(problem))
+    with patch.object(module, "_MOST_AT_ONCE", 0), patch.object(module, "_MOST_COMPARED", 0):
+        others = best_of_one_role(problem, Valuation(problem))
+    assert counts is not None
+    assert others is not None
+    assert counts.sum() == others.sum()
+    assert Valuation(problem).scores(counts[None])[0] == pytest.approx(Valuation(problem).scores(others[None])[0], abs=1e-6)
 
 
 def test_a_gang_of_one_role_needs_no_generations() -> None:
