@@ -70,14 +70,8 @@ def order_of(
     ``since`` is when it counts as made, if that isn't when it was (``gangs.urgency``).
     """
     heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not (debt or has_grown)
-    return Order(
-        -gang.priority,
-        not is_first,
-        _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN,
-        debt,
-        gang.created if since is None else since,
-        gang.key,
-    )
+    made = gang.created if since is None else since
+    return Order(-gang.priority, not is_first, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, debt, made, gang.key)
 
 
 def order_of_gone(key: GangKey) -> Order:
