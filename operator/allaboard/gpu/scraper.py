@@ -46,6 +46,7 @@ class Scraper:
         self._read_at = math.nan
         self._complained = 0  # level of what was logged since the last reading
         self._errors = 0
+        self._left_out = 0
         self._counts = (0, 0)
 
     def measure(self, gauge: Gauge) -> None:
@@ -54,6 +55,7 @@ class Scraper:
         gauge("gpu_metrics_cards", "GPUs of which fresh metrics are known.", lambda: self._counts[0])
         gauge("gpu_metrics_stale_nodes", "Nodes of whose GPUs metrics were known and are too old.", lambda: self._counts[1])
         gauge("gpu_metrics_errors", "Readings of metrics of GPUs that failed.", lambda: self._errors)
+        gauge("gpu_metrics_left_out", "Series that were too long, and answers that were cut off, in all readings.", lambda: self._left_out)
 
     async def run(self, server: ApiServer) -> None:
         """Read for ever."""
@@ -97,6 +99,9 @@ class Scraper:
         self._cache.take(reading, now)
         if self._complained or math.isnan(self._read_at):
             logger.info("GPUs: %d cards of %d nodes are known by %s", sum(map(len, reading.names)), len(reading.nodes), words)
+        if reading.left_out and not self._left_out:
+            logger.warning("GPUs: %s: what has more series, or longer ones, than there can be of GPUs is left out", words)
+        self._left_out += reading.left_out
         self._complained, self._read_at = 0, now
         self._has_read.set()
         self._tell()

@@ -16,7 +16,7 @@ import aiohttp
 from yarl import URL
 
 from allaboard.configuration.gpumetrics import GpuMetricsOptions
-from allaboard.gpu.errors import SourceError
+from allaboard.gpu.errors import SourceError, TooLongError
 
 _CONNECTIONS = 16
 _LONGEST_SECRET = 64 * 2**10
@@ -121,7 +121,7 @@ async def _bounded(chunks: AsyncIterator[bytes], place: str, most_bytes: int) ->
     async for chunk in chunks:
         size += len(chunk)
         if size > most_bytes:
-            raise SourceError(f"{place}: the answer is longer than {most_bytes} bytes")
+            raise TooLongError(f"{place}: the answer is longer than {most_bytes} bytes")
         yield chunk
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,17 @@ async def test_where_there_is_nothing_nobody_is_alarmed(
         await scraped.pushed.get()
         assert scraped.value("errors") == 0
     assert [record.levelno for record in caplog.records] == [logging.INFO, logging.INFO]
+
+
+async def test_what_is_beyond_the_limits_is_counted_and_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    too_much = replace(a_reading(), left_out=2)
+    async with Scraped(monkeypatch, Script(too_much)) as scraped, asyncio.timeout(10):
+        for _ in range(2):
+            await scraped.pushed.get()
+        assert scraped.value("left_out") >= 4
+    assert ["left out" in record.message for record in caplog.records if record.levelno == logging.WARNING] == [True]
 
 
 async def test_a_defect_is_logged_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
