@@ -24,9 +24,14 @@ from allaboard.model.gpus import Cards
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_PAUSE_SECONDS = 60.0
+_RETRY_SECONDS = 30.0
+"""Longest pause after a failure where metrics have been, or should be."""
+
 _LOOKING_SECONDS = 300.0
 """Longest pause between two looks where nobody has ever had metrics of GPUs."""
+
+_LONGEST_PAUSE_SECONDS = 60.0
+"""Between two tries to reach the API server."""
 
 Gauge = Callable[[str, str, Callable[[], float]], None]
 
@@ -64,22 +69,21 @@ class Scraper:
             tasks.create_task(self._let_expire())
 
     async def _read_on(self, server: ApiServer) -> None:
-        pause = self._options.interval_seconds
+        failures = 0
         while True:
             try:
                 async with Web.open(self._options) as web:
                     source = await find(self._options, server, web, self._is_known)
                     while True:
                         self._take(await source.read(), source.words)
-                        pause = self._options.interval_seconds
-                        await asyncio.sleep(pause)
+                        failures = 0
+                        await asyncio.sleep(self._options.interval_seconds)
             except (SourceError, ApiError) as error:
                 self._complain(error)
             except Exception as error:  # a defect, which must not end the scheduler
                 self._complain(error)
-            await asyncio.sleep(pause)
-            longest = _LOOKING_SECONDS if math.isnan(self._read_at) and not self._options.url else _LONGEST_PAUSE_SECONDS
-            pause = max(self._options.interval_seconds, min(2 * pause, longest))
+            await asyncio.sleep(pause_after(failures, self._options, has_read=not math.isnan(self._read_at)))
+            failures += 1
 
     async def _let_expire(self) -> None:
         """Hand over what is known without what has just become too old, once a second at most."""
@@ -127,6 +131,14 @@ class Scraper:
 
     def _now(self) -> float:
         return time.monotonic()
+
+
+def pause_after(failures: int, options: GpuMetricsOptions, *, has_read: bool) -> float:
+    """Seconds until the next try after one more failure than so many in a row: longer each time where there may be nothing to read."""
+    interval = options.interval_seconds
+    if has_read or options.url:
+        return min(interval, _RETRY_SECONDS)
+    return max(interval, min(interval * 2.0 ** min(failures, 32), _LOOKING_SECONDS))
 
 
 async def keep_cards(scraper: Scraper, kubeconfig: str, synced: asyncio.Event) -> None:
