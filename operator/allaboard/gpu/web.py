@@ -3,6 +3,7 @@
 Answers are asked for uncompressed: a few KiB that unpack to a GiB would hold up everything while they do.
 """
 
+import os
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
@@ -86,7 +87,7 @@ class Web:
         except TimeoutError as error:
             raise SourceError(f"{place}: no answer, or no end of it, in time") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise SourceError(f"{place}: can't be reached: {type(error).__name__}: {str(error)[:200]}") from error
+            raise SourceError(f"{place}: can't be reached: {_reason(error)}") from error
 
     def _trusted(self) -> ssl.SSLContext:
         """Whose certificates are believed. Raises ``SourceError`` when the settings' can't be read."""
@@ -109,6 +110,20 @@ class StatusError(SourceError):
         words = ", which leads elsewhere and isn't followed" if 300 <= status < 400 else ""
         super().__init__(f"{place}: status {status}{words}")
         self.status = status
+
+
+def _reason(error: Exception) -> str:
+    """Why a connection failed, without what only programmers know of it."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        refused = error.certificate_error
+        return f"its certificate isn't believed: {getattr(refused, 'verify_message', '') or str(refused)[:200]}"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return "what answers there doesn't speak TLS, or not this one's"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "no host of that name is known"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return f"{type(error).__name__}: {str(error)[:200]}"
 
 
 async def whole(chunks: AsyncIterator[bytes]) -> bytes:
