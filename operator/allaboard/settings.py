@@ -455,14 +455,15 @@ def _in_words(problem: ErrorDetails) -> str:
     option = ".".join(str(part) for part in problem["loc"])
     kind, words = problem["type"], problem["msg"]
     if kind == "value_error":  # our own words, which say what the value is; without an option when it is about several
-        return f"{option}: {words.removeprefix('Value error, ')}".removeprefix(": ")
+        words = words.removeprefix("Value error, ")
+        return words if words.startswith(f"{option}.") else f"{option}: {words}".removeprefix(": ")
     if kind == "extra_forbidden":
         *group, name = problem["loc"]
         return f"{option}: {_no_such(str(name), _options_of(*group))}"
     if kind == "model_type":
         words = f"must be a mapping of {', '.join(_options_of(*problem['loc']))}"
     else:
-        words = words_of(kind, problem.get("ctx", {})) or words
+        words = "must be a number" if str(problem["input"]).lower() == "nan" else words_of(kind, problem.get("ctx", {})) or words
     return f"{option}: {words}, not {shown(problem['input'])}"
 
 

@@ -314,7 +314,11 @@ def test_what_is_made_of_gpus_is_stated_in_a_group(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("stated", "wrong"),
     [
-        ("gpu: {aliases: {big: '('}}", "gpu.aliases: '(' is no regular expression"),
+        ("gpu: {aliases: {big: '('}}", "settings.yaml: gpu.aliases.big: '(' is no regular expression"),
+        ("gpu: {models: {'(': {}}}", "settings.yaml: gpu.models: '(' is no regular expression"),
+        ("gpu: {application_errors: 13}", "gpu.application_errors: must be a list of numbers, not 13"),
+        ("gpu: {weight: .nan}", "gpu.weight: must be a number, not nan"),
+        ("gpu: {weight: 2000000}", "gpu.weight: must be 1000000 or less, not 2000000"),
         ("gpu: {models: {X: {memory: -1}}}", "gpu.models.X.memory: "),
         ("gpu: {models: {X: {memroy: 1}}}", "gpu.models.X.memroy: no such option; did you mean memory?"),
         ("gpu: {models: {X: 3}}", "gpu.models.X: must be a mapping of memory, multiprocessors, decoders, encoders, bandwidth, not 3"),
