@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
@@ -359,8 +359,14 @@ class _EnvironmentSource(EnvSettingsSource):
         try:
             return super().decode_complex_value(field_name, field, value)
         except ValueError as error:
-            words = f"must be a mapping of {', '.join(_options_of(field_name))} in JSON"
-            raise SettingsError(f"{_PREFIX}{field_name.upper()}: {words}, not {shown(value)}") from error
+            options = ", ".join(getattr(field.annotation, "model_fields", ()) if field else ())
+            words = f"must be a mapping of {options} in JSON" if options else "must be a mapping in JSON"
+            raise SettingsError(f"{self._variable(field_name, value)}: {words}, not {shown(value)}") from error
+
+    def _variable(self, field_name: str, value: Any) -> str:
+        """The variable that holds ``value`` for a field of that name, which may be one of a group."""
+        names = (name for name, stated in self.env_vars.items() if stated == value and name.rpartition("__")[2] == field_name.lower())
+        return next(names, f"{_PREFIX}{field_name}").upper()
 
 
 class _FileSource(PydanticBaseSettingsSource):
@@ -449,14 +455,15 @@ def _in_words(problem: ErrorDetails) -> str:
     option = ".".join(str(part) for part in problem["loc"])
     kind, words = problem["type"], problem["msg"]
     if kind == "value_error":  # our own words, which say what the value is; without an option when it is about several
-        return f"{option}: {words.removeprefix('Value error, ')}".removeprefix(": ")
+        words = words.removeprefix("Value error, ")
+        return words if words.startswith(f"{option}.") else f"{option}: {words}".removeprefix(": ")
     if kind == "extra_forbidden":
         *group, name = problem["loc"]
         return f"{option}: {_no_such(str(name), _options_of(*group))}"
     if kind == "model_type":
         words = f"must be a mapping of {', '.join(_options_of(*problem['loc']))}"
     else:
-        words = words_of(kind, problem.get("ctx", {})) or words
+        words = "must be a number" if str(problem["input"]).lower() == "nan" else words_of(kind, problem.get("ctx", {})) or words
     return f"{option}: {words}, not {shown(problem['input'])}"
 
 
@@ -467,8 +474,8 @@ def _no_such(name: str, known: Collection[str], spelt: Callable[[str], str] = st
 
 
 def _options_of(*path: object) -> Collection[str]:
-    """The options in the group that ``path`` leads to; without any, the groups and options at the top."""
-    model: Any = Settings
+    """The options in the group that ``path`` leads to, which may be one of several by name; without any, those at the top."""
+    group: Any = Settings
     for name in path:
-        model = model.model_fields[name].annotation
-    return tuple(model.model_fields)
+        group = get_args(group)[1] if get_origin(group) is dict else group.model_fields[name].annotation
+    return tuple(group.model_fields)

@@ -108,6 +108,18 @@ def test_settings_become_a_configuration_file(helm: Helm) -> None:
     assert {"name": "settings", "configMap": {"name": config["metadata"]["name"]}} in pod["volumes"]
 
 
+def test_a_secret_can_be_mounted(helm: Helm) -> None:
+    objects = _chart(
+        helm,
+        "extraVolumes[0].name=prometheus,extraVolumes[0].secret.secretName=prometheus-token",
+        "extraVolumeMounts[0].name=prometheus,extraVolumeMounts[0].mountPath=/etc/prometheus-token",
+    )
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    assert {"name": "prometheus", "secret": {"secretName": "prometheus-token"}} in pod["volumes"]
+    assert {"name": "prometheus", "mountPath": "/etc/prometheus-token"} in pod["containers"][0]["volumeMounts"]
+
+
 def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
     done = helm("lint", "--strict", str(CHART))
     assert done.returncode == 0, done.stdout + done.stderr

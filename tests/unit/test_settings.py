@@ -54,6 +54,10 @@ def test_nested_options_have_two_underscores(monkeypatch: pytest.MonkeyPatch) ->
         ("ALLABOARD_OBJEKTIVE", "spread", r"ALLABOARD_OBJEKTIVE: no such option; did you mean ALLABOARD_OBJECTIVE\?"),
         ("ALLABOARD_SEARCH", "abc", "^ALLABOARD_SEARCH: must be a mapping of preset, generations, .* in JSON, not 'abc'$"),
         ("ALLABOARD_PACKING", "{", "^ALLABOARD_PACKING: must be a mapping of shape, resources in JSON, not '{'$"),
+        ("ALLABOARD_TOPOLOGIES", "rack=a/b", "^ALLABOARD_TOPOLOGIES: must be a mapping in JSON, not 'rack=a/b'$"),
+        ("ALLABOARD_GPU__MODELS", "X9=memory=3", "^ALLABOARD_GPU__MODELS: must be a mapping in JSON, not 'X9=memory=3'$"),
+        ("ALLABOARD_GPU__MODELS", '{"X9":{"memry":3}}', r"^gpu.models.X9.memry: no such option; did you mean memory\?$"),
+        ("ALLABOARD_GPU__MODELS__X9", "abc", "^gpu.models.x9: must be a mapping of memory, .*, not 'abc'$"),
         ("ALLABOARD_SEARCH", "[1]", r"^search: must be a mapping of preset, generations, .*, not \[1\]$"),
         ("ALLABOARD_TOPOLOGY", "!!", "^topology: must be the key of a label such as topology.kubernetes.io/zone, not '!!'$"),
         (
@@ -310,8 +314,16 @@ def test_what_is_made_of_gpus_is_stated_in_a_group(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("stated", "wrong"),
     [
-        ("gpu: {aliases: {big: '('}}", "gpu.aliases: '(' is no regular expression"),
+        ("gpu: {aliases: {big: '('}}", "settings.yaml: gpu.aliases.big: '(' is no regular expression"),
+        ("gpu: {models: {'(': {}}}", "settings.yaml: gpu.models: '(' is no regular expression"),
+        ("gpu: {application_errors: 13}", "gpu.application_errors: must be a list of numbers, not 13"),
+        ("gpu: {weight: .nan}", "gpu.weight: must be a number, not nan"),
+        ("gpu: {weight: 2000000}", "gpu.weight: must be 1000000 or less, not 2000000"),
         ("gpu: {models: {X: {memory: -1}}}", "gpu.models.X.memory: "),
+        ("gpu: {models: {X: {memroy: 1}}}", "gpu.models.X.memroy: no such option; did you mean memory?"),
+        ("gpu: {models: {X: 3}}", "gpu.models.X: must be a mapping of memory, multiprocessors, decoders, encoders, bandwidth, not 3"),
+        ("gpu: {models: {X: {memory: {}}}}", "gpu.models.X.memory: must be a number, not {}"),
+        ("gpu: {models: 3}", "gpu.models: must be a mapping, not 3"),
         ("gpu: {unknown_memory: maybe}", "gpu.unknown_memory: "),
         ("topologies: {row: []}", "topologies.row: "),
         ("topologies: {row: ['a b']}", "must be the key of a label"),

@@ -85,6 +85,7 @@ def _by_profile(name: str, profile: Profile) -> dict[str, Any]:
             "NodeAffinity": scoring.affinity,
             "TaintToleration": scoring.taints,
             "ImageLocality": scoring.images,
+            "genius": scoring.gpus,
         },
         "from": profile.place,
     }
@@ -107,7 +108,7 @@ def _by_options(name: str, settings: Settings) -> dict[str, Any]:
 def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Options by their names as docs/settings.md has them."""
     for name, value in options.items():
-        if isinstance(value, dict) and name in ("search", "packing", "gpu_metrics"):
+        if isinstance(value, dict) and name in ("search", "packing", "gpu", "gpu_metrics"):
             yield from _flat(value, f"{name}.")
         else:
             yield f"{prefix}{name}", value
@@ -120,6 +121,10 @@ def _print(found: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         shape = ",".join(f"{point['utilization']}={point['score']}" for point in each["shape"])
         name, objective, scoring, era = (each[key] for key in ("schedulerName", "objective", "scoring", "era"))
         schedulers.add_row(name, objective, scoring, era or "-", shape or "-", _told(each["resources"]))
+    weights = _table("SCHEDULER", "WEIGHTS")
+    for each in found["schedulers"]:
+        if each["weights"]:
+            weights.add_row(each["schedulerName"], ", ".join(f"{name}={weight}" for name, weight in each["weights"].items() if weight))
     warnings = _table("WARNINGS")
     for warning in found["warnings"]:
         for number, line in enumerate(textwrap.wrap(warning, _COLUMNS)):
@@ -128,7 +133,7 @@ def _print(found: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     for name, value in found["options"].items():
         if name not in defaults or value != defaults[name]:
             options.add_row(name, _told(value))
-    print_tables(*(table for table in (schedulers, warnings, options) if table.row_count))
+    print_tables(*(table for table in (schedulers, weights, warnings, options) if table.row_count))
 
 
 def _table(*columns: str) -> Table:
@@ -140,7 +145,10 @@ def _table(*columns: str) -> Table:
 
 def _told(value: object) -> str:
     if isinstance(value, Mapping):
-        return ",".join(f"{name}={_told(each)}" for name, each in value.items()) or "-"
+        words = (
+            (name, f"{{{_told(each)}}}" if isinstance(each, Mapping) else _told(each)) for name, each in value.items() if each is not None
+        )
+        return ",".join(f"{name}={word}" for name, word in words) or "-"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ",".join(map(str, value)) or "-"
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value) if value != "" else "-"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from rich.table import Table
 
 from allaboard.cli.inputs import BadInputError, FiniteRange
-from allaboard.cli.tables import print_tables
+from allaboard.cli.tables import print_tables, room
 from allaboard.cluster.client import ApiError, ApiServer, CredentialsError, RawObject
 from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import NODES, PODS
@@ -21,6 +22,7 @@ from allaboard.cluster.view import ClusterView
 from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.gpu.cache import CardCache
 from allaboard.gpu.errors import SourceError
+from allaboard.gpu.gathering import MOST_CARDS
 from allaboard.gpu.sources import find
 from allaboard.gpu.web import Web
 from allaboard.model.errors import MalformedError
@@ -33,6 +35,11 @@ from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_se
 _MODEL_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
 _MEMORY_LABEL = "nvidia.com/gpu.memory"
 _NOTHING = "-"
+_VENDOR = re.compile(r"^(NVIDIA|AMD|Intel)[- ](?=.)")
+_GAP = 2
+_WORDS = ("NODE", "MODEL", "HEALTH")
+_SHORTEST_NODE = 12
+_MISSED_LEAST = ("POWER", "TEMP", "MEM FREE", "UTIL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +96,25 @@ def gpus(
     """
     if config:
         os.environ[CONFIG_VARIABLE] = config
+    if url is not None and no_metrics:
+        raise click.UsageError("--url and --no-metrics: state one of them")
+    stated = {"source": "off"} if no_metrics else {} if url is None else {"source": "auto", "url": url}
     try:
-        settings = load_settings()
-        stated = settings.gpu_metrics.model_dump(exclude_unset=True)
-        options = GpuMetricsOptions(**stated | ({"url": url, "source": "auto"} if url else {}) | ({"source": "off"} if no_metrics else {}))
-    except (SettingsError, ValueError) as error:
+        settings = load_settings({"gpu_metrics": stated} if stated else None)
+    except SettingsError as error:
         raise BadInputError(str(error)) from error
     try:
-        asyncio.run(_show(settings, options, kubeconfig or settings.kubeconfig, every if watch else None, each_card, output))
+        note = asyncio.run(
+            _show(settings, settings.gpu_metrics, kubeconfig or settings.kubeconfig, every if watch else None, each_card, output)
+        )
     except (CredentialsError, ApiError) as error:
         raise BadInputError(str(error)) from error
+    if url and note:  # it was asked for
+        raise click.exceptions.Exit(1)
 
 
-async def _show(settings: Settings, options: GpuMetricsOptions, kubeconfig: str, every: float | None, each_card: bool, output: str) -> None:
+async def _show(settings: Settings, options: GpuMetricsOptions, kubeconfig: str, every: float | None, each_card: bool, output: str) -> str:
+    """Print it, with ``every`` again and again. Returns why there are no metrics, if there are none."""
     cache = CardCache(options.stale_seconds)
     async with ApiServer.connect(settings.request_timeout_seconds, kubeconfig=kubeconfig) as server:
         while True:
@@ -113,9 +126,9 @@ async def _show(settings: Settings, options: GpuMetricsOptions, kubeconfig: str,
                     click.clear()
                 if note:
                     click.echo(note, err=True)
-                print_tables(_of_cards(rows) if each_card else _of_nodes(rows))
+                print_tables(_fitted(_of_cards(rows) if each_card else _of_nodes(rows), room()))
             if every is None:
-                return
+                return note
             await asyncio.sleep(every)
 
 
@@ -207,7 +220,7 @@ def _of_nodes(rows: Sequence[NodeRow]) -> Table:
         each = row.cards
         table.add_row(
             row.node,
-            row.model or _NOTHING,
+            _short(row.model) or _NOTHING,
             f"{row.free}/{row.allocatable}",
             _gib(row.memory_mib),
             _gib(_total(card.free_mib for card in each)),
@@ -223,11 +236,11 @@ def _of_nodes(rows: Sequence[NodeRow]) -> Table:
 def _of_cards(rows: Sequence[NodeRow]) -> Table:
     table = _table("NODE", "GPU", "MODEL", "MEM", "MEM FREE", "UTIL", "POWER", "TEMP", "HEALTH", "AGE")
     for row in rows:
-        for card in row.cards:
+        for card in row.cards or _by_label(row):
             table.add_row(
                 row.node,
                 card.name,
-                card.model or _NOTHING,
+                _short(card.model) or _NOTHING,
                 _gib(card.memory_mib),
                 _gib(card.free_mib),
                 _percent(card.utilization),
@@ -239,11 +252,39 @@ def _of_cards(rows: Sequence[NodeRow]) -> Table:
     return table
 
 
+def _by_label(row: NodeRow) -> Iterator[CardRow]:
+    """What is known of each GPU that a node offers, where no exporter tells of its cards."""
+    for number in range(min(row.allocatable, MOST_CARDS)):
+        yield CardRow(str(number), row.model, row.memory_mib, None, None, None, None, None, None)
+
+
+def _short(model: str) -> str:
+    """A model, or several, without the words that all of a vendor's have."""
+    return ", ".join(_VENDOR.sub("", name) for name in model.split(", "))
+
+
 def _table(*names: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
     for name in names:
-        is_word = name in ("NODE", "MODEL", "HEALTH")
-        table.add_column(name, overflow="fold" if is_word else "ellipsis", no_wrap=not is_word, min_width=None if is_word else len(name))
+        table.add_column(name, overflow="fold", no_wrap=name not in _WORDS)
+    return table
+
+
+def _fitted(table: Table, width: int) -> Table:
+    """The same ``table`` in ``width`` characters, without the columns that are missed least if need be; no word but of nodes is cut."""
+    texts = {str(column.header): [str(column.header), *map(str, column.cells)] for column in table.columns}
+    whole = {name: max(map(len, column)) for name, column in texts.items()}
+    least = whole | {name: max(len(word) for text in texts[name] for word in text.split()) for name in _WORDS}
+    least["NODE"] = min(whole["NODE"], _SHORTEST_NODE)
+    spare = width + _GAP - sum(each + _GAP for each in least.values())
+    for name in _MISSED_LEAST:
+        if spare < 0 and least.pop(name, None) is not None:
+            spare += whole[name] + _GAP
+    table.columns = [column for column in table.columns if str(column.header) in least]
+    for column in table.columns:
+        name = str(column.header)
+        more = max(0, min(spare, whole[name] - least[name]))
+        column.width, spare = least[name] + more, spare - more
     return table
 
 

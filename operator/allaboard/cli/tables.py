@@ -9,9 +9,14 @@ from rich.table import Table
 _WIDE_ENOUGH = 10_000
 
 
+def room() -> int:
+    """How many characters a line may have."""
+    return Console().width if sys.stdout.isatty() else _WIDE_ENOUGH
+
+
 def print_tables(*tables: Table) -> None:
     """The tables, an empty line between them. Raises ``OSError`` when nobody takes them, where rich would end the process itself."""
-    console = Console(width=None if sys.stdout.isatty() else _WIDE_ENOUGH, markup=False, highlight=False, emoji=False)
+    console = Console(width=room(), markup=False, highlight=False, emoji=False)
     shown = []
     for table in tables:
         with console.capture() as capture:

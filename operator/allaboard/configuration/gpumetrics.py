@@ -18,20 +18,16 @@ from allaboard.model.pairs import pairs_in
 USED = "used"
 """MiB of a card's memory that somebody uses: from it and what is free follows how much there is, and the other way round."""
 
-UNITS: Mapping[str, float] = {
-    "": 1.0,
-    "bytes": 2.0**-20,
-    "kib": 2.0**-10,
-    "mib": 1.0,
-    "gib": 2.0**10,
-    "w": 1.0,
-    "mw": 0.001,
-    "c": 1.0,
-    "ratio": 1.0,
-    "percent": 0.01,
-    "gb/s": 1.0,
+_SIZES = {"bytes": 2.0**-20, "kib": 2.0**-10, "mib": 1.0, "gib": 2.0**10}
+_RATIOS = {"ratio": 1.0, "percent": 0.01}
+_UNITS: Mapping[str, Mapping[str, float]] = {
+    **dict.fromkeys(("memory", "free", USED), _SIZES),
+    **dict.fromkeys(("utilization", "encoder", "decoder"), _RATIOS),
+    "power": {"w": 1.0, "mw": 0.001},
+    "temperature": {"c": 1.0},
+    "bandwidth": {"gb/s": 1.0},
 }
-"""By what a number of this unit is multiplied to be one of the measure's own."""
+"""By what a number of such a unit is multiplied to be one of the measure's own; what isn't here is counted, and has none."""
 
 _MEASURES = (*(measure.name.lower() for measure in Measure), USED)
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}", re.ASCII)
@@ -45,14 +41,16 @@ def meaning_of(stated: str) -> tuple[str, float]:
     name, spelt = measure.strip().lower(), unit.strip().lower()
     if name not in _MEASURES:
         raise ValueError(f"{shown(measure)} is no measure; known are {', '.join(_MEASURES)}")
-    if spelt in UNITS:
-        return name, UNITS[spelt]
+    units = {"": 1.0, **_UNITS.get(name, {})}
+    if spelt in units:
+        return name, units[spelt]
     try:
         factor = float(spelt)
     except ValueError:
         factor = 0.0
     if not (isfinite(factor) and factor > 0):
-        raise ValueError(f"{shown(unit)} is no unit; known are {', '.join(filter(None, UNITS))}, or a factor more than 0")
+        known = ", ".join(filter(None, units))
+        raise ValueError(f"{shown(unit)} is no unit of {name}; known are {f'{known}, or ' if known else ''}a factor more than 0")
     return name, factor
 
 
@@ -161,6 +159,8 @@ class GpuMetricsOptions(BaseModel):
                 "gpu_metrics.stale_seconds must be more than gpu_metrics.interval_seconds, "
                 f"not {self.stale_seconds:g} and {self.interval_seconds:g}"
             )
+        if self.url and self.source == "exporters":
+            raise ValueError("gpu_metrics.url: nobody asks it with gpu_metrics.source: exporters; leave out one of them")
         if bool(self.username_file) != bool(self.password_file):
             raise ValueError("gpu_metrics.username_file and gpu_metrics.password_file must be named together")
         if self.token_file and self.username_file:

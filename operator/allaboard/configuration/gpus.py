@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic.alias_generators import to_camel
 from pydantic_settings import NoDecode
 
+from allaboard.model.errors import shown
 from allaboard.model.gpumodels import Attributes
 from allaboard.model.gpunames import expression
 from allaboard.model.gpuscore import ScoreWeights
@@ -70,18 +71,22 @@ class GpuOptions(BaseModel):
     @field_validator("application_errors", mode="before")
     @classmethod
     def _numbers(cls, value: object) -> object:
-        return tuple(number.strip() for number in value.split(",") if number.strip()) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return tuple(number.strip() for number in value.split(",") if number.strip())
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"must be a list of numbers, not {shown(value)}")
+        return value
 
     _pairs = field_validator("aliases", mode="before")(pairs_in)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for option, patterns in (("aliases", self.aliases.values()), ("models", self.models)):
-            for pattern in patterns:
-                try:
-                    expression(pattern)
-                except ValueError as error:
-                    raise ValueError(f"gpu.{option}: {error}") from None
+        stated = [(f"gpu.aliases.{name}", pattern) for name, pattern in self.aliases.items()]
+        for option, pattern in (*stated, *(("gpu.models", pattern) for pattern in self.models)):
+            try:
+                expression(pattern)
+            except ValueError as error:
+                raise ValueError(f"{option}: {error}") from None
         return self
 
     @cached_property

@@ -17,9 +17,9 @@ _WORDS = {
     "too_short": "must name at least one",
     "enum": "must be {expected}",
     "literal": "must be {expected}",
-    "greater_than": "must be more than {gt:g}",
-    "greater_than_equal": "must be {ge:g} or more",
-    "less_than_equal": "must be {le:g} or less",
+    "greater_than": "must be more than {gt:.15g}",
+    "greater_than_equal": "must be {ge:.15g} or more",
+    "less_than_equal": "must be {le:.15g} or less",
 }
 """What is said of a value, by the kind of pydantic's error or the first word of it."""
 

@@ -1,4 +1,4 @@
-"""What was read of GPUs last, and how old it is: what is older than it may be isn't there any more."""
+"""What was read of GPUs last, and how old it is: what is older than it may be isn't there any more, but for what doesn't mend itself."""
 
 import math
 from collections.abc import Mapping
@@ -6,14 +6,17 @@ from collections.abc import Mapping
 import numpy as np
 
 from allaboard.gpu.gathering import MOST_NODES, Reading, joined
-from allaboard.model.gpus import NO_CARDS, Cards
+from allaboard.model.gpus import NO_CARDS, Cards, Measure
 
 _FORGOTTEN = 10
 """A node of which nothing was heard for so many times the staleness is forgotten."""
 
+_LASTING = [Measure.XID, Measure.REMAP_FAILURE]
+"""A broken card may well be why its exporter has died: that it is broken stays known as long as the card is."""
+
 
 class CardCache:
-    """The newest of each node. Numbers older than ``stale_seconds`` are unknown; that there are cards, and of which model, isn't."""
+    """The newest of each node. Numbers older than ``stale_seconds`` are unknown; the cards, their models and which are broken, aren't."""
 
     def __init__(self, stale_seconds: float) -> None:
         self._stale_seconds = stale_seconds
@@ -39,6 +42,7 @@ class CardCache:
             return NO_CARDS
         values = found.values.copy()
         values[:, self._is_stale(now)] = np.nan
+        values[_LASTING] = found.values[_LASTING]
         return Cards({node: row for row, node in enumerate(found.nodes)}, found.names, found.models, found.model, values)
 
     def ages(self, now: float) -> Mapping[str, float]:

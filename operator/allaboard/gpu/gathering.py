@@ -54,7 +54,7 @@ class Reading:
     """What was read at one time: ``nodes[i]`` has the cards ``names[i]``.
 
     ``model``: int32[nodes, cards] into ``models``, -1 where unknown; ``values``: float32[measures, nodes, cards], NaN where unknown.
-    ``ages``: float64[nodes], seconds that had passed since the exporter was asked.
+    ``ages``: float64[nodes], seconds that had passed since the exporter was asked. ``left_out``: as ``Gathering`` has counted it.
     """
 
     nodes: tuple[str, ...]
@@ -63,6 +63,7 @@ class Reading:
     model: NDArray[np.int32]
     values: NDArray[np.float32]
     ages: NDArray[np.float64]
+    left_out: int = 0
 
 
 @dataclass(slots=True)
@@ -75,6 +76,9 @@ class Gathering:
     locate: Locate
     unlocated: int = 0
     """Series of which no node is known."""
+
+    left_out: int = 0
+    """Series that were too long, and answers of which only the begin was taken."""
 
     _rows: dict[str, int] = field(default_factory=dict)
     _columns: list[dict[str, int]] = field(default_factory=list)
@@ -110,6 +114,10 @@ class Gathering:
     def forget_labels(self) -> None:
         """Series will have other labels from now on; what was taken stays."""
         self._known.clear()
+
+    def leave_out(self) -> None:
+        """Count what is beyond the limits."""
+        self.left_out += 1
 
     def lacks(self, dialect: Dialect, metric: Metric) -> bool:
         """Whether there are cards of which what ``metric`` tells isn't known by better metrics of ``dialect``."""
@@ -150,6 +158,7 @@ class Gathering:
             model.reshape(rows, columns),
             values[: len(Measure)].reshape(len(Measure), rows, columns).copy(),
             np.array([self._ages.get(row, 0.0) for row in range(rows)], dtype=np.float64),
+            self.left_out,
         )
 
     def _cell(self, labels: Mapping[str, object], dialect: Dialect, metric: Metric, used: set[str]) -> int:

@@ -15,8 +15,8 @@ from allaboard.gpu.gathering import Gathering, Sample
 from allaboard.gpu.vectors import vector
 from allaboard.gpu.web import Credentials, StatusError, Web, whole
 
-_MOST_BYTES = 128 * 2**20
-"""Of all answers of one reading: three times what 10,000 nodes of eight cards have."""
+_MOST_BYTES = 32 * 2**20
+"""Of one answer: twice what 10,000 nodes of eight cards have with all labels."""
 
 _HIDDEN = (401, 403, 404, 405)
 """What a proxy before Prometheus answers for all that isn't its API."""
@@ -32,7 +32,6 @@ class Prometheus:
         self._web = web
         self._credentials = credentials
         self._matchers = [f"{label}={_quoted(value)}" for label, value in matchers.items()]
-        self._bytes_left = 0
 
     async def probe(self) -> None:
         """Ask whether it is one, and ready. Raises ``SourceError``."""
@@ -54,10 +53,9 @@ class Prometheus:
 
     async def metrics(self, dialects: Sequence[Dialect]) -> frozenset[str]:
         """The names of those metrics of ``dialects`` that it has. Raises ``SourceError``."""
-        self._bytes_left = _MOST_BYTES
         names = "|".join(metric.name for dialect in dialects for metric in dialect.metrics)
         matchers = ",".join((f'__name__=~"{names}"', *self._matchers))
-        told = [labels async for part in self._query(f"count by (__name__) ({{{matchers}}})") for labels, _, _ in part]
+        told = [labels async for part in self._query(f"count by (__name__) ({{{matchers}}})", lambda: None) for labels, _, _ in part]
         known = {f'"__name__":"{name}"'.encode(): name for name in names.split("|")}
         return frozenset(known[labels] for labels in told if labels in known)
 
@@ -73,7 +71,7 @@ class Prometheus:
                 function = "min" if metric.takes_least else "max"
                 query = f"{function} by ({', '.join(by)}) ({self._selector(dialect, metric)})"
                 told: set[str] = set()
-                async for part in self._query(query):
+                async for part in self._query(query, into.leave_out):
                     told |= into.take(dialect, metric, part)
                 if not labels and told:
                     labels = frozenset(told)
@@ -82,23 +80,18 @@ class Prometheus:
 
     async def _read_times(self, dialect: Dialect, metric: Metric, nodes: frozenset[str], into: Gathering) -> None:
         query = f"min by ({', '.join(sorted(nodes))}) (timestamp({self._selector(dialect, metric)}))"
-        async for part in self._query(query):
+        async for part in self._query(query, into.leave_out):
             into.take_times(dialect, part)
 
     def _selector(self, dialect: Dialect, metric: Metric) -> str:
         whole_cards = [f'{dialect.parts}=""'] if dialect.parts and not metric.of_parts else []
         return f"{metric.name}{{{','.join((*whole_cards, *self._matchers))}}}"
 
-    async def _query(self, query: str) -> AsyncIterator[Sequence[Sample]]:
+    async def _query(self, query: str, leave_out: Callable[[], None]) -> AsyncIterator[Sequence[Sample]]:
         url = f"{self.url}/api/v1/query"
-        async with self._web.get(url, {"query": query}, self._credentials, self._bytes_left) as chunks:
-            async for part in vector(self._counted(chunks), url):
+        async with self._web.get(url, {"query": query}, self._credentials, _MOST_BYTES) as chunks:
+            async for part in vector(chunks, url, leave_out):
                 yield part
-
-    async def _counted(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        async for chunk in chunks:
-            self._bytes_left -= len(chunk)
-            yield chunk
 
 
 def _quoted(value: str) -> str:

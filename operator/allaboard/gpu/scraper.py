@@ -24,9 +24,14 @@ from allaboard.model.gpus import Cards
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_PAUSE_SECONDS = 60.0
+_RETRY_SECONDS = 30.0
+"""Longest pause after a failure where metrics have been, or should be."""
+
 _LOOKING_SECONDS = 300.0
 """Longest pause between two looks where nobody has ever had metrics of GPUs."""
+
+_LONGEST_PAUSE_SECONDS = 60.0
+"""Between two tries to reach the API server."""
 
 Gauge = Callable[[str, str, Callable[[], float]], None]
 
@@ -46,6 +51,7 @@ class Scraper:
         self._read_at = math.nan
         self._complained = 0  # level of what was logged since the last reading
         self._errors = 0
+        self._left_out = 0
         self._counts = (0, 0)
 
     def measure(self, gauge: Gauge) -> None:
@@ -54,6 +60,7 @@ class Scraper:
         gauge("gpu_metrics_cards", "GPUs of which fresh metrics are known.", lambda: self._counts[0])
         gauge("gpu_metrics_stale_nodes", "Nodes of whose GPUs metrics were known and are too old.", lambda: self._counts[1])
         gauge("gpu_metrics_errors", "Readings of metrics of GPUs that failed.", lambda: self._errors)
+        gauge("gpu_metrics_left_out", "Series that were too long, and answers that were cut off, in all readings.", lambda: self._left_out)
 
     async def run(self, server: ApiServer) -> None:
         """Read for ever."""
@@ -62,22 +69,21 @@ class Scraper:
             tasks.create_task(self._let_expire())
 
     async def _read_on(self, server: ApiServer) -> None:
-        pause = self._options.interval_seconds
+        failures = 0
         while True:
             try:
                 async with Web.open(self._options) as web:
                     source = await find(self._options, server, web, self._is_known)
                     while True:
                         self._take(await source.read(), source.words)
-                        pause = self._options.interval_seconds
-                        await asyncio.sleep(pause)
+                        failures = 0
+                        await asyncio.sleep(self._options.interval_seconds)
             except (SourceError, ApiError) as error:
                 self._complain(error)
             except Exception as error:  # a defect, which must not end the scheduler
                 self._complain(error)
-            await asyncio.sleep(pause)
-            longest = _LOOKING_SECONDS if math.isnan(self._read_at) and not self._options.url else _LONGEST_PAUSE_SECONDS
-            pause = max(self._options.interval_seconds, min(2 * pause, longest))
+            await asyncio.sleep(pause_after(failures, self._options, has_read=not math.isnan(self._read_at)))
+            failures += 1
 
     async def _let_expire(self) -> None:
         """Hand over what is known without what has just become too old, once a second at most."""
@@ -97,6 +103,9 @@ class Scraper:
         self._cache.take(reading, now)
         if self._complained or math.isnan(self._read_at):
             logger.info("GPUs: %d cards of %d nodes are known by %s", sum(map(len, reading.names)), len(reading.nodes), words)
+        if reading.left_out and not self._left_out:
+            logger.warning("GPUs: %s: what has more series, or longer ones, than there can be of GPUs is left out", words)
+        self._left_out += reading.left_out
         self._complained, self._read_at = 0, now
         self._has_read.set()
         self._tell()
@@ -122,6 +131,14 @@ class Scraper:
 
     def _now(self) -> float:
         return time.monotonic()
+
+
+def pause_after(failures: int, options: GpuMetricsOptions, *, has_read: bool) -> float:
+    """Seconds until the next try after one more failure than so many in a row: longer each time where there may be nothing to read."""
+    interval = options.interval_seconds
+    if has_read or options.url:
+        return min(interval, _RETRY_SECONDS)
+    return max(interval, min(interval * 2.0 ** min(failures, 32), _LOOKING_SECONDS))
 
 
 async def keep_cards(scraper: Scraper, kubeconfig: str, synced: asyncio.Event) -> None:

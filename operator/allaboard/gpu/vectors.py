@@ -1,21 +1,23 @@
 """Reads an instant vector of Prometheus' HTTP API as it comes, a part at a time.
 
-At 5,000 nodes an answer has megabytes, and to parse it in one call would keep every thread of the process waiting.
+At 5,000 nodes an answer has megabytes, and to parse it in one call would keep every thread of the process waiting. Any pod that is scraped
+may have it say too much: what is beyond the limits is left out, and the rest counts.
 """
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import chain
 
 import orjson
 
-from allaboard.gpu.errors import SourceError
+from allaboard.gpu.errors import SourceError, TooLongError
 from allaboard.gpu.gathering import MOST_CARDS, MOST_NODES, Sample
 
 _BETWEEN = b'},{"metric"'
 """What stands between two series, and nowhere else: a quotation mark that belongs to a text has a backslash before it, not a bracket."""
 
 _AS_WRITTEN = re.compile(rb'\{"metric":\{([^{}]*)\},"value":\[([-+.eE0-9]{1,30}),"([^"\\]{0,60})"\]\}')
+_BEGIN = b'{"metric":{'
 _AROUND = len('{"metric":{},"value":[,""]}')
 _RESULT = re.compile(rb'"result"\s*:\s*\[')
 _BLOCK = 2**16
@@ -25,23 +27,41 @@ _LONGEST = 2**20
 _MOST_SERIES = MOST_NODES * MOST_CARDS
 
 
-async def vector(chunks: AsyncIterator[bytes], place: str) -> AsyncIterator[Sequence[Sample]]:
-    """The series of an answer, some at a time. Raises ``SourceError`` for anything that is no vector; ``place`` is who has answered."""
-    head, rest, count = b"", b"", 0
-    async for block in _blocks(chunks):
-        rest += block
-        if not head and (begin := _RESULT.search(rest)):
-            head, rest = rest[: begin.end()], rest[begin.end() :]
-        end = rest.rfind(_BETWEEN)
-        if head and end >= 0:
-            found = _series(rest[: end + 1], place)
-            count += len(found)
-            if count > _MOST_SERIES:
-                raise SourceError(f"{place}: the answer has more than {_MOST_SERIES} series")
-            yield found
-            rest = rest[end + 2 :]
-        if len(rest) > _LONGEST:
-            raise SourceError(f"{place}: the answer has a series longer than {_LONGEST} bytes")
+async def vector(chunks: AsyncIterator[bytes], place: str, leave_out: Callable[[], None]) -> AsyncIterator[Sequence[Sample]]:
+    """The series of an answer, some at a time. Raises ``SourceError`` for anything that is no vector; ``place`` is who has answered.
+
+    ``leave_out`` is called for a series that is too long, and once when the answer ends, or has more series, than is taken.
+    """
+    head, rest, count, is_skipping = b"", b"", 0, False
+    try:
+        async for block in _blocks(chunks):
+            rest += block
+            if not head and (begin := _RESULT.search(rest)):
+                head, rest = rest[: begin.end()], rest[begin.end() :]
+            if is_skipping:
+                end = rest.find(_BETWEEN)
+                rest, is_skipping = (rest[end + 2 :], False) if end >= 0 else (rest[1 - len(_BETWEEN) :], True)
+            end = rest.rfind(_BETWEEN)
+            if head and end >= 0:
+                found = _series(rest[: end + 1], place)
+                rest = rest[end + 2 :]
+                yield found[: _MOST_SERIES - count]
+                count += len(found)
+                if count > _MOST_SERIES:
+                    leave_out()
+                    return
+            if len(rest) > _LONGEST:
+                if not (head and rest.startswith(_BEGIN)):
+                    raise SourceError(f"{place}: the answer has a series longer than {_LONGEST} bytes")
+                leave_out()
+                rest, is_skipping = rest[1 - len(_BETWEEN) :], True
+    except TooLongError:
+        if not head:
+            raise
+        leave_out()
+        return
+    if is_skipping:  # the last series is among those that are left out, and how the list ends
+        rest = b"]}}"
     # What is left is the end of the list: with the head it is a whole document again, and says whether the answer is one.
     document = _parsed(head + rest, place)
     data = document.get("data") if isinstance(document, dict) and document.get("status") == "success" else None

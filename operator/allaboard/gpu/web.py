@@ -3,6 +3,7 @@
 Answers are asked for uncompressed: a few KiB that unpack to a GiB would hold up everything while they do.
 """
 
+import os
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
@@ -16,7 +17,7 @@ import aiohttp
 from yarl import URL
 
 from allaboard.configuration.gpumetrics import GpuMetricsOptions
-from allaboard.gpu.errors import SourceError
+from allaboard.gpu.errors import SourceError, TooLongError
 
 _CONNECTIONS = 16
 _LONGEST_SECRET = 64 * 2**10
@@ -86,7 +87,7 @@ class Web:
         except TimeoutError as error:
             raise SourceError(f"{place}: no answer, or no end of it, in time") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise SourceError(f"{place}: can't be reached: {type(error).__name__}: {str(error)[:200]}") from error
+            raise SourceError(f"{place}: can't be reached: {_reason(error)}") from error
 
     def _trusted(self) -> ssl.SSLContext:
         """Whose certificates are believed. Raises ``SourceError`` when the settings' can't be read."""
@@ -111,6 +112,20 @@ class StatusError(SourceError):
         self.status = status
 
 
+def _reason(error: Exception) -> str:
+    """Why a connection failed, without what only programmers know of it."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        refused = error.certificate_error
+        return f"its certificate isn't believed: {getattr(refused, 'verify_message', '') or str(refused)[:200]}"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return "what answers there doesn't speak TLS, or not this one's"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "no host of that name is known"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return f"{type(error).__name__}: {str(error)[:200]}"
+
+
 async def whole(chunks: AsyncIterator[bytes]) -> bytes:
     """A short body in one."""
     return b"".join([chunk async for chunk in chunks])
@@ -121,7 +136,7 @@ async def _bounded(chunks: AsyncIterator[bytes], place: str, most_bytes: int) ->
     async for chunk in chunks:
         size += len(chunk)
         if size > most_bytes:
-            raise SourceError(f"{place}: the answer is longer than {most_bytes} bytes")
+            raise TooLongError(f"{place}: the answer is longer than {most_bytes} bytes")
         yield chunk
 
 

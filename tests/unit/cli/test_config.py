@@ -56,7 +56,7 @@ def test_each_scheduler_name_is_told_with_what_its_pods_are_placed_by(tmp_path: 
     pack = found["schedulers"][1]
     assert pack["resources"] == {"nvidia.com/gpu": 5, "cpu": 1}
     assert pack["shape"] == [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]
-    assert pack["weights"] == {"NodeResourcesFit": 1, "NodeAffinity": 2, "TaintToleration": 3, "ImageLocality": 1}
+    assert pack["weights"] == {"NodeResourcesFit": 1, "NodeAffinity": 2, "TaintToleration": 3, "ImageLocality": 1, "genius": 0}
     assert (found["options"]["headroom"], found["options"]["scheduler_names"]) == ({"cpu": "2"}, ["train", "pack", "spread"])
     assert any(warning.startswith("parallelism: isn't honoured") for warning in found["warnings"])
 
@@ -71,6 +71,19 @@ def test_people_are_shown_tables(tmp_path: Path) -> None:
     assert any(row[:5] == ["pack", "binpack", "RequestedToCapacityRatio", "v1", "0=0,100=10"] for row in rows)
     assert lines.index("WARNINGS") < lines.index(next(line for line in lines if line.startswith("OPTION")))
     assert max(len(line) for line in lines[lines.index("WARNINGS") :]) <= 80
+
+
+def test_the_weight_of_the_score_of_gpus_is_shown(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "configuration" / "genius.yaml").read_text()
+    assert answer(tmp_path, text)["schedulers"][-1]["weights"]["genius"] == 300
+    assert "genius=300" in check(tmp_path, text).stdout
+
+
+def test_of_the_options_of_gpus_those_are_shown_that_differ(tmp_path: Path) -> None:
+    lines = check(tmp_path, "gpu: {weight: 3, models: {X9: {memory: 1024}}}\n").stdout.splitlines()
+    rows = [line.split() for line in lines]
+    assert [row for row in rows if row[:1] and row[0].startswith("gpu")] == [["gpu.models", "X9={memory=1024.0}"], ["gpu.weight", "3.0"]]
+    assert answer(tmp_path, "gpu: {weight: 3}\n")["options"]["gpu.weight"] == 3.0
 
 
 def test_a_file_without_a_word_to_warn_of_has_no_warnings(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 from rich.table import Table
 
-from allaboard.cli.gpus import CardRow, NodeRow, _of_cards, _of_nodes
+from allaboard.cli.gpus import CardRow, NodeRow, _fitted, _of_cards, _of_nodes
 from allaboard.cli.main import cli
 from allaboard_sandbox import Sandbox
 
@@ -59,7 +59,7 @@ def test_without_metrics_labels_and_requests_tell_what_there_is(sandbox: Sandbox
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["NODE", "MODEL", "FREE", "MEM/GPU", "MEM", "FREE", "UTIL", "POWER", "TEMP", "HEALTH", "AGE"]
-    assert lines[1].split() == ["gpu-1", "NVIDIA-A100-SXM4-40GB", "1/4", "40Gi", "-", "-", "-", "-", "-", "-"]
+    assert lines[1].split() == ["gpu-1", "A100-SXM4-40GB", "1/4", "40Gi", "-", "-", "-", "-", "-", "-"]
     assert lines[2].split() == ["gpu-2", "-", "2/2", "-", "-", "-", "-", "-", "-", "-"]
     assert len(lines) == 3
     assert "no Prometheus that has metrics of GPUs was found" in result.stderr
@@ -74,9 +74,38 @@ def test_programs_are_told_the_same(sandbox: Sandbox, tmp_path: Path) -> None:
     ]
 
 
-def test_a_mistake_is_told_in_a_line(tmp_path: Path, sandbox: Sandbox) -> None:
-    result = run(tmp_path, "--url", "nowhere")
-    assert (result.exit_code, "must be like https" in result.stderr) == (2, True)
+@pytest.mark.parametrize("url", ["nowhere", "http://h:99999", ""])
+def test_a_mistake_is_told_in_a_line(url: str, tmp_path: Path, sandbox: Sandbox) -> None:
+    result = run(tmp_path, "--url", url, "--no-metrics") if not url else run(tmp_path, "--url", url)
+    assert (result.exit_code, result.stdout) == (2, "")
+    told = result.stderr.splitlines()[-1]
+    assert told.startswith("Error: gpu_metrics.url: must be like https" if url else "Error: --url and --no-metrics: state one of them")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_prometheus_that_is_named_and_does_not_answer_is_a_failure_in_plain_words(scheme: str, sandbox: Sandbox, tmp_path: Path) -> None:
+    result = run(tmp_path, "--url", f"{scheme}://127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "can't be reached: Connection refused" in result.stderr
+    assert result.stdout.startswith("NODE ")
+
+
+def test_without_metrics_cards_are_told_by_labels(sandbox: Sandbox, tmp_path: Path) -> None:
+    rows = [line.split()[:4] for line in run(tmp_path, "--no-metrics", "--cards").stdout.splitlines()[1:]]
+    assert rows == [
+        *(["gpu-1", str(card), "A100-SXM4-40GB", "40Gi"] for card in range(4)),
+        *(["gpu-2", str(card), "-", "-"] for card in range(2)),
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_model_is_not_cut_inside_a_word(width: int) -> None:
+    row = NodeRow("gke-prod-gpu-h100-pool-1a2b3c4d-x9z8", "NVIDIA-A100-SXM4-40GB", 16, 16, 81559.0, "7: XID 79 +1", 118.0, ())
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(_fitted(_of_nodes([row]), width))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= width
+    assert {"A100-SXM4-40GB", "16/16", "XID", "118s"} <= set(" ".join(lines).split())
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -86,7 +115,7 @@ def test_what_is_known_fits_in_a_terminal(table: Callable[[Sequence[NodeRow]], T
     fine = CardRow("0", "NVIDIA H100 80GB HBM3", 81559.0, 81000.0, 0.97, 699.6, 88.0, 0, False)
     row = NodeRow("gke-prod-gpu-h100-pool-1a2b3c4d-x9z8", card.model, 16, 16, 81559.0, "7: XID 79 +1", 118.0, (fine, card))
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(table([row]))
+    console.print(_fitted(table([row]), width))
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= width
     assert lines[1].split()[-1] == "118s"

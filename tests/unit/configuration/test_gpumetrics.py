@@ -32,7 +32,10 @@ def test_groups_are_stated_in_the_environment(monkeypatch: pytest.MonkeyPatch) -
         ({"path_prefix": "prometheus/"}, "gpu_metrics.path_prefix: must be a path such as /prometheus"),
         ({"matchers": {"a-b": "c"}}, "'a-b' is no label of metrics"),
         ({"metrics": {"acme_free": "fre"}}, "'fre' is no measure; known are memory, free"),
-        ({"metrics": {"acme_free": "free:stone"}}, "'stone' is no unit; known are bytes"),
+        ({"metrics": {"acme_free": "free:stone"}}, "'stone' is no unit of free; known are bytes, kib, mib, gib, or a factor more than 0"),
+        ({"metrics": {"acme": "utilization:bytes"}}, "'bytes' is no unit of utilization; known are ratio, percent, or a factor"),
+        ({"metrics": {"acme": "xid:c"}}, "'c' is no unit of xid; known are a factor more than 0"),
+        ({"source": "exporters", "url": "http://p:9090"}, "gpu_metrics.url: nobody asks it with gpu_metrics.source: exporters"),
         ({"metrics": {"acme_free": "free:nan"}}, "'nan' is no unit"),
         ({"metrics": {'x"}': "free"}}, "is no metric's name"),
         ({"stale_seconds": 10, "interval_seconds": 10}, "stale_seconds must be more than gpu_metrics.interval_seconds"),
@@ -44,6 +47,7 @@ def test_a_mistake_is_named(stated: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings({"gpu_metrics": stated})
     assert words in str(caught.value)
+    assert str(caught.value).count("gpu_metrics: ") == 0
 
 
 def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:

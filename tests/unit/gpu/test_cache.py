@@ -39,6 +39,21 @@ def test_numbers_that_are_too_old_are_unknown_and_the_cards_are_not() -> None:
     assert cache.cards(160.0).models == ("A100",)
 
 
+def test_a_broken_card_stays_broken_when_its_exporter_is_gone_until_the_card_is_forgotten() -> None:
+    cache = CardCache(60.0)
+    gathering = Gathering(lambda _, value: value)
+    for metric in DCGM.metrics:
+        if metric.quantity in (Measure.XID, Measure.REMAP_FAILURE, Measure.FREE):
+            gathering.take(DCGM, metric, [(b'"Hostname":"n1","gpu":"0"', b"0", b"79")])
+    cache.take(gathering.reading(), 100.0)
+    for now in (100.0, 160.0, 699.0):
+        values = cache.cards(now).values[:, 0, 0]
+        assert (values[Measure.XID], values[Measure.REMAP_FAILURE]) == (79.0, 1.0)
+        assert np.isnan(values[Measure.FREE]) == (now >= 160.0)
+    cache.take(a_reading("n2"), 701.0)
+    assert cache.cards(701.0).rows.keys() == {"n2"}
+
+
 def test_what_the_exporter_said_long_ago_is_old_however_lately_it_was_read() -> None:
     cache = CardCache(60.0)
     cache.take(a_reading("n1", age=59.0), 100.0)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from allaboard.gpu import scraper as scraper_module
 from allaboard.gpu.dialects import DCGM
 from allaboard.gpu.errors import SourceError
 from allaboard.gpu.gathering import Gathering, Reading
-from allaboard.gpu.scraper import Scraper, in_own_thread
+from allaboard.gpu.scraper import Scraper, in_own_thread, pause_after
 from allaboard.gpu.sources import NoneFoundError
 from allaboard.model.gpus import Cards, Measure
 
@@ -114,10 +115,42 @@ async def test_where_there_is_nothing_nobody_is_alarmed(
     assert [record.levelno for record in caplog.records] == [logging.INFO, logging.INFO]
 
 
+async def test_what_is_beyond_the_limits_is_counted_and_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    too_much = replace(a_reading(), left_out=2)
+    async with Scraped(monkeypatch, Script(too_much)) as scraped, asyncio.timeout(10):
+        for _ in range(2):
+            await scraped.pushed.get()
+        assert scraped.value("left_out") >= 4
+    assert ["left out" in record.message for record in caplog.records if record.levelno == logging.WARNING] == [True]
+
+
 async def test_a_defect_is_logged_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async with Scraped(monkeypatch, Script(ZeroDivisionError("a defect"), a_reading())) as scraped, asyncio.timeout(10):
         await scraped.pushed.get()
     assert [record.exc_info is not None for record in caplog.records if record.levelno == logging.WARNING] == [True]
+
+
+def test_what_has_been_read_or_is_named_is_tried_again_at_the_usual_pause() -> None:
+    usual, rare = GpuMetricsOptions(), GpuMetricsOptions(interval_seconds=600, stale_seconds=900)
+    named = GpuMetricsOptions(url="http://p:9090")
+    assert [pause_after(failures, usual, has_read=True) for failures in (0, 1, 9)] == [30.0, 30.0, 30.0]
+    assert [pause_after(failures, named, has_read=False) for failures in (0, 1, 9)] == [30.0, 30.0, 30.0]
+    assert pause_after(9, rare, has_read=True) == 30.0
+
+
+def test_where_nothing_may_be_it_is_looked_for_less_and_less_often() -> None:
+    usual, rare = GpuMetricsOptions(), GpuMetricsOptions(interval_seconds=600, stale_seconds=900)
+    assert [pause_after(failures, usual, has_read=False) for failures in (0, 1, 2, 3, 4, 10_000)] == [
+        30.0,
+        60.0,
+        120.0,
+        240.0,
+        300.0,
+        300.0,
+    ]
+    assert pause_after(3, rare, has_read=False) == 600.0
 
 
 async def test_what_runs_in_a_thread_of_its_own_ends_with_whoever_waits_for_it() -> None:

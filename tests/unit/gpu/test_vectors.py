@@ -9,17 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allaboard.gpu import vectors
-from allaboard.gpu.errors import SourceError
+from allaboard.gpu.errors import SourceError, TooLongError
 from allaboard.gpu.gathering import Sample
 from allaboard.gpu.vectors import vector
 
 
-async def read(body: bytes, size: int = 2**20) -> list[Sample]:
+async def read(body: bytes, size: int = 2**20, left_out: list[None] | None = None) -> list[Sample]:
     async def chunks() -> AsyncIterator[bytes]:
         for begin in range(0, len(body), size):
             yield body[begin : begin + size]
 
-    return [sample async for part in vector(chunks(), "http://p") for sample in part]
+    leave_out = (lambda: None) if left_out is None else (lambda: left_out.append(None))
+    return [sample async for part in vector(chunks(), "http://p", leave_out) for sample in part]
 
 
 def an_answer(series: Sequence[tuple[dict[str, Any], str]], separators: tuple[str, str] = (",", ":"), **more: Any) -> bytes:
@@ -83,7 +84,32 @@ async def test_what_is_no_vector_is_an_error(body: bytes) -> None:
         await read(body)
 
 
-async def test_more_series_than_there_can_be_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_more_series_than_there_can_be_the_first_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "_MOST_SERIES", 1000)
-    with pytest.raises(SourceError, match="more than 1000 series"):
-        await read(an_answer([({"gpu": str(card)}, "1") for card in range(5000)]), 2**16)
+    left_out: list[None] = []
+    found = await read(an_answer([({"gpu": str(card)}, "1") for card in range(5000)]), 2**16, left_out)
+    assert told(found) == [({"gpu": str(card)}, "1") for card in range(1000)]
+    assert len(left_out) == 1
+
+
+@pytest.mark.parametrize("size", [997, 2**16])
+@pytest.mark.parametrize("too_long", [[0], [2], [4], [1, 2], [0, 1, 2, 3, 4]])
+async def test_series_that_are_too_long_are_left_out_and_no_others(too_long: list[int], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "_LONGEST", 5000)
+    monkeypatch.setattr(vectors, "_BLOCK", 1000)
+    left_out: list[None] = []
+    text = 'an "},{"metric":{" x' * 5000
+    series = [({"gpu": str(card), "text": text if card in too_long else ""}, "1") for card in range(5)]
+    found = await read(an_answer(series, warnings=["beware"]), size, left_out)
+    assert told(found) == [each for card, each in enumerate(series) if card not in too_long]
+    assert len(left_out) == len(too_long)
+
+
+async def test_of_an_answer_that_does_not_end_what_has_come_is_taken() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield an_answer([({"gpu": str(card)}, "1") for card in range(5000)])
+        raise TooLongError("more than is taken")
+
+    left_out: list[None] = []
+    found = [sample async for part in vector(chunks(), "http://p", lambda: left_out.append(None)) for sample in part]
+    assert (len(found), len(left_out)) == (4999, 1)
