@@ -276,7 +276,7 @@ def _devices(metadata: RawObject, is_foreign: bool) -> tuple[Taken, ...]:
         taken = taken_by(mapping(metadata, "annotations", "metadata."))
     except MalformedError:
         return ()
-    return taken if is_foreign else tuple(Taken(each.uuid) for each in taken)
+    return taken if is_foreign else tuple(Taken(each.uuid, driver=each.driver) for each in taken)
 
 
 def _bound_at(status: Mapping[str, object]) -> float:

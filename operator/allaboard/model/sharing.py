@@ -34,11 +34,15 @@ class Device(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a pod's annotation says that it has of a device: MiB, and percent of its time; nothing of a seat that is yet promised."""
+    """What a pod's annotation says that it has of a device: MiB, and percent of its time, and whose annotation that is.
+
+    Of a seat that we have promised none of these is said, for we know whose device it is.
+    """
 
     uuid: str
     memory: int = 0
     cores: int = 0
+    driver: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,28 +212,34 @@ def shared_by(annotations: Mapping[str, object]) -> Shared | None:
 
 
 def taken_by(annotations: Mapping[str, object]) -> tuple[Taken, ...]:
-    """The devices that a bound pod has, as its annotations say; none where they make no sense."""
+    """The devices that a bound pod has, as the annotations of each driver say; none of one whose annotation makes no sense.
+
+    Anybody may have written those of a driver that isn't the node's: ``charges`` tells them apart.
+    """
+    taken: list[Taken] = []
     for driver in DRIVERS.values():
         holds = annotations.get(driver.holds)
         if isinstance(holds, str) and len(holds) <= REGISTRATION_CHARACTERS.most:
             try:
-                return tuple(_taken(part.split(",")) for part in holds.replace(";", ":").split(":") if part)[: DEVICES.most]
+                parts = [part.split(",") for part in holds.replace(";", ":").split(":") if part]
+                taken += [_taken(driver.name, part) for part in parts][: DEVICES.most]
             except (ValueError, IndexError):
-                return ()
-    return ()
+                continue
+    return tuple(taken)
 
 
-def _taken(fields: Sequence[str]) -> Taken:
+def _taken(driver: str, fields: Sequence[str]) -> Taken:
     memory, cores = int(fields[2]), int(fields[3])
     if memory < 0 or cores < 0:
         raise ValueError("number")
-    return Taken(fields[0].partition("[")[0], memory, cores)  # what follows names a part that MIG has made of it
+    return Taken(fields[0].partition("[")[0], memory, cores, driver)  # what follows names a part that MIG has made of it
 
 
 def charges(shared: Shared, share: Share | None, whole: int, taken: Sequence[Taken]) -> Iterator[tuple[int, int]]:
     """What a pod takes of a node's devices: the place of each, and thousandths of it.
 
-    It asks for a ``share``, or for ``whole`` GPUs, and says that it has ``taken`` some. A device that it doesn't name, or that isn't there,
+    It asks for a ``share``, or for ``whole`` GPUs, and has ``taken`` some: promised ones, or as the annotation of this node's driver says,
+    for nobody goes by another's. A device that it doesn't name, or that isn't there,
     may be any of the others: then each of them is charged, for it is not known which is free.
     """
     driver = DRIVERS[shared.driver]
@@ -238,7 +248,8 @@ def charges(shared: Shared, share: Share | None, whole: int, taken: Sequence[Tak
         return
     least = shared.least
     places = {device.uuid: place for place, device in enumerate(shared.devices)}
-    named = dict(islice(((places[each.uuid], each) for each in taken if each.uuid in places), number))
+    own = (each for each in taken if each.driver in ("", driver.name))
+    named = dict(islice(((places[each.uuid], each) for each in own if each.uuid in places), number))
     for place, device in enumerate(shared.devices):
         has = named.get(place)
         if has is None and len(named) >= number:

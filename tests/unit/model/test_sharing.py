@@ -189,9 +189,9 @@ def test_a_part_that_two_containers_ask_for_is_refused_and_one_beside_init_conta
 @pytest.mark.parametrize(
     ("holds", "expected"),
     [
-        ("GPU-a,NVIDIA,4000,30:;", (Taken("GPU-a", 4000, 30),)),
-        (";GPU-a,NVIDIA,4000,30:GPU-b,NVIDIA,1,0:;", (Taken("GPU-a", 4000, 30), Taken("GPU-b", 1, 0))),
-        ("GPU-a[1-0],NVIDIA,4000,0:;", (Taken("GPU-a", 4000, 0),)),
+        ("GPU-a,NVIDIA,4000,30:;", (Taken("GPU-a", 4000, 30, "HAMi"),)),
+        (";GPU-a,NVIDIA,4000,30:GPU-b,NVIDIA,1,0:;", (Taken("GPU-a", 4000, 30, "HAMi"), Taken("GPU-b", 1, 0, "HAMi"))),
+        ("GPU-a[1-0],NVIDIA,4000,0:;", (Taken("GPU-a", 4000, 0, "HAMi"),)),
         ("GPU-a,NVIDIA,-1,0:;", ()),
         ("GPU-a", ()),
         ("", ()),
@@ -203,7 +203,13 @@ def test_a_bound_pod_of_anybody_says_which_devices_it_has(holds: str, expected: 
     assert read({GPU: "1"}, {HAMI.holds: holds}).devices == ()  # it isn't bound
     assert read({}, {HAMI.holds: holds}, nodeName="n").devices == ()  # nor does it ask for any
     ours = read({GPU: "1"}, {HAMI.holds: holds}, nodeName="n")
-    assert ours.devices == tuple(Taken(taken.uuid) for taken in expected)  # how much it has is what it asks for
+    assert ours.devices == tuple(Taken(taken.uuid, driver="HAMi") for taken in expected)  # how much it has is what it asks for
+
+
+def test_what_one_driver_s_annotation_says_hides_nothing_of_the_other_s() -> None:
+    said = {VOLCANO.holds: "GPU-b,NVIDIA,8000,0:"}
+    for forged in ("GPU-a,NVIDIA,1,1:;", "nonsense"):
+        assert Taken("GPU-b", 8000, 0, "Volcano") in taken_by({HAMI.holds: forged, **said})
 
 
 @pytest.mark.parametrize(
@@ -222,6 +228,8 @@ def test_a_bound_pod_of_anybody_says_which_devices_it_has(holds: str, expected: 
         (None, 1, [Taken("GPU-b", 2_000, 0)], {1: 250}),  # another scheduler's, by a default of its driver's
         (None, 1, [Taken("GPU-a"), Taken("GPU-b")], {0: 1000}),  # it doesn't get more than it asks for by saying so
         (None, 2, [Taken("GPU-b")], {0: 1000, 1: 1000}),
+        (None, 1, [Taken("GPU-a", driver="Volcano"), Taken("GPU-b", driver="HAMi")], {1: 1000}),  # who reads Volcano's isn't here
+        (None, 1, [Taken("GPU-a", driver="Volcano")], {0: 1000, 1: 1000}),
         (None, 0, [Taken("GPU-b")], {}),
         (Share("Volcano", memory=4_000), 0, [Taken("GPU-a")], {}),
     ],
