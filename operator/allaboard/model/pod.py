@@ -67,7 +67,7 @@ class Pod:
     instead of being lost. ``caution`` is what its owner should know, and doesn't hold it. ``over`` names the limits that it is over.
     ``labels`` are sorted, as are ``options``; a pod of another scheduler has neither, nor anything else that says no more than whose it
     is. ``mark`` is the name of a label or annotation by which it asks another scheduler for a gang. ``devices`` are those of
-    its node's shared GPUs that it says it has.
+    its node's shared GPUs that it says it has; in a view those that it was promised, or first said it has.
     """
 
     namespace: str
