@@ -77,7 +77,7 @@ async def test_a_gang_of_halves_fills_the_cards_and_the_next_one_waits_until_one
     assert said["hami.io/vgpu-devices-to-allocate"] == said["hami.io/vgpu-devices-allocated"]
 
     cluster.create(single("ninth", HALF))
-    await cluster.wait_for(lambda s: "Insufficient nvidia.com/gpu" in message(s, "ninth"), message="the ninth is told why")
+    await cluster.wait_for(lambda s: "2 Insufficient parts of nvidia.com/gpu" in message(s, "ninth"), message="the ninth is told why")
     device = annotations(cluster, "half-3")["hami.io/vgpu-devices-allocated"]
     cluster.delete("pods", "half-3", grace=0)
     await cluster.wait_for(lambda s: len(bound(s, "ninth")) == 1, message="the ninth has the seat that came free")

@@ -20,8 +20,8 @@ GPU = "nvidia.com/gpu"
 WHOLE = 1000
 """Free thousandths of a device that nobody uses."""
 
-SHARES = f"{GPU} (thousandths)"
-"""What is free of all devices of a node together, as a resource."""
+SHARES = f"parts of {GPU}"
+"""In thousandths, what is free of all devices of a node together, as a resource."""
 
 
 class Device(NamedTuple):

@@ -70,6 +70,26 @@ def test_a_node_is_refused_that_has_another_driver_or_none_and_one_without_room_
     (role,) = planned([two], 1, view).explanation.roles
     assert dict(role.reasons) == {Reason(Kind.SHARING, "HAMi"): 2, Reason(Kind.INSUFFICIENT, SHARES): 1}
     assert words.reason(Reason(Kind.SHARING, "HAMi")) == "node(s) had no driver that hands out such parts of GPUs (HAMi)"
+    assert words.reason(Reason(Kind.INSUFFICIENT, SHARES)) == "Insufficient parts of nvidia.com/gpu"
+
+
+def test_cards_that_are_too_small_are_told_apart_from_a_driver_that_is_missing() -> None:
+    view = cluster(sharing("small", "HAMi", [16]), sharing("other", "Volcano", [80]), node("plain", {"cpu": 8000, GPU: 8}))
+    (pod,) = part("p", 1, Share("HAMi", memory=20 * 1024))
+    (role,) = planned([pod], 1, view).explanation.roles
+    assert dict(role.reasons) == {Reason(Kind.GPU_TOO_SMALL): 1, Reason(Kind.SHARING, "HAMi"): 2}
+    assert words.reason(Reason(Kind.GPU_TOO_SMALL)) == "node(s) had GPUs too small for the part"
+    assert Reason(Kind.GPU_TOO_SMALL) in [found.reason for found in verify({pod.uid: "small"}, [pod], view.snapshot())]
+
+
+def test_a_node_whose_kubelet_has_no_gpu_left_to_give_is_told_once_in_plain_words() -> None:
+    devices = (Device("GPU-a", 16 * 1024, 10, True), Device("GPU-b", 16 * 1024, 10, True))
+    view = cluster(node("full", {"cpu": 8000, GPU: 1}, shared=Shared("HAMi", devices)))
+    one, two = part("p", 2, Share("HAMi", thousandths=100))
+    view.upsert_pod(one)
+    view.assume(one, "full", ["GPU-a"])
+    (role,) = planned([two], 1, view).explanation.roles
+    assert dict(role.reasons) == {Reason(Kind.INSUFFICIENT, GPU): 1}
 
 
 @pytest.mark.parametrize("shared", [Shared("HAMi"), Shared("HAMi", (Device("GPU-a", 0, 10, False),))])
@@ -84,7 +104,7 @@ def test_whole_gpus_of_two_containers_are_kept_from_nodes_whose_driver_must_be_t
     view = cluster(sharing("a", "HAMi", [16]), node("plain", {"cpu": 8000, GPU: 1}))
     gang = pods("w", 1, {GPU: 1}, device_container=-1)
     assert dict(planned(gang, 1, view).assignments) == {"w-0": "plain"}
-    assert [found.reason for found in verify({"w-0": "a"}, gang, view.snapshot())] == [Reason(Kind.SHARING, GPU)]
+    assert [found.reason for found in verify({"w-0": "a"}, gang, view.snapshot())] == [Reason(Kind.GPU_CONTAINER)]
 
 
 shares = st.builds(
