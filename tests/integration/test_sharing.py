@@ -191,3 +191,20 @@ async def test_an_annotation_of_another_driver_s_moves_no_charge(cluster: Cluste
     await cluster.wait_for(lambda s: len(bound(s)) == 2 and message(s, "second") + message(s, "third"), message="there is one more")
     given = Counter(annotations(cluster, pod["metadata"]["name"])["volcano.sh/vgpu-ids-new"].split(",")[0] for pod in bound(cluster))
     assert given == {"GPU-v-0": 1, "GPU-v-1": 1}
+
+
+async def test_no_device_is_written_for_gpus_that_no_container_requests(cluster: Cluster) -> None:
+    hami_node(cluster, "node-1")
+    for name, requests in (("alone", {}), ("more", {GPU: "1"})):
+        pod = single(name, requests)
+        pod["metadata"]["labels"] = {"genius/gpu-number": "2"}
+        cluster.create(pod)
+    words = "1 node(s) had GPUs that their driver gives to one container only, as many as it requests"
+    await cluster.wait_for(lambda s: all(words in message(s, name) for name in ("alone", "more")), message="both are told why")
+    part = single("part", HALF)
+    part["metadata"]["labels"] = {"genius/gpu-number": "2"}
+    cluster.create(part)
+    await cluster.wait_for(lambda s: "parts of more than one GPU are not supported" in message(s, "part"), message="so is a part")
+    assert not bound(cluster)
+    cluster.add_node("plain", gpus=2)
+    await cluster.wait_for(lambda s: len(bound(s)) == 1, message="where no driver hands GPUs out a label is enough")
