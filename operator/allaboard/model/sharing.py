@@ -2,8 +2,9 @@
 
 A driver lists the devices of a node in an annotation of the Node; which devices a pod is to have is written onto the pod by whoever binds
 it, and read by the driver's device plugin when the kubelet asks it for devices. Devices are counted in thousandths; what a driver counts in
-MiB, percent and pods is made thousandths of a device, never too few, so that no device is given away twice. Nothing here is trusted to say
-more than which device: what a pod asks for counts whatever its annotation says.
+MiB, percent and pods is made thousandths of a device, never too few, so that no device is given away twice. Of a pod of ours nothing is
+trusted but which device it has: how much is what it asks for. Of another scheduler's the annotation counts where it says more than that,
+and where a whole GPU is asked for, of which its driver may have been told less.
 """
 
 import json
@@ -142,7 +143,8 @@ def _hami(text: str) -> Iterator[Device]:
 
 
 def _device(uuid: object, memory: object, split: object, is_usable: bool) -> Device:
-    if not (isinstance(uuid, str) and 0 < len(uuid) <= 96 and not set(uuid) & set(",:;")):
+    # It is written onto pods, which can't be done with a lone surrogate: encoding that raises.
+    if not (isinstance(uuid, str) and 0 < len(uuid.encode()) <= 96 and not set(uuid) & set(",:;")):
         raise ValueError("id")
     if not (type(memory) is int and type(split) is int and 0 <= memory < 2**31 and 0 <= split < 2**31):
         raise ValueError("number")

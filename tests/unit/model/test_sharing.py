@@ -67,6 +67,10 @@ def read(*arguments: Any, **spec: Any) -> Pod:
         ({"hami.io/node-nvidia-register": HAMI_JSON, "hami.io/node-handshake": "Requesting_2024-05-14 07:07:33"}, Shared("HAMi", BOTH)),
         ({"hami.io/node-nvidia-register": HAMI_JSON, "hami.io/node-handshake": "Deleted_2024.05.14 07:07:33"}, Shared("HAMi")),
         (
+            {"hami.io/node-nvidia-register": HAMI_JSON.replace("hami-core", "mig")},
+            Shared("HAMi", tuple(each._replace(is_usable=False) for each in BOTH)),
+        ),
+        (
             {"volcano.sh/node-vgpu-register": VOLCANO_COLUMNS},
             Shared("Volcano", (Device("GPU-a", 40960, 10, True), Device("GPU-b", 40960, 10, False))),
         ),
@@ -82,7 +86,8 @@ def test_the_devices_of_a_node_are_those_that_its_driver_lists(annotations: dict
 @pytest.mark.parametrize(
     "listing",
     ["nonsense", "GPU-a,ten,1,100,T,0,true:", "GPU-a,10,1:", "[", "[1]", '[{"id": 7}]', '[{"id": "a", "count": true, "devmem": 1}]',
-     '[{"id": "a:b", "count": 1, "devmem": 1}]', "[" * 20_000, f"{'x' * 40_000}:", 12, {"a": 1}],
+     '[{"id": "a:b", "count": 1, "devmem": 1}]',
+     '[{"id": "\\ud800", "count": 1, "devmem": 1, "health": true}]', "[" * 20_000, f"{'x' * 40_000}:", 12, {"a": 1}],
 )  # fmt: skip
 def test_nobody_is_seated_by_a_list_that_makes_no_sense(listing: object) -> None:
     assert shared_by({HAMI.register: listing}) == Shared("HAMi")
