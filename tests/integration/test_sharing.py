@@ -25,10 +25,10 @@ def hami_node(cluster: Cluster, name: str, cards: int = 2) -> None:
     cluster.patch("nodes", name, {"metadata": {"annotations": {"hami.io/node-nvidia-register": listing}}}, "")
 
 
-def volcano_node(cluster: Cluster, name: str) -> None:
-    cluster.add_node(name, extra={"volcano.sh/vgpu-number": "10"})
-    listing = {"volcano.sh/node-vgpu-register": f"GPU-{name},10,{CARD},NVIDIA-A100,true,hami-core:"}
-    cluster.patch("nodes", name, {"metadata": {"annotations": listing}}, "")
+def volcano_node(cluster: Cluster, name: str, cards: int = 1) -> None:
+    cluster.add_node(name, extra={"volcano.sh/vgpu-number": f"{10 * cards}"})
+    listing = "".join(f"GPU-{name}-{card},10,{CARD},NVIDIA-A100,true,hami-core:" for card in range(cards))
+    cluster.patch("nodes", name, {"metadata": {"annotations": {"volcano.sh/node-vgpu-register": listing}}}, "")
 
 
 def member(name: str, gang: str, minimum: int, requests: dict[str, str], annotations: dict[str, str] | None = None) -> Body:
@@ -77,7 +77,7 @@ async def test_a_gang_of_halves_fills_the_cards_and_the_next_one_waits_until_one
     assert said["hami.io/vgpu-devices-to-allocate"] == said["hami.io/vgpu-devices-allocated"]
 
     cluster.create(single("ninth", HALF))
-    await cluster.wait_for(lambda s: "Insufficient nvidia.com/gpu" in message(s, "ninth"), message="the ninth is told why")
+    await cluster.wait_for(lambda s: "2 Insufficient parts of nvidia.com/gpu" in message(s, "ninth"), message="the ninth is told why")
     device = annotations(cluster, "half-3")["hami.io/vgpu-devices-allocated"]
     cluster.delete("pods", "half-3", grace=0)
     await cluster.wait_for(lambda s: len(bound(s, "ninth")) == 1, message="the ninth has the seat that came free")
@@ -140,7 +140,7 @@ async def test_volcano_is_told_in_its_own_words(cluster: Cluster) -> None:
     await cluster.wait_for(lambda s: len(bound(s)) == 2, message="both are bound")
     for pod in bound(cluster):
         said = pod["metadata"]["annotations"]
-        assert said["volcano.sh/devices-to-allocate"] == said["volcano.sh/vgpu-ids-new"] == "GPU-node-1,NVIDIA,20480,0:"
+        assert said["volcano.sh/devices-to-allocate"] == said["volcano.sh/vgpu-ids-new"] == "GPU-node-1-0,NVIDIA,20480,0:"
         assert (said["volcano.sh/vgpu-node"], said["volcano.sh/bind-phase"]) == ("node-1", "allocating")
 
 
@@ -179,3 +179,32 @@ async def test_after_a_bind_that_failed_or_of_which_nobody_heard_no_card_is_take
         cluster.delete("pods", f"half-{number}", grace=0)
     cluster.create(single("whole", {GPU: "1"}))
     await cluster.wait_for(lambda s: len(bound(s)) == 1, message="all of the card is free again")
+
+
+async def test_an_annotation_of_another_driver_s_moves_no_charge(cluster: Cluster) -> None:
+    volcano_node(cluster, "v", 2)
+    words = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory-percentage": "100"}
+    cluster.create(single("forger", words, {"hami.io/vgpu-devices-allocated": "GPU-v-1,NVIDIA,1,1:;"}))
+    await cluster.wait_for(lambda s: len(bound(s)) == 1, message="the forger has the first device")
+    for name in ("second", "third"):
+        cluster.create(single(name, words))
+    await cluster.wait_for(lambda s: len(bound(s)) == 2 and message(s, "second") + message(s, "third"), message="there is one more")
+    given = Counter(annotations(cluster, pod["metadata"]["name"])["volcano.sh/vgpu-ids-new"].split(",")[0] for pod in bound(cluster))
+    assert given == {"GPU-v-0": 1, "GPU-v-1": 1}
+
+
+async def test_no_device_is_written_for_gpus_that_no_container_requests(cluster: Cluster) -> None:
+    hami_node(cluster, "node-1")
+    for name, requests in (("alone", {}), ("more", {GPU: "1"})):
+        pod = single(name, requests)
+        pod["metadata"]["labels"] = {"genius/gpu-number": "2"}
+        cluster.create(pod)
+    words = "1 node(s) had GPUs that their driver gives to one container only, as many as it requests"
+    await cluster.wait_for(lambda s: all(words in message(s, name) for name in ("alone", "more")), message="both are told why")
+    part = single("part", HALF)
+    part["metadata"]["labels"] = {"genius/gpu-number": "2"}
+    cluster.create(part)
+    await cluster.wait_for(lambda s: "parts of more than one GPU are not supported" in message(s, "part"), message="so is a part")
+    assert not bound(cluster)
+    cluster.add_node("plain", gpus=2)
+    await cluster.wait_for(lambda s: len(bound(s)) == 1, message="where no driver hands GPUs out a label is enough")

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import click
 import numpy as np
@@ -29,6 +29,8 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.gpus import Cards, Measure
 from allaboard.model.node import Node, node_from
 from allaboard.model.pod import pod_from
+from allaboard.model.sharing import WHOLE
+from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.objectives import is_gpu
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
@@ -58,8 +60,19 @@ class CardRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One card that a driver hands out parts of, by the name it gives it: ``free_thousandths`` aren't asked for; 0 if it takes nobody."""
+
+    uuid: str
+    free_thousandths: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node that has GPUs: ``free`` of ``allocatable`` aren't asked for by pods. ``age_seconds`` is ``None`` without metrics."""
+    """One node that has GPUs: ``free`` of ``allocatable`` aren't asked for by pods. ``age_seconds`` is ``None`` without metrics.
+
+    Where a driver hands out parts of the ``devices``, these two count the pods that may share them.
+    """
 
     node: str
     model: str
@@ -69,6 +82,7 @@ class NodeRow:
     health: str
     age_seconds: float | None
     cards: tuple[CardRow, ...]
+    devices: tuple[DeviceRow, ...] = ()
 
 
 @click.command()
@@ -85,9 +99,10 @@ def gpus(
 ) -> None:
     """Show the GPUs of the cluster: which are free, and how they are.
 
-    FREE counts what pods ask for; it needs no metrics. The rest comes from dcgm-exporter, ObserverWard or whatever the settings say
-    (gpu_metrics), by way of Prometheus, read as the operator reads it; MODEL and MEM/GPU come from labels of the nodes where there is none.
-    AGE is that of the metrics; HEALTH is the last XID error of a card, or rows of its memory that couldn't be remapped.
+    FREE counts what pods ask for; it needs no metrics. Where a driver hands out parts of cards, it is in cards (1.5/2). The rest comes
+    from dcgm-exporter, ObserverWard or whatever the settings say (gpu_metrics), by way of Prometheus, read as the operator reads it; MODEL
+    and MEM/GPU come from labels of the nodes where there is none. AGE is that of the metrics; HEALTH is the last XID error of a card, or
+    rows of its memory that couldn't be remapped.
 
     \b
     From outside of the cluster, where names of Services mean nothing:
@@ -158,7 +173,8 @@ async def read_gpus(server: ApiServer, options: GpuMetricsOptions, cache: CardCa
     for place, node in enumerate(snapshot.nodes):
         known = tuple(_cards(node, cards))
         if known or allocatable[place]:
-            rows.append(_row(node, int(free[place]), int(allocatable[place]), known, ages.get(node.name)))
+            row = _row(node, int(free[place]), int(allocatable[place]), known, ages.get(node.name))
+            rows.append(replace(row, devices=tuple(_devices(node, snapshot, place))))
     return rows, note
 
 
@@ -197,6 +213,12 @@ def _cards(node: Node, cards: Cards) -> Iterator[CardRow]:
         )
 
 
+def _devices(node: Node, snapshot: Snapshot, place: int) -> Iterator[DeviceRow]:
+    if node.shared is not None and snapshot.devices is not None:
+        for device, free in zip(node.shared.devices, snapshot.devices[place].tolist(), strict=False):
+            yield DeviceRow(device.uuid, max(0, free))
+
+
 def _row(node: Node, free: int, allocatable: int, cards: tuple[CardRow, ...], age: float | None) -> NodeRow:
     models = sorted({card.model for card in cards if card.model}) or [node.labels[key] for key in _MODEL_LABELS if key in node.labels]
     memory = [card.memory_mib for card in cards if card.memory_mib is not None]
@@ -221,7 +243,7 @@ def _of_nodes(rows: Sequence[NodeRow]) -> Table:
         table.add_row(
             row.node,
             _short(row.model) or _NOTHING,
-            f"{row.free}/{row.allocatable}",
+            _free(row),
             _gib(row.memory_mib),
             _gib(_total(card.free_mib for card in each)),
             _percent(_mean(card.utilization for card in each)),
@@ -234,12 +256,16 @@ def _of_nodes(rows: Sequence[NodeRow]) -> Table:
 
 
 def _of_cards(rows: Sequence[NodeRow]) -> Table:
-    table = _table("NODE", "GPU", "MODEL", "MEM", "MEM FREE", "UTIL", "POWER", "TEMP", "HEALTH", "AGE")
+    are_shared = any(row.devices for row in rows)
+    parts_of = ("FREE",) if are_shared else ()
+    table = _table("NODE", "GPU", *parts_of, "MODEL", "MEM", "MEM FREE", "UTIL", "POWER", "TEMP", "HEALTH", "AGE")
     for row in rows:
-        for card in row.cards or _by_label(row):
+        parts = {device.uuid: _part(device.free_thousandths) for device in row.devices}
+        for card in row.cards or (() if row.devices else _by_label(row)):
             table.add_row(
                 row.node,
                 card.name,
+                *((parts.pop(card.name, _NOTHING),) if are_shared else ()),
                 _short(card.model) or _NOTHING,
                 _gib(card.memory_mib),
                 _gib(card.free_mib),
@@ -249,6 +275,8 @@ def _of_cards(rows: Sequence[NodeRow]) -> Table:
                 _health([card]).partition(": ")[2] or _health([card]) or _NOTHING,
                 _whole(row.age_seconds, "s"),
             )
+        for uuid, free in parts.items():  # most exporters number cards, and nobody says which is which
+            table.add_row(row.node, uuid, free, *[_NOTHING] * 8)
     return table
 
 
@@ -261,6 +289,16 @@ def _by_label(row: NodeRow) -> Iterator[CardRow]:
 def _short(model: str) -> str:
     """A model, or several, without the words that all of a vendor's have."""
     return ", ".join(_VENDOR.sub("", name) for name in model.split(", "))
+
+
+def _free(row: NodeRow) -> str:
+    if not row.devices:
+        return f"{row.free}/{row.allocatable}"
+    return f"{_part(sum(device.free_thousandths for device in row.devices))}/{len(row.devices)}"
+
+
+def _part(thousandths: int) -> str:
+    return f"{thousandths / WHOLE:g}"
 
 
 def _table(*names: str) -> Table:

@@ -141,8 +141,14 @@ class ClusterView:
             listener(old, None)
 
     def upsert_pod(self, pod: Pod) -> None:
-        """Take the newest state of a pod. A new UID under an old name is a new pod, and the old one is gone."""
+        """Take the newest state of a pod. A new UID under an old name is a new pod, and the old one is gone.
+
+        Which devices a bound one has was settled by its bind, and is no more changed by what it says afterwards.
+        """
         old = self._pods.get(pod.key)
+        if pod.node_name and old is not None and old.uid == pod.uid:
+            settled = old.devices if old.node_name == pod.node_name else self._promised_on(pod)
+            pod = replace(pod, devices=settled) if settled and settled != pod.devices else pod
         self._discharge(old)
         told = self._unseated(old) if old is not None and (old.uid != pod.uid or pod.is_terminal) else old
         if pod.node_name:
@@ -164,6 +170,10 @@ class ClusterView:
         self._workload.replace(old, None)
         for listener in self._pod_listeners:
             listener(told, None)
+
+    def _promised_on(self, pod: Pod) -> tuple[Taken, ...]:
+        """The devices that it was promised of the node that it is bound to."""
+        return self._promised.get(pod.uid, ()) if self._assumed.get(pod.uid) == pod.node_name else ()
 
     def _unseated(self, pod: Pod) -> Pod:
         """``pod``, which doesn't sit anywhere any more, as it was with the seat that it was promised, and was never seen to take."""

@@ -14,6 +14,7 @@ from allaboard.model.constraints import GpuAsk, SchedulingSpec
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.gpunames import expression
 from allaboard.model.gpus import NVIDIA, is_gpu
+from allaboard.model.gpushares import SEVERAL
 from allaboard.model.options import OPTION_PREFIX
 from allaboard.model.quantities import parse_quantity
 from allaboard.model.requests import as_requests
@@ -50,14 +51,20 @@ def urgency_of(label: str | None) -> int:
 def with_gpus(spec: SchedulingSpec, asked: GpuAsk | None) -> SchedulingSpec:
     """``spec`` of a pod that asks for that: charged for as many GPUs as it says, if that is more than it requests.
 
-    Of the GPUs that it requests, or else NVIDIA's.
+    Of the GPUs that it requests, or else NVIDIA's. No container of its is then the one that asks for all of them, so that no driver could
+    be told for which they are. Beside a part of a GPU nothing is added, and more than one is refused.
     """
     if asked is None:
         return spec
+    if spec.share:
+        is_refused = asked.number > 1 and SEVERAL not in spec.unsupported
+        return replace(spec, gpus=asked, unsupported=(*spec.unsupported, SEVERAL) if is_refused else spec.unsupported)
     requests = dict(spec.requests)
     kind = next((name for name in requests if is_gpu(name)), NVIDIA)
-    requests[kind] = max(requests.get(kind, 0), asked.number)
-    return replace(spec, requests=as_requests(requests), gpus=asked)
+    requested = requests.get(kind, 0)
+    requests[kind] = max(requested, asked.number)
+    container = -1 if kind == NVIDIA and asked.number > requested else spec.device_container
+    return replace(spec, requests=as_requests(requests), gpus=asked, device_container=container)
 
 
 def asked_by_group(options: Mapping[str, str]) -> GpuAsk | None:

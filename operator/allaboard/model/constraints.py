@@ -102,7 +102,8 @@ class SchedulingSpec:
     ``affinity`` is ``None`` without required node affinity; otherwise one of the terms must match, and no terms match no node.
     ``preferred`` is the preferred node affinity: (weight, term). ``gpu_share`` is what is asked of a single GPU, in thousandths of it:
     of a live pod at least, for of each node's GPUs it may be another part (``share``). ``device_container`` is the place of the container
-    that asks for GPUs, -1 where there are several. ``images`` are those of its containers, as nodes name them.
+    that asks for GPUs, -1 where there are several, or labels ask for more than it does. ``images`` are those of its containers, as nodes
+    name them.
     ``gpus`` is what is asked of GPUs by labels; how many is part of the requests.
     ``unstated`` is what kube-scheduler's scores count beside the requests.
     ``claims`` are PersistentVolumeClaims by name; ``volumes`` holds the node affinity of each bound one, filled in when a placement

@@ -14,6 +14,9 @@ FRACTION, MEMORY, NUMBER = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devic
 
 _ALIYUN = "aliyun.com/gpu-mem"  # AliyunContainerService/gpushare-scheduler-extender pkg/utils/const.go
 
+SEVERAL = "parts of more than one GPU are not supported"
+"""Why a pod is refused that asks for them."""
+
 _WORDS = frozenset(word for driver in DRIVERS.values() for word in driver.words)
 
 ASKED = frozenset((*BY_COUNT, *_WORDS, _ALIYUN))
@@ -74,7 +77,7 @@ def asks_of(raw: RawObject, requests: Requests) -> Asks:
         return Asks(container=container)
     unsupported = []
     if devices > 1:
-        unsupported.append("parts of more than one GPU are not supported")
+        unsupported.append(SEVERAL)
     if container < 0:
         unsupported.append("parts of GPUs are supported in one container only, which is no init container")
     return Asks(share, container, tuple(unsupported))

@@ -67,7 +67,7 @@ class Pod:
     instead of being lost. ``caution`` is what its owner should know, and doesn't hold it. ``over`` names the limits that it is over.
     ``labels`` are sorted, as are ``options``; a pod of another scheduler has neither, nor anything else that says no more than whose it
     is. ``mark`` is the name of a label or annotation by which it asks another scheduler for a gang. ``devices`` are those of
-    its node's shared GPUs that it says it has.
+    its node's shared GPUs that it says it has; in a view those that it was promised, or first said it has.
     """
 
     namespace: str
@@ -276,7 +276,7 @@ def _devices(metadata: RawObject, is_foreign: bool) -> tuple[Taken, ...]:
         taken = taken_by(mapping(metadata, "annotations", "metadata."))
     except MalformedError:
         return ()
-    return taken if is_foreign else tuple(Taken(each.uuid) for each in taken)
+    return taken if is_foreign else tuple(Taken(each.uuid, driver=each.driver) for each in taken)
 
 
 def _bound_at(status: Mapping[str, object]) -> float:

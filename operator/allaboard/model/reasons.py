@@ -18,6 +18,8 @@ class Kind(StrEnum):
     UNLABELLED = "unlabelled"  # without the label ``subject``
     PORTS = "ports"
     SHARING = "sharing"  # no driver that hands out what is asked of GPUs; ``subject`` is whose words it is asked in
+    GPU_TOO_SMALL = "gpu too small"  # there is such a driver, and no device of its that has as much memory
+    GPU_CONTAINER = "gpu container"  # there is one, which gives whole GPUs to the container alone that requests them
     GPU_MODEL = "gpu model"  # too few GPUs of the model
     GPU_MEMORY_EACH = "gpu memory each"  # or with as much memory each
     GPU_MEMORY_TOTAL = "gpu memory total"  # or with as much together
@@ -46,6 +48,8 @@ _LASTING = _OF_GPUS | frozenset(
         Kind.APART,
         Kind.UNLABELLED,
         Kind.SHARING,
+        Kind.GPU_TOO_SMALL,
+        Kind.GPU_CONTAINER,
         Kind.INSUFFICIENT,
     )
 )

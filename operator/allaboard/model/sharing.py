@@ -2,8 +2,9 @@
 
 A driver lists the devices of a node in an annotation of the Node; which devices a pod is to have is written onto the pod by whoever binds
 it, and read by the driver's device plugin when the kubelet asks it for devices. Devices are counted in thousandths; what a driver counts in
-MiB, percent and pods is made thousandths of a device, never too few, so that no device is given away twice. Nothing here is trusted to say
-more than which device: what a pod asks for counts whatever its annotation says.
+MiB, percent and pods is made thousandths of a device, never too few, so that no device is given away twice. Of a pod of ours nothing is
+trusted but which device it has: how much is what it asks for. Of another scheduler's the annotation counts where it says more than that,
+and where a whole GPU is asked for, of which its driver may have been told less.
 """
 
 import json
@@ -20,8 +21,8 @@ GPU = "nvidia.com/gpu"
 WHOLE = 1000
 """Free thousandths of a device that nobody uses."""
 
-SHARES = f"{GPU} (thousandths)"
-"""What is free of all devices of a node together, as a resource."""
+SHARES = f"parts of {GPU}"
+"""In thousandths, what is free of all devices of a node together, as a resource."""
 
 
 class Device(NamedTuple):
@@ -34,11 +35,15 @@ class Device(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a pod's annotation says that it has of a device: MiB, and percent of its time; nothing of a seat that is yet promised."""
+    """What a pod's annotation says that it has of a device: MiB, and percent of its time, and whose annotation that is.
+
+    Of a seat that we have promised none of these is said, for we know whose device it is.
+    """
 
     uuid: str
     memory: int = 0
     cores: int = 0
+    driver: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +143,8 @@ def _hami(text: str) -> Iterator[Device]:
 
 
 def _device(uuid: object, memory: object, split: object, is_usable: bool) -> Device:
-    if not (isinstance(uuid, str) and 0 < len(uuid) <= 96 and not set(uuid) & set(",:;")):
+    # It is written onto pods, which can't be done with a lone surrogate: encoding that raises.
+    if not (isinstance(uuid, str) and 0 < len(uuid.encode()) <= 96 and not set(uuid) & set(",:;")):
         raise ValueError("id")
     if not (type(memory) is int and type(split) is int and 0 <= memory < 2**31 and 0 <= split < 2**31):
         raise ValueError("number")
@@ -208,28 +214,34 @@ def shared_by(annotations: Mapping[str, object]) -> Shared | None:
 
 
 def taken_by(annotations: Mapping[str, object]) -> tuple[Taken, ...]:
-    """The devices that a bound pod has, as its annotations say; none where they make no sense."""
+    """The devices that a bound pod has, as the annotations of each driver say; none of one whose annotation makes no sense.
+
+    Anybody may have written those of a driver that isn't the node's: ``charges`` tells them apart.
+    """
+    taken: list[Taken] = []
     for driver in DRIVERS.values():
         holds = annotations.get(driver.holds)
         if isinstance(holds, str) and len(holds) <= REGISTRATION_CHARACTERS.most:
             try:
-                return tuple(_taken(part.split(",")) for part in holds.replace(";", ":").split(":") if part)[: DEVICES.most]
+                parts = [part.split(",") for part in holds.replace(";", ":").split(":") if part]
+                taken += [_taken(driver.name, part) for part in parts][: DEVICES.most]
             except (ValueError, IndexError):
-                return ()
-    return ()
+                continue
+    return tuple(taken)
 
 
-def _taken(fields: Sequence[str]) -> Taken:
+def _taken(driver: str, fields: Sequence[str]) -> Taken:
     memory, cores = int(fields[2]), int(fields[3])
     if memory < 0 or cores < 0:
         raise ValueError("number")
-    return Taken(fields[0].partition("[")[0], memory, cores)  # what follows names a part that MIG has made of it
+    return Taken(fields[0].partition("[")[0], memory, cores, driver)  # what follows names a part that MIG has made of it
 
 
 def charges(shared: Shared, share: Share | None, whole: int, taken: Sequence[Taken]) -> Iterator[tuple[int, int]]:
     """What a pod takes of a node's devices: the place of each, and thousandths of it.
 
-    It asks for a ``share``, or for ``whole`` GPUs, and says that it has ``taken`` some. A device that it doesn't name, or that isn't there,
+    It asks for a ``share``, or for ``whole`` GPUs, and has ``taken`` some: promised ones, or as the annotation of this node's driver says,
+    for nobody goes by another's. A device that it doesn't name, or that isn't there,
     may be any of the others: then each of them is charged, for it is not known which is free.
     """
     driver = DRIVERS[shared.driver]
@@ -238,7 +250,8 @@ def charges(shared: Shared, share: Share | None, whole: int, taken: Sequence[Tak
         return
     least = shared.least
     places = {device.uuid: place for place, device in enumerate(shared.devices)}
-    named = dict(islice(((places[each.uuid], each) for each in taken if each.uuid in places), number))
+    own = (each for each in taken if each.driver in ("", driver.name))
+    named = dict(islice(((places[each.uuid], each) for each in own if each.uuid in places), number))
     for place, device in enumerate(shared.devices):
         has = named.get(place)
         if has is None and len(named) >= number:

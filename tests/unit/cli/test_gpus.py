@@ -19,11 +19,20 @@ from allaboard_sandbox import Sandbox
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
-    """A cluster served by a thread, with two nodes that have GPUs and one that has none."""
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """One that runs in a thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def sandbox(loop: asyncio.AbstractEventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+    """A cluster served by a thread, with two nodes that have GPUs and one that has none."""
 
     def there(work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(30)
@@ -45,9 +54,6 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox
     monkeypatch.delenv("KUBECONFIG", raising=False)
     yield cluster
     there(cluster.__aexit__(None, None, None))
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
 
 
 def run(tmp_path: Path, *arguments: str) -> Any:
@@ -72,6 +78,26 @@ def test_programs_are_told_the_same(sandbox: Sandbox, tmp_path: Path) -> None:
         ("gpu-1", 1, 4, 40960.0),
         ("gpu-2", 2, 2, None),
     ]
+
+
+def test_of_nodes_that_share_their_gpus_the_free_parts_of_cards_are_shown(
+    sandbox: Sandbox, loop: asyncio.AbstractEventLoop, tmp_path: Path
+) -> None:
+    async def share() -> None:
+        listing = "".join(f"GPU-{card},10,16000,100,NVIDIA-A100,0,true:" for card in range(2))
+        sandbox.add_node("gpu-3", gpus=20)
+        sandbox.patch("nodes", "gpu-3", {"metadata": {"annotations": {"hami.io/node-nvidia-register": listing}}}, "")
+        container = {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "50"}}}
+        metadata = {"name": "b", "annotations": {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,8000,0:;"}}
+        sandbox.create({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {"nodeName": "gpu-3", "containers": [container]}})
+
+    asyncio.run_coroutine_threadsafe(share(), loop).result(30)
+    rows = [line.split()[:3] for line in run(tmp_path, "--no-metrics").stdout.splitlines()]
+    assert ["gpu-3", "-", "1.5/2"] in rows
+    cards = [line.split()[:3] for line in run(tmp_path, "--no-metrics", "--cards").stdout.splitlines()]
+    assert [card for card in cards if card[0] == "gpu-3"] == [["gpu-3", "GPU-0", "1"], ["gpu-3", "GPU-1", "0.5"]]
+    (told,) = (row for row in json.loads(run(tmp_path, "--no-metrics", "-o", "json").stdout)["nodes"] if row["node"] == "gpu-3")
+    assert told["devices"] == [{"uuid": "GPU-0", "free_thousandths": 1000}, {"uuid": "GPU-1", "free_thousandths": 500}]
 
 
 @pytest.mark.parametrize("url", ["nowhere", "http://h:99999", ""])

@@ -89,6 +89,7 @@ events = st.one_of(
     st.tuples(st.just("gone"), names),
     st.tuples(st.just("ended"), names),
     st.tuples(st.just("foreign"), names, specs, on, named),
+    st.tuples(st.just("edited"), names, named),
     st.tuples(st.just("again"), on),
     st.tuples(st.just("ill"), st.sampled_from(["GPU-1a", "GPU-2c"])),
 )  # fmt: skip
@@ -105,8 +106,8 @@ def test_no_device_is_promised_twice_and_nothing_leaks(history: list[tuple]) -> 
             case ("gang", members, node):
                 seat_a_gang(view, ledger, members, node)
             case ("bound", name) if (pod := view.pod(f"default/{name}")) and view.is_assumed(pod):
-                where, _, devices = ledger.seats[name]
-                view.upsert_pod(replace(pod, node_name=where, devices=tuple(map(Taken, devices))))
+                where, _, _ = ledger.seats[name]
+                view.upsert_pod(replace(pod, node_name=where, devices=(Taken("GPU-1b"),)))  # whatever it says: it has what it was promised
             case ("failed", name) if pod := view.pod(f"default/{name}"):
                 if view.is_assumed(pod):
                     del ledger.seats[name]
@@ -120,6 +121,11 @@ def test_no_device_is_promised_twice_and_nothing_leaks(history: list[tuple]) -> 
             case ("foreign", name, spec, node, devices) if view.pod(f"default/{name}") is None:
                 view.upsert_pod(a_pod(name, spec, node, tuple(dict.fromkeys(devices))))
                 ledger.seats[name] = (node, spec, tuple(dict.fromkeys(devices)))
+            case ("edited", name, devices) if (pod := view.pod(f"default/{name}")) and pod.is_bound:
+                said = tuple(dict.fromkeys(devices))
+                view.upsert_pod(replace(pod, devices=tuple(map(Taken, said))))
+                node, spec, first = ledger.seats[name]
+                ledger.seats[name] = (node, spec, first or said)  # what it said first stays
             case ("again", node):
                 view.remove_node(node)
                 view.upsert_node(a_node(node))
@@ -165,6 +171,21 @@ def test_the_devices_of_a_plan_are_the_same_whoever_comes_first(members: list[tu
     assert {uid.removeprefix("uid-"): devices for uid, devices in found.items()} == {
         "a": ("GPU-1a",), "d": ("GPU-1a",), "b": ("GPU-1b",), "c": ("GPU-1b",),
     }  # fmt: skip
+
+
+def test_a_bound_pod_moves_its_charge_by_no_edit_as_long_as_it_is_the_same() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    view.upsert_pod(pod := a_pod("p", WHOLE[0]))
+    view.assume(pod, "n1", ["GPU-1b"])
+    for says in (("GPU-1a",), (), ("GPU-1a",)):
+        view.upsert_pod(a_pod("p", WHOLE[0], "n1", says))
+        assert devices_of(view, "n1") == {"GPU-1a": 1000, "GPU-1b": 0}
+    for says, free in (((), 0), (("GPU-1a",), 1000), (("GPU-1b",), 1000)):  # of a stranger it may come late
+        view.upsert_pod(a_pod("q", WHOLE[0], "n1", says))
+        assert devices_of(view, "n1") == {"GPU-1a": 0, "GPU-1b": free - 1000}
+    view.upsert_pod(replace(a_pod("q", WHOLE[0], "n1", ("GPU-1b",)), uid="another"))
+    assert devices_of(view, "n1") == {"GPU-1a": 1000, "GPU-1b": -1000}
 
 
 def test_clusters_that_share_nothing_have_no_devices() -> None:

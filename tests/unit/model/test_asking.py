@@ -116,3 +116,20 @@ def test_a_pod_group_that_says_a_number_or_nonsense_holds_its_gang() -> None:
     _, hold = of_group(a_group(gpu_model="("))
     assert hold is not None
     assert (hold.reason, "gpu-model" in hold.message) == ("InvalidAnnotation", True)
+
+
+@pytest.mark.parametrize(
+    ("number", "requests", "container"),
+    [("1", {}, -1), ("2", {"nvidia.com/gpu": "1"}, -1), ("1", {"nvidia.com/gpu": "2"}, 0), ("2", {"amd.com/gpu": "1"}, 0)],
+)
+def test_gpus_that_no_container_requests_are_of_none(number: str, requests: dict[str, str], container: int) -> None:
+    assert a_pod({"gpu-number": number}, requests).spec.device_container == container
+
+
+@pytest.mark.parametrize("count", ["nvidia.com/gpu", "volcano.sh/vgpu-number"])
+@pytest.mark.parametrize(("number", "refused"), [("0", False), ("1", False), ("2", True)])
+def test_a_number_beside_a_part_of_a_gpu_adds_none_and_more_than_one_is_refused(count: str, number: str, refused: bool) -> None:
+    word = "nvidia.com/gpumem" if count == "nvidia.com/gpu" else "volcano.sh/vgpu-memory"
+    spec = a_pod({"gpu-number": number}, {count: "1", word: "1000"}).spec
+    assert dict(spec.requests) == dict(a_pod({}, {count: "1", word: "1000"}).spec.requests)
+    assert ("parts of more than one GPU are not supported" in spec.unsupported) is refused

@@ -17,6 +17,7 @@ from allaboard.model.gpus import NO_CARDS, Measure
 from allaboard.model.gpuscore import ScoreWeights, graded
 from allaboard.model.gputable import UNLIMITED, GpuPolicy, gpus_of
 from allaboard.model.node import Node
+from allaboard.model.sharing import Device, Shared
 from tests.unit.model.gpus import Known, cards_of, nodes
 
 KNOWN = {0: Attributes(16384, 40, 2, 1, 320), 1: Attributes(40960, 108, 5, 0, 1555), 2: Attributes()}
@@ -159,6 +160,14 @@ def test_unhealthy_cards_are_as_others_where_the_settings_say_so() -> None:
         table = gpus_of([known.node], cards_of([known]), policy)
         assert table is not None
         assert int(table.is_here.sum()) == well
+
+
+def test_a_driver_that_hands_out_parts_of_cards_says_itself_which_are_well() -> None:
+    known = Known("n", 20, {}, [(0, {Measure.XID: 79.0}), (0, {})])
+    for shared, healthy in ((None, 1), (Shared("HAMi", (Device("GPU-a", 16_000, 10, True),)), UNLIMITED)):
+        table = gpus_of([replace(known.node, shared=shared)], cards_of([known]))
+        assert table is not None
+        assert table.healthy.tolist() == [healthy]
 
 
 def test_an_alias_is_another_name_of_the_cards_that_its_expression_means() -> None:

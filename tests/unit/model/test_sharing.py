@@ -67,6 +67,10 @@ def read(*arguments: Any, **spec: Any) -> Pod:
         ({"hami.io/node-nvidia-register": HAMI_JSON, "hami.io/node-handshake": "Requesting_2024-05-14 07:07:33"}, Shared("HAMi", BOTH)),
         ({"hami.io/node-nvidia-register": HAMI_JSON, "hami.io/node-handshake": "Deleted_2024.05.14 07:07:33"}, Shared("HAMi")),
         (
+            {"hami.io/node-nvidia-register": HAMI_JSON.replace("hami-core", "mig")},
+            Shared("HAMi", tuple(each._replace(is_usable=False) for each in BOTH)),
+        ),
+        (
             {"volcano.sh/node-vgpu-register": VOLCANO_COLUMNS},
             Shared("Volcano", (Device("GPU-a", 40960, 10, True), Device("GPU-b", 40960, 10, False))),
         ),
@@ -82,7 +86,8 @@ def test_the_devices_of_a_node_are_those_that_its_driver_lists(annotations: dict
 @pytest.mark.parametrize(
     "listing",
     ["nonsense", "GPU-a,ten,1,100,T,0,true:", "GPU-a,10,1:", "[", "[1]", '[{"id": 7}]', '[{"id": "a", "count": true, "devmem": 1}]',
-     '[{"id": "a:b", "count": 1, "devmem": 1}]', "[" * 20_000, f"{'x' * 40_000}:", 12, {"a": 1}],
+     '[{"id": "a:b", "count": 1, "devmem": 1}]',
+     '[{"id": "\\ud800", "count": 1, "devmem": 1, "health": true}]', "[" * 20_000, f"{'x' * 40_000}:", 12, {"a": 1}],
 )  # fmt: skip
 def test_nobody_is_seated_by_a_list_that_makes_no_sense(listing: object) -> None:
     assert shared_by({HAMI.register: listing}) == Shared("HAMi")
@@ -189,9 +194,9 @@ def test_a_part_that_two_containers_ask_for_is_refused_and_one_beside_init_conta
 @pytest.mark.parametrize(
     ("holds", "expected"),
     [
-        ("GPU-a,NVIDIA,4000,30:;", (Taken("GPU-a", 4000, 30),)),
-        (";GPU-a,NVIDIA,4000,30:GPU-b,NVIDIA,1,0:;", (Taken("GPU-a", 4000, 30), Taken("GPU-b", 1, 0))),
-        ("GPU-a[1-0],NVIDIA,4000,0:;", (Taken("GPU-a", 4000, 0),)),
+        ("GPU-a,NVIDIA,4000,30:;", (Taken("GPU-a", 4000, 30, "HAMi"),)),
+        (";GPU-a,NVIDIA,4000,30:GPU-b,NVIDIA,1,0:;", (Taken("GPU-a", 4000, 30, "HAMi"), Taken("GPU-b", 1, 0, "HAMi"))),
+        ("GPU-a[1-0],NVIDIA,4000,0:;", (Taken("GPU-a", 4000, 0, "HAMi"),)),
         ("GPU-a,NVIDIA,-1,0:;", ()),
         ("GPU-a", ()),
         ("", ()),
@@ -203,7 +208,13 @@ def test_a_bound_pod_of_anybody_says_which_devices_it_has(holds: str, expected: 
     assert read({GPU: "1"}, {HAMI.holds: holds}).devices == ()  # it isn't bound
     assert read({}, {HAMI.holds: holds}, nodeName="n").devices == ()  # nor does it ask for any
     ours = read({GPU: "1"}, {HAMI.holds: holds}, nodeName="n")
-    assert ours.devices == tuple(Taken(taken.uuid) for taken in expected)  # how much it has is what it asks for
+    assert ours.devices == tuple(Taken(taken.uuid, driver="HAMi") for taken in expected)  # how much it has is what it asks for
+
+
+def test_what_one_driver_s_annotation_says_hides_nothing_of_the_other_s() -> None:
+    said = {VOLCANO.holds: "GPU-b,NVIDIA,8000,0:"}
+    for forged in ("GPU-a,NVIDIA,1,1:;", "nonsense"):
+        assert Taken("GPU-b", 8000, 0, "Volcano") in taken_by({HAMI.holds: forged, **said})
 
 
 @pytest.mark.parametrize(
@@ -222,6 +233,8 @@ def test_a_bound_pod_of_anybody_says_which_devices_it_has(holds: str, expected: 
         (None, 1, [Taken("GPU-b", 2_000, 0)], {1: 250}),  # another scheduler's, by a default of its driver's
         (None, 1, [Taken("GPU-a"), Taken("GPU-b")], {0: 1000}),  # it doesn't get more than it asks for by saying so
         (None, 2, [Taken("GPU-b")], {0: 1000, 1: 1000}),
+        (None, 1, [Taken("GPU-a", driver="Volcano"), Taken("GPU-b", driver="HAMi")], {1: 1000}),  # who reads Volcano's isn't here
+        (None, 1, [Taken("GPU-a", driver="Volcano")], {0: 1000, 1: 1000}),
         (None, 0, [Taken("GPU-b")], {}),
         (Share("Volcano", memory=4_000), 0, [Taken("GPU-a")], {}),
     ],

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView
+from allaboard.model.constraints import GpuAsk
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node
 from allaboard.model.packing import PACKING
@@ -15,10 +16,11 @@ from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
 from allaboard.model.rules import NO_RULES
 from allaboard.model.sharing import SHARES, Device, Share, Shared
-from allaboard.placement import Plan, SearchSettings, build_problem, search, verify
+from allaboard.placement import NodeFilters, Plan, SearchSettings, build_problem, search, verify
 from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together
 from allaboard.placement.problem.draft import Asking, Draft, Packer
+from allaboard.placement.relief.causes import Repaired, cause_of
 from allaboard.placement.rules.verify import chosen_devices
 from allaboard.report import words
 from tests.unit.placement.clusters import GI, GPU, node, pods
@@ -70,6 +72,26 @@ def test_a_node_is_refused_that_has_another_driver_or_none_and_one_without_room_
     (role,) = planned([two], 1, view).explanation.roles
     assert dict(role.reasons) == {Reason(Kind.SHARING, "HAMi"): 2, Reason(Kind.INSUFFICIENT, SHARES): 1}
     assert words.reason(Reason(Kind.SHARING, "HAMi")) == "node(s) had no driver that hands out such parts of GPUs (HAMi)"
+    assert words.reason(Reason(Kind.INSUFFICIENT, SHARES)) == "Insufficient parts of nvidia.com/gpu"
+
+
+def test_cards_that_are_too_small_are_told_apart_from_a_driver_that_is_missing() -> None:
+    view = cluster(sharing("small", "HAMi", [16]), sharing("other", "Volcano", [80]), node("plain", {"cpu": 8000, GPU: 8}))
+    (pod,) = part("p", 1, Share("HAMi", memory=20 * 1024))
+    (role,) = planned([pod], 1, view).explanation.roles
+    assert dict(role.reasons) == {Reason(Kind.GPU_TOO_SMALL): 1, Reason(Kind.SHARING, "HAMi"): 2}
+    assert words.reason(Reason(Kind.GPU_TOO_SMALL)) == "node(s) had GPUs too small for the part"
+    assert Reason(Kind.GPU_TOO_SMALL) in [found.reason for found in verify({pod.uid: "small"}, [pod], view.snapshot())]
+
+
+def test_a_node_whose_kubelet_has_no_gpu_left_to_give_is_told_once_in_plain_words() -> None:
+    devices = (Device("GPU-a", 16 * 1024, 10, True), Device("GPU-b", 16 * 1024, 10, True))
+    view = cluster(node("full", {"cpu": 8000, GPU: 1}, shared=Shared("HAMi", devices)))
+    one, two = part("p", 2, Share("HAMi", thousandths=100))
+    view.upsert_pod(one)
+    view.assume(one, "full", ["GPU-a"])
+    (role,) = planned([two], 1, view).explanation.roles
+    assert dict(role.reasons) == {Reason(Kind.INSUFFICIENT, GPU): 1}
 
 
 @pytest.mark.parametrize("shared", [Shared("HAMi"), Shared("HAMi", (Device("GPU-a", 0, 10, False),))])
@@ -84,7 +106,20 @@ def test_whole_gpus_of_two_containers_are_kept_from_nodes_whose_driver_must_be_t
     view = cluster(sharing("a", "HAMi", [16]), node("plain", {"cpu": 8000, GPU: 1}))
     gang = pods("w", 1, {GPU: 1}, device_container=-1)
     assert dict(planned(gang, 1, view).assignments) == {"w-0": "plain"}
-    assert [found.reason for found in verify({"w-0": "a"}, gang, view.snapshot())] == [Reason(Kind.SHARING, GPU)]
+    assert [found.reason for found in verify({"w-0": "a"}, gang, view.snapshot())] == [Reason(Kind.GPU_CONTAINER)]
+
+
+@pytest.mark.parametrize(("container", "most"), [(0, ("shared", 2)), (-1, ("plain", 1))])
+def test_who_asks_for_too_many_by_number_is_told_where_there_are_most_also_beside_gpus_that_are_shared(
+    container: int, most: tuple[str, int]
+) -> None:
+    view = cluster(sharing("shared", "HAMi", [16, 16, 16]), node("plain", {"cpu": 8000, GPU: 1}))
+    (one,) = part("p", 1, Share("HAMi", thousandths=100))
+    view.upsert_pod(one)
+    view.assume(one, "shared", ["GPU-shared-0"])
+    gang = pods("w", 1, {GPU: 3}, device_container=container, gpus=GpuAsk(number=3))
+    cause = cause_of(gang, 1, view.snapshot(), filters=NodeFilters(), repaired=Repaired())
+    assert (cause.resource, cause.requested, cause.node, cause.most) == (GPU, 3, *most)
 
 
 shares = st.builds(

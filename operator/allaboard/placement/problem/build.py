@@ -90,7 +90,7 @@ def build_problem(
     rows = np.flatnonzero(is_kept)
     weights = weights_of(objective, packing)
     columns = (*names, *(f"port {column.protocol}/{column.port}" for column in ports))
-    reasons = (*(Reason(Kind.INSUFFICIENT, name) for name in names), *(Reason(Kind.PORTS) for _ in ports))
+    reasons = (*(Reason(Kind.INSUFFICIENT, GPU if name == _SLOTS else name) for name in names), *(Reason(Kind.PORTS) for _ in ports))
     problem = Problem(
         minimum=max(0, minimum),
         least=np.zeros(len(specs), dtype=np.int64),

@@ -216,6 +216,7 @@ def capacity_refusals(
         refused = lacks[[reason == rule for reason in reasons]].any(axis=0)
         found.append((rule, int(np.count_nonzero(refused))))
         lacks &= ~refused
-    amounts = [(reason, column) for column, reason in enumerate(reasons) if reason.kind is Kind.INSUFFICIENT]
-    found += [(reason, int(np.count_nonzero(lacks[column]))) for reason, column in amounts]
+    for amount in dict.fromkeys(reason for reason in reasons if reason.kind is Kind.INSUFFICIENT):
+        refused = lacks[[reason == amount for reason in reasons]].any(axis=0)
+        found.append((amount, int(np.count_nonzero(refused))))
     return tuple((reason, nodes) for reason, nodes in found if nodes)

@@ -28,7 +28,8 @@ from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.bonds import bonds_of, roles_of
 from allaboard.placement.problem.problem import Candidate
-from allaboard.placement.rules.filters import NodeFilters
+from allaboard.placement.rules.devices import GPU, counts_devices, whole_devices
+from allaboard.placement.rules.filters import NodeFilters, refusal_to_share
 from allaboard.placement.rules.room import seats_for
 
 _PASSING = "node.kubernetes.io/"  # taints that say how a node is just now
@@ -67,11 +68,13 @@ def cause_of(
     asked = pods[0].spec.gpus if len(pods) == 1 else None
     if asked is None or not asked.number or not is_gpu(found.resource) or found.requested != asked.number:
         return found
-    names = snapshot.nodes
-    free = _amounts(snapshot, snapshot.allocatable - snapshot.used, [found.resource])[0]
-    if not len(names) or free.max() >= asked.number:
+    spec, nodes = pods[0].spec, snapshot.nodes
+    free = _amounts(snapshot, _offered([spec], snapshot)[1], [found.resource])[0]
+    if snapshot.sharing is not None:
+        free[[refusal_to_share(spec, node) is not None for node in nodes]] = 0
+    if not len(nodes) or free.max() >= asked.number:
         return found
-    return found._replace(node=names[int(free.argmax())].name, most=int(free.max()))
+    return found._replace(node=nodes[int(free.argmax())].name, most=int(free.max()))
 
 
 def _cause_of(
@@ -97,7 +100,8 @@ def _cause_of(
     demand = demand.reshape(len(specs), len(names))
     nodes = repaired.of(snapshot.nodes)
     anywhere = [replace(spec, avoided=()) for spec in specs]  # whoever keeps them away there may end, too
-    has, could = _amounts(snapshot, snapshot.allocatable, names), _admitted(anywhere, snapshot, nodes, repaired.filters) & labelled
+    offered, left = _offered(specs, snapshot)
+    has, could = _amounts(snapshot, offered, names), _admitted(anywhere, snapshot, nodes, repaired.filters) & labelled
     room = np.stack([seats_for(row, has, could[role]) for role, row in enumerate(demand)])
     at_best = _tightest(ask, names, demand, has, could)
     most = partial(_most_in_domains, ask.count, room)
@@ -108,7 +112,7 @@ def _cause_of(
     if ask.lacks(most(groups)):
         alone = (each for each, group in zip(bonds.together, groups, strict=True) if ask.lacks(most([group])))
         return Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, next(alone, bonds.together[0]).label))
-    free = _amounts(snapshot, snapshot.allocatable - snapshot.used, names)
+    free = _amounts(snapshot, left, names)
     now = _tightest(ask, names, demand, free, admits)
     return now if now.requested > now.there else _in_pieces(ask, names, demand, free, admits)
 
@@ -151,6 +155,23 @@ def _labelled(roles: int, nodes: int, groups: Sequence[tuple[tuple[int, ...], In
     for grouped, domains in groups:
         mask[list(grouped)] &= domains >= 0
     return mask
+
+
+def _offered(specs: Sequence[SchedulingSpec], snapshot: Snapshot) -> tuple[Integers, Integers]:
+    """What nodes have, and what of it is free: int64[nodes, resources]. Of GPUs that a driver hands out a node offers as many as pods may
+    share them; to those who ask for whole ones alone that is no more than there are.
+    """
+    has, free = snapshot.allocatable, snapshot.allocatable - snapshot.used
+    column = snapshot.column_of(GPU)
+    if column is None or snapshot.devices is None or snapshot.sharing is None or any(spec.share for spec in specs):
+        return has, free
+    rows = np.flatnonzero(counts_devices(snapshot))
+    shared = [snapshot.nodes[row].shared for row in rows.tolist()]
+    usable = np.array([sum(device.is_usable for device in each.devices) if each else 0 for each in shared], dtype=np.int64)
+    has = has.copy()
+    has[rows, column] = np.minimum(has[rows, column], usable)
+    free[rows, column] = np.minimum(free[rows, column], whole_devices(snapshot.devices[rows]))
+    return has, free
 
 
 def _amounts(snapshot: Snapshot, table: Integers, names: Sequence[str]) -> Integers:

@@ -15,7 +15,8 @@ from allaboard.model.sharing import GPU as GPU
 from allaboard.model.sharing import WHOLE as WHOLE
 from allaboard.model.snapshot import Snapshot
 
-_MOST_TRIES = 2000
+_MOST_LOOKS = 30_000  # at single devices, in search of another way: some ten milliseconds
+_STEP = 16  # looks that a step costs beside those at devices
 _FULL = 1e9  # turns thousandths into a tie-break
 
 
@@ -93,6 +94,8 @@ def seated_exactly(devices: Sequence[int], parts: Sequence[int]) -> tuple[int, .
 
     The largest goes first, where least is left. Only if that leaves one out other ways are tried, as far as that is short.
     """
+    if sum(parts) > sum(each for each in devices if each > 0):
+        return None
     order = sorted(range(len(parts)), key=lambda part: (-parts[part], part))
     found = _ways(list(devices), [parts[part] for part in order])
     return None if found is None else tuple(device for _, device in sorted(zip(order, found, strict=True)))
@@ -102,19 +105,19 @@ def _ways(free: list[int], sizes: Sequence[int]) -> list[int] | None:
     """For each of ``sizes`` in turn the fullest device that takes it; back to the last choice there was, when none does."""
     chosen: list[int] = []
     rest: list[list[int]] = []  # devices that are yet to be tried, for each that is seated and the next one
-    tries = 0
+    looks = 0
     while len(chosen) < len(sizes):
         size = sizes[len(chosen)]
         if len(rest) == len(chosen):
+            looks += len(free) + _STEP
             by_free = {free[device]: device for device in range(len(free) - 1, -1, -1) if free[device] >= size}  # of equal ones the first
             rest.append([by_free[each] for each in sorted(by_free, reverse=True)])
         if rest[-1]:
-            tries += 1
             device = rest[-1].pop()
             free[device] -= size
             chosen.append(device)
         else:
-            if not chosen or tries > _MOST_TRIES:
+            if not chosen or looks > _MOST_LOOKS:
                 return None
             rest.pop()
             free[chosen[-1]] += sizes[len(chosen) - 1]

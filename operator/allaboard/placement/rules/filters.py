@@ -175,7 +175,9 @@ class NodeFilters:
         for kind, rules in surrounding_rules(spec):
             yield Reason(kind), self._all(rules)
         if spec.share or (self._shares and spec.whole_gpus):
-            yield refusal_to_share(spec), np.array([hands_out(spec, node) for node in self._nodes], dtype=np.bool_)
+            refusals = [refusal_to_share(spec, node) for node in self._nodes]
+            for reason in dict.fromkeys(filter(None, refusals)):
+                yield reason, np.array([refusal != reason for refusal in refusals], dtype=np.bool_)
 
     def _affinity(self, spec: SchedulingSpec) -> Mask:
         mask = np.ones(len(self._nodes), dtype=np.bool_)
@@ -235,21 +237,20 @@ def surrounding_rules(spec: SchedulingSpec) -> tuple[tuple[Kind, tuple[tuple[Nod
     return (Kind.VOLUMES, spec.volumes), (Kind.AVOIDED, spec.avoided), (Kind.APART, spec.near)
 
 
-def refusal_to_share(spec: SchedulingSpec) -> Reason:
-    """Why a node is refused that doesn't ``hands_out`` what ``spec`` asks for."""
-    return Reason(Kind.SHARING, spec.share.driver if spec.share else GPU)
-
-
-def hands_out(spec: SchedulingSpec, node: Node) -> bool:
-    """Whether what ``spec`` asks for of GPUs is handed out on ``node``, whatever is free.
+def refusal_to_share(spec: SchedulingSpec, node: Node) -> Reason | None:
+    """Why what ``spec`` asks for of GPUs is not handed out on ``node``, whatever is free; ``None`` when it is.
 
     A part is by the driver that it is asked of, where its devices are large enough. A driver that gives whole GPUs must be told which, and
     for which container, so that it has to be one.
     """
     shared, share = node.shared, spec.share
     if share is not None:
-        return shared is not None and shared.driver == share.driver and share.of(shared.memory, shared.least) <= WHOLE
-    return shared is None or DRIVERS[shared.driver].count != GPU or not spec.whole_gpus or spec.device_container >= 0
+        if shared is None or shared.driver != share.driver or not shared.memory:
+            return Reason(Kind.SHARING, share.driver)
+        return None if share.of(shared.memory, shared.least) <= WHOLE else Reason(Kind.GPU_TOO_SMALL)
+    if shared is None or DRIVERS[shared.driver].count != GPU or not spec.whole_gpus or spec.device_container >= 0:
+        return None
+    return Reason(Kind.GPU_CONTAINER)
 
 
 def refusal_of_state(

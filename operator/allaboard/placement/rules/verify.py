@@ -16,7 +16,7 @@ from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.sharing import DRIVERS, GPU
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.rules.devices import WHOLE, seated_exactly
-from allaboard.placement.rules.filters import hands_out, refusal_of_state, refusal_to_share, surrounding_rules
+from allaboard.placement.rules.filters import refusal_of_state, refusal_to_share, surrounding_rules
 from allaboard.placement.rules.gpus import refusals_by_gpus
 from allaboard.placement.rules.matching import affinity_matches, all_match, ports_conflict
 
@@ -92,8 +92,8 @@ def refusal_on(spec: SchedulingSpec, node: Node) -> Reason | None:
         return refusal
     if not affinity_matches(spec, node):
         return Reason(Kind.AFFINITY)
-    if not hands_out(spec, node):
-        return refusal_to_share(spec)
+    if of_sharing := refusal_to_share(spec, node):
+        return of_sharing
     return next((Reason(kind) for kind, rules in surrounding_rules(spec) if not all_match(rules, node)), None)
 
 

@@ -1,6 +1,7 @@
 """On which device of a node a pod sits that asks for a part of one."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,22 @@ def test_parts_are_seated_on_devices_when_some_way_is_found_by_trying_all(device
         or tuple(free - sum(part for part, seat in zip(parts, seats, strict=True) if seat == place) for place, free in enumerate(devices))
         in ways
     )
+
+
+@pytest.mark.parametrize("devices", [8, 128])
+def test_parts_that_fit_in_sum_and_not_one_by_one_are_given_up_after_some_looks(devices: int) -> None:
+    looks = 0
+
+    class Part(int):
+        """Counts how often a device is compared with it."""
+
+        def __le__(self, other: int) -> bool:
+            nonlocal looks
+            looks += 1
+            return int(self) <= other
+
+    assert seated_exactly([1000] * devices, [Part(size) for size in [400, 400] * devices + [201] * (devices // 2)]) is None
+    assert devices < looks < 100_000
 
 
 def test_thousands_of_parts_that_do_not_fit_are_given_up_soon() -> None:
