@@ -29,17 +29,35 @@ _MOST_MEBIBYTES = 2**31 - 1
 _MOST_URGENCY = 2**31 - 1
 
 
-def asked_of_gpus(labels: Mapping[str, str], options: Mapping[str, str]) -> GpuAsk | None:
-    """What a pod's ``labels`` and ``options`` ask for; ``None`` if nothing. Raises ``MalformedError``, which names it."""
-    asked = GpuAsk()
-    for name in GPU_OPTIONS:
-        if name in options:
-            asked = _READERS[name](asked, options[name], f"metadata.annotations[{OPTION_PREFIX}{name}]", True)
-        elif LABEL_PREFIX + name in labels:
-            asked = _READERS[name](asked, labels[LABEL_PREFIX + name], f"metadata.labels[{LABEL_PREFIX}{name}]", False)
-    if URGENCY_LABEL in labels:
-        _whole(labels[URGENCY_LABEL], f"metadata.labels[{URGENCY_LABEL}]", _MOST_URGENCY)
-    return asked if asked != GpuAsk() else None
+def asked_of_gpus(labels: Mapping[str, object], annotations: Mapping[str, object]) -> tuple[GpuAsk | None, list[MalformedError]]:
+    """What a pod's ``labels`` and ``annotations`` ask for, ``None`` if nothing, and what is wrong with those that can't be understood.
+
+    Each is read by itself, for a bound pod is charged by the number whatever is written beside it: where the annotation can't be
+    understood the label counts. What isn't text is left to whoever reads the labels as a whole.
+    """
+    asked, problems = GpuAsk(), list[MalformedError]()
+
+    def read(reader: _Reader, value: object, where: str, *, is_annotation: bool) -> bool:
+        nonlocal asked
+        try:
+            if not isinstance(value, str):
+                return False
+            asked = reader(asked, value, where, is_annotation)
+        except MalformedError as error:
+            problems.append(error)
+            return False
+        return True
+
+    for name, reader in _READERS.items():
+        option, label = OPTION_PREFIX + name, LABEL_PREFIX + name
+        if not read(reader, annotations.get(option), f"metadata.annotations[{option}]", is_annotation=True):
+            read(reader, labels.get(label), f"metadata.labels[{label}]", is_annotation=False)
+    try:
+        if isinstance(urgency := labels.get(URGENCY_LABEL), str):
+            _whole(urgency, f"metadata.labels[{URGENCY_LABEL}]", _MOST_URGENCY)
+    except MalformedError as error:
+        problems.append(error)
+    return (asked if asked != GpuAsk() else None), problems
 
 
 def urgency_of(label: str | None) -> int:
@@ -62,7 +80,10 @@ def with_gpus(spec: SchedulingSpec, asked: GpuAsk | None) -> SchedulingSpec:
 
 def asked_by_group(options: Mapping[str, str]) -> GpuAsk | None:
     """What a PodGroup asks of the GPUs of its members. Raises ``MalformedError``."""
-    return asked_of_gpus({}, {name: options[name] for name in GPU_OPTIONS[1:] if name in options})
+    asked, problems = asked_of_gpus({}, {OPTION_PREFIX + name: options[name] for name in GPU_OPTIONS[1:] if name in options})
+    if problems:
+        raise problems[0]
+    return asked
 
 
 def with_group(spec: SchedulingSpec, of_group: GpuAsk) -> SchedulingSpec:

@@ -225,9 +225,10 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
         own.stamp = next((value for name, value in own.options if name == _STAMP_OPTION), "")
         found += [problem] if problem else []
         own.priority = integer(spec, "priority", path="spec.")
-        own.gpus = asked_of_gpus(stated, dict(own.options))
     except MalformedError as error:
         found.append(error.noted())
+    own.gpus, wrong = asked_of_gpus(_whatever(metadata, "labels"), _whatever(metadata, "annotations"))
+    found += (problem.noted() for problem in wrong)
     try:
         own.owner = _controller(metadata)
     except OverLimitError as error:
@@ -236,6 +237,12 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
     own.is_gated = bool(sequence(spec, "schedulingGates", "spec."))
     problems[:0] = found
     return own
+
+
+def _whatever(metadata: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """The mapping under ``key`` as it is written; empty where there is none."""
+    found = metadata.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def _template_of(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> int:

@@ -89,6 +89,43 @@ def test_an_annotation_that_can_not_be_understood_is_named(name: str, value: str
     assert words in pod.malformed
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"genius/gpu-model": "("},
+        {"genius/gpu-memory-each": "lots"},
+        {"genius/gpu-memory-total": "-1"},
+        {"genius/priority": "high"},
+        {f"label-{number}": "x" for number in range(100)},
+        {"other": 5},
+        {"annotation": "allaboard.dev/gpu-model", "value": "("},
+        {"annotation": "allaboard.dev/gpu-memory-each", "value": "1" * 10_000},
+        {"annotation": "allaboard.dev/gpu-number", "value": "-1"},
+        {"annotation": "allaboard.dev/role", "value": 5},
+    ],
+)
+def test_whatever_is_wrong_beside_it_the_number_counts(wrong: dict[str, Any]) -> None:
+    labels, annotations = {"genius/gpu-number": "2"}, {}
+    if "annotation" in wrong:
+        annotations[wrong["annotation"]] = wrong["value"]
+    else:
+        labels |= wrong
+    containers = [{"name": "main", "resources": {"requests": {GPU: "1"}}}]
+    raw = {
+        "metadata": {"name": "p", "labels": labels, "annotations": annotations},
+        "spec": {"schedulerName": "ours", "nodeName": "n", "containers": containers},
+    }
+    pod = pod_from(raw, ours=("ours",))
+    assert pod.malformed
+    assert pod.spec.amount(GPU) == 2
+
+
+def test_a_number_that_can_not_be_understood_leaves_the_requests() -> None:
+    pod = a_pod({"gpu-number": "x"}, {GPU: "3"})
+    assert pod.malformed
+    assert pod.spec.amount(GPU) == 3
+
+
 def test_what_pods_of_other_schedulers_say_is_theirs() -> None:
     raw = {"metadata": {"name": "p", "labels": {"genius/gpu-number": "3"}}, "spec": {"schedulerName": "other", "containers": []}}
     assert pod_from(raw, ours=("ours",)).spec == SchedulingSpec((("pods", 1),))
