@@ -16,6 +16,7 @@ from allaboard.cluster.repulsion import Labels, Repulsion, Several
 from allaboard.cluster.usage import Usage
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Integers
+from allaboard.model.asking import as_bound
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gpus import NO_CARDS, Cards
 from allaboard.model.gputable import POLICY, UNLIMITED, WHOLE, GpuPolicy, GpuTable, LabelReader, gpus_of
@@ -41,6 +42,7 @@ class ClusterView:
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, str] = {}  # node by pod UID
         self._promised: dict[str, tuple[Taken, ...]] = {}  # devices, of those of the assumed that are given some
+        self._early: dict[str, set[str]] = {}  # pods charged by labels that were seen before their nodes, by node
         self._kept: dict[str, SchedulingSpec] = {}  # by node
         self._usage = Usage()
         self._devices = SharedDevices()
@@ -125,6 +127,10 @@ class ClusterView:
             self._usage.recount(chain(filter(None, map(self._seat, self._pods.values())), self._kept.items()))
         self._devices.offer(node.name, node.shared)
         self._ordered = None
+        for pod in self._bound_early(node):
+            self._discharge(self._pods[pod.key])
+            self._pods[pod.key] = pod
+            self._charge(pod)
         for listener in self._node_listeners:
             listener(old, node)
 
@@ -143,6 +149,7 @@ class ClusterView:
     def upsert_pod(self, pod: Pod) -> None:
         """Take the newest state of a pod. A new UID under an old name is a new pod, and the old one is gone."""
         old = self._pods.get(pod.key)
+        pod = self._as_bound(old, pod)
         self._discharge(old)
         told = self._unseated(old) if old is not None and (old.uid != pod.uid or pod.is_terminal) else old
         if pod.node_name:
@@ -164,6 +171,24 @@ class ClusterView:
         self._workload.replace(old, None)
         for listener in self._pod_listeners:
             listener(told, None)
+
+    def _as_bound(self, old: Pod | None, pod: Pod) -> Pod:
+        """``pod``, of which no label of GPUs that was written since it was first seen bound counts, nor more than its node has."""
+        if not pod.node_name:
+            return pod
+        before = old.spec if old is not None and old.uid == pod.uid and old.node_name else None
+        node = self._nodes.get(pod.node_name)
+        spec = as_bound(pod.spec, before, None if node is None else node.allocatable)
+        if node is None and spec.gpus is not None:
+            self._early.setdefault(pod.node_name, set()).add(pod.key)
+        return pod if spec is pod.spec else replace(pod, spec=spec)
+
+    def _bound_early(self, node: Node) -> Iterator[Pod]:
+        """The pods charged by labels that were seen on ``node`` before that was, as they are to be charged now."""
+        for key in self._early.pop(node.name, ()):
+            pod = self._pods.get(key)
+            if pod is not None and pod.node_name == node.name:
+                yield replace(pod, spec=as_bound(pod.spec, None, node.allocatable))
 
     def _unseated(self, pod: Pod) -> Pod:
         """``pod``, which doesn't sit anywhere any more, as it was with the seat that it was promised, and was never seen to take."""

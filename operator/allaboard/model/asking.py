@@ -16,7 +16,7 @@ from allaboard.model.gpunames import expression
 from allaboard.model.gpus import NVIDIA, is_gpu
 from allaboard.model.options import OPTION_PREFIX
 from allaboard.model.quantities import parse_quantity
-from allaboard.model.requests import as_requests
+from allaboard.model.requests import Requests, as_requests
 
 LABEL_PREFIX = "genius/"
 URGENCY_LABEL = f"{LABEL_PREFIX}priority"
@@ -65,17 +65,42 @@ def urgency_of(label: str | None) -> int:
     return int(label) if label and re.fullmatch(r"[0-9]{1,10}", label) else 0
 
 
-def with_gpus(spec: SchedulingSpec, asked: GpuAsk | None) -> SchedulingSpec:
-    """``spec`` of a pod that asks for that: charged for as many GPUs as it says, if that is more than it requests.
+def with_gpus(spec: SchedulingSpec, asked: GpuAsk | None, *, is_charged: bool = True) -> SchedulingSpec:
+    """``spec`` of a pod that asks for that: charged for as many GPUs as it says, if that is more than it requests and ``is_charged``.
 
     Of the GPUs that it requests, or else NVIDIA's.
     """
     if asked is None:
         return spec
-    requests = dict(spec.requests)
-    kind = next((name for name in requests if is_gpu(name)), NVIDIA)
-    requests[kind] = max(requests.get(kind, 0), asked.number)
-    return replace(spec, requests=as_requests(requests), gpus=asked)
+    requests, kind = dict(spec.requests), _kind_of(spec)
+    requested = requests.get(kind, 0)
+    requests[kind] = max(requested, asked.number if is_charged else 0)
+    return replace(spec, requests=as_requests(requests), gpus=replace(asked, requested=requested, is_charged=is_charged))
+
+
+def as_bound(spec: SchedulingSpec, before: SchedulingSpec | None, offered: Requests | None) -> SchedulingSpec:
+    """``spec`` of a bound pod, which is charged by its label for no more than its node has of GPUs, and at most what it was bound with.
+
+    ``before``: as it was seen bound before, ``None`` the first time, when what its node has ``offered`` counts, as far as that is known.
+    Whoever may write a label takes nothing from others by it, and gives nothing back that containers may use.
+    """
+    if spec.gpus is None and (before is None or before.gpus is None):
+        return spec
+    kind, asked = _kind_of(spec), spec.gpus or GpuAsk(requested=spec.amount(_kind_of(spec)))
+    if before is not None:
+        number = before.amount(_kind_of(before))
+    elif offered is not None:
+        number = min(spec.amount(kind), dict(offered).get(kind, 0))
+    else:
+        number = spec.amount(kind)
+    charged = max(number, asked.requested)
+    if charged == spec.amount(kind) and spec.gpus is not None:
+        return spec
+    return replace(spec, requests=as_requests({**dict(spec.requests), kind: charged}), gpus=replace(asked, number=charged))
+
+
+def _kind_of(spec: SchedulingSpec) -> str:
+    return next((name for name, _ in spec.requests if is_gpu(name)), NVIDIA)
 
 
 def asked_by_group(options: Mapping[str, str]) -> GpuAsk | None:

@@ -145,11 +145,19 @@ class Pod:
         return next((value for name, value in self.options if name == key), None) if self.options else None
 
 
-def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[str] | None = None, *, openfaas: bool = False) -> Pod:
+def pod_from(
+    raw: RawObject,
+    intern: Interner | None = None,
+    ours: Collection[str] | None = None,
+    *,
+    openfaas: bool = False,
+    charged_by_label: bool = True,
+) -> Pod:
     """The record of a raw Pod; what it asks for may be malformed, which is noted in ``malformed``.
 
     Of a pod whose scheduler isn't one of ``ours`` no more is kept than where it is and what it takes and keeps away there; without
-    ``ours`` all are taken to be. With ``openfaas`` a pod whose containers don't say what they need takes what its function asks for.
+    ``ours`` all are taken to be. With ``openfaas`` a pod whose containers don't say what they need takes what its function asks for;
+    with ``charged_by_label`` one takes as many GPUs as its label says, if that is more than it requests.
     Raises ``MalformedError`` only when even who the pod is and whose can't be read, so that nobody could be told.
     """
     intern = intern or Interner()
@@ -167,7 +175,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[st
     if openfaas:
         scheduling, caution = with_function_demand(raw, scheduling, problems)
     own = _Own() if is_foreign else _own_from(metadata, spec, problems)
-    scheduling = with_gpus(scheduling, own.gpus)
+    scheduling = with_gpus(scheduling, own.gpus, is_charged=charged_by_label)
     run, promise, was_whole = read_stamp(own.stamp)
     return Pod(
         namespace=intern(namespace),

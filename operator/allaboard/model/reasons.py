@@ -18,6 +18,7 @@ class Kind(StrEnum):
     UNLABELLED = "unlabelled"  # without the label ``subject``
     PORTS = "ports"
     SHARING = "sharing"  # no driver that hands out what is asked of GPUs; ``subject`` is whose words it is asked in
+    GPU_NUMBER = "gpu number"  # too few GPUs, by a number that isn't charged
     GPU_MODEL = "gpu model"  # too few GPUs of the model
     GPU_MEMORY_EACH = "gpu memory each"  # or with as much memory each
     GPU_MEMORY_TOTAL = "gpu memory total"  # or with as much together
@@ -35,7 +36,7 @@ class Kind(StrEnum):
 
 
 # What is insufficient may change too, but only by pods that have of the resource.
-_OF_GPUS = frozenset((Kind.GPU_MODEL, Kind.GPU_MEMORY_EACH, Kind.GPU_MEMORY_TOTAL))
+_OF_GPUS = frozenset((Kind.GPU_NUMBER, Kind.GPU_MODEL, Kind.GPU_MEMORY_EACH, Kind.GPU_MEMORY_TOTAL))
 _LASTING = _OF_GPUS | frozenset(
     (
         Kind.UNSCHEDULABLE,

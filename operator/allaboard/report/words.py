@@ -34,6 +34,7 @@ _REASONS = {
     Kind.UNLABELLED: "node(s) had no label {subject}",
     Kind.PORTS: "node(s) didn't have free ports for the requested pod ports",
     Kind.SHARING: "node(s) had no driver that hands out such parts of GPUs ({subject})",
+    Kind.GPU_NUMBER: "node(s) didn't match gpu-number",
     Kind.GPU_MODEL: "node(s) didn't match gpu-model",
     Kind.GPU_MEMORY_EACH: "node(s) didn't match gpu-memory-each",
     Kind.GPU_MEMORY_TOTAL: "node(s) didn't match gpu-memory-total",

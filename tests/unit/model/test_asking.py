@@ -126,6 +126,17 @@ def test_a_number_that_can_not_be_understood_leaves_the_requests() -> None:
     assert pod.spec.amount(GPU) == 3
 
 
+def test_a_number_that_is_not_charged_is_a_rule_about_nodes() -> None:
+    raw = {
+        "metadata": {"name": "p", "labels": {"genius/gpu-number": "3"}},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {GPU: "1"}}}]},
+    }
+    spec = pod_from(raw, charged_by_label=False).spec
+    assert spec.amount(GPU) == 1
+    assert spec.gpus is not None
+    assert (spec.gpus.number, spec.gpus.rules) == (3, 1)
+
+
 def test_what_pods_of_other_schedulers_say_is_theirs() -> None:
     raw = {"metadata": {"name": "p", "labels": {"genius/gpu-number": "3"}}, "spec": {"schedulerName": "other", "containers": []}}
     assert pod_from(raw, ours=("ours",)).spec == SchedulingSpec((("pods", 1),))
@@ -141,7 +152,7 @@ def test_a_pod_group_says_which_gpus_its_members_that_ask_for_any_may_have() -> 
     assert (asked, hold) == (GpuAsk(model="A100", memory_each=1024), None)
     assert asked is not None
     assert with_group(a_pod(requests={GPU: "1"}).spec, asked).gpus == asked
-    assert with_group(a_pod({"gpu-model": "V100"}, {GPU: "1"}).spec, asked).gpus == GpuAsk(model="V100", memory_each=1024)
+    assert with_group(a_pod({"gpu-model": "V100"}, {GPU: "1"}).spec, asked).gpus == GpuAsk(model="V100", memory_each=1024, requested=1)
     launcher = a_pod(requests={"cpu": "1"}).spec
     assert with_group(launcher, asked) is launcher
 

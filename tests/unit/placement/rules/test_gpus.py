@@ -31,6 +31,7 @@ ASKS = st.builds(
     memory_each=st.none() | st.sampled_from((0, 4096, 15359, 15360)),
     memory_total=st.none() | st.sampled_from((0, 15360, 30720, 50000)),
     model=st.sampled_from(("", "T4", "a100.sxm4", "tesla|odd")),
+    is_charged=st.booleans(),
 )
 WANTED = {"T4": ("t4",), "a100.sxm4": ("a100 sxm4",), "tesla|odd": ("tesla", "odd")}
 
@@ -56,6 +57,8 @@ def plain_refusals(asked: GpuAsk, known: Known, policy: GpuPolicy) -> set[str]:
         names = [[canonical(name).lower() for name in each] for each, _ in cards]
         if sum(any(word in name for name in each for word in WANTED[asked.model]) for each in names) < needed:
             found.add("node(s) didn't match gpu-model")
+    if asked.number and not asked.is_charged and len(cards) < asked.number:
+        found.add("node(s) didn't match gpu-number")
     each = asked.memory_each
     if each is not None and sum(policy.unknown_fits if math.isnan(free) else free > each for _, free in cards) < needed:
         found.add("node(s) didn't match gpu-memory-each")
