@@ -80,7 +80,7 @@ def test_a_label_that_can_not_be_understood_is_named(name: str, value: str, word
         ("gpu_memory_each", "lots", "not a quantity"),
         ("gpu_memory_each", "-1Gi", "negative"),
         ("gpu_memory_total", "1e99", "more than"),
-        ("gpu_model", "x" * 300, "more than the 256"),
+        ("gpu_model", "x" * 300, "more than the 128"),
     ],
 )
 def test_an_annotation_that_can_not_be_understood_is_named(name: str, value: str, words: str) -> None:
