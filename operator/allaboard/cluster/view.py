@@ -30,8 +30,6 @@ PodListener = Callable[[Pod | None, Pod | None], None]
 NodeListener = Callable[[Node | None, Node | None], None]
 CardListener = Callable[[GpuTable | None, GpuTable | None], None]
 
-_MOST_LABELS = 256  # that are remembered to be on nodes, or not
-
 
 class ClusterView:
     """The live state of the cluster, of which nodes offer less by their ``headroom``. Not thread-safe: it belongs to the event loop."""
@@ -52,7 +50,7 @@ class ClusterView:
         self._policy = policy
         self._gpus: tuple[object, Cards, GpuPolicy, GpuTable | None] = ((), NO_CARDS, policy, None)
         self._label_reader = LabelReader()
-        self._labelled: dict[str, bool] = {}
+        self._labelled: Counter[str] = Counter()  # on how many nodes each label is, whatever its value
         self._ordered: tuple[Node, ...] | None = None
         self._order = np.zeros(0, dtype=np.intp)
         self._pod_listeners: list[PodListener] = []
@@ -106,16 +104,8 @@ class ClusterView:
             listener(old, new)
 
     def label_of(self, keys: Sequence[str]) -> str:
-        """The first of ``keys`` that any node has as a label; the last if none has one."""
-        nodes = self._nodes_in_order()
-        for key in keys:
-            if key not in self._labelled:
-                if len(self._labelled) >= _MOST_LABELS:
-                    self._labelled.clear()
-                self._labelled[key] = any(key in node.labels for node in nodes)
-            if self._labelled[key]:
-                return key
-        return keys[-1]
+        """The first of ``keys`` that any node has as a label; empty if none has one."""
+        return next((key for key in keys if key in self._labelled), "")
 
     def upsert_node(self, node: Node) -> None:
         """Take the newest state of a node. One that says nothing new (a heartbeat) changes nothing."""
@@ -123,6 +113,7 @@ class ClusterView:
         if old == node:
             return
         self._nodes[node.name] = node
+        self._relabel(old, node)
         if self._usage.offer(node.name, with_headroom(node.allocatable, self._headroom)):
             self._usage.recount(chain(filter(None, map(self._seat, self._pods.values())), self._kept.items()))
         self._devices.offer(node.name, node.shared)
@@ -139,6 +130,7 @@ class ClusterView:
         old = self._nodes.pop(name, None)
         if old is None:
             return
+        self._relabel(old, None)
         self._usage.offer(name, ())
         self._devices.offer(name, None)
         self._usage.release(name)
@@ -320,11 +312,19 @@ class ClusterView:
             found = replace(found, gpus=gpus, allocatable=_without_unhealthy(found, gpus))
         return self._counted_devices().onto(found) if self._devices.are_any else found
 
+    def _relabel(self, old: Node | None, new: Node | None) -> None:
+        before, now = ({} if node is None else node.labels for node in (old, new))
+        if before.keys() != now.keys():
+            self._labelled.update(now.keys())
+            self._labelled.subtract(before.keys())
+            for key in before.keys() - now.keys():
+                if not self._labelled[key]:
+                    del self._labelled[key]
+
     def _nodes_in_order(self) -> tuple[Node, ...]:
         if self._ordered is None:
             self._ordered = tuple(sorted(self._nodes.values(), key=lambda node: node.name))
             self._order = np.array([self._usage.row(node.name) for node in self._ordered], dtype=np.intp)
-            self._labelled.clear()
         return self._ordered
 
     def _gpus_of(self, nodes: tuple[Node, ...]) -> GpuTable | None:

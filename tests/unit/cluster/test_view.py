@@ -321,6 +321,31 @@ def test_nobody_is_charged_by_label_for_more_gpus_than_its_node_has(is_early: bo
     assert used(view, "n1", "nvidia.com/gpu") == 0
 
 
+class CountedLabels(dict[str, str]):
+    """Labels of a node that tell how often they were looked at."""
+
+    looks = 0
+
+    def __contains__(self, key: object) -> bool:
+        type(self).looks += 1
+        return super().__contains__(key)
+
+
+def test_a_label_is_known_to_be_on_nodes_without_looking_at_them_and_as_long_as_it_is() -> None:
+    view = ClusterView()
+    for name, label in (("n1", "rack"), ("n2", "rack"), ("n3", "zone")):
+        view.upsert_node(replace(a_node(name), labels=CountedLabels({label: name, "host": name})))
+    CountedLabels.looks = 0
+    for number in range(1000):
+        assert view.label_of((f"x{number}", "rack", "zone")) == "rack"
+        assert view.label_of((f"x{number}",)) == ""
+    assert CountedLabels.looks == 0
+    view.remove_node("n1")
+    assert view.label_of(("rack", "zone")) == "rack"
+    view.upsert_node(replace(a_node("n2"), labels={"host": "n2"}))
+    assert view.label_of(("rack", "zone")) == "zone"
+
+
 def cards_with(*xids: float) -> Cards:
     values = np.full((len(Measure), 1, len(xids)), np.nan, dtype=np.float32)
     values[Measure.XID, 0] = xids
