@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from allaboard.model.gpumodels import MODELS as ATTRIBUTES
 from allaboard.model.gpumodels import Attributes
-from allaboard.model.gpunames import expression
+from allaboard.model.gpunames import canonical, expression
 from allaboard.model.gpus import NO_CARDS, Measure
 from allaboard.model.gpuscore import ScoreWeights, graded
 from allaboard.model.gputable import UNLIMITED, GpuPolicy, gpus_of
 from allaboard.model.node import Node
-from tests.unit.model.gpus import Known, cards_of, nodes
+from tests.unit.model.gpus import MODELS, Known, cards_of, nodes
 
 KNOWN = {0: Attributes(16384, 40, 2, 1, 320), 1: Attributes(40960, 108, 5, 0, 1555), 2: Attributes()}
 PRODUCT_KINDS = {"Tesla-T4": 0, "NVIDIA-A100-SXM4-40GB": 1, "Odd_Card": 2}
@@ -166,6 +166,43 @@ def test_an_alias_is_another_name_of_the_cards_that_its_expression_means() -> No
     table = gpus_of([found[0].node], NO_CARDS, GpuPolicy(aliases={"big-one": "a100.sxm4"}))
     assert table is not None
     assert table.names == (("NVIDIA A100 SXM4 40GB", "big one"),)
+
+
+class CountedExpression:
+    """An expression that tells how often it was searched for."""
+
+    searches = 0
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+
+    def search(self, text: str) -> object:
+        type(self).searches += 1
+        return True if self._pattern in text else None
+
+
+def test_what_a_name_matches_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.model.gputable.expression", CountedExpression)
+    found = [Known(f"n{row}", 1, {"nvidia.com/gpu.product": f"once {row % 5}"}, [(row % 3, {})]) for row in range(60)]
+    policy = GpuPolicy(models={"once 3": Attributes(memory=7.0)}, aliases={"third": "once 2"})
+    CountedExpression.searches = 0
+    for _ in range(2):
+        table = gpus_of([known.node for known in found], cards_of(found), policy)
+        assert table is not None
+        assert sum("third" in names for names in table.names) == 3
+        searches, CountedExpression.searches = CountedExpression.searches, 0
+        names = 5 + len(MODELS)
+        assert searches <= names * (len(ATTRIBUTES) + 2)
+    assert searches == 0
+
+
+def test_of_too_many_names_those_that_exporters_say_give_way_to_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.model.gputable._MOST_NAMES", 3)
+    found = [Known(f"n{row}", 1, {"nvidia.com/gpu.product": "own"} if row < 6 else {}, [(row % 3, {})]) for row in range(9)]
+    table = gpus_of([known.node for known in found], cards_of(found))
+    assert table is not None
+    said = [table.names[kind] for kind in table.kind[:, 0].tolist()]
+    assert said == [("own",)] * 6 + [(canonical(model),) for model in MODELS]
 
 
 @pytest.mark.parametrize("pattern", ATTRIBUTES)
