@@ -19,7 +19,7 @@ from allaboard.model.arrays import Integers
 from allaboard.model.asking import as_bound
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gpus import NO_CARDS, Cards
-from allaboard.model.gputable import POLICY, UNLIMITED, WHOLE, GpuPolicy, GpuTable, LabelReader, gpus_of
+from allaboard.model.gputable import POLICY, WHOLE, GpuPolicy, GpuTable, LabelReader, gpus_of
 from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -370,12 +370,12 @@ class ClusterView:
 
 
 def _without_unhealthy(snapshot: Snapshot, gpus: GpuTable) -> Integers:
-    """What nodes offer, of whole GPUs no more than there are that are well: the kubelet may not have heard of it."""
+    """What nodes offer, of whole GPUs as many less as are known not to be well: the kubelet may not have heard of it."""
     columns = [column for column, resource in enumerate(snapshot.resources) if resource in WHOLE]
-    if not columns or bool((gpus.healthy == UNLIMITED).all()):
+    if not columns or bool((gpus.unwell == 0).all()):
         return snapshot.allocatable
     allocatable = snapshot.allocatable.copy()
-    allocatable[:, columns] = np.minimum(allocatable[:, columns], gpus.healthy[:, None])
+    allocatable[:, columns] = np.maximum(0, allocatable[:, columns] - gpus.unwell[:, None])
     allocatable.setflags(write=False)
     return allocatable
 

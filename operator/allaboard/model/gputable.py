@@ -74,8 +74,8 @@ class GpuTable:
 
     ``names``: what cards of each kind are called, ``canonical``. ``kind``: int32[nodes, cards] points into them, -1 where there is no
     card, or none that may be used. ``free``: float64[nodes, cards], MiB that are free as far as that is measured, or else there are; NaN
-    where neither is known. ``replicas``: int64[nodes], how many pods share a card. ``healthy``: int64[nodes], how many devices are well
-    where a card is known not to be, otherwise as many as one likes. ``score``: float64[nodes], from 0 to 1, where GPUs are best,
+    where neither is known. ``replicas``: int64[nodes], how many pods share a card. ``unwell``: int64[nodes], how many of the devices that a
+    node offers are of cards that are known not to be well. ``score``: float64[nodes], from 0 to 1, where GPUs are best,
     and ``grade`` the same in few steps (``model.gpuscore.graded``).
     """
 
@@ -83,7 +83,7 @@ class GpuTable:
     kind: NDArray[np.int32]
     free: Floats
     replicas: Integers
-    healthy: Integers
+    unwell: Integers
     score: Floats
     grade: Floats
     policy: GpuPolicy = POLICY
@@ -95,10 +95,6 @@ class GpuTable:
         return here
 
 
-UNLIMITED = 2**50
-"""Devices of a node of which no card is known to be unwell."""
-
-
 class _Kind(NamedTuple):
     """What the labels of a node say of its GPUs; memory in MiB, NaN if unknown."""
 
@@ -106,9 +102,10 @@ class _Kind(NamedTuple):
     number: int
     memory: float
     replicas: int
+    offered: int
 
 
-_NOTHING = _Kind("", 0, np.nan, 1)
+_NOTHING = _Kind("", 0, np.nan, 1, 0)
 
 
 class LabelReader:
@@ -176,7 +173,10 @@ def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, rea
     # 3. Which of them are well.
     is_unwell: Mask = _unwell(measured, policy) & (kind >= 0) & policy.excludes_unhealthy
     replicas = np.array([kind.replicas for kind in kinds])[codes]
-    well = np.count_nonzero((kind >= 0) & ~is_unwell, axis=1) * replicas
+    # A card more than there are, which anybody may have made up, takes nothing; nor does one that the kubelet has left out already.
+    offered = np.array([kind.offered for kind in kinds])[codes]
+    unwell = np.minimum(np.count_nonzero(is_unwell, axis=1), counts) * replicas
+    left_out = np.maximum(0, np.maximum(counts, np.count_nonzero(kind >= 0, axis=1)) * replicas - offered)
     kind[is_unwell] = -1
     aliased = tuple((*each, *_aliases(each, policy)) for each in names)
     # Whoever hands out parts of cards offers more than there are, and leaves those out that are unwell.
@@ -187,7 +187,7 @@ def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, rea
         kind=kind,
         free=np.where(kind >= 0, free, np.nan),
         replicas=replicas,
-        healthy=np.where(is_unwell.any(axis=1) & counts_cards, well, UNLIMITED),
+        unwell=np.where(counts_cards, np.clip(unwell - left_out, 0, offered), 0),
         score=score,
         grade=graded(score),
         policy=policy,
@@ -222,7 +222,7 @@ def _kind(key: tuple[object, ...]) -> _Kind:
     count = next((number for label in _COUNTS if (number := _integer(labels[label]))), 0) or -(-amount // replicas)
     product = next((str(found) for label in _PRODUCTS if (found := labels[label])), "")
     memory = next((size for label in _MEMORIES if (size := _mebibytes(label, labels[label])) > 0), np.nan)
-    return _Kind(product, min(count, _MOST_CARDS), memory, replicas)
+    return _Kind(product, min(count, _MOST_CARDS), memory, replicas, amount)
 
 
 def _integer(text: object) -> int:

@@ -15,7 +15,7 @@ def gained(old: GpuTable | None, new: GpuTable | None) -> frozenset[str]:
         return frozenset()
     if old is None or old.kind.shape != new.kind.shape:
         return frozenset((CARDS, *WHOLE))
-    if bool((new.healthy > old.healthy).any()):
+    if bool((new.unwell < old.unwell).any()):
         return frozenset((CARDS, *WHOLE))
     is_other = old.names != new.names or not np.array_equal(old.kind, new.kind)
     is_freer = new.free >= old.free + _LEAST_MEBIBYTES

@@ -15,7 +15,7 @@ from allaboard.model.gpumodels import Attributes
 from allaboard.model.gpunames import canonical, expression
 from allaboard.model.gpus import NO_CARDS, Measure
 from allaboard.model.gpuscore import ScoreWeights, graded
-from allaboard.model.gputable import UNLIMITED, GpuPolicy, gpus_of
+from allaboard.model.gputable import GpuPolicy, gpus_of
 from allaboard.model.node import Node
 from tests.unit.model.gpus import MODELS, Known, cards_of, nodes
 
@@ -109,6 +109,31 @@ def test_scores_are_what_a_count_node_by_node_gives(found: list[Known], weights:
     np.testing.assert_allclose(table.score, plain_score(found, weights), atol=1e-6)
 
 
+def unwell_devices(known: Known) -> int:
+    """One of those that a node offers for each of its cards that isn't well, but for those that it offers no more."""
+    unwell = len(known.cards) - len(plain_cards(known)) if known.cards else 0
+    return max(0, min(unwell, known.gpus) - max(0, len(known.cards) - known.gpus))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "labels", "told", "unwell"),
+    [
+        (8, {}, [79], 1),  # whoever said that: of the other seven nobody speaks
+        (8, {}, [79] * 20, 0),
+        (8, {}, [79] * 8, 8),
+        (8, {}, [0] * 6 + [79] * 2, 2),
+        (7, {"nvidia.com/gpu.count": "8"}, [0] * 7 + [79], 0),  # the kubelet has left it out
+        (8, {"nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "4"}, [0, 79], 4),
+        (8, {"nvidia.com/gpu.replicas": "4"}, [0, 79], 4),
+    ],
+)
+def test_a_card_that_is_not_well_takes_its_own_devices_from_a_node(gpus: int, labels: dict[str, str], told: list[int], unwell: int) -> None:
+    known = Known("n", gpus, labels, [(0, {Measure.XID: float(xid)}) for xid in told])
+    table = gpus_of([known.node], cards_of([known]))
+    assert table is not None
+    assert table.unwell.tolist() == [unwell]
+
+
 @given(nodes())
 def test_cards_are_those_that_exporters_or_labels_tell_of_and_that_are_well(found: list[Known]) -> None:
     table = gpus_of([known.node for known in found], cards_of(found))
@@ -119,8 +144,7 @@ def test_cards_are_those_that_exporters_or_labels_tell_of_and_that_are_well(foun
         assert len(here) == len(well)
         expected = [measured.get(Measure.FREE, measured.get(Measure.MEMORY, math.nan)) for _, measured in well]
         np.testing.assert_array_equal(table.free[row, here], expected)
-        unwell = len(known.cards) - len(well) if known.cards else 0
-        assert table.healthy[row] == (len(well) if unwell else UNLIMITED)
+        assert table.unwell[row] == unwell_devices(known)
 
 
 def test_memory_that_nobody_measures_is_what_labels_say_or_what_the_setting_decides() -> None:

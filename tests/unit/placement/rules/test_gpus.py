@@ -126,8 +126,10 @@ def test_no_plan_gives_more_gpus_than_there_are_that_are_well(
         known = next(each for each in found if each.name == name)
         assert not plain_refusals(asked, known, GpuPolicy())
     for known in found:
-        well = sum(measured.get(Measure.XID, 0) in (0, 13) and not measured.get(Measure.REMAP_FAILURE, 0) for _, measured in known.cards)
-        assert taken[known.name] <= (well if known.cards else known.gpus)
+        good = (0, 13)
+        bad = sum(measured.get(Measure.XID, 0) not in good or measured.get(Measure.REMAP_FAILURE, 0) > 0 for _, measured in known.cards)
+        left_out = max(0, len(known.cards) - known.gpus)
+        assert taken[known.name] <= known.gpus - max(0, min(bad, known.gpus) - left_out)
     now = view.snapshot()
     if (column := now.column_of(GPU)) is not None:
         assert {node.name: int(now.used[row, column]) for row, node in enumerate(now.nodes) if now.used[row, column]} == +taken
