@@ -95,3 +95,5 @@ class Cause(NamedTuple):
     node: str = ""
     """Where most of ``resource`` is free, for a single pod that asks for it by a number of GPUs; ``most`` is how much that is."""
     most: int = 0
+    unwell: int = 0
+    """Of how many of the nodes that it may use GPUs are left out for their errors, where GPUs are short."""

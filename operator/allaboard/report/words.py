@@ -321,6 +321,8 @@ class _Refusal:
         self._tail = f" It never fits: {cause(why, plan, 'it')}." if gang.is_single and why and why.code is Code.NEVER_FITS else ""
         if gang.is_single and why and why.node:
             self._tail += f" gpu-number asks for {why.requested} {why.resource}; {why.node} has most free: {why.most}."
+        if gang.is_single and why and why.unwell:
+            self._tail += f" {_with_errors(why)}."
         self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}
 
     def of_gang(self) -> str:
@@ -343,6 +345,10 @@ class _Refusal:
         return f"{self._head}; {who}{reasons}"
 
 
+def _with_errors(why: Cause) -> str:
+    return f"{why.unwell} node(s) had GPUs with errors"
+
+
 def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     explanation = plan.explanation
     already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
@@ -351,6 +357,7 @@ def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     head = f"podgroup {gang.key}: {placeable} (minMember {gang.min_member})"
     if why is not None and (why.resource or why.rule or why.code is Code.NEVER_FITS):
         head += f", {cause(why, plan)}"
+        head += f" ({_with_errors(why)})" if why.unwell else ""
     return f"{head}, no placement found" if plan.feasible is None else head
 
 
