@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -187,3 +188,13 @@ def test_without_metrics_and_with_equal_cards_nothing_is_preferred() -> None:
     table = gpus_of([Known(f"n{row}", 2).node for row in range(3)], cards_of([]))
     assert isinstance(table, GpuTable)
     np.testing.assert_array_equal(table.score, 1.0)
+
+
+@pytest.mark.parametrize("asked", [GpuAsk(model="T4"), GpuAsk(memory_each=100), GpuAsk(is_charged=False)])
+def test_pods_that_share_a_card_find_as_many_as_share_it(asked: GpuAsk) -> None:
+    labels = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360", "nvidia.com/gpu.replicas": "4"}
+    table = gpus_of([Known("n", 8, labels).node], cards_of([]))
+    for number, fits in ((8, True), (9, False)):
+        wanted = replace(asked, number=number)
+        assert [bool(mask[0]) for _, mask in gpu_rules(wanted, table, 1)] == [fits]
+        assert list(refusals_by_gpus(wanted, table, 0)) is not fits
