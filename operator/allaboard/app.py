@@ -89,7 +89,13 @@ class App:
             GangDefaults.by(settings),
         )
         self._intern = Interner()
-        self._pod_from = partial(pod_from, intern=self._intern, ours=frozenset(settings.scheduler_names), openfaas=settings.openfaas)
+        self._pod_from = partial(
+            pod_from,
+            intern=self._intern,
+            ours=frozenset(settings.scheduler_names),
+            openfaas=settings.openfaas,
+            charged_by_label=settings.gpu.charged_by_label,
+        )
         self.docket = Docket()
         overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
         self.ranks = Ranks(self.registry, self.docket, Shares(time.monotonic), overtaking, time.monotonic)
@@ -161,7 +167,7 @@ class App:
             lease,
             concurrency=settings.bind_concurrency,
             attempts=settings.bind_attempts,
-            read=partial(pod_from, openfaas=settings.openfaas),
+            read=partial(pod_from, openfaas=settings.openfaas, charged_by_label=settings.gpu.charged_by_label),
         )
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
         announcer = Announcer(events, PodTeller(server, events, writer), keeper, self.docket, self.metrics)

@@ -178,6 +178,8 @@ async def test_a_card_with_an_error_is_none_unless_it_is_an_applications(cluster
     app.view.observe_cards(measured({"node-1": [{Measure.XID: 79.0}, {Measure.XID: 13.0}]}))
     cluster.create(a_pod("both", {}, gpus=2))
     await cluster.wait_for(lambda s: any("1 Insufficient nvidia.com/gpu" in each for each in warnings(s, "FailedScheduling")))
+    await is_told(cluster, "both", "1 Insufficient nvidia.com/gpu", "1 node(s) had GPUs with errors")
+    assert "never fits" not in told(cluster, "both")
     app.view.observe_cards(measured({"node-1": [{Measure.XID: 0.0}, {Measure.XID: 13.0}]}))
     await is_bound(cluster, "both")
 

@@ -27,6 +27,7 @@ from allaboard.gpu.sources import find
 from allaboard.gpu.web import Web
 from allaboard.model.errors import MalformedError
 from allaboard.model.gpus import Cards, Measure
+from allaboard.model.gputable import POLICY, GpuPolicy
 from allaboard.model.node import Node, node_from
 from allaboard.model.pod import pod_from
 from allaboard.model.sharing import WHOLE
@@ -133,7 +134,7 @@ async def _show(settings: Settings, options: GpuMetricsOptions, kubeconfig: str,
     cache = CardCache(options.stale_seconds)
     async with ApiServer.connect(settings.request_timeout_seconds, kubeconfig=kubeconfig) as server:
         while True:
-            rows, note = await read_gpus(server, options, cache)
+            rows, note = await read_gpus(server, options, cache, settings.gpu.policy)
             if output == "json":
                 click.echo(json.dumps({"nodes": [asdict(row) for row in rows], "note": note}, indent=2))
             else:
@@ -147,9 +148,11 @@ async def _show(settings: Settings, options: GpuMetricsOptions, kubeconfig: str,
             await asyncio.sleep(every)
 
 
-async def read_gpus(server: ApiServer, options: GpuMetricsOptions, cache: CardCache) -> tuple[list[NodeRow], str]:
+async def read_gpus(
+    server: ApiServer, options: GpuMetricsOptions, cache: CardCache, policy: GpuPolicy = POLICY
+) -> tuple[list[NodeRow], str]:
     """The nodes with GPUs, by name, and why there are no metrics, if there are none. Raises ``ApiError``."""
-    view = ClusterView()
+    view = ClusterView(policy=policy)
     async for page in pages(server, NODES.everywhere):
         for raw in page.items:
             _observe_node(view, raw)
@@ -168,7 +171,9 @@ async def read_gpus(server: ApiServer, options: GpuMetricsOptions, cache: CardCa
     ages, cards = cache.ages(now), cache.cards(now)
     snapshot = view.snapshot()
     columns = [column for column, name in enumerate(snapshot.resources) if is_gpu(name)]
-    allocatable, free = snapshot.allocatable[:, columns].sum(axis=1), snapshot.free[:, columns].sum(axis=1)
+    allocatable = snapshot.allocatable[:, columns].sum(axis=1)
+    view.observe_cards(cards)  # those that aren't well are GPUs of the node, and not free
+    free = view.snapshot().free[:, columns].sum(axis=1)
     rows = []
     for place, node in enumerate(snapshot.nodes):
         known = tuple(_cards(node, cards))

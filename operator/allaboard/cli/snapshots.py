@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from allaboard.cli.documents import ManifestError, read_documents
 from allaboard.cli.jobgroups import flag_of
-from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, pod_record, raw_pod_group
+from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, raw_pod_group
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, mapping
 from allaboard.model.interner import Interner
 from allaboard.model.node import Node, node_from
-from allaboard.model.pod import Pod
+from allaboard.model.pod import Pod, pod_from
 from allaboard.model.requests import RawObject, default_requests
 
 
@@ -56,7 +56,7 @@ def read_cluster(paths: Iterable[str], *, openfaas: bool = False) -> Cluster:
             if document.kind == "Node":
                 found.nodes.append(node_from(raw))
             elif document.kind == "Pod":
-                pod = pod_record({**raw, "spec": default_requests(mapping(raw, "spec"))}, document.origin, found.intern, openfaas=openfaas)
+                pod = pod_from({**raw, "spec": default_requests(mapping(raw, "spec"))}, found.intern, openfaas=openfaas)
                 found.pods.append(pod)
                 found.heed(raw, pod)
             elif (document.group, document.kind) == POD_GROUP:

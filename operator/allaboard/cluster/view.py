@@ -16,9 +16,10 @@ from allaboard.cluster.repulsion import Labels, Repulsion, Several
 from allaboard.cluster.usage import Usage
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Integers
+from allaboard.model.asking import as_bound
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gpus import NO_CARDS, Cards
-from allaboard.model.gputable import POLICY, UNLIMITED, WHOLE, GpuPolicy, GpuTable, LabelReader, gpus_of
+from allaboard.model.gputable import POLICY, WHOLE, GpuPolicy, GpuTable, LabelReader, gpus_of
 from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -28,8 +29,6 @@ from allaboard.model.snapshot import Snapshot
 PodListener = Callable[[Pod | None, Pod | None], None]
 NodeListener = Callable[[Node | None, Node | None], None]
 CardListener = Callable[[GpuTable | None, GpuTable | None], None]
-
-_MOST_LABELS = 256  # that are remembered to be on nodes, or not
 
 
 class ClusterView:
@@ -41,6 +40,7 @@ class ClusterView:
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, str] = {}  # node by pod UID
         self._promised: dict[str, tuple[Taken, ...]] = {}  # devices, of those of the assumed that are given some
+        self._early: dict[str, set[str]] = {}  # pods charged by labels that were seen before their nodes, by node
         self._kept: dict[str, SchedulingSpec] = {}  # by node
         self._usage = Usage()
         self._devices = SharedDevices()
@@ -50,7 +50,7 @@ class ClusterView:
         self._policy = policy
         self._gpus: tuple[object, Cards, GpuPolicy, GpuTable | None] = ((), NO_CARDS, policy, None)
         self._label_reader = LabelReader()
-        self._labelled: dict[str, bool] = {}
+        self._labelled: Counter[str] = Counter()  # on how many nodes each label is, whatever its value
         self._ordered: tuple[Node, ...] | None = None
         self._order = np.zeros(0, dtype=np.intp)
         self._pod_listeners: list[PodListener] = []
@@ -104,16 +104,8 @@ class ClusterView:
             listener(old, new)
 
     def label_of(self, keys: Sequence[str]) -> str:
-        """The first of ``keys`` that any node has as a label; the last if none has one."""
-        nodes = self._nodes_in_order()
-        for key in keys:
-            if key not in self._labelled:
-                if len(self._labelled) >= _MOST_LABELS:
-                    self._labelled.clear()
-                self._labelled[key] = any(key in node.labels for node in nodes)
-            if self._labelled[key]:
-                return key
-        return keys[-1]
+        """The first of ``keys`` that any node has as a label; empty if none has one."""
+        return next((key for key in keys if key in self._labelled), "")
 
     def upsert_node(self, node: Node) -> None:
         """Take the newest state of a node. One that says nothing new (a heartbeat) changes nothing."""
@@ -121,10 +113,15 @@ class ClusterView:
         if old == node:
             return
         self._nodes[node.name] = node
+        self._relabel(old, node)
         if self._usage.offer(node.name, with_headroom(node.allocatable, self._headroom)):
             self._usage.recount(chain(filter(None, map(self._seat, self._pods.values())), self._kept.items()))
         self._devices.offer(node.name, node.shared)
         self._ordered = None
+        for pod in self._bound_early(node):
+            self._discharge(self._pods[pod.key])
+            self._pods[pod.key] = pod
+            self._charge(pod)
         for listener in self._node_listeners:
             listener(old, node)
 
@@ -133,6 +130,7 @@ class ClusterView:
         old = self._nodes.pop(name, None)
         if old is None:
             return
+        self._relabel(old, None)
         self._usage.offer(name, ())
         self._devices.offer(name, None)
         self._usage.release(name)
@@ -146,6 +144,7 @@ class ClusterView:
         Which devices a bound one has was settled by its bind, and is no more changed by what it says afterwards.
         """
         old = self._pods.get(pod.key)
+        pod = self._as_bound(old, pod)
         if pod.node_name and old is not None and old.uid == pod.uid:
             settled = old.devices if old.node_name == pod.node_name else self._promised_on(pod)
             pod = replace(pod, devices=settled) if settled and settled != pod.devices else pod
@@ -174,6 +173,24 @@ class ClusterView:
     def _promised_on(self, pod: Pod) -> tuple[Taken, ...]:
         """The devices that it was promised of the node that it is bound to."""
         return self._promised.get(pod.uid, ()) if self._assumed.get(pod.uid) == pod.node_name else ()
+
+    def _as_bound(self, old: Pod | None, pod: Pod) -> Pod:
+        """``pod``, of which no label of GPUs that was written since it was first seen bound counts, nor more than its node has."""
+        if not pod.node_name:
+            return pod
+        before = old.spec if old is not None and old.uid == pod.uid and old.node_name else None
+        node = self._nodes.get(pod.node_name)
+        spec = as_bound(pod.spec, before, None if node is None else node.allocatable)
+        if node is None and spec.gpus is not None:
+            self._early.setdefault(pod.node_name, set()).add(pod.key)
+        return pod if spec is pod.spec else replace(pod, spec=spec)
+
+    def _bound_early(self, node: Node) -> Iterator[Pod]:
+        """The pods charged by labels that were seen on ``node`` before that was, as they are to be charged now."""
+        for key in self._early.pop(node.name, ()):
+            pod = self._pods.get(key)
+            if pod is not None and pod.node_name == node.name:
+                yield replace(pod, spec=as_bound(pod.spec, None, node.allocatable))
 
     def _unseated(self, pod: Pod) -> Pod:
         """``pod``, which doesn't sit anywhere any more, as it was with the seat that it was promised, and was never seen to take."""
@@ -305,11 +322,19 @@ class ClusterView:
             found = replace(found, gpus=gpus, allocatable=_without_unhealthy(found, gpus))
         return self._counted_devices().onto(found) if self._devices.are_any else found
 
+    def _relabel(self, old: Node | None, new: Node | None) -> None:
+        before, now = ({} if node is None else node.labels for node in (old, new))
+        if before.keys() != now.keys():
+            self._labelled.update(now.keys())
+            self._labelled.subtract(before.keys())
+            for key in before.keys() - now.keys():
+                if not self._labelled[key]:
+                    del self._labelled[key]
+
     def _nodes_in_order(self) -> tuple[Node, ...]:
         if self._ordered is None:
             self._ordered = tuple(sorted(self._nodes.values(), key=lambda node: node.name))
             self._order = np.array([self._usage.row(node.name) for node in self._ordered], dtype=np.intp)
-            self._labelled.clear()
         return self._ordered
 
     def _gpus_of(self, nodes: tuple[Node, ...]) -> GpuTable | None:
@@ -355,12 +380,12 @@ class ClusterView:
 
 
 def _without_unhealthy(snapshot: Snapshot, gpus: GpuTable) -> Integers:
-    """What nodes offer, of whole GPUs no more than there are that are well: the kubelet may not have heard of it."""
+    """What nodes offer, of whole GPUs as many less as are known not to be well: the kubelet may not have heard of it."""
     columns = [column for column, resource in enumerate(snapshot.resources) if resource in WHOLE]
-    if not columns or bool((gpus.healthy == UNLIMITED).all()):
+    if not columns or bool((gpus.unwell == 0).all()):
         return snapshot.allocatable
     allocatable = snapshot.allocatable.copy()
-    allocatable[:, columns] = np.minimum(allocatable[:, columns], gpus.healthy[:, None])
+    allocatable[:, columns] = np.maximum(0, allocatable[:, columns] - gpus.unwell[:, None])
     allocatable.setflags(write=False)
     return allocatable
 

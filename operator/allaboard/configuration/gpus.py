@@ -36,6 +36,11 @@ class GpuOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
+    charged_by_label: bool = Field(
+        True,
+        description="Whether a pod takes as many GPUs as `gpu-number` says where that is more than it requests; or only needs a node with"
+        " as many. A change counts from the next start.",
+    )
     unknown_memory: Literal["closed", "open"] = Field(
         "closed", description="Whether a card of which no memory is known has too little of it for who asks (`closed`), or enough (`open`)."
     )

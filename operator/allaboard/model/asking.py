@@ -17,7 +17,7 @@ from allaboard.model.gpus import NVIDIA, is_gpu
 from allaboard.model.gpushares import SEVERAL
 from allaboard.model.options import OPTION_PREFIX
 from allaboard.model.quantities import parse_quantity
-from allaboard.model.requests import as_requests
+from allaboard.model.requests import Requests, as_requests
 
 LABEL_PREFIX = "genius/"
 URGENCY_LABEL = f"{LABEL_PREFIX}priority"
@@ -30,17 +30,35 @@ _MOST_MEBIBYTES = 2**31 - 1
 _MOST_URGENCY = 2**31 - 1
 
 
-def asked_of_gpus(labels: Mapping[str, str], options: Mapping[str, str]) -> GpuAsk | None:
-    """What a pod's ``labels`` and ``options`` ask for; ``None`` if nothing. Raises ``MalformedError``, which names it."""
-    asked = GpuAsk()
-    for name in GPU_OPTIONS:
-        if name in options:
-            asked = _READERS[name](asked, options[name], f"metadata.annotations[{OPTION_PREFIX}{name}]", True)
-        elif LABEL_PREFIX + name in labels:
-            asked = _READERS[name](asked, labels[LABEL_PREFIX + name], f"metadata.labels[{LABEL_PREFIX}{name}]", False)
-    if URGENCY_LABEL in labels:
-        _whole(labels[URGENCY_LABEL], f"metadata.labels[{URGENCY_LABEL}]", _MOST_URGENCY)
-    return asked if asked != GpuAsk() else None
+def asked_of_gpus(labels: Mapping[str, object], annotations: Mapping[str, object]) -> tuple[GpuAsk | None, list[MalformedError]]:
+    """What a pod's ``labels`` and ``annotations`` ask for, ``None`` if nothing, and what is wrong with those that can't be understood.
+
+    Each is read by itself, for a bound pod is charged by the number whatever is written beside it: where the annotation can't be
+    understood the label counts. What isn't text is left to whoever reads the labels as a whole.
+    """
+    asked, problems = GpuAsk(), list[MalformedError]()
+
+    def read(reader: _Reader, value: object, where: str, *, is_annotation: bool) -> bool:
+        nonlocal asked
+        try:
+            if not isinstance(value, str):
+                return False
+            asked = reader(asked, value, where, is_annotation)
+        except MalformedError as error:
+            problems.append(error)
+            return False
+        return True
+
+    for name, reader in _READERS.items():
+        option, label = OPTION_PREFIX + name, LABEL_PREFIX + name
+        if not read(reader, annotations.get(option), f"metadata.annotations[{option}]", is_annotation=True):
+            read(reader, labels.get(label), f"metadata.labels[{label}]", is_annotation=False)
+    try:
+        if isinstance(urgency := labels.get(URGENCY_LABEL), str):
+            _whole(urgency, f"metadata.labels[{URGENCY_LABEL}]", _MOST_URGENCY)
+    except MalformedError as error:
+        problems.append(error)
+    return (asked if asked != GpuAsk() else None), problems
 
 
 def urgency_of(label: str | None) -> int:
@@ -48,28 +66,56 @@ def urgency_of(label: str | None) -> int:
     return int(label) if label and re.fullmatch(r"[0-9]{1,10}", label) else 0
 
 
-def with_gpus(spec: SchedulingSpec, asked: GpuAsk | None) -> SchedulingSpec:
-    """``spec`` of a pod that asks for that: charged for as many GPUs as it says, if that is more than it requests.
+def with_gpus(spec: SchedulingSpec, asked: GpuAsk | None, *, is_charged: bool = True) -> SchedulingSpec:
+    """``spec`` of a pod that asks for that: charged for as many GPUs as it says, if that is more than it requests and ``is_charged``.
 
     Of the GPUs that it requests, or else NVIDIA's. No container of its is then the one that asks for all of them, so that no driver could
     be told for which they are. Beside a part of a GPU nothing is added, and more than one is refused.
     """
     if asked is None:
         return spec
+    requests, kind = dict(spec.requests), _kind_of(spec)
+    requested = requests.get(kind, 0)
+    asked = replace(asked, requested=requested, is_charged=is_charged)
     if spec.share:
         is_refused = asked.number > 1 and SEVERAL not in spec.unsupported
         return replace(spec, gpus=asked, unsupported=(*spec.unsupported, SEVERAL) if is_refused else spec.unsupported)
-    requests = dict(spec.requests)
-    kind = next((name for name in requests if is_gpu(name)), NVIDIA)
-    requested = requests.get(kind, 0)
-    requests[kind] = max(requested, asked.number)
-    container = -1 if kind == NVIDIA and asked.number > requested else spec.device_container
+    requests[kind] = max(requested, asked.number if is_charged else 0)
+    container = -1 if kind == NVIDIA and requests[kind] > requested else spec.device_container
     return replace(spec, requests=as_requests(requests), gpus=asked, device_container=container)
+
+
+def as_bound(spec: SchedulingSpec, before: SchedulingSpec | None, offered: Requests | None) -> SchedulingSpec:
+    """``spec`` of a bound pod, which is charged by its label for no more than its node has of GPUs, and at most what it was bound with.
+
+    ``before``: as it was seen bound before, ``None`` the first time, when what its node has ``offered`` counts, as far as that is known.
+    Whoever may write a label takes nothing from others by it, and gives nothing back that containers may use.
+    """
+    if spec.gpus is None and (before is None or before.gpus is None):
+        return spec
+    kind, asked = _kind_of(spec), spec.gpus or GpuAsk(requested=spec.amount(_kind_of(spec)))
+    if before is not None:
+        number = before.amount(_kind_of(before))
+    elif offered is not None:
+        number = min(spec.amount(kind), dict(offered).get(kind, 0))
+    else:
+        number = spec.amount(kind)
+    charged = max(number, asked.requested)
+    if charged == spec.amount(kind) and spec.gpus is not None:
+        return spec
+    return replace(spec, requests=as_requests({**dict(spec.requests), kind: charged}), gpus=replace(asked, number=charged))
+
+
+def _kind_of(spec: SchedulingSpec) -> str:
+    return next((name for name, _ in spec.requests if is_gpu(name)), NVIDIA)
 
 
 def asked_by_group(options: Mapping[str, str]) -> GpuAsk | None:
     """What a PodGroup asks of the GPUs of its members. Raises ``MalformedError``."""
-    return asked_of_gpus({}, {name: options[name] for name in GPU_OPTIONS[1:] if name in options})
+    asked, problems = asked_of_gpus({}, {OPTION_PREFIX + name: options[name] for name in GPU_OPTIONS[1:] if name in options})
+    if problems:
+        raise problems[0]
+    return asked
 
 
 def with_group(spec: SchedulingSpec, of_group: GpuAsk) -> SchedulingSpec:

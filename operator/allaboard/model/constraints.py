@@ -81,18 +81,26 @@ class GpuAsk:
     """What is asked of a node's GPUs beside how many are requested: ``number`` of them must be as the rest says, or one if that is 0.
 
     ``memory_each`` and ``memory_total`` are MiB that must be free: more than that of each, as much of all of the node's together.
-    ``model`` is an expression (``model.gpunames``) for what they are called; empty when that doesn't matter.
+    ``model`` is an expression (``model.gpunames``) for what they are called; empty when that doesn't matter. ``requested`` is how many its
+    containers request; of a ``number`` beyond that ``is_charged`` tells whether it counts as a request, or else nodes must have as many.
     """
 
     number: int = 0
     memory_each: int | None = None
     memory_total: int | None = None
     model: str = ""
+    requested: int = 0
+    is_charged: bool = True
 
     @property
     def rules(self) -> int:
         """How many rules about nodes that are."""
-        return (self.memory_each is not None) + (self.memory_total is not None) + bool(self.model)
+        return self.filters_number + (self.memory_each is not None) + (self.memory_total is not None) + bool(self.model)
+
+    @property
+    def filters_number(self) -> bool:
+        """Whether the number is nothing but a rule about nodes."""
+        return self.number > 0 and not self.is_charged
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

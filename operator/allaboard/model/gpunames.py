@@ -13,16 +13,18 @@ import re2
 
 from allaboard.model.errors import shown
 
-MOST_CHARACTERS = 256
+MOST_CHARACTERS = 128
 """Of an expression."""
 
 _MOST_INSTRUCTIONS = 2_000
-_MOST_BYTES = 512 * 1024  # of what RE2 keeps of one expression
-_MOST_COMPILED = 256
+_MOST_BYTES = 64 * 1024  # of what RE2 keeps of one expression
+_MOST_COMPILED = 512
+_COSTLY = re.compile(r"(?<!\\)(?:\\\\)*\\[pPC]")
+"""Classes of Unicode take RE2 half a millisecond each to compile, whatever it may keep; names of cards need none."""
 
 _LETTERS = str.maketrans("-_", "  ")
-# Parts of an expression of which no letter stands for itself: groups' heads, properties, and counts.
-_HEAD = re.compile(r"\(\?(P?<[A-Za-z0-9_]*>|[A-Za-z-]*[:)])|\\[pP]\{[^}]*\}|\\x\{[^}]*\}")
+# Parts of an expression of which no letter stands for itself: groups' heads, and letters by number.
+_HEAD = re.compile(r"\(\?(P?<[A-Za-z0-9_]*>|[A-Za-z-]*[:)])|\\x\{[^}]*\}")
 
 
 class Expression(Protocol):
@@ -37,22 +39,32 @@ def canonical(name: str) -> str:
     return name.translate(_LETTERS)
 
 
-@lru_cache(maxsize=_MOST_COMPILED)
 def expression(pattern: str) -> Expression:
     """``pattern`` to be searched for in ``canonical`` names, whatever the case. Raises ``ValueError`` that says what is wrong with it."""
     if len(pattern) > MOST_CHARACTERS:
         raise ValueError(f"{len(pattern)} characters are more than the {MOST_CHARACTERS} of an expression that are supported")
     if not pattern.strip():
         raise ValueError("is empty; it must be an expression such as A100")
+    if _COSTLY.search(pattern):
+        raise ValueError(f"{shown(pattern)} has a class of Unicode (\\p, \\P or \\C), which isn't supported")
+    found = _compiled(pattern)
+    if isinstance(found, str):
+        raise ValueError(found)
+    return found
+
+
+@lru_cache(maxsize=_MOST_COMPILED)
+def _compiled(pattern: str) -> Expression | str:
+    """``pattern`` compiled, or what is wrong with it: that, too, is found out once, however many pods have it."""
     options = re2.Options()
     options.case_sensitive, options.log_errors, options.max_mem = False, False, _MOST_BYTES
     try:
         re2.compile(pattern, options)  # what is wrong is told of what was written
         found = re2.compile("".join(_canonical_parts(pattern)), options)
     except (re2.error, UnicodeError) as error:
-        raise ValueError(f"{shown(pattern)} is no regular expression of RE2: {_words(error)}") from None
+        return f"{shown(pattern)} is no regular expression of RE2: {_words(error)}"
     if found.programsize > _MOST_INSTRUCTIONS:
-        raise ValueError(f"{shown(pattern)} is too large an expression: it takes {found.programsize} steps, {_MOST_INSTRUCTIONS} at most")
+        return f"{shown(pattern)} is too large an expression: it takes {found.programsize} steps, {_MOST_INSTRUCTIONS} at most"
     ready: Expression = found
     return ready
 
@@ -102,4 +114,8 @@ def _brackets(part: str) -> str:
     """A set of letters: one that has any of the three has the blank."""
     inner = part[2:-1] if part.startswith("[^") else part[1:-1]
     ranges = re.sub(r"\[:[^]]*:\]|\\[^-_ ]|[^\\\[\]]-[^\\\[\]]", "", inner)
-    return f"{part[:-1]} ]" if re.search(r"[-_ ]", ranges) else part
+    if not re.search(r"[-_ ]", ranges):
+        return part
+    # A dash that ends the set is a letter, and would begin a range before the blank.
+    end = -2 if part.endswith("-]") and not part.endswith("\\-]") else -1
+    return f"{part[:end]} {part[end:]}"

@@ -84,7 +84,8 @@ def scores(measured: Floats, has_memory: Floats, of_models: Floats, kind: NDArra
                 yield weight, of_nodes(measured[measure], is_cost=True)
 
     halves: list[tuple[float, Floats]] = [(weights.static, _mean(static(), len(kind))), (weights.dynamic, _mean(dynamic(), len(kind)))]
-    found: Floats = np.where(has_cards, _mean(iter(halves), len(kind)), 1.0)
+    mean = _mean(iter(halves), len(kind))
+    found: Floats = np.where(has_cards & np.isfinite(mean), mean, 1.0)
     return found
 
 
@@ -103,10 +104,12 @@ def graded(score: Floats) -> Floats:
 
 
 def normalised(values: Floats) -> Floats:
-    """``values``: float64[nodes] between 0, the least, and 1, the most; all 1 where they are equal; the mean where they are NaN."""
+    """``values``: float64[nodes] between 0, the least, and 1, the most; all 1 where they are equal; the mean where they are NaN,
+    unless all are.
+    """
     known = np.isfinite(values)
     if not known.any():
-        return np.ones(len(values))
+        return values
     least, most = values[known].min(), values[known].max()
     if not most > least:
         return np.ones(len(values))
@@ -116,9 +119,11 @@ def normalised(values: Floats) -> Floats:
 
 
 def _mean(weighted: Iterator[tuple[float, Floats]], nodes: int) -> Floats:
+    """float64[nodes], NaN where nothing is known of any node; what isn't counts for nothing."""
     total, found = 0.0, np.zeros(nodes)
     for weight, values in weighted:
-        total += weight
-        found += weight * values
-    mean: Floats = found / total if total else np.ones(nodes)
+        if weight and np.isfinite(values).all():
+            total += weight
+            found += weight * values
+    mean: Floats = found / total if total else np.full(nodes, np.nan)
     return mean

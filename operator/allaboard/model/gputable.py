@@ -3,8 +3,9 @@
 Thousands of nodes have a handful of distinct labels, so these are read once for each kind; what is measured is taken by row at once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.errors import MalformedError
 from allaboard.model.gpumodels import MODELS, Attributes
-from allaboard.model.gpunames import canonical, matches
+from allaboard.model.gpunames import Expression, canonical, expression
 from allaboard.model.gpus import AMD, INTEL, NVIDIA, Cards, Measure
 from allaboard.model.gpuscore import WEIGHTS, ScoreWeights, graded, scores
 from allaboard.model.node import Node
@@ -21,6 +22,9 @@ from allaboard.model.quantities import parse_quantity
 
 _MOST_CARDS = 64  # of one node that nobody measures
 _MOST_KINDS = 1024  # that are remembered beside those that there are
+_MOST_NAMES = 2048  # pairs of what an exporter and a label call a card
+_MOST_REMEMBERED = 16_384  # names of which it is remembered what they match
+_MOST_ALIASES = 256  # lists of expressions that are kept compiled
 _MEBIBYTE = 2**20
 
 WHOLE = (NVIDIA, "nvidia.com/gpu.shared", AMD, *INTEL, "habana.ai/gaudi")
@@ -70,8 +74,8 @@ class GpuTable:
 
     ``names``: what cards of each kind are called, ``canonical``. ``kind``: int32[nodes, cards] points into them, -1 where there is no
     card, or none that may be used. ``free``: float64[nodes, cards], MiB that are free as far as that is measured, or else there are; NaN
-    where neither is known. ``replicas``: int64[nodes], how many pods share a card. ``healthy``: int64[nodes], how many devices are well
-    where a card is known not to be, otherwise as many as one likes. ``score``: float64[nodes], from 0 to 1, where GPUs are best,
+    where neither is known. ``replicas``: int64[nodes], how many pods share a card. ``unwell``: int64[nodes], how many of the devices that a
+    node offers are of cards that are known not to be well. ``score``: float64[nodes], from 0 to 1, where GPUs are best,
     and ``grade`` the same in few steps (``model.gpuscore.graded``).
     """
 
@@ -79,7 +83,7 @@ class GpuTable:
     kind: NDArray[np.int32]
     free: Floats
     replicas: Integers
-    healthy: Integers
+    unwell: Integers
     score: Floats
     grade: Floats
     policy: GpuPolicy = POLICY
@@ -91,10 +95,6 @@ class GpuTable:
         return here
 
 
-UNLIMITED = 2**50
-"""Devices of a node of which no card is known to be unwell."""
-
-
 class _Kind(NamedTuple):
     """What the labels of a node say of its GPUs; memory in MiB, NaN if unknown."""
 
@@ -102,9 +102,10 @@ class _Kind(NamedTuple):
     number: int
     memory: float
     replicas: int
+    offered: int
 
 
-_NOTHING = _Kind("", 0, np.nan, 1)
+_NOTHING = _Kind("", 0, np.nan, 1, 0)
 
 
 class LabelReader:
@@ -153,12 +154,17 @@ def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, rea
         model[has_told, :told] = cards.model[rows[has_told]]
     has_cards = np.any(model >= 0, axis=1)
     counts = np.array([kind.number for kind in kinds])[codes]
+    products = {name: place for place, name in enumerate(dict.fromkeys(kind.product for kind in kinds))}
+    product = np.array([products[kind.product] for kind in kinds])[codes][:, None]
     by_label = ~has_cards[:, None] & (np.arange(width) < counts[:, None])
-    pairs = np.where(model >= 0, model, np.where(by_label, len(cards.models), -1))
-    pairs = np.where(pairs >= 0, pairs * len(kinds) + codes[:, None], -1)
-    known, places = np.unique(pairs, return_inverse=True)
-    kind = (places.reshape(pairs.shape) - int(known[0] < 0)).astype(np.int32)
-    names = [_names(divmod(int(pair), len(kinds)), cards.models, kinds) for pair in known.tolist() if pair >= 0]
+    model = np.where(model >= 0, model, np.where(by_label, len(cards.models), -1))
+    known, kind = _distinct(model, product, len(products))
+    if len(known) > _MOST_NAMES:  # then what exporters call a card counts where no label does
+        model = np.where((model >= 0) & (product != products.get("", -1)), len(cards.models), model)
+        known, kind = _distinct(model, product, len(products))
+    said, labelled_as = [*map(canonical, cards.models), ""], [*map(canonical, products)]
+    each_said = (divmod(pair, len(products)) for pair in known.tolist())
+    names = [tuple(dict.fromkeys(name for name in (said[model], labelled_as[row]) if name)) for model, row in each_said]
     # 2. What it has: as measured, or by labels, or by its model.
     attributes = np.array([_attributes(each, policy) for each in names], dtype=np.float64).reshape(len(names), len(Attributes._fields))
     labelled = np.array([kind.memory for kind in kinds])[codes][:, None]
@@ -167,9 +173,12 @@ def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, rea
     # 3. Which of them are well.
     is_unwell: Mask = _unwell(measured, policy) & (kind >= 0) & policy.excludes_unhealthy
     replicas = np.array([kind.replicas for kind in kinds])[codes]
-    well = np.count_nonzero((kind >= 0) & ~is_unwell, axis=1) * replicas
+    # A card more than there are, which anybody may have made up, takes nothing; nor does one that the kubelet has left out already.
+    offered = np.array([kind.offered for kind in kinds])[codes]
+    unwell = np.minimum(np.count_nonzero(is_unwell, axis=1), counts) * replicas
+    left_out = np.maximum(0, np.maximum(counts, np.count_nonzero(kind >= 0, axis=1)) * replicas - offered)
     kind[is_unwell] = -1
-    aliased = tuple((*each, *(canonical(alias) for alias, meant in policy.aliases.items() if matches(meant, each))) for each in names)
+    aliased = tuple((*each, *_aliases(each, policy)) for each in names)
     # Whoever hands out parts of cards offers more than there are, and leaves those out that are unwell.
     counts_cards = np.fromiter((node.shared is None for node in nodes), dtype=np.bool_, count=len(nodes))
     score = scores(measured, has, attributes, kind, policy.weights)
@@ -178,7 +187,7 @@ def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, rea
         kind=kind,
         free=np.where(kind >= 0, free, np.nan),
         replicas=replicas,
-        healthy=np.where(is_unwell.any(axis=1) & counts_cards, well, UNLIMITED),
+        unwell=np.where(counts_cards, np.clip(unwell - left_out, 0, offered), 0),
         score=score,
         grade=graded(score),
         policy=policy,
@@ -213,7 +222,7 @@ def _kind(key: tuple[object, ...]) -> _Kind:
     count = next((number for label in _COUNTS if (number := _integer(labels[label]))), 0) or -(-amount // replicas)
     product = next((str(found) for label in _PRODUCTS if (found := labels[label])), "")
     memory = next((size for label in _MEMORIES if (size := _mebibytes(label, labels[label])) > 0), np.nan)
-    return _Kind(product, min(count, _MOST_CARDS), memory, replicas)
+    return _Kind(product, min(count, _MOST_CARDS), memory, replicas, amount)
 
 
 def _integer(text: object) -> int:
@@ -234,15 +243,37 @@ def _mebibytes(label: str, text: object) -> float:
         return 0.0
 
 
-def _names(pair: tuple[int, int], models: Sequence[str], kinds: Sequence[_Kind]) -> tuple[str, ...]:
-    model, kind = pair
-    said = (models[model] if model < len(models) else "", kinds[kind].product)
-    return tuple(dict.fromkeys(canonical(name) for name in said if name))
+def _distinct(models: NDArray[np.int64], product: NDArray[np.int64], products: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The distinct pairs of a model and a product, and int32[nodes, cards], which of them each card is of, -1 where there is none."""
+    pairs = np.where(models >= 0, models * products + product, -1) + 1
+    is_there = np.bincount(pairs.ravel(), minlength=1) > 0
+    is_there[0] = False
+    places = (np.cumsum(is_there) - 1).astype(np.int32)
+    places[0] = -1
+    return np.flatnonzero(is_there) - 1, places[pairs]
 
 
 def _attributes(names: tuple[str, ...], policy: GpuPolicy) -> Attributes:
-    for models in (policy.models, MODELS):
-        for pattern, attributes in models.items():
-            if matches(pattern, names):
-                return attributes
+    for models in filter(None, (policy.models, MODELS)):
+        patterns = tuple(models)
+        place = min((_first(patterns, name) for name in names), default=len(patterns))
+        if place < len(patterns):
+            return models[patterns[place]]
     return Attributes()
+
+
+def _aliases(names: tuple[str, ...], policy: GpuPolicy) -> Iterator[str]:
+    for alias, meant in policy.aliases.items():
+        if any(_first((meant,), name) == 0 for name in names):
+            yield canonical(alias)
+
+
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def _first(patterns: tuple[str, ...], name: str) -> int:
+    """Which of ``patterns`` is the first that matches a name, as many as there are if none does; names are the same for days."""
+    return next((place for place, ready in enumerate(_ready(patterns)) if ready.search(name) is not None), len(patterns))
+
+
+@lru_cache(maxsize=_MOST_ALIASES)
+def _ready(patterns: tuple[str, ...]) -> tuple[Expression, ...]:
+    return tuple(map(expression, patterns))

@@ -145,11 +145,19 @@ class Pod:
         return next((value for name, value in self.options if name == key), None) if self.options else None
 
 
-def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[str] | None = None, *, openfaas: bool = False) -> Pod:
+def pod_from(
+    raw: RawObject,
+    intern: Interner | None = None,
+    ours: Collection[str] | None = None,
+    *,
+    openfaas: bool = False,
+    charged_by_label: bool = True,
+) -> Pod:
     """The record of a raw Pod; what it asks for may be malformed, which is noted in ``malformed``.
 
     Of a pod whose scheduler isn't one of ``ours`` no more is kept than where it is and what it takes and keeps away there; without
-    ``ours`` all are taken to be. With ``openfaas`` a pod whose containers don't say what they need takes what its function asks for.
+    ``ours`` all are taken to be. With ``openfaas`` a pod whose containers don't say what they need takes what its function asks for;
+    with ``charged_by_label`` one takes as many GPUs as its label says, if that is more than it requests.
     Raises ``MalformedError`` only when even who the pod is and whose can't be read, so that nobody could be told.
     """
     intern = intern or Interner()
@@ -167,7 +175,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[st
     if openfaas:
         scheduling, caution = with_function_demand(raw, scheduling, problems)
     own = _Own() if is_foreign else _own_from(metadata, spec, problems)
-    scheduling = with_gpus(scheduling, own.gpus)
+    scheduling = with_gpus(scheduling, own.gpus, is_charged=charged_by_label)
     run, promise, was_whole = read_stamp(own.stamp)
     return Pod(
         namespace=intern(namespace),
@@ -225,9 +233,10 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
         own.stamp = next((value for name, value in own.options if name == _STAMP_OPTION), "")
         found += [problem] if problem else []
         own.priority = integer(spec, "priority", path="spec.")
-        own.gpus = asked_of_gpus(stated, dict(own.options))
     except MalformedError as error:
         found.append(error.noted())
+    own.gpus, wrong = asked_of_gpus(_whatever(metadata, "labels"), _whatever(metadata, "annotations"))
+    found += (problem.noted() for problem in wrong)
     try:
         own.owner = _controller(metadata)
     except OverLimitError as error:
@@ -236,6 +245,12 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
     own.is_gated = bool(sequence(spec, "schedulingGates", "spec."))
     problems[:0] = found
     return own
+
+
+def _whatever(metadata: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """The mapping under ``key`` as it is written; empty where there is none."""
+    found = metadata.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def _template_of(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> int:

@@ -20,6 +20,7 @@ class Kind(StrEnum):
     SHARING = "sharing"  # no driver that hands out what is asked of GPUs; ``subject`` is whose words it is asked in
     GPU_TOO_SMALL = "gpu too small"  # there is such a driver, and no device of its that has as much memory
     GPU_CONTAINER = "gpu container"  # there is one, which gives whole GPUs to the container alone that requests them
+    GPU_NUMBER = "gpu number"  # too few GPUs, by a number that isn't charged
     GPU_MODEL = "gpu model"  # too few GPUs of the model
     GPU_MEMORY_EACH = "gpu memory each"  # or with as much memory each
     GPU_MEMORY_TOTAL = "gpu memory total"  # or with as much together
@@ -37,7 +38,7 @@ class Kind(StrEnum):
 
 
 # What is insufficient may change too, but only by pods that have of the resource.
-_OF_GPUS = frozenset((Kind.GPU_MODEL, Kind.GPU_MEMORY_EACH, Kind.GPU_MEMORY_TOTAL))
+_OF_GPUS = frozenset((Kind.GPU_NUMBER, Kind.GPU_MODEL, Kind.GPU_MEMORY_EACH, Kind.GPU_MEMORY_TOTAL))
 _LASTING = _OF_GPUS | frozenset(
     (
         Kind.UNSCHEDULABLE,
@@ -98,3 +99,5 @@ class Cause(NamedTuple):
     node: str = ""
     """Where most of ``resource`` is free, for a single pod that asks for it by a number of GPUs; ``most`` is how much that is."""
     most: int = 0
+    unwell: int = 0
+    """Of how many of the nodes that it may use GPUs are left out for their errors, where GPUs are short."""

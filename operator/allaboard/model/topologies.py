@@ -30,6 +30,11 @@ LEVELS: Levels = {
 }
 
 
+def label_of_nobody(name: str, levels: Levels) -> str:
+    """What stands for the label that is meant by ``name`` where no node has one: of a level it says in words which, as no label can."""
+    return f"of level {name}" if name in levels else name
+
+
 def labels_of(name: str, levels: Levels) -> tuple[str, ...]:
     """The labels that ``name`` may mean, in the order in which they are looked for: itself, unless it is a level's name, alone."""
     return (name, *levels.get(name, ()))

@@ -36,6 +36,7 @@ _REASONS = {
     Kind.SHARING: "node(s) had no driver that hands out such parts of GPUs ({subject})",
     Kind.GPU_TOO_SMALL: "node(s) had GPUs too small for the part",
     Kind.GPU_CONTAINER: "node(s) had GPUs that their driver gives to one container only, as many as it requests",
+    Kind.GPU_NUMBER: "node(s) didn't match gpu-number",
     Kind.GPU_MODEL: "node(s) didn't match gpu-model",
     Kind.GPU_MEMORY_EACH: "node(s) didn't match gpu-memory-each",
     Kind.GPU_MEMORY_TOTAL: "node(s) didn't match gpu-memory-total",
@@ -322,6 +323,8 @@ class _Refusal:
         self._tail = f" It never fits: {cause(why, plan, 'it')}." if gang.is_single and why and why.code is Code.NEVER_FITS else ""
         if gang.is_single and why and why.node:
             self._tail += f" gpu-number asks for {why.requested} {why.resource}; {why.node} has most free: {why.most}."
+        if gang.is_single and why and why.unwell:
+            self._tail += f" {_with_errors(why)}."
         self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}
 
     def of_gang(self) -> str:
@@ -344,6 +347,10 @@ class _Refusal:
         return f"{self._head}; {who}{reasons}"
 
 
+def _with_errors(why: Cause) -> str:
+    return f"{why.unwell} node(s) had GPUs with errors"
+
+
 def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     explanation = plan.explanation
     already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
@@ -352,6 +359,7 @@ def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     head = f"podgroup {gang.key}: {placeable} (minMember {gang.min_member})"
     if why is not None and (why.resource or why.rule or why.code is Code.NEVER_FITS):
         head += f", {cause(why, plan)}"
+        head += f" ({_with_errors(why)})" if why.unwell else ""
     return f"{head}, no placement found" if plan.feasible is None else head
 
 

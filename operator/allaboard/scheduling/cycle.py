@@ -32,7 +32,7 @@ from allaboard.report.announcer import Announcer
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.act import Actor
 from allaboard.scheduling.advice import Advisor
-from allaboard.scheduling.cards import gained
+from allaboard.scheduling.cards import CardWatch
 from allaboard.scheduling.decide import Found, Look, at_look, on_plan
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.freshness import until_fresh
@@ -92,6 +92,7 @@ class Scheduler:
     _advisor: Advisor = field(init=False)
     _long: LongSearches = field(init=False)
     _act: Actor = field(init=False)
+    _cards: CardWatch = field(init=False, default_factory=CardWatch)
     _in_hand: Collection[GangKey] = field(init=False, default=())
     """Who is being searched for in the cycle, or is about to be."""
 
@@ -164,7 +165,7 @@ class Scheduler:
 
     def observe_cards(self, old: GpuTable | None, new: GpuTable | None) -> None:
         """Exporters have spoken of GPUs: who lacked what there is now looks again."""
-        if freed := gained(old, new):
+        if freed := self._cards.gained(old, new):
             self.queue.cards_changed(freed)
 
     def observe_volumes(self) -> None:

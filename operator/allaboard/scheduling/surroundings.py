@@ -19,7 +19,7 @@ from allaboard.model.constraints import GpuAsk, NodeSelectorTerm, Requirement, S
 from allaboard.model.gang import Gang, Hold
 from allaboard.model.limits import GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.pod import Pod
-from allaboard.model.topologies import LEVELS, Levels, labels_of
+from allaboard.model.topologies import LEVELS, Levels, label_of_nobody, labels_of
 
 Terms = tuple[NodeSelectorTerm, ...]
 _Known = tuple[Labels, Several]
@@ -71,7 +71,8 @@ def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
     stated = {gang.topology, gang.required_topology, *(pod.option("required-topology") or "" for pod in gang.alive if pod.options)} - {""}
     if not stated:
         return gang  # the rule
-    meant = {name: label for name in sorted(stated) if (label := view.label_of(labels_of(name, levels))) != name}
+    labels = {name: view.label_of(labels_of(name, levels)) or label_of_nobody(name, levels) for name in sorted(stated)}
+    meant = {name: label for name, label in labels.items() if label != name}
     topology, required = (meant.get(name, name) for name in (gang.topology, gang.required_topology))
     return replace(gang, topology=topology, required_topology=required, levels=tuple(meant.items())) if meant else gang
 

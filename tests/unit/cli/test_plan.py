@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from allaboard.cli.main import cli
-from allaboard.cli.snapshots import Cluster
+from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cluster.client import ApiError, CredentialsError
 from tests.unit.cli.asking import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 
@@ -499,3 +499,20 @@ def test_a_label_that_asks_for_gpus_and_can_not_be_understood_is_bad_input(plan:
     result = plan.cluster(gpu_node("n1")).manifest(pod("a", labels={"genius/gpu-number": "many"})).run()
     assert result.exit_code == 2
     assert "genius/gpu-number" in result.stderr
+
+
+def test_a_pod_of_the_snapshot_that_makes_no_sense_is_held_as_in_the_cluster_and_stops_nobody(tmp_path: Path) -> None:
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "team", "labels": {"genius/gpu-number": "many", **labels}},
+            "spec": {"schedulerName": "allaboard", "nodeName": node, "containers": [{"name": "main"}]},
+        }
+        for name, node, labels in (("waits", "", {}), ("runs", "n1", {"genius/gpu-model": "("}))
+    ]
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "8", "pods": "110"}}}
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))
+    found = read_cluster([str(path)])
+    assert [(pod.name, bool(pod.malformed)) for pod in found.pods] == [("waits", True), ("runs", True)]

@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView, NodeStore
-from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.asking import with_gpus
+from allaboard.model.constraints import GpuAsk, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gpus import Cards, Measure
 from allaboard.model.gputable import GpuPolicy
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import LabelExpression, PodTerm
+from allaboard.model.requests import as_requests
 
 SPECS = (
     SchedulingSpec(requests=(("cpu", 1000), ("pods", 1))),
@@ -286,6 +288,62 @@ def test_room_that_is_kept_stays_so_when_a_node_offers_something_new() -> None:
     view.upsert_node(replace(a_node("n", cpu=1000), allocatable=(("cpu", 1000), ("new.com/thing", 1), ("pods", 110))))
     view.upsert_pod(a_pod("a", node="n"))
     assert view.is_overbooked("n", SPECS[0])
+
+
+def labelled(number: int, node: str = "n1", *, requests: int = 0, name: str = "p", uid: str = "") -> Pod:
+    spec = with_gpus(SchedulingSpec(as_requests({"pods": 1, "nvidia.com/gpu": requests})), GpuAsk(number) if number else None)
+    return a_pod(name, node=node, uid=uid, spec=spec)
+
+
+def test_no_label_of_a_bound_pod_changes_what_it_is_charged() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    for first, charged in ((0, 0), (2, 2)):
+        view.upsert_pod(labelled(first, uid=f"of {first}"))
+        for later in (3, 0, 1_000_000, 0, 1):
+            view.upsert_pod(labelled(later, uid=f"of {first}"))
+            assert used(view, "n1", "nvidia.com/gpu") == charged
+    view.upsert_pod(labelled(4, uid="another"))
+    assert used(view, "n1", "nvidia.com/gpu") == 4
+    view.remove_pod("default/p")
+    assert used(view, "n1", "nvidia.com/gpu") == 0
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+@pytest.mark.parametrize(("requests", "charged"), [(0, 4), (2, 4), (9, 9)])
+def test_nobody_is_charged_by_label_for_more_gpus_than_its_node_has(is_early: bool, requests: int, charged: int) -> None:
+    view = ClusterView()
+    pod = labelled(1_000_000, requests=requests)
+    for step in (lambda: view.upsert_pod(pod), lambda: view.upsert_node(a_node("n1")))[:: 1 if is_early else -1]:
+        step()
+    assert used(view, "n1", "nvidia.com/gpu") == charged
+    view.remove_pod(pod.key)
+    assert used(view, "n1", "nvidia.com/gpu") == 0
+
+
+class CountedLabels(dict[str, str]):
+    """Labels of a node that tell how often they were looked at."""
+
+    looks = 0
+
+    def __contains__(self, key: object) -> bool:
+        type(self).looks += 1
+        return super().__contains__(key)
+
+
+def test_a_label_is_known_to_be_on_nodes_without_looking_at_them_and_as_long_as_it_is() -> None:
+    view = ClusterView()
+    for name, label in (("n1", "rack"), ("n2", "rack"), ("n3", "zone")):
+        view.upsert_node(replace(a_node(name), labels=CountedLabels({label: name, "host": name})))
+    CountedLabels.looks = 0
+    for number in range(1000):
+        assert view.label_of((f"x{number}", "rack", "zone")) == "rack"
+        assert view.label_of((f"x{number}",)) == ""
+    assert CountedLabels.looks == 0
+    view.remove_node("n1")
+    assert view.label_of(("rack", "zone")) == "rack"
+    view.upsert_node(replace(a_node("n2"), labels={"host": "n2"}))
+    assert view.label_of(("rack", "zone")) == "zone"
 
 
 def cards_with(*xids: float) -> Cards:

@@ -36,6 +36,10 @@ def test_priority_classes_come_first_and_who_sits_holds_nobody_up() -> None:
     assert order(a_pod("x", "a", 1), a_pod("x", "b", 2, 10, node="n1"), a_pod("y", "c", 1.5)) == ["a", "c"]
 
 
+def test_the_urgent_of_one_priority_class_hold_up_none_of_another() -> None:
+    assert order(a_pod("x", "a", 1), a_pod("y", "c", 3), a_pod("x", "b", 5, 10, priority=7)) == ["b", "a", "c"]
+
+
 def test_a_namespace_whose_urgent_gangs_have_gone_stands_as_it_was() -> None:
     registry = GangRegistry(["allaboard"])
     low, high = a_pod("x", "a", 1), a_pod("x", "b", 2, 10)

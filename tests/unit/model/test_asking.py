@@ -80,13 +80,61 @@ def test_a_label_that_can_not_be_understood_is_named(name: str, value: str, word
         ("gpu_memory_each", "lots", "not a quantity"),
         ("gpu_memory_each", "-1Gi", "negative"),
         ("gpu_memory_total", "1e99", "more than"),
-        ("gpu_model", "x" * 300, "more than the 256"),
+        ("gpu_model", "x" * 300, "more than the 128"),
     ],
 )
 def test_an_annotation_that_can_not_be_understood_is_named(name: str, value: str, words: str) -> None:
     pod = a_pod(**{name: value})
     assert pod.malformed.startswith(f"metadata.annotations[allaboard.dev/{name.replace('_', '-')}]: ")
     assert words in pod.malformed
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"genius/gpu-model": "("},
+        {"genius/gpu-memory-each": "lots"},
+        {"genius/gpu-memory-total": "-1"},
+        {"genius/priority": "high"},
+        {f"label-{number}": "x" for number in range(100)},
+        {"other": 5},
+        {"annotation": "allaboard.dev/gpu-model", "value": "("},
+        {"annotation": "allaboard.dev/gpu-memory-each", "value": "1" * 10_000},
+        {"annotation": "allaboard.dev/gpu-number", "value": "-1"},
+        {"annotation": "allaboard.dev/role", "value": 5},
+    ],
+)
+def test_whatever_is_wrong_beside_it_the_number_counts(wrong: dict[str, Any]) -> None:
+    labels, annotations = {"genius/gpu-number": "2"}, {}
+    if "annotation" in wrong:
+        annotations[wrong["annotation"]] = wrong["value"]
+    else:
+        labels |= wrong
+    containers = [{"name": "main", "resources": {"requests": {GPU: "1"}}}]
+    raw = {
+        "metadata": {"name": "p", "labels": labels, "annotations": annotations},
+        "spec": {"schedulerName": "ours", "nodeName": "n", "containers": containers},
+    }
+    pod = pod_from(raw, ours=("ours",))
+    assert pod.malformed
+    assert pod.spec.amount(GPU) == 2
+
+
+def test_a_number_that_can_not_be_understood_leaves_the_requests() -> None:
+    pod = a_pod({"gpu-number": "x"}, {GPU: "3"})
+    assert pod.malformed
+    assert pod.spec.amount(GPU) == 3
+
+
+def test_a_number_that_is_not_charged_is_a_rule_about_nodes() -> None:
+    raw = {
+        "metadata": {"name": "p", "labels": {"genius/gpu-number": "3"}},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {GPU: "1"}}}]},
+    }
+    spec = pod_from(raw, charged_by_label=False).spec
+    assert spec.amount(GPU) == 1
+    assert spec.gpus is not None
+    assert (spec.gpus.number, spec.gpus.rules) == (3, 1)
 
 
 def test_what_pods_of_other_schedulers_say_is_theirs() -> None:
@@ -104,7 +152,7 @@ def test_a_pod_group_says_which_gpus_its_members_that_ask_for_any_may_have() -> 
     assert (asked, hold) == (GpuAsk(model="A100", memory_each=1024), None)
     assert asked is not None
     assert with_group(a_pod(requests={GPU: "1"}).spec, asked).gpus == asked
-    assert with_group(a_pod({"gpu-model": "V100"}, {GPU: "1"}).spec, asked).gpus == GpuAsk(model="V100", memory_each=1024)
+    assert with_group(a_pod({"gpu-model": "V100"}, {GPU: "1"}).spec, asked).gpus == GpuAsk(model="V100", memory_each=1024, requested=1)
     launcher = a_pod(requests={"cpu": "1"}).spec
     assert with_group(launcher, asked) is launcher
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,11 +39,17 @@ def test_what_is_not_there_is_not_found(pattern: str) -> None:
     assert not any(matches(pattern, (canonical(name),)) for name in GTX)
 
 
+@pytest.mark.parametrize("letters", ["[_-]", "[.-]", "[-]", "[a-]", r"[\s_-]", "[-_]", r"[_\-]", "[]-]", "[A-Z0-9-]", r"[\w-]"])
+def test_a_set_that_ends_in_a_dash_has_a_dash(letters: str) -> None:
+    assert matches(f"A100{letters}80GB", ("NVIDIA A100 80GB",))
+    assert not matches(f"A100{letters}80GB", ("NVIDIA A100!80GB",))
+
+
 def test_a_range_of_letters_is_no_list_of_them() -> None:
     assert matches("A[0-9]+", ("NVIDIA A100",))
     assert not matches("A[0-9]00", ("NVIDIA A 00",))
     assert matches(r"A[[:digit:]-]00", ("NVIDIA A 00",))
-    assert matches(r"(?P<a_b>A100)(?-i:x)?\p{Nd}?", ("NVIDIA A100",))
+    assert matches(r"(?P<a_b>A100)(?-i:x)?\d?", ("NVIDIA A100",))
 
 
 @pytest.mark.parametrize(
@@ -55,13 +62,47 @@ def test_a_range_of_letters_is_no_list_of_them() -> None:
         (r"(a)\1", "invalid escape"),
         ("((a{100}){100}){100}", "invalid repetition size"),
         ("(ab?c){900}b{900}", "too large"),
-        ("x" * (MOST_CHARACTERS + 1), "more than the 256"),
+        ("x" * (MOST_CHARACTERS + 1), "more than the 128"),
+        (r"\p{Nd}", "class of Unicode"),
+        (r"[\PL]", "class of Unicode"),
+        (r"\\\pL", "class of Unicode"),
         ("  ", "is empty"),
     ],
 )
 def test_what_is_no_expression_or_too_large_is_refused_in_words(pattern: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         expression(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["T4", "(", "(ab?c){900}b{900}", "x" * 127])
+def test_what_is_written_on_many_pods_is_compiled_once_also_if_it_is_refused(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    compiled = re2.compile
+
+    def counted(text: str, options: object) -> object:
+        tried.append(text)
+        return compiled(text, options)
+
+    monkeypatch.setattr(re2, "compile", counted)
+    said = set()
+    for _ in range(5):
+        try:
+            expression(f"{pattern}*?" if len(pattern) < 120 else pattern)
+        except ValueError as error:
+            said.add(str(error))
+    assert len(said) <= 1
+    assert len(tried) <= 2  # as it is written, and as names are
+
+
+def test_what_is_costly_is_refused_before_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(re2, "compile", None)
+    for pattern in (r"\PL" * 40, r"(?:\pL{1,40}){20}", "x" * (MOST_CHARACTERS + 1)):
+        with pytest.raises(ValueError, match=r"Unicode|characters"):
+            expression(pattern)
+
+
+def test_a_backslash_that_stands_for_itself_begins_no_class() -> None:
+    assert not matches(r"\\pL", ("A100",))
 
 
 @given(st.text(alphabet="ab -_[]()^$|*+?.\\{},:<>P10", max_size=24))

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from allaboard.model.gpumodels import MODELS as ATTRIBUTES
 from allaboard.model.gpumodels import Attributes
-from allaboard.model.gpunames import expression
+from allaboard.model.gpunames import canonical, expression
 from allaboard.model.gpus import NO_CARDS, Measure
 from allaboard.model.gpuscore import ScoreWeights, graded
-from allaboard.model.gputable import UNLIMITED, GpuPolicy, gpus_of
+from allaboard.model.gputable import GpuPolicy, gpus_of
 from allaboard.model.node import Node
 from allaboard.model.sharing import Device, Shared
-from tests.unit.model.gpus import Known, cards_of, nodes
+from tests.unit.model.gpus import MODELS, Known, cards_of, nodes
 
 KNOWN = {0: Attributes(16384, 40, 2, 1, 320), 1: Attributes(40960, 108, 5, 0, 1555), 2: Attributes()}
 PRODUCT_KINDS = {"Tesla-T4": 0, "NVIDIA-A100-SXM4-40GB": 1, "Odd_Card": 2}
@@ -44,19 +44,21 @@ def plain_cards(known: Known) -> list[Card]:
 def plain_score(found: Sequence[Known], weights: ScoreWeights) -> list[float]:
     cards = [plain_cards(known) for known in found]
 
-    def attribute(of: Callable[[Card], float | None], sign: int = 1) -> list[float]:
+    def attribute(of: Callable[[Card], float | None], sign: int = 1) -> list[float | None]:
         means = []
         for each in cards:
             values = [value for card in each if (value := of(card)) is not None and not math.isnan(value)]
             means.append(sign * fmean(values) if values else None)
         there = [mean for mean in means if mean is not None]
-        if not there or max(there) == min(there):
+        if not there:
+            return [None] * len(means)
+        if max(there) == min(there):
             return [1.0] * len(means)
         scaled = [None if mean is None else (mean - min(there)) / (max(there) - min(there)) for mean in means]
         neutral = fmean(value for value in scaled if value is not None)
         return [neutral if value is None else value for value in scaled]
 
-    def has(name: str, measure: Measure) -> list[float]:
+    def has(name: str, measure: Measure) -> list[float | None]:
         def of(card: Card) -> float | None:
             # A product's label and an exporter's model both name it: whichever is in the table first.
             return card[1].get(measure, getattr(KNOWN[card[0]], name) if card[0] is not None else None)
@@ -77,14 +79,16 @@ def plain_score(found: Sequence[Known], weights: ScoreWeights) -> list[float]:
         (weights.decoder, attribute(lambda card: card[1].get(Measure.DECODER), -1)),
     ]
 
-    def mean(parts: Sequence[tuple[float, float]]) -> float:
-        total = sum(weight for weight, _ in parts)
-        return sum(weight * value for weight, value in parts) / total if total else 1.0
+    def mean(parts: Sequence[tuple[float, float | None]]) -> float | None:
+        known = [(weight, value) for weight, value in parts if value is not None]
+        total = sum(weight for weight, _ in known)
+        return sum(weight * value for weight, value in known) / total if total else None
 
     scores = []
     for row, each in enumerate(cards):
         halves = [mean([(weight, values[row]) for weight, values in half]) for half in (static, dynamic)]
-        scores.append(mean([(weights.static, halves[0]), (weights.dynamic, halves[1])]) if each else 1.0)
+        both = mean([(weights.static, halves[0]), (weights.dynamic, halves[1])])
+        scores.append(both if each and both is not None else 1.0)
     return scores
 
 
@@ -110,6 +114,31 @@ def test_scores_are_what_a_count_node_by_node_gives(found: list[Known], weights:
     np.testing.assert_allclose(table.score, plain_score(found, weights), atol=1e-6)
 
 
+def unwell_devices(known: Known) -> int:
+    """One of those that a node offers for each of its cards that isn't well, but for those that it offers no more."""
+    unwell = len(known.cards) - len(plain_cards(known)) if known.cards else 0
+    return max(0, min(unwell, known.gpus) - max(0, len(known.cards) - known.gpus))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "labels", "told", "unwell"),
+    [
+        (8, {}, [79], 1),  # whoever said that: of the other seven nobody speaks
+        (8, {}, [79] * 20, 0),
+        (8, {}, [79] * 8, 8),
+        (8, {}, [0] * 6 + [79] * 2, 2),
+        (7, {"nvidia.com/gpu.count": "8"}, [0] * 7 + [79], 0),  # the kubelet has left it out
+        (8, {"nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "4"}, [0, 79], 4),
+        (8, {"nvidia.com/gpu.replicas": "4"}, [0, 79], 4),
+    ],
+)
+def test_a_card_that_is_not_well_takes_its_own_devices_from_a_node(gpus: int, labels: dict[str, str], told: list[int], unwell: int) -> None:
+    known = Known("n", gpus, labels, [(0, {Measure.XID: float(xid)}) for xid in told])
+    table = gpus_of([known.node], cards_of([known]))
+    assert table is not None
+    assert table.unwell.tolist() == [unwell]
+
+
 @given(nodes())
 def test_cards_are_those_that_exporters_or_labels_tell_of_and_that_are_well(found: list[Known]) -> None:
     table = gpus_of([known.node for known in found], cards_of(found))
@@ -120,8 +149,7 @@ def test_cards_are_those_that_exporters_or_labels_tell_of_and_that_are_well(foun
         assert len(here) == len(well)
         expected = [measured.get(Measure.FREE, measured.get(Measure.MEMORY, math.nan)) for _, measured in well]
         np.testing.assert_array_equal(table.free[row, here], expected)
-        unwell = len(known.cards) - len(well) if known.cards else 0
-        assert table.healthy[row] == (len(well) if unwell else UNLIMITED)
+        assert table.unwell[row] == unwell_devices(known)
 
 
 def test_memory_that_nobody_measures_is_what_labels_say_or_what_the_setting_decides() -> None:
@@ -164,10 +192,10 @@ def test_unhealthy_cards_are_as_others_where_the_settings_say_so() -> None:
 
 def test_a_driver_that_hands_out_parts_of_cards_says_itself_which_are_well() -> None:
     known = Known("n", 20, {}, [(0, {Measure.XID: 79.0}), (0, {})])
-    for shared, healthy in ((None, 1), (Shared("HAMi", (Device("GPU-a", 16_000, 10, True),)), UNLIMITED)):
+    for shared, unwell in ((None, 1), (Shared("HAMi", (Device("GPU-a", 16_000, 10, True),)), 0)):
         table = gpus_of([replace(known.node, shared=shared)], cards_of([known]))
         assert table is not None
-        assert table.healthy.tolist() == [healthy]
+        assert table.unwell.tolist() == [unwell]
 
 
 def test_an_alias_is_another_name_of_the_cards_that_its_expression_means() -> None:
@@ -175,6 +203,43 @@ def test_an_alias_is_another_name_of_the_cards_that_its_expression_means() -> No
     table = gpus_of([found[0].node], NO_CARDS, GpuPolicy(aliases={"big-one": "a100.sxm4"}))
     assert table is not None
     assert table.names == (("NVIDIA A100 SXM4 40GB", "big one"),)
+
+
+class CountedExpression:
+    """An expression that tells how often it was searched for."""
+
+    searches = 0
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+
+    def search(self, text: str) -> object:
+        type(self).searches += 1
+        return True if self._pattern in text else None
+
+
+def test_what_a_name_matches_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.model.gputable.expression", CountedExpression)
+    found = [Known(f"n{row}", 1, {"nvidia.com/gpu.product": f"once {row % 5}"}, [(row % 3, {})]) for row in range(60)]
+    policy = GpuPolicy(models={"once 3": Attributes(memory=7.0)}, aliases={"third": "once 2"})
+    CountedExpression.searches = 0
+    for _ in range(2):
+        table = gpus_of([known.node for known in found], cards_of(found), policy)
+        assert table is not None
+        assert sum("third" in names for names in table.names) == 3
+        searches, CountedExpression.searches = CountedExpression.searches, 0
+        names = 5 + len(MODELS)
+        assert searches <= names * (len(ATTRIBUTES) + 2)
+    assert searches == 0
+
+
+def test_of_too_many_names_those_that_exporters_say_give_way_to_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.model.gputable._MOST_NAMES", 3)
+    found = [Known(f"n{row}", 1, {"nvidia.com/gpu.product": "own"} if row < 6 else {}, [(row % 3, {})]) for row in range(9)]
+    table = gpus_of([known.node for known in found], cards_of(found))
+    assert table is not None
+    said = [table.names[kind] for kind in table.kind[:, 0].tolist()]
+    assert said == [("own",)] * 6 + [(canonical(model),) for model in MODELS]
 
 
 @pytest.mark.parametrize("pattern", ATTRIBUTES)

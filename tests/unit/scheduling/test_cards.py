@@ -1,6 +1,7 @@
 """What is measured of GPUs wakes those who lacked it, and nobody else."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 
@@ -8,7 +9,7 @@ from allaboard.model.gpus import Measure
 from allaboard.model.gputable import GpuTable, gpus_of
 from allaboard.model.reasons import Kind, Reason
 from allaboard.placement import Explanation, RoleExplanation
-from allaboard.scheduling.cards import gained
+from allaboard.scheduling.cards import CardWatch
 from allaboard.scheduling.order import ANYTHING, CARDS, Lacks
 from tests.unit.model.gpus import Known, cards_of
 from tests.unit.scheduling.clocks import Clock
@@ -39,8 +40,18 @@ def table(*measured: Mapping[Measure, float], model: int = 0) -> GpuTable | None
     ],
 )
 def test_what_may_help_is_what_there_is_more_of(old: GpuTable | None, new: GpuTable | None, expected: set[str]) -> None:
-    found = gained(old, new)
+    found = CardWatch().gained(old, new)
     assert {CARDS, GPU} & found == expected
+
+
+def test_memory_that_comes_free_little_by_little_wakes_and_so_does_what_had_been_taken_meanwhile() -> None:
+    watch, woken = CardWatch(), []
+    free = [1000, 1060, 1063, 1120, 1180, 1184, 600, 640, 664, 680, 700, 728]
+    tables = [table({Measure.FREE: each}) for each in free]
+    for place, (old, new) in enumerate(pairwise(tables), 1):
+        if watch.gained(old, new):
+            woken.append(free[place])
+    assert woken == [1120, 1184, 664, 728]
 
 
 def test_a_gang_that_gpus_kept_out_waits_for_them_alone() -> None:

@@ -11,9 +11,11 @@ from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.node import Node
 from allaboard.model.packing import PACKING
 from allaboard.model.pod import Pod
+from allaboard.model.reasons import Kind, Reason
 from allaboard.model.rules import rules_of
 from allaboard.model.topologies import LEVELS
 from allaboard.placement import NodeFilters, SearchSettings, search
+from allaboard.report.words import reason
 from allaboard.scheduling.problems import problem_of
 from allaboard.scheduling.surroundings import in_surroundings
 
@@ -64,13 +66,13 @@ def test_a_label_that_is_called_like_a_level_and_one_that_the_settings_name_are_
     assert len(placed(a_gang(required_topology="row"), a_view("example.com/row"), {"row": ("example.com/row",)})) == 1
 
 
-def test_a_level_of_which_no_node_tells_is_told_by_its_last_label() -> None:
-    known = in_surroundings(a_gang(required_topology="nvlink"), VolumeView(), a_view("rack"))
-    assert rules_of(known).together[0][0] == LEVELS["nvlink"][-1]
-
-
 def test_a_gang_that_asks_for_no_level_is_left_as_it_is() -> None:
     gang = a_gang()
     assert in_surroundings(gang, VolumeView(), a_view("rack")) is gang
     named = a_gang(topology="rack")
     assert in_surroundings(named, VolumeView(), a_view("rack")) is named
+
+
+def test_a_level_of_which_no_node_has_a_label_is_told_by_its_name() -> None:
+    known = in_surroundings(a_gang(required_topology="rack"), VolumeView(), a_view("host"))
+    assert reason(Reason(Kind.UNLABELLED, rules_of(known).together[0][0])) == "node(s) had no label of level rack"

@@ -22,6 +22,7 @@ import numpy as np
 from allaboard.model.arrays import Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gpus import is_gpu
+from allaboard.model.gputable import WHOLE
 from allaboard.model.node import Node
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
@@ -101,7 +102,8 @@ def _cause_of(
     nodes = repaired.of(snapshot.nodes)
     anywhere = [replace(spec, avoided=()) for spec in specs]  # whoever keeps them away there may end, too
     offered, left = _offered(specs, snapshot)
-    has, could = _amounts(snapshot, offered, names), _admitted(anywhere, snapshot, nodes, repaired.filters) & labelled
+    has = _amounts(snapshot, _as_if_well(snapshot, offered), names)
+    could = _admitted(anywhere, snapshot, nodes, repaired.filters) & labelled
     room = np.stack([seats_for(row, has, could[role]) for role, row in enumerate(demand)])
     at_best = _tightest(ask, names, demand, has, could)
     most = partial(_most_in_domains, ask.count, room)
@@ -114,7 +116,20 @@ def _cause_of(
         return Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, next(alone, bonds.together[0]).label))
     free = _amounts(snapshot, left, names)
     now = _tightest(ask, names, demand, free, admits)
-    return now if now.requested > now.there else _in_pieces(ask, names, demand, free, admits)
+    now = now if now.requested > now.there else _in_pieces(ask, names, demand, free, admits)
+    if snapshot.gpus is not None and now.resource in WHOLE:
+        now = now._replace(unwell=int(np.count_nonzero((snapshot.gpus.unwell > 0) & admits.any(axis=0))))
+    return now
+
+
+def _as_if_well(snapshot: Snapshot, offered: Integers) -> Integers:
+    """``offered`` by nodes if no GPU had an error: such a one is replaced or restarted, so nobody never fits because of it."""
+    if snapshot.gpus is None or not snapshot.gpus.unwell.any():
+        return offered
+    columns = [column for column, name in enumerate(snapshot.resources) if name in WHOLE]
+    found = offered.copy()
+    found[:, columns] += snapshot.gpus.unwell[:, None]
+    return found
 
 
 def amounts_alone(pods: Sequence[Candidate]) -> list[Candidate]:

@@ -21,7 +21,9 @@ def gpu_rules(asked: GpuAsk, gpus: GpuTable | None, nodes: int) -> Iterator[tupl
         yield from ((reason, np.zeros(nodes, dtype=np.bool_)) for reason in _reasons(asked))
         return
     for reason in _reasons(asked):
-        if reason.kind is Kind.GPU_MODEL:
+        if reason.kind is Kind.GPU_NUMBER:
+            yield reason, _enough(asked, gpus, gpus.is_here)
+        elif reason.kind is Kind.GPU_MODEL:
             wanted = np.array([*(matches(asked.model, names) for names in gpus.names), False], dtype=np.bool_)
             yield reason, _enough(asked, gpus, wanted[gpus.kind])  # which is the last one where there is no card
         elif reason.kind is Kind.GPU_MEMORY_EACH:
@@ -44,7 +46,9 @@ def refusals_by_gpus(asked: GpuAsk, gpus: GpuTable | None, row: int) -> Iterator
             is_unknown = None in free
             enough = bool(cards) and ((is_unknown and fits_unknown) or sum(amount or 0 for amount in free) >= (asked.memory_total or 0))
         else:
-            if reason.kind is Kind.GPU_MODEL and gpus is not None:
+            if reason.kind is Kind.GPU_NUMBER:
+                good = [True for _ in cards]
+            elif reason.kind is Kind.GPU_MODEL and gpus is not None:
                 good = [matches(asked.model, gpus.names[int(gpus.kind[row, card])]) for card in cards]
             else:
                 good = [fits_unknown if amount is None else amount > (asked.memory_each or 0) for amount in free]
@@ -54,6 +58,8 @@ def refusals_by_gpus(asked: GpuAsk, gpus: GpuTable | None, row: int) -> Iterator
 
 
 def _reasons(asked: GpuAsk) -> Iterator[Reason]:
+    if asked.filters_number:
+        yield Reason(Kind.GPU_NUMBER)
     if asked.model:
         yield Reason(Kind.GPU_MODEL)
     if asked.memory_each is not None:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ ASKS = st.builds(
     memory_each=st.none() | st.sampled_from((0, 4096, 15359, 15360)),
     memory_total=st.none() | st.sampled_from((0, 15360, 30720, 50000)),
     model=st.sampled_from(("", "T4", "a100.sxm4", "tesla|odd")),
+    is_charged=st.booleans(),
 )
 WANTED = {"T4": ("t4",), "a100.sxm4": ("a100 sxm4",), "tesla|odd": ("tesla", "odd")}
 
@@ -56,6 +58,8 @@ def plain_refusals(asked: GpuAsk, known: Known, policy: GpuPolicy) -> set[str]:
         names = [[canonical(name).lower() for name in each] for each, _ in cards]
         if sum(any(word in name for name in each for word in WANTED[asked.model]) for each in names) < needed:
             found.add("node(s) didn't match gpu-model")
+    if asked.number and not asked.is_charged and len(cards) < asked.number:
+        found.add("node(s) didn't match gpu-number")
     each = asked.memory_each
     if each is not None and sum(policy.unknown_fits if math.isnan(free) else free > each for _, free in cards) < needed:
         found.add("node(s) didn't match gpu-memory-each")
@@ -123,8 +127,10 @@ def test_no_plan_gives_more_gpus_than_there_are_that_are_well(
         known = next(each for each in found if each.name == name)
         assert not plain_refusals(asked, known, GpuPolicy())
     for known in found:
-        well = sum(measured.get(Measure.XID, 0) in (0, 13) and not measured.get(Measure.REMAP_FAILURE, 0) for _, measured in known.cards)
-        assert taken[known.name] <= (well if known.cards else known.gpus)
+        good = (0, 13)
+        bad = sum(measured.get(Measure.XID, 0) not in good or measured.get(Measure.REMAP_FAILURE, 0) > 0 for _, measured in known.cards)
+        left_out = max(0, len(known.cards) - known.gpus)
+        assert taken[known.name] <= known.gpus - max(0, min(bad, known.gpus) - left_out)
     now = view.snapshot()
     if (column := now.column_of(GPU)) is not None:
         assert {node.name: int(now.used[row, column]) for row, node in enumerate(now.nodes) if now.used[row, column]} == +taken
@@ -182,3 +188,13 @@ def test_without_metrics_and_with_equal_cards_nothing_is_preferred() -> None:
     table = gpus_of([Known(f"n{row}", 2).node for row in range(3)], cards_of([]))
     assert isinstance(table, GpuTable)
     np.testing.assert_array_equal(table.score, 1.0)
+
+
+@pytest.mark.parametrize("asked", [GpuAsk(model="T4"), GpuAsk(memory_each=100), GpuAsk(is_charged=False)])
+def test_pods_that_share_a_card_find_as_many_as_share_it(asked: GpuAsk) -> None:
+    labels = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360", "nvidia.com/gpu.replicas": "4"}
+    table = gpus_of([Known("n", 8, labels).node], cards_of([]))
+    for number, fits in ((8, True), (9, False)):
+        wanted = replace(asked, number=number)
+        assert [bool(mask[0]) for _, mask in gpu_rules(wanted, table, 1)] == [fits]
+        assert list(refusals_by_gpus(wanted, table, 0)) is not fits
