@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from allaboard.cli.documents import ManifestError, read_documents
 from allaboard.cli.jobgroups import flag_of
-from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, raw_pod_group
+from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, pod_record, raw_pod_group
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, mapping
@@ -56,7 +56,10 @@ def read_cluster(paths: Iterable[str], *, openfaas: bool = False) -> Cluster:
             if document.kind == "Node":
                 found.nodes.append(node_from(raw))
             elif document.kind == "Pod":
-                pod = pod_from({**raw, "spec": default_requests(mapping(raw, "spec"))}, found.intern, openfaas=openfaas)
+                raw = {**raw, "spec": default_requests(mapping(raw, "spec"))}
+                pod = pod_from(raw, found.intern, openfaas=openfaas)
+                if pod.malformed and not pod.malformed.startswith("metadata."):  # what no cluster would have taken
+                    pod_record(raw, document.origin, found.intern, openfaas=openfaas)
                 found.pods.append(pod)
                 found.heed(raw, pod)
             elif (document.group, document.kind) == POD_GROUP:

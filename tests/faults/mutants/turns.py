@@ -4,8 +4,8 @@ from .mutant import Edit, Mutant
 
 PRIORITY_IGNORED = Edit(
     "scheduling/order.py",
-    "        -gang.priority,\n        not is_first,\n",
-    "        0,\n        not is_first,\n",
+    "    return Order(-gang.priority, not is_first,",
+    "    return Order(0, not is_first,",
 )
 
 MUTANTS = (
@@ -34,8 +34,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/order.py",
-                "        -gang.priority,\n        not is_first,\n",
-                "        -(2**31) + 1 if heals else -gang.priority,\n        not is_first,\n",
+                "    return Order(-gang.priority, not is_first,",
+                "    return Order(-(2**31) + 1 if heals else -gang.priority, not is_first,",
             ),
         ),
     ),
