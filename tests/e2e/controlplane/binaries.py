@@ -54,7 +54,8 @@ KUBECTL = _kubernetes("kubectl")
 KWOK = Program("kwok", "0.8.0", "sigs.k8s.io/kwok/cmd/kwok")
 TRAINING_OPERATOR = Program("training-operator.v1", "1.9.4", "github.com/kubeflow/training-operator/cmd/training-operator.v1")
 HELM = Program("helm", "4.3.1", "helm.sh/helm/v4/cmd/helm")
-PROGRAMS = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK, TRAINING_OPERATOR, HELM)
+ACTIONLINT = Program("actionlint", "1.7.12", "github.com/rhysd/actionlint/cmd/actionlint")
+PROGRAMS = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK, TRAINING_OPERATOR, HELM, ACTIONLINT)
 
 TFJOB_CRD = "manifests/base/crds/kubeflow.org_tfjobs.yaml"
 """Where training-operator's module keeps the CRD of TFJobs."""
