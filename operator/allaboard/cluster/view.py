@@ -19,7 +19,7 @@ from allaboard.model.arrays import Integers
 from allaboard.model.asking import as_bound
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gpus import NO_CARDS, Cards
-from allaboard.model.gputable import POLICY, WHOLE, GpuPolicy, GpuTable, LabelReader, gpus_of
+from allaboard.model.gputable import POLICY, WHOLE_GPUS, GpuPolicy, GpuTable, LabelReader, gpus_of
 from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -165,6 +165,10 @@ class ClusterView:
         if old is None:
             return
         self._discharge(old)
+        if old.node_name in self._early:
+            self._early[old.node_name].discard(key)
+            if not self._early[old.node_name]:
+                del self._early[old.node_name]
         told = self._unseated(old)
         self._workload.replace(old, None)
         for listener in self._pod_listeners:
@@ -381,7 +385,7 @@ class ClusterView:
 
 def _without_unhealthy(snapshot: Snapshot, gpus: GpuTable) -> Integers:
     """What nodes offer, of whole GPUs as many less as are known not to be well: the kubelet may not have heard of it."""
-    columns = [column for column, resource in enumerate(snapshot.resources) if resource in WHOLE]
+    columns = [column for column, resource in enumerate(snapshot.resources) if resource in WHOLE_GPUS]
     if not columns or bool((gpus.unwell == 0).all()):
         return snapshot.allocatable
     allocatable = snapshot.allocatable.copy()

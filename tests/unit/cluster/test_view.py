@@ -321,6 +321,17 @@ def test_nobody_is_charged_by_label_for_more_gpus_than_its_node_has(is_early: bo
     assert used(view, "n1", "nvidia.com/gpu") == 0
 
 
+def test_nothing_is_kept_of_a_pod_that_went_before_its_node_came() -> None:
+    view = ClusterView()
+    for name in ("one", "two"):
+        pod = replace(labelled(2), name=name)
+        view.upsert_pod(pod)
+        assert pod.key in view._early[pod.node_name]
+    for name in ("one", "two"):
+        view.remove_pod(f"default/{name}")
+    assert not view._early
+
+
 class CountedLabels(dict[str, str]):
     """Labels of a node that tell how often they were looked at."""
 
