@@ -21,7 +21,7 @@ from .controlplane.binaries import HELM, ensure
 from .controlplane.client import MERGE_PATCH
 from .controlplane.controlplane import NODE_ANNOTATION, ControlPlane
 from .controlplane.operators import OperatorProcess, shipped_arguments
-from .test_shipped import CONFIG, NAMESPACE, ROOT
+from .test_shipped import CONFIG, NAMESPACE, ROOT, account_kubeconfig
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -196,13 +196,10 @@ def _write_overlay(folder: Path, tag: str) -> None:
 def _operator(reader: Reader, plane: ControlPlane, folder: Path) -> OperatorProcess:
     """The Deployment's program with the Deployment's options and its account's rights: the pods' containers are only said to run."""
     folder.mkdir()
-    config = yaml.safe_load(plane.kubeconfig.read_text())
-    token = reader.run(f"kubectl create token allaboard --namespace {NAMESPACE}").strip()
-    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
-    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    kubeconfig = account_kubeconfig(plane, lambda *words: reader.run(f"kubectl {shlex.join(words)}"), folder)
     shipped = yaml.safe_load(reader.run(f"kubectl get deployment allaboard --namespace {NAMESPACE} -o yaml"))
     command = [sys.executable, "-m", "allaboard", "run", *shipped_arguments(shipped)]
-    operator = OperatorProcess(command, folder / "kubeconfig", folder)
+    operator = OperatorProcess(command, kubeconfig, folder)
     operator.wait_until(operator.is_ready)
     return operator
 

@@ -227,7 +227,7 @@ def test_the_image_places_and_undoes_gangs_with_the_roles_rights_and_writes_noth
     alone: None, api_server: ControlPlane, kubectl: Kubectl, installed: None, container: Body, image: Image, tmp_path: Path
 ) -> None:
     before = _state(image.prefix)
-    operator = ImageOperator(image, container["args"], _kubeconfig(api_server, kubectl, tmp_path), tmp_path)
+    operator = ImageOperator(image, container["args"], account_kubeconfig(api_server, kubectl, tmp_path), tmp_path)
     try:
         operator.wait_until(operator.is_ready)
         for name in ("shipped-1", "shipped-2"):
@@ -288,7 +288,7 @@ def _create_dry(plane: ControlPlane, pod: Body) -> None:
     plane.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod, {"dryRun": "All"})
 
 
-def _kubeconfig(plane: ControlPlane, kubectl: Kubectl, folder: Path) -> Path:
+def account_kubeconfig(plane: ControlPlane, kubectl: Kubectl, folder: Path) -> Path:
     """The cluster's kubeconfig with the service account as its user."""
     config = yaml.safe_load(plane.kubeconfig.read_text())
     token = kubectl("create", "token", "allaboard", "--namespace", NAMESPACE).strip()

@@ -5,15 +5,13 @@ and one tenant's object would depose the leader.
 """
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from allaboard.binding.lease import Fence, Lease, Server
 from allaboard.cluster.client import ApiServer
-
-Answer = TypeVar("Answer")
+from allaboard.threads import own_loop, there
 
 
 class Candidate(Fence, Protocol):
@@ -40,21 +38,14 @@ Elect = Callable[[Callable[[Server], Lease]], AbstractAsyncContextManager[Candid
 @asynccontextmanager
 async def in_own_thread(make: Callable[[Server], Lease], kubeconfig: str = "") -> AsyncIterator[Candidate]:
     """A candidate that nothing on this loop delays, by the credentials of ``kubeconfig`` if named. Raises ``CredentialsError``."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="election", daemon=True)
-    thread.start()
-    try:
+    async with own_loop("election") as loop:
         connection = AsyncExitStack()
-        server = await _there(loop, connection.enter_async_context(ApiServer.connect(kubeconfig=kubeconfig)))
+        server = await there(loop, connection.enter_async_context(ApiServer.connect(kubeconfig=kubeconfig)))
         try:
             yield _Remote(make(server), loop)
         finally:
-            await _there(loop, connection.aclose())
-            await _there(loop, loop.shutdown_default_executor())
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        await asyncio.to_thread(thread.join)
-        loop.close()
+            await there(loop, connection.aclose())
+            await there(loop, loop.shutdown_default_executor())
 
 
 class _Remote:
@@ -77,11 +68,11 @@ class _Remote:
         return self._lease.seconds_left()
 
     async def run(self) -> None:
-        await _there(self._loop, self._compete(asyncio.get_running_loop()))
+        await there(self._loop, self._compete(asyncio.get_running_loop()))
 
     async def release(self) -> None:
         if not self._loop.is_closed():  # else it was released before that
-            await _there(self._loop, self._lease.release())
+            await there(self._loop, self._lease.release())
 
     async def _compete(self, home: asyncio.AbstractEventLoop) -> None:
         telling = asyncio.create_task(self._tell(home))
@@ -93,8 +84,3 @@ class _Remote:
     async def _tell(self, home: asyncio.AbstractEventLoop) -> None:
         await self._lease.acquired.wait()
         home.call_soon_threadsafe(self.acquired.set)
-
-
-async def _there(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Answer]) -> Answer:
-    """What comes of ``work`` on ``loop``; it is cancelled with whoever waits for it."""
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

@@ -26,17 +26,14 @@ from allaboard.gpu.gathering import MOST_CARDS
 from allaboard.gpu.sources import find
 from allaboard.gpu.web import Web
 from allaboard.model.errors import MalformedError
-from allaboard.model.gpus import Cards, Measure
-from allaboard.model.gputable import POLICY, GpuPolicy
+from allaboard.model.gpus import Cards, Measure, is_gpu
+from allaboard.model.gputable import POLICY, GpuPolicy, kind_of
 from allaboard.model.node import Node, node_from
 from allaboard.model.pod import pod_from
 from allaboard.model.sharing import WHOLE
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.problem.objectives import is_gpu
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
-_MODEL_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
-_MEMORY_LABEL = "nvidia.com/gpu.memory"
 _NOTHING = "-"
 _VENDOR = re.compile(r"^(NVIDIA|AMD|Intel)[- ](?=.)")
 _GAP = 2
@@ -225,10 +222,10 @@ def _devices(node: Node, snapshot: Snapshot, place: int) -> Iterator[DeviceRow]:
 
 
 def _row(node: Node, free: int, allocatable: int, cards: tuple[CardRow, ...], age: float | None) -> NodeRow:
-    models = sorted({card.model for card in cards if card.model}) or [node.labels[key] for key in _MODEL_LABELS if key in node.labels]
+    labelled = kind_of(node)
+    models = sorted({card.model for card in cards if card.model}) or [labelled.product]
     memory = [card.memory_mib for card in cards if card.memory_mib is not None]
-    labelled = node.labels.get(_MEMORY_LABEL, "")
-    size = min(memory) if memory else float(labelled) if labelled.isdecimal() and len(labelled) < 10 else None
+    size = min(memory) if memory else None if np.isnan(labelled.memory) else labelled.memory
     return NodeRow(node.name, ", ".join(models[:2]), free, allocatable, size, _health(cards), age, cards)
 
 

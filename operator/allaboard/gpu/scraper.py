@@ -6,7 +6,6 @@ Nothing waits for it. Whatever goes wrong is logged when it begins and when it e
 import asyncio
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -21,6 +20,7 @@ from allaboard.gpu.gathering import Reading
 from allaboard.gpu.sources import NoneFoundError, find
 from allaboard.gpu.web import Web
 from allaboard.model.gpus import Cards
+from allaboard.threads import own_loop, there
 
 logger = logging.getLogger(__name__)
 
@@ -159,18 +159,12 @@ async def keep_cards(scraper: Scraper, kubeconfig: str, synced: asyncio.Event) -
 
 async def in_own_thread(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Do ``work`` on a loop of its own in a thread of its own. When this is cancelled, that is, and waited for."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="gpu metrics", daemon=True)
-    thread.start()
-    task = asyncio.run_coroutine_threadsafe(work(), loop)
-    try:
-        await asyncio.wrap_future(task)
-    finally:
-        with suppress(Exception):
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_ended(), loop))
-        loop.call_soon_threadsafe(loop.stop)
-        await asyncio.to_thread(thread.join)
-        loop.close()
+    async with own_loop("gpu metrics") as loop:
+        try:
+            await there(loop, work())
+        finally:
+            with suppress(Exception):
+                await there(loop, _ended())
 
 
 async def _ended() -> None:

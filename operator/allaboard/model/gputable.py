@@ -27,7 +27,7 @@ _MOST_REMEMBERED = 16_384  # names of which it is remembered what they match
 _MOST_ALIASES = 256  # lists of expressions that are kept compiled
 _MEBIBYTE = 2**20
 
-WHOLE = (NVIDIA, "nvidia.com/gpu.shared", AMD, *INTEL, "habana.ai/gaudi")
+WHOLE_GPUS = (NVIDIA, "nvidia.com/gpu.shared", AMD, *INTEL, "habana.ai/gaudi")
 """Resources that are GPUs as they are, and no parts of them that are made by a partition."""
 
 # What has a kind of cards: the names, how many, and the memory. GFD's, AMD's node labeller's and Intel's device plugin's.
@@ -95,7 +95,7 @@ class GpuTable:
         return here
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """What the labels of a node say of its GPUs; memory in MiB, NaN if unknown."""
 
     product: str
@@ -105,7 +105,7 @@ class _Kind(NamedTuple):
     offered: int
 
 
-_NOTHING = _Kind("", 0, np.nan, 1, 0)
+_NOTHING = Kind("", 0, np.nan, 1, 0)
 
 
 class LabelReader:
@@ -114,9 +114,9 @@ class LabelReader:
     def __init__(self) -> None:
         self._codes: dict[str, tuple[Node, int]] = {}
         self._kinds: dict[tuple[object, ...], int] = {}
-        self._read: list[_Kind] = []
+        self._read: list[Kind] = []
 
-    def kinds(self, nodes: Sequence[Node]) -> tuple[Integers, Sequence[_Kind]]:
+    def kinds(self, nodes: Sequence[Node]) -> tuple[Integers, Sequence[Kind]]:
         """int64[nodes], which of the kinds each node is of, and these; there is one at least."""
         if len(self._kinds) > _MOST_KINDS + len(nodes):
             self._codes, self._kinds, self._read = {}, {}, []  # those that have gone are forgotten
@@ -208,11 +208,16 @@ def _unwell(measured: Floats, policy: GpuPolicy) -> Mask:
 
 def _key(node: Node) -> tuple[object, ...]:
     """What of a node tells its GPUs; nothing where it has none."""
-    labels, offered = node.labels, next(((name, amount) for name, amount in node.allocatable if name in WHOLE), None)
+    labels, offered = node.labels, next(((name, amount) for name, amount in node.allocatable if name in WHOLE_GPUS), None)
     return (offered, *map(labels.get, _READ)) if offered or not labels.keys().isdisjoint(_READ) else ()
 
 
-def _kind(key: tuple[object, ...]) -> _Kind:
+def kind_of(node: Node) -> Kind:
+    """What the labels of ``node`` say of its GPUs."""
+    return _kind(_key(node))
+
+
+def _kind(key: tuple[object, ...]) -> Kind:
     if not key:
         return _NOTHING
     offered, labels = key[0], dict(zip(_READ, key[1:], strict=True))
@@ -222,7 +227,7 @@ def _kind(key: tuple[object, ...]) -> _Kind:
     count = next((number for label in _COUNTS if (number := _integer(labels[label]))), 0) or -(-amount // replicas)
     product = next((str(found) for label in _PRODUCTS if (found := labels[label])), "")
     memory = next((size for label in _MEMORIES if (size := _mebibytes(label, labels[label])) > 0), np.nan)
-    return _Kind(product, min(count, _MOST_CARDS), memory, replicas, amount)
+    return Kind(product, min(count, _MOST_CARDS), memory, replicas, amount)
 
 
 def _integer(text: object) -> int:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from allaboard.model.gpus import NVIDIA
 from allaboard.model.limits import DEVICES, REGISTRATION_CHARACTERS
 
-GPU = "nvidia.com/gpu"
+GPU = NVIDIA
 """The GPUs that can be shared, and whose fragmentation is measured."""
 
 WHOLE = 1000

@@ -3,7 +3,7 @@
 import numpy as np
 
 from allaboard.model.arrays import Floats
-from allaboard.model.gputable import WHOLE, GpuTable
+from allaboard.model.gputable import WHOLE_GPUS, GpuTable
 from allaboard.scheduling.order import CARDS
 
 _LEAST_MEBIBYTES = 64.0
@@ -35,9 +35,9 @@ def _gained(old: GpuTable | None, new: GpuTable | None, least: Floats | None) ->
     if new is None:
         return frozenset()
     if old is None or old.kind.shape != new.kind.shape:
-        return frozenset((CARDS, *WHOLE))
+        return frozenset((CARDS, *WHOLE_GPUS))
     if bool((new.unwell < old.unwell).any()):
-        return frozenset((CARDS, *WHOLE))
+        return frozenset((CARDS, *WHOLE_GPUS))
     is_other = old.names != new.names or not np.array_equal(old.kind, new.kind)
     is_freer = new.free >= (old.free if least is None else least) + _LEAST_MEBIBYTES
     is_known = np.isnan(old.free) != np.isnan(new.free)

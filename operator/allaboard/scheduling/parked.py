@@ -54,11 +54,9 @@ class Parked:
 
     def wake(self, freed: Iterable[str] | None) -> None:
         """Some of ``freed`` has come free; anything may have if it is ``None``."""
-        for resource in self._lacking if freed is None else (None, *freed):
-            self._woken.update(self._lacking.get(resource, {}))
-        self._lobby.is_rung = True
+        self.wake_only(self._lacking if freed is None else (None, *freed))
 
-    def wake_only(self, freed: Iterable[str]) -> None:
+    def wake_only(self, freed: Iterable[str | None]) -> None:
         """Some of ``freed`` has come free, and nothing else: who would be helped by anything isn't woken."""
         for resource in freed:
             self._woken.update(self._lacking.get(resource, {}))

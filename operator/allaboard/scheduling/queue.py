@@ -147,15 +147,16 @@ class GangQueue:
 
         Of thousands the first are due at once, the others when ``stirred`` returns.
         """
-        self.changes += 1
         self._parked.wake(freed)
-        self._changed.set()
-        self._stir()
+        self._have_woken()
 
     def cards_changed(self, freed: Iterable[str]) -> None:
         """Other things are known of GPUs, several times a minute: as ``wake``, but for nobody who lacked none of ``freed``."""
-        self.changes += 1
         self._parked.wake_only(freed)
+        self._have_woken()
+
+    def _have_woken(self) -> None:
+        self.changes += 1
         self._changed.set()
         self._stir()
 

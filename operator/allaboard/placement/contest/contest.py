@@ -12,6 +12,7 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Objective
+from allaboard.model.gpus import is_gpu
 from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import LARGEST_AMOUNT
@@ -20,7 +21,7 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.bonds import Bonds, bonds_of, bound, party_of
 from allaboard.placement.problem.build import build_problem
 from allaboard.placement.problem.fragmentation import Fragmentation
-from allaboard.placement.problem.objectives import Weights, is_gpu
+from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.problem import Problem, Role, numbered
 from allaboard.placement.rules.devices import GPU, WHOLE
 from allaboard.placement.rules.filters import NodeFilters

@@ -16,7 +16,7 @@ from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Objective
-from allaboard.model.gpus import is_gpu as is_gpu
+from allaboard.model.gpus import is_gpu
 from allaboard.model.packing import PACKING, Packing, mean_of_scores
 from allaboard.model.requests import UNSTATED
 from allaboard.model.snapshot import Snapshot

@@ -22,7 +22,7 @@ import numpy as np
 from allaboard.model.arrays import Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gpus import is_gpu
-from allaboard.model.gputable import WHOLE
+from allaboard.model.gputable import WHOLE_GPUS
 from allaboard.model.node import Node
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
@@ -117,7 +117,7 @@ def _cause_of(
     free = _amounts(snapshot, left, names)
     now = _tightest(ask, names, demand, free, admits)
     now = now if now.requested > now.there else _in_pieces(ask, names, demand, free, admits)
-    if snapshot.gpus is not None and now.resource in WHOLE:
+    if snapshot.gpus is not None and now.resource in WHOLE_GPUS:
         now = now._replace(unwell=int(np.count_nonzero((snapshot.gpus.unwell > 0) & admits.any(axis=0))))
     return now
 
@@ -126,7 +126,7 @@ def _as_if_well(snapshot: Snapshot, offered: Integers) -> Integers:
     """``offered`` by nodes if no GPU had an error: such a one is replaced or restarted, so nobody never fits because of it."""
     if snapshot.gpus is None or not snapshot.gpus.unwell.any():
         return offered
-    columns = [column for column, name in enumerate(snapshot.resources) if name in WHOLE]
+    columns = [column for column, name in enumerate(snapshot.resources) if name in WHOLE_GPUS]
     found = offered.copy()
     found[:, columns] += snapshot.gpus.unwell[:, None]
     return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
-from allaboard.placement.problem.objectives import is_gpu
+from allaboard.model.gpus import is_gpu
 from allaboard.placement.problem.plan import Explanation, Plan
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
