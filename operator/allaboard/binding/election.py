@@ -45,7 +45,6 @@ async def in_own_thread(make: Callable[[Server], Lease], kubeconfig: str = "") -
             yield _Remote(make(server), loop)
         finally:
             await there(loop, connection.aclose())
-            await there(loop, loop.shutdown_default_executor())
 
 
 class _Remote:

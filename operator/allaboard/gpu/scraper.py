@@ -8,7 +8,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
 from allaboard.cluster.client import ApiServer, CredentialsError
@@ -160,16 +159,4 @@ async def keep_cards(scraper: Scraper, kubeconfig: str, synced: asyncio.Event) -
 async def in_own_thread(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Do ``work`` on a loop of its own in a thread of its own. When this is cancelled, that is, and waited for."""
     async with own_loop("gpu metrics") as loop:
-        try:
-            await there(loop, work())
-        finally:
-            with suppress(Exception):
-                await there(loop, _ended())
-
-
-async def _ended() -> None:
-    """Every other task of this loop has ended: what they were cancelled with by whoever awaits them lets them clear away."""
-    await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
-    loop = asyncio.get_running_loop()
-    await loop.shutdown_asyncgens()
-    await loop.shutdown_default_executor()
+        await there(loop, work())
