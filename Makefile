@@ -48,7 +48,7 @@ faults: $(READY) ## Measure what holds under faults, an hour or two; SEED=… pl
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.faults $(if $(SEED),--seed='$(SEED)')
 
 e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster (needs docker and kind)
-	tests/e2e/kind.sh
+	$(BIN)/python -m tests.e2e.kind
 
 lint: $(READY) ## Check style (ruff) and the layers of the architecture (import-linter)
 	$(BIN)/ruff check .

@@ -19,7 +19,6 @@ from .controlplane.operators import OperatorProcess, shipped_arguments
 
 HERE = Path(__file__).parent
 DEPLOYMENT = HERE.parents[1] / "config" / "operator" / "deployment.yaml"
-STARTS_OPERATORS = "the test starts and stops operators of its own, beside which the deployed one would schedule too"
 
 StartOperator = Callable[[], OperatorProcess]
 
@@ -30,6 +29,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError("the end-to-end tests need a real control plane: add --home=controlplane, or run `make e2e`")
     if existing.is_operator_deployed() and not existing.is_wanted():
         raise pytest.UsageError("E2E_OPERATOR=deployed is for a cluster that is there: set E2E_EXISTING=1 too, and KUBECONFIG")
+    if existing.is_operator_deployed():
+        chosen = [item for item in items if "alone" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
 
 
 @pytest.fixture(scope="session")
@@ -39,10 +42,8 @@ def is_deployed() -> bool:
 
 
 @pytest.fixture(scope="module")
-def alone(is_deployed: bool) -> None:
-    """Nobody schedules but whom the test starts."""
-    if is_deployed:
-        pytest.skip(STARTS_OPERATORS)
+def alone() -> None:
+    """Nobody schedules but whom the test starts: beside an operator that is deployed such tests are left out."""
 
 
 @pytest.fixture(scope="module")

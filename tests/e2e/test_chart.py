@@ -67,7 +67,7 @@ def test_every_component_of_config_has_a_value() -> None:
 def test_a_real_api_server_takes_what_the_chart_renders(
     option: str, helm: Helm, kubectl: Kubectl, installed: None, api_server: ControlPlane
 ) -> None:
-    objects = [each for each in _chart(helm, *OPTIONS[option][1]) if each["kind"] not in NOT_SERVED]
+    objects = [each for each in _chart(helm, *OPTIONS[option][1], release="beside") if each["kind"] not in NOT_SERVED]
     answer = kubectl("apply", "-f", "-", "--dry-run=server", "--warnings-as-errors", "--validate=strict", stdin=yaml.safe_dump_all(objects))
     assert len(answer.splitlines()) == len(objects)
 

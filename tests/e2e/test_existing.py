@@ -28,7 +28,7 @@ OWN_NODE = node_object("own", NodeShape())
 
 
 @pytest.fixture
-async def cluster(home: Home, control_plane: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+async def cluster(alone: None, home: Home, control_plane: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     """An empty cluster of ours, in the role of somebody's that KUBECONFIG names."""
     if existing.is_wanted():
         pytest.skip("the test needs a cluster to play somebody's, and this one is")

@@ -30,16 +30,22 @@ class MissingToolError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: ``package`` is built in the wrapper module ``module``, or installed as ``package@v<version>`` when there is none."""
+    """One program: ``package`` is built in the wrapper module ``module``, or installed as ``package@v<version>`` when there is none.
+
+    One that is ``exact`` must be of this version and built like this: another that is installed doesn't do.
+    """
 
     name: str
     version: str
     package: str
     module: str = ""
     flags: tuple[str, ...] = ()
+    with_cgo: bool = False
+    exact: bool = False
 
 
-def _kubernetes(name: str) -> Program:
+def kubernetes(name: str) -> Program:
+    """One of Kubernetes' own programs."""
     major, minor, _ = KUBERNETES.split(".")
     facts = {"gitVersion": f"v{KUBERNETES}", "gitMajor": major, "gitMinor": minor}
     stamps = " ".join(f"-X {package}.{fact}={value}" for package in _VERSION_PACKAGES for fact, value in facts.items())
@@ -47,10 +53,10 @@ def _kubernetes(name: str) -> Program:
 
 
 ETCD = Program("etcd", "3.7.1", "go.etcd.io/etcd/server/v3", "etcd", ("-ldflags", "-s -w"))
-APISERVER = _kubernetes("kube-apiserver")
-CONTROLLER_MANAGER = _kubernetes("kube-controller-manager")
-SCHEDULER = _kubernetes("kube-scheduler")
-KUBECTL = _kubernetes("kubectl")
+APISERVER = kubernetes("kube-apiserver")
+CONTROLLER_MANAGER = kubernetes("kube-controller-manager")
+SCHEDULER = kubernetes("kube-scheduler")
+KUBECTL = kubernetes("kubectl")
 KWOK = Program("kwok", "0.8.0", "sigs.k8s.io/kwok/cmd/kwok")
 TRAINING_OPERATOR = Program("training-operator.v1", "1.9.4", "github.com/kubeflow/training-operator/cmd/training-operator.v1")
 HELM = Program("helm", "4.3.1", "helm.sh/helm/v4/cmd/helm")
@@ -63,6 +69,8 @@ TFJOB_CRD = "manifests/base/crds/kubeflow.org_tfjobs.yaml"
 
 def locate(program: Program) -> Path | None:
     """Where a program is, or None when it must be built."""
+    if program.exact:
+        return _cached(program) if _cached(program).exists() else None
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets and os.access(Path(assets, program.name), os.X_OK):
         return Path(assets, program.name)
@@ -83,14 +91,20 @@ def module_file(program: Program, path: str) -> Path:
     """A file that a program's module ships beside its code. Raises ``MissingToolError``."""
     cached = _cached(program).with_name(Path(path).name)
     if not cached.exists():
-        module = program.package.partition("/cmd/")[0]
-        command = [_go(program), "mod", "download", "-json", f"{module}@v{program.version}"]
-        done = subprocess.run(command, env=_environment(), cwd=HERE / "etcd", capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise MissingToolError(f"{module} {program.version} could not be downloaded: {done.stdout}{done.stderr}")
+        source = module_folder(program) / path
         cached.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(Path(json.loads(done.stdout)["Dir"], path), cached)
+        shutil.copyfile(source, cached)
     return cached
+
+
+def module_folder(program: Program) -> Path:
+    """Where the source of a program's module lies. Raises ``MissingToolError``."""
+    module = program.package.partition("/cmd/")[0]
+    command = [_go(program), "mod", "download", "-json", f"{module}@v{program.version}"]
+    done = subprocess.run(command, env=_environment(program), cwd=HERE / "etcd", capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MissingToolError(f"{module} {program.version} could not be downloaded: {done.stdout}{done.stderr}")
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 def version_of(program: Program, path: Path) -> str:
@@ -103,9 +117,13 @@ def version_of(program: Program, path: Path) -> str:
     return program.version if path == _cached(program) else "unknown"
 
 
+def cache() -> Path:
+    """The folder of whatever is built once."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "allaboard"
+
+
 def _cached(program: Program) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "allaboard" / "controlplane" / f"{program.name}-{program.version}" / program.name
+    return cache() / "controlplane" / f"{program.name}-{program.version}" / program.name
 
 
 def _go(program: Program) -> str:
@@ -117,8 +135,8 @@ def _go(program: Program) -> str:
     )
 
 
-def _environment() -> Mapping[str, str]:
-    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod", "GOWORK": "off"}
+def _environment(program: Program) -> Mapping[str, str]:
+    return {**os.environ, "CGO_ENABLED": str(int(program.with_cgo)), "GOFLAGS": "-mod=mod", "GOWORK": "off"}
 
 
 def _build(program: Program, console: Console) -> Path:
@@ -127,11 +145,11 @@ def _build(program: Program, console: Console) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with_pid = target.parent / f"build-{os.getpid()}"
     if program.module:
-        folder, environment = HERE / program.module, _environment()
+        folder, environment = HERE / program.module, _environment(program)
         command = [_go(program), "build", "-v", "-mod=readonly", *program.flags, "-o", str(with_pid / program.name), program.package]
     else:
-        folder, environment = target.parent, {**_environment(), "GOBIN": str(with_pid)}
-        command = [_go(program), "install", "-v", f"{program.package}@v{program.version}"]
+        folder, environment = target.parent, {**_environment(program), "GOBIN": str(with_pid)}
+        command = [_go(program), "install", "-v", *program.flags, f"{program.package}@v{program.version}"]
     started = time.monotonic()
     try:
         _run(command, folder, environment, f"building {program.name} {program.version}", console)

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# What `make e2e-kind` does: the end-to-end tests on a kind cluster, with the operator deployed from config/ as on any cluster. The nodes,
+# What `make e2e-kind` does when there is a docker daemon: the end-to-end tests on a kind cluster, with the operator deployed from config/ as on any cluster. The nodes,
 # and their GPUs, are fake ones that the tests add (kwok, built with Go when it is not installed); kind's own run the operator.
 #
 #   KIND_NODE_IMAGE=kindest/node:v1.34.11  another Kubernetes than kind's own choice
 #   E2E_LOGS=folder                        where logs go when something fails [build/e2e-kind/logs]
 #   PYTHON=python3                         an environment with the tests' dependencies [.venv/bin/python]
 #
-# Arguments go to pytest. The cluster is deleted at the end, whatever the end is; the kubeconfig in use is not touched.
+# Arguments go to pytest; those that are no options say which tests, instead of all. The cluster is deleted at the end, whatever the end is; the kubeconfig in use is not touched.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
 cluster=allaboard-e2e
 image=allaboard:e2e
@@ -65,9 +65,11 @@ trap 'exit 143' TERM
 
 say "creating the cluster $cluster"
 # --retain: when a node doesn't come up, its logs are what tells why.
-kind create cluster --name "$cluster" --config tests/e2e/kind.yaml ${KIND_NODE_IMAGE:+--image "$KIND_NODE_IMAGE"} --wait 3m --retain
+kind create cluster --name "$cluster" --config tests/e2e/kind/cluster.yaml ${KIND_NODE_IMAGE:+--image "$KIND_NODE_IMAGE"} --wait 3m --retain
 kubectl wait --for=condition=Ready nodes --all --timeout=3m
 kind load docker-image "$image" --name "$cluster"
+"$python" -m tests.e2e.kind.load "$folder/rendezvous.tar"
+kind load image-archive "$folder/rendezvous.tar" --name "$cluster"
 
 say "deploying config/"
 cat >"$folder/kustomization.yaml" <<END
@@ -86,4 +88,7 @@ kubectl rollout status deployment/allaboard --namespace allaboard-system --timeo
 
 say "running the tests"
 "$python" -m tests.e2e.controlplane build kwok training-operator.v1
-E2E_EXISTING=1 E2E_OPERATOR=deployed "$python" -m pytest tests/e2e --home=controlplane "$@"
+tests=(tests/e2e)
+for word in "$@"; do [ ! -e "${word%%::*}" ] || tests=(); done
+export E2E_EXISTING=1 E2E_OPERATOR=deployed E2E_KIND=$cluster E2E_KIND_KUBECONFIG=$KUBECONFIG
+"$python" -m pytest "${tests[@]}" --home=controlplane "$@"

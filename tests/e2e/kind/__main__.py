@@ -1,0 +1,89 @@
+"""``make e2e-kind``: the end-to-end tests on a kind cluster, with the docker that is there, or with one that is built for it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from tests.e2e.controlplane import binaries
+from tests.e2e.controlplane.binaries import MissingToolError
+from tests.e2e.controlplane.processes import StartError
+
+from . import daemon, debian, images
+from .daemon import Daemon
+from .programs import PROGRAMS
+from .steps import Steps
+
+_HERE = Path(__file__).parent
+_NODE_IMAGE = f"kindest/node:v{binaries.KUBERNETES}"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True})
+@click.option("--docker", type=click.Choice(["auto", "found", "own"]), default="auto", show_default=True, help="Whose docker daemon.")
+@click.option("--build", "is_build", is_flag=True, help="Only build what a docker daemon of our own needs.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENT]...")
+def cli(docker: str, is_build: bool, words: tuple[str, ...]) -> None:
+    """Run the end-to-end tests on a kind cluster of two nodes, with the operator deployed from config/.
+
+    The docker daemon that answers is used where kind is installed and its node image can be had. Else everything is built from Debian's
+    packages and the Go module proxy: half an hour at first, and from the cache later; this wants root on Debian. The daemon that is
+    started for it has a network of its own, and goes with the tests.
+    """
+    console = Console(stderr=True)
+    why_not = "it was not to be looked for" if docker == "own" or is_build else _why_not_found()
+    if not why_not:
+        sys.exit(_run([], {}, words))
+    if docker == "found":
+        raise click.ClickException(f"the docker daemon that is there can't be used: {why_not}")
+    if why_not_own := daemon.is_possible():
+        raise click.ClickException(f"the docker daemon that is there can't be used ({why_not}), and {why_not_own}")
+    console.print(f"a docker daemon of our own ({why_not})", highlight=False, soft_wrap=True)
+    try:
+        with ExitStack() as undo:
+            steps = Steps(binaries.cache() / "kind", console)
+            debian.ensure_packages(steps)
+            programs = binaries.ensure([*PROGRAMS, binaries.KWOK, binaries.TRAINING_OPERATOR], console)
+            own = undo.enter_context(Daemon(steps))
+            node = images.ensure_node(steps, own, programs)
+            images.ensure_python(steps, own)
+            wheels = images.ensure_wheels(steps, Path(sys.executable))
+            found = os.pathsep.join((*(str(programs[name].parent) for name in ("kind", "kubectl")), os.environ["PATH"]))
+            offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+            environment = {**own.environment, **offline, "PATH": found, "KIND_NODE_IMAGE": node}
+            status = 0 if is_build else _run(own.inside(), environment, words)
+    except (MissingToolError, StartError) as error:
+        raise click.ClickException(str(error)) from None
+    sys.exit(status)
+
+
+def _why_not_found() -> str:
+    """Why the docker daemon that is there doesn't do; empty if it does."""
+    for program in ("docker", "kind", "kubectl"):
+        if not shutil.which(program):
+            return f"{program} is not installed"
+    if _fails("docker", "info"):
+        return "no docker daemon answers"
+    image = os.environ.get("KIND_NODE_IMAGE", _NODE_IMAGE)
+    if _fails("docker", "image", "inspect", image) and _fails("docker", "pull", "--quiet", image):
+        return f"it can't pull {image}"
+    return ""
+
+
+def _fails(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+
+def _run(inside: list[str], environment: Mapping[str, str], words: tuple[str, ...]) -> int:
+    default = {"PYTHON": sys.executable, "KIND_NODE_IMAGE": _NODE_IMAGE}
+    command = [*inside, str(_HERE / "cluster.sh"), *words]
+    return subprocess.run(command, env={**default, **os.environ, **environment}, check=False).returncode
+
+
+if __name__ == "__main__":
+    cli()

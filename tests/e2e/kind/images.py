@@ -1,0 +1,177 @@
+"""The images of a kind cluster that no registry gives: the node's, by kind's own ``kind build node-image``, and Python's."""
+
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tests.e2e.controlplane.binaries import KUBERNETES, module_folder
+
+from . import archives, debian
+from .archives import Image
+from .daemon import Daemon
+from .programs import CNI_PLUGINS, KIND, PROGRAMS
+from .steps import Steps, key_of
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parents[2]
+PYTHON = "python:3.13-slim"
+"""The Dockerfile's base."""
+_SUITE, _PYTHON_SUITE = "bookworm", "trixie"
+"""The systemd of the first takes cgroups of both versions; the Python of the second is that of the Dockerfile."""
+_PACKAGES = (
+    *("systemd", "systemd-sysv", "conntrack", "iptables", "nftables", "iproute2", "ethtool", "util-linux", "mount", "kmod", "libseccomp2"),
+    *("pigz", "e2fsprogs", "bash", "ca-certificates", "jq", "procps"),
+)
+_PYTHON_PACKAGES = ("python3", "python3-venv", "python3-pip", "python-is-python3", "ca-certificates")
+_PIP = ("pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:")
+_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> str:
+    """The node image, built if it isn't there."""
+    sources = [(_HERE / name).read_bytes() for name in ("images.py", "archives.py", "node.Dockerfile")]
+    tag = f"allaboard-kind-node:{key_of(*sources, *(f'{program.name} {program.version}' for program in PROGRAMS))}"
+    if daemon.has_image(tag):
+        return tag
+    kind = module_folder(KIND)
+    debian_archive = debian.file_system(steps, "node", _SUITE, _PACKAGES)
+    with tempfile.TemporaryDirectory(dir=steps.cache) as folder:
+        context = Path(folder, "context")
+        shutil.copytree(kind / "images" / "base" / "files", context / "files", copy_function=shutil.copyfile)
+        for place, names in _places().items():
+            (context / place).mkdir()
+            for name in names:
+                shutil.copy(programs[name], context / place / name)
+        daemon.docker("docker import of the node's file system", "import", "-", "allaboard-kind-debian:local", stdin=debian_archive)
+        named = ("--tag", "allaboard-kind-base:local", "--file", _HERE / "node.Dockerfile")
+        daemon.docker("docker build of kind's base image", "build", *named, context)
+        release = _release(Path(folder), kind, debian_archive, programs)
+        command = ["build", "node-image", "--type", "file", "--base-image", "allaboard-kind-base:local", "--image", tag]
+        steps.run("kind build node-image", [programs["kind"], *command, release], {**os.environ, **daemon.environment})
+    return tag
+
+
+def ensure_python(steps: Steps, daemon: Daemon) -> None:
+    """What stands in for the Dockerfile's base: Debian's Python, with the wheels to install from, for want of a network."""
+    lock, wanted = _ROOT / "requirements.txt", " ".join(f"'{each}'" for each in _builds_with())
+    chroot = f'chroot "$1" env -u PIP_FIND_LINKS python3 -m {" ".join(_PIP)} --dest /wheels'
+    hooks = [
+        f"upload {_CERTIFICATES} {_CERTIFICATES}",
+        f"upload {lock} /requirements.txt",
+        f"{chroot} --require-hashes --requirement /requirements.txt",
+        f"{chroot} {wanted}",
+        'rm "$1"/requirements.txt',
+        "printf '[global]\\nno-index = true\\nfind-links = /wheels\\nbreak-system-packages = true\\n' >\"$1\"/etc/pip.conf",
+    ]
+    options = [f"--customize-hook={hook}" for hook in hooks]
+    archive = debian.file_system(steps, "python", _PYTHON_SUITE, _PYTHON_PACKAGES, options, lock.read_bytes())
+    tag = f"allaboard-kind-python:{archive.stem.rpartition('-')[2]}"
+    if not daemon.has_image(tag):
+        changes = ("--change", 'CMD ["python3"]', "--change", "ENV LANG=C.UTF-8")
+        daemon.docker(f"docker import of what stands in for {PYTHON}", "import", *changes, "-", tag, stdin=archive)
+    daemon.docker(f"docker tag {PYTHON}", "tag", tag, PYTHON)
+
+
+def ensure_wheels(steps: Steps, python: Path) -> Path:
+    """The folder of the wheels that the tests install from with ``python``, since there is no network where they run."""
+    lock = _ROOT / "requirements.txt"
+    folder = steps.cache / f"wheels-{key_of(lock.read_bytes(), *_builds_with(), str(python.resolve()))}"
+    if not folder.exists():
+        partly = folder.with_suffix(".partly")
+        for what in ("--require-hashes", "--requirement", str(lock)), _builds_with():
+            steps.run("wheels for the tests", [python, "-m", *_PIP, "--dest", partly, *what])
+        partly.rename(folder)
+    return folder
+
+
+def _builds_with() -> list[str]:
+    return list(tomllib.loads((_ROOT / "pyproject.toml").read_text())["build-system"]["requires"])
+
+
+def _places() -> dict[str, list[str]]:
+    """Where the programs lie in the base image's context."""
+    return {
+        "bin": ["containerd", "ctr", "containerd-shim-runc-v2"],
+        "sbin": ["runc"],
+        "cni": [program.name for program in CNI_PLUGINS],
+    }
+
+
+def _release(folder: Path, kind: Path, debian_archive: Path, programs: Mapping[str, Path]) -> Path:
+    """What `kind build node-image --type file` takes for a release of Kubernetes.
+
+    The archives of the control plane's images, which it loads, hold what it would pull else, too.
+    """
+    server = folder / "kubernetes" / "server" / "bin"
+    server.mkdir(parents=True)
+    (folder / "kubernetes" / "version").write_text(f"v{KUBERNETES}\n")
+    for name in ("kubeadm", "kubelet", "kubectl"):
+        shutil.copy(programs[name], server / name)
+    proxy = folder / "proxy"
+    proxy.mkdir()
+    subprocess.run(["tar", "-C", proxy, "-xf", debian_archive, "--exclude=./dev/*"], check=True)
+    for name, images in _control_plane(kind, proxy, programs).items():
+        archives.write(server / f"{name}.tar", images)
+    release = folder / "kubernetes.tar.gz"
+    with tarfile.open(release, "w:gz", compresslevel=1) as tar:
+        tar.add(folder / "kubernetes", "kubernetes")
+    return release
+
+
+def _control_plane(kind: Path, root: Path, programs: Mapping[str, Path]) -> dict[str, list[Image]]:
+    """The images by the archives that they lie in."""
+    tags = _tags(kind, programs)
+
+    def single(name: str, program: str = "", entrypoint: bool = True) -> Image:
+        path = f"/usr/local/bin/{program or name}"
+        return Image(tags[name], {path: programs[program or name]}, [path] if entrypoint else ())
+
+    proxy = Image(
+        tags["kube-proxy"],
+        {"/usr/local/bin/kube-proxy": programs["kube-proxy"], **_with_libraries(root, _netfilter(root))},
+        links={f"/usr/sbin/{six}tables{suffix}": "xtables-nft-multi" for six in ("ip", "ip6") for suffix in ("", "-save", "-restore")},
+    )
+    return {
+        # etcd, coredns and what pauses are started by name, by their manifests.
+        "kube-apiserver": [single("kube-apiserver", entrypoint=False), single("etcd", entrypoint=False)],
+        "kube-controller-manager": [single("kube-controller-manager", entrypoint=False), single("coredns")],
+        "kube-scheduler": [single("kube-scheduler", entrypoint=False), single("pause"), single("kindnetd")],
+        # Volumes are not made: no test has any.
+        "kube-proxy": [proxy, single("local-path-provisioner", "pause"), single("local-path-helper", "pause")],
+    }
+
+
+def _tags(kind: Path, programs: Mapping[str, Path]) -> dict[str, str]:
+    """The images that kubeadm and kind want, by their short names: as they say themselves."""
+    command = [str(programs["kubeadm"]), "config", "images", "list", "--kubernetes-version", f"v{KUBERNETES}"]
+    wanted = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    said = "".join((kind / "pkg" / "build" / "nodeimage" / name).read_text() for name in ("const_cni.go", "const_storage.go"))
+    wanted += re.findall(r'Image = "(\S+)"', said)
+    tags = {re.sub(r"^.*/|:.*$", "", tag): tag for tag in wanted}
+    containerd = (kind / "images" / "base" / "files" / "etc" / "containerd" / "config.toml").read_text()
+    (tags["pause"],) = re.findall(r'sandbox_image = "(\S+)"', containerd)
+    return tags
+
+
+def _netfilter(root: Path) -> list[str]:
+    modules = (f"/{path.relative_to(root)}" for path in (root / "usr" / "lib").glob("*/xtables/*.so"))
+    return ["/usr/sbin/xtables-nft-multi", "/usr/sbin/nft", "/usr/sbin/conntrack", *modules]
+
+
+def _with_libraries(root: Path, paths: Iterable[str]) -> dict[str, Path]:
+    """The files at ``paths`` of a file system and the libraries that they load, by path; links of the file system are followed in it."""
+    wanted = list(paths)
+    said = subprocess.run(["chroot", root, "ldd", *wanted], capture_output=True, text=True, check=False).stdout
+    wanted += re.findall(r"(/\S+\.so\S*) \(0x", said)
+    return {path: _real(root, path) for path in wanted}
+
+
+def _real(root: Path, path: str) -> Path:
+    done = subprocess.run(["chroot", root, "readlink", "--canonicalize-existing", path], capture_output=True, text=True, check=True)
+    return root / done.stdout.strip().lstrip("/")

@@ -1,0 +1,54 @@
+"""Pods that real kubelets run, on nodes that are cordoned for all others."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from allaboard_sandbox.quantities import parse
+from tests.cluster import Body, Cluster
+from tests.e2e.workloads import requests_of
+from tests.stories import MINIMUM, NAME
+
+PROGRAM = "allaboard-rendezvous:e2e"
+ANYWHERE = [{"operator": "Exists"}]
+HOST = "kubernetes.io/hostname"
+TINY = {"cpu": "100m"}
+
+
+def template(
+    name: str, size: int, command: Sequence[str], nodes: Sequence[str], requests: Mapping[str, str], image: str = PROGRAM, **spec: object
+) -> Body:
+    """A pod template of the gang ``name``, on ``nodes`` only; the words of ``command`` are the program's."""
+    within = {"matchExpressions": [{"key": HOST, "operator": "In", "values": list(nodes)}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [within]}}}
+    container = {"name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "args": list(command)}
+    return {
+        "metadata": {"labels": {"app": name, NAME: name, MINIMUM: str(size)}},
+        "spec": {
+            "schedulerName": "allaboard",
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": ANYWHERE,
+            "affinity": affinity,
+            "containers": [container | {"resources": {"requests": dict(requests)}}],
+            **spec,
+        },
+    }
+
+
+def deployment(name: str, size: int, template: Body) -> Body:
+    """A Deployment that needs all of its pods."""
+    spec = {"replicas": size, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def one_on_each(name: str) -> list[Body]:
+    """Spread over nodes as evenly as can be."""
+    selector = {"matchLabels": {"app": name}}
+    return [{"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]
+
+
+def free_cpu(cluster: Cluster, node: str) -> Fraction:
+    """Processors that nobody on a node has asked for."""
+    found = cluster.get("nodes", node)
+    assert found is not None
+    pods = [pod for pod in cluster.list("pods") if pod["spec"].get("nodeName") == node and pod["status"]["phase"] in ("Pending", "Running")]
+    return parse(found["status"]["allocatable"]["cpu"]) - sum((requests_of(pod)["cpu"] for pod in pods), Fraction(0))

@@ -1,0 +1,46 @@
+"""What is built before there is a cluster: step by step, each told, timed and logged, and nothing twice that lies in the cache."""
+
+import hashlib
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.e2e.controlplane.binaries import MissingToolError
+
+_TAIL = 25
+
+
+class Steps:
+    """Runs commands that take a while; ``cache`` is the folder of what they leave behind."""
+
+    def __init__(self, cache: Path, console: Console) -> None:
+        self.cache, self.console = cache, console
+        cache.mkdir(parents=True, exist_ok=True)
+
+    def run(self, what: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, stdin: Path | None = None) -> str:
+        """Run a command and return what it prints. Raises ``MissingToolError`` with the end of what it said when it fails."""
+        started = time.monotonic()
+        if not self.console.is_terminal:
+            self.console.print(f"{what} …", highlight=False, soft_wrap=True)
+        with self.console.status(f"{what} …"), open(stdin or os.devnull, "rb") as given:
+            done = subprocess.run(
+                [str(word) for word in command], env=environment, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+            )
+        said = done.stdout.decode(errors="replace")
+        if done.returncode:
+            raise MissingToolError(f"{what} failed with {done.returncode}:\n" + "\n".join(said.splitlines()[-_TAIL:]))
+        self.console.print(f"{what}: {time.monotonic() - started:.0f} s", highlight=False, soft_wrap=True)
+        return said
+
+
+def key_of(*parts: str | bytes) -> str:
+    """A short name for what is made of ``parts``."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:12]

@@ -1,0 +1,109 @@
+"""The operator in pods of its own: killed in the middle of commits, and replaced while work arrives."""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from allaboard_sandbox import ApiError
+from tests.cluster import Body, Cluster
+from tests.e2e.workloads import deployment, gangs, in_part
+from tests.stories import bound, gang_pod, pods, running
+
+from .conftest import docker
+
+NAMESPACE = "allaboard-system"
+OURS = "app.kubernetes.io/name=allaboard"
+MEMBERS = 8
+SEATS = 12
+KILLS = 8
+PATIENCE = 40
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+async def cluster(cluster: Cluster) -> AsyncIterator[Cluster]:
+    """The operator is there again at the end."""
+    yield cluster
+    await cluster.wait_for(lambda s: ready(s) == 2, 2 * PATIENCE, "the operator is there again")
+
+
+async def test_a_gang_whose_operator_is_killed_in_the_middle_of_its_commit_is_whole_after_the_restart(
+    cluster: Cluster, worker: str, control_plane_node: str
+) -> None:
+    for number in (1, 2):
+        cluster.add_node(f"node-{number}", cpu=str(SEATS // 2))
+    torn = 0
+    for number in range(KILLS):
+        name = f"gang-{number}"
+        for rank in range(MEMBERS):
+            cluster.create(gang_pod(f"{name}-{rank}", name, MEMBERS))
+        # After the first bind, after the second, …
+        await cluster.wait_for(partial(has_begun, gang=name, binds=number % MEMBERS + 1), PATIENCE, "the commit has begun")
+        kill(cluster, worker, control_plane_node)
+        torn += 0 < len(bound(cluster, name)) < MEMBERS
+
+        await cluster.wait_for(partial(runs, gang=name, size=MEMBERS), 2 * PATIENCE, "the gang is whole")
+        assert len(pods(cluster, name)) == MEMBERS
+        await finish(cluster, name)
+
+    # No seat is leaked: who needs all of them gets all.
+    for rank in range(SEATS):
+        cluster.create(gang_pod(f"all-{rank}", "all", SEATS))
+    await cluster.wait_for(lambda s: running(s, "all") == SEATS, 2 * PATIENCE, "all seats are free")
+    print(f"{torn} of {KILLS} gangs were bound in part when the operator was killed")  # noqa: T201
+
+
+async def test_gangs_that_arrive_while_the_operators_pods_are_replaced_are_all_scheduled_whole(cluster: Cluster) -> None:
+    for number in range(1, 5):
+        cluster.add_node(f"node-{number}", cpu="24")
+    old = {pod["metadata"]["uid"] for pod in operators(cluster)}
+    restart = {"spec": {"template": {"metadata": {"annotations": {"allaboard.dev/restarted": "once"}}}}}
+    cluster.patch("deployments", "allaboard", restart, NAMESPACE)
+
+    arrived = 0
+    while old & {pod["metadata"]["uid"] for pod in operators(cluster)}:
+        name = f"gang-{arrived}"
+        cluster.create(deployment(name, 3, {"cpu": "100m"}))
+        await cluster.wait_for(partial(runs, gang=name, size=3), PATIENCE, f"{name} runs")
+        arrived += 1
+
+    assert arrived > 1
+    assert len(gangs(cluster)) == arrived
+    assert in_part(cluster) == {}
+
+
+def has_begun(cluster: Cluster, gang: str, binds: int) -> bool:
+    return len(bound(cluster, f"{gang}-")) >= binds
+
+
+def runs(cluster: Cluster, gang: str, size: int) -> bool:
+    return running(cluster, f"{gang}-") == size
+
+
+async def finish(cluster: Cluster, prefix: str) -> None:
+    for pod in pods(cluster, prefix):
+        cluster.delete("pods", pod["metadata"]["name"], grace=0)
+    await cluster.wait_for(lambda s: not s.list("pods", "default"), PATIENCE, "the gang is gone")
+
+
+def kill(cluster: Cluster, *nodes: str) -> None:
+    """End every operator at once, without a word, and have its pod made anew."""
+    for node in nodes:
+        with suppress(AssertionError):  # none runs there
+            docker("exec", node, "pkill", "-KILL", "--full", "bin/allaboard")
+    for pod in operators(cluster):
+        with suppress(ApiError):
+            cluster.delete("pods", pod["metadata"]["name"], NAMESPACE, grace=0)
+
+
+def operators(cluster: Cluster) -> list[Body]:
+    return cluster.list("pods", NAMESPACE, OURS)
+
+
+def ready(cluster: Cluster) -> int:
+    found = cluster.get("deployments", "allaboard", NAMESPACE)
+    status = (found or {}).get("status") or {}
+    return int(status.get("readyReplicas") or 0) if status.get("replicas") == 2 else 0

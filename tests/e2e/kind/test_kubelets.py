@@ -1,0 +1,188 @@
+"""What only real kubelets do: containers that need each other, images that come late, refusals at the door, evictions, resizing."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.cluster import Body, Cluster
+from tests.e2e.workloads import in_part, over_committed
+from tests.stories import pods, running, status_of
+
+from .conftest import docker
+from .real import PROGRAM, TINY, deployment, free_cpu, one_on_each, template
+
+PATIENCE = 40
+"""In a third of seconds: kubelets start containers, and try again after pauses."""
+
+pytestmark = pytest.mark.timeout(400)
+
+
+async def test_a_gang_of_containers_that_wait_for_each_other_on_two_nodes_ends_well(
+    cluster: Cluster, worker: str, control_plane_node: str
+) -> None:
+    service = {"clusterIP": "None", "selector": {"app": "ranks"}, "publishNotReadyAddresses": True, "ports": [{"port": 7777}]}
+    cluster.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "ranks", "namespace": "default"}, "spec": service})
+    words = ("ranks-0.ranks:7777", "$(JOB_COMPLETION_INDEX)", "4")
+    spread = one_on_each("ranks")
+    both = (worker, control_plane_node)
+    pod = template("ranks", 4, words, both, TINY, subdomain="ranks", restartPolicy="Never", topologySpreadConstraints=spread)
+    spec = {"parallelism": 4, "completions": 4, "completionMode": "Indexed", "backoffLimit": 0, "template": pod}
+    cluster.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "ranks", "namespace": "default"}, "spec": spec})
+
+    await cluster.wait_for(lambda s: status(s, "jobs", "ranks").get("succeeded") == 4, PATIENCE, "all ranks have met")
+
+    assert {each["spec"]["nodeName"] for each in pods(cluster, "ranks")} == set(both)
+    assert status(cluster, "jobs", "ranks").get("failed") is None
+    await cluster.wait_for(lambda s: status_of(s, "ranks").get("succeeded") == 4, PATIENCE, "and the PodGroup says so")
+
+
+async def test_a_rank_whose_others_never_come_waits_in_vain(cluster: Cluster, worker: str) -> None:
+    """The program itself: without all others it fails, so that the test above proves something."""
+    pod = template("lonely", 1, ("localhost:7777", "0", "2", "1"), [worker], TINY, restartPolicy="Never")
+    cluster.create({"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {"name": "lonely", "namespace": "default", **pod["metadata"]}})
+
+    await cluster.wait_for(lambda s: phase(s, "lonely") == "Failed", PATIENCE, "it has given up")
+
+
+async def test_a_gang_whose_image_comes_late_keeps_its_seats_and_runs_then(cluster: Cluster, worker: str) -> None:
+    late = "allaboard-late:e2e"
+    cluster.create(deployment("late", 2, template("late", 2, ("pause",), [worker], TINY, image=late)))
+    await cluster.wait_for(lambda s: waits(s, "late") >= {"ErrImagePull"} or waits(s, "late") >= {"ImagePullBackOff"}, PATIENCE)
+    first = {pod["metadata"]["uid"] for pod in pods(cluster, "late")}
+    assert not in_part(cluster)
+
+    docker("exec", worker, "ctr", "--namespace", "k8s.io", "images", "tag", f"docker.io/library/{PROGRAM}", f"docker.io/library/{late}")
+
+    try:
+        await cluster.wait_for(lambda s: running(s, "late") == 2, 3 * PATIENCE, "both run")
+        assert {pod["metadata"]["uid"] for pod in pods(cluster, "late")} == first
+    finally:
+        docker("exec", worker, "ctr", "--namespace", "k8s.io", "images", "rm", f"docker.io/library/{late}")
+
+
+async def test_a_member_that_the_kubelet_refuses_is_made_anew_and_the_gang_is_whole_once_there_is_room(
+    cluster: Cluster, worker: str
+) -> None:
+    """The node claims more than it has, until its kubelet says the truth again: what was bound meanwhile doesn't all fit."""
+    room = free_cpu(cluster, worker)
+    hog = template("hog", 1, ("pause",), [worker], {"cpu": str(int(room * 1000) - 300) + "m"})
+    cluster.create({"apiVersion": "v1", "kind": "Pod", **hog, "metadata": {"name": "hog", "namespace": "default"}} | with_node(hog, worker))
+    await cluster.wait_for(lambda s: phase(s, "hog") == "Running", PATIENCE, "the node is nearly full")
+
+    cluster.patch("nodes", worker, {"status": {"allocatable": {"cpu": "64"}}}, subresource="status")
+    cluster.create(deployment("refused", 2, template("refused", 2, ("pause",), [worker], {"cpu": "200m"})))
+    await cluster.wait_for(lambda s: "OutOfcpu" in reasons(s, "refused"), PATIENCE, "one is refused")
+    assert running(cluster, "refused") <= 1
+
+    cluster.delete("pods", "hog")
+    await cluster.wait_for(lambda s: running(s, "refused") == 2, 3 * PATIENCE, "the gang is whole")
+    assert not in_part(cluster)
+    await cluster.wait_for(lambda s: not over_committed(s), PATIENCE, "the node says the truth")
+
+
+async def test_the_seat_of_a_member_that_the_kubelet_evicts_is_free_again(cluster: Cluster, worker: str) -> None:
+    cpu = {"cpu": f"{int(free_cpu(cluster, worker) * 1000) * 2 // 5}m"}  # two fit, three don't
+    volume = {"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}
+    for name, command in (("pair-0", ("pause",)), ("pair-1", ("fill", "/scratch/file", "8"))):
+        pod = template("pair", 2, command, [worker], cpu, restartPolicy="Never", volumes=[volume])
+        pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "scratch", "mountPath": "/scratch"}]
+        cluster.create({"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {"name": name, "namespace": "default", **pod["metadata"]}})
+    await cluster.wait_for(lambda s: "Evicted" in reasons(s, "pair-1"), 3 * PATIENCE, "one fills its volume, and is evicted")
+    assert phase(cluster, "pair-0") == "Running"
+
+    cluster.create(deployment("next", 1, template("next", 1, ("pause",), [worker], cpu)))
+
+    await cluster.wait_for(lambda s: running(s, "next") == 1, PATIENCE, "another has its seat")
+    assert not over_committed(cluster)
+
+
+async def test_what_a_running_member_is_resized_to_is_what_others_are_refused(cluster: Cluster, worker: str) -> None:
+    room = int(free_cpu(cluster, worker) * 1000)
+    cluster.create(deployment("grown", 1, template("grown", 1, ("pause",), [worker], TINY)))
+    await cluster.wait_for(lambda s: running(s, "grown") == 1, PATIENCE, "it runs")
+    (pod,) = pods(cluster, "grown")
+
+    resize(cluster, pod["metadata"]["name"], f"{room - 50}m")
+    await cluster.wait_for(lambda s: allocated(s, pod["metadata"]["name"]) == f"{room - 50}m", PATIENCE, "the kubelet has resized it")
+    cluster.create(deployment("next", 1, template("next", 1, ("pause",), [worker], TINY)))
+    await cluster.wait_for(lambda s: bool(status_of(s, "next").get("message")), PATIENCE, "the next one is told why not")
+    assert running(cluster, "next") == 0
+
+    cluster.delete("deployments", "grown")
+    await cluster.wait_for(lambda s: running(s, "next") == 1, PATIENCE, "and runs when that one has gone")
+
+
+async def test_a_gang_is_whole_again_when_a_node_that_was_stopped_has_started(
+    cluster: Cluster, worker: str, control_plane_node: str, started: None
+) -> None:
+    gone = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1} for key in GONE]
+    cordoned = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+    master = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
+    pod = template("pair", 2, ("pause",), (worker, control_plane_node), TINY, topologySpreadConstraints=one_on_each("pair"))
+    pod["spec"]["tolerations"] = [*gone, cordoned, master]
+    cluster.create(deployment("pair", 2, pod))
+    await cluster.wait_for(lambda s: running(s, "pair") == 2, PATIENCE, "it runs on both nodes")
+
+    docker("stop", worker)
+    await cluster.wait_for(lambda s: not is_ready(s, worker), 2 * PATIENCE, "the node is lost")
+    await cluster.wait_for(lambda s: len(pods(s, "pair")) == 2 and running(s, "pair") == 1, 3 * PATIENCE, "its member is made anew")
+    assert not any(each["spec"].get("nodeName") == worker for each in pods(cluster, "pair") if each["status"]["phase"] == "Pending")
+
+    docker("start", worker)
+    await cluster.wait_for(lambda s: running(s, "pair") == 2, 4 * PATIENCE, "the gang is whole again")
+    assert {each["spec"]["nodeName"] for each in pods(cluster, "pair")} == {worker, control_plane_node}
+
+
+GONE = ("not-ready", "unreachable")
+
+
+@pytest.fixture
+async def started(cluster: Cluster, worker: str) -> AsyncIterator[None]:
+    """The worker runs at the end, whatever has happened, and so does the operator."""
+    yield
+    docker("start", worker)
+    await cluster.wait_for(lambda s: is_ready(s, worker), 2 * PATIENCE, "the node is back")
+    await cluster.wait_for(lambda s: status(s, "deployments", "allaboard", "allaboard-system").get("readyReplicas") == 2, 2 * PATIENCE)
+
+
+def status(cluster: Cluster, kind: str, name: str, namespace: str = "default") -> Body:
+    found: Body = (cluster.get(kind, name, namespace) or {}).get("status") or {}
+    return found
+
+
+def phase(cluster: Cluster, pod: str) -> str:
+    return str(status(cluster, "pods", pod).get("phase", ""))
+
+
+def reasons(cluster: Cluster, prefix: str) -> set[str]:
+    found = (pod for pod in cluster.list("pods") if pod["metadata"]["name"].startswith(prefix))
+    return {pod["status"].get("reason", "") for pod in found}
+
+
+def waits(cluster: Cluster, prefix: str) -> set[str]:
+    """Why containers wait; empty unless all members have a node."""
+    found = pods(cluster, prefix)
+    if not all(pod["spec"].get("nodeName") for pod in found):
+        return set()
+    states = (state for pod in found for state in pod["status"].get("containerStatuses") or ())
+    return {state["state"].get("waiting", {}).get("reason", "") for state in states}
+
+
+def with_node(pod: Body, node: str) -> Body:
+    """As somebody who asks no scheduler binds it."""
+    return {"spec": {**pod["spec"], "nodeName": node}}
+
+
+def allocated(cluster: Cluster, pod: str) -> str:
+    states = status(cluster, "pods", pod).get("containerStatuses") or [{}]
+    return str(((states[0].get("resources") or {}).get("requests") or {}).get("cpu", ""))
+
+
+def resize(cluster: Cluster, pod: str, cpu: str) -> None:
+    change = {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": cpu}
+    cluster.patch("pods", pod, [change], subresource="resize")
+
+
+def is_ready(cluster: Cluster, node: str) -> bool:
+    conditions = status(cluster, "nodes", node).get("conditions") or []
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
