@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,9 @@ from rich.console import Console
 
 from allaboard_sandbox import NodeShape, node_object
 
+from .controlplane.access import Access
 from .controlplane.binaries import HELM, ensure
+from .controlplane.certificates import write_user_certificate
 from .controlplane.client import MERGE_PATCH
 from .controlplane.controlplane import NODE_ANNOTATION, ControlPlane
 from .controlplane.operators import OperatorProcess, shipped_arguments
@@ -104,9 +107,10 @@ def reader(plane: ControlPlane, tmp_path: Path) -> Reader:
 
 def test_every_command_of_the_document_is_known_here() -> None:
     played = {"kubectl apply", "kubectl rollout", "kubectl delete", "helm install", "helm test"}
-    for title in ("Install", "Upgrade", "Remove"):
+    of_the_node = {"install --directory", "kubeadm kubeconfig", "chown 65532:65532", "sed 's|image:"}
+    for title in ("Install", "As a static pod", "Upgrade", "Remove"):
         for command in commands_under(title):
-            assert " ".join(command.split()[:2]) in played, command
+            assert " ".join(command.split()[:2]) in played | (of_the_node if title == "As a static pod" else set()), command
 
 
 def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
@@ -160,6 +164,25 @@ def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, plane
         operator.stop()
     after = reader.objects()
     assert {uid: after.get(uid) for uid in before} == before
+
+
+def test_a_static_pod_schedules_as_the_user_that_its_kubeconfig_names(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
+    assert len(reader.play("As a static pod")) == 3
+    certificate = write_user_certificate(plane.folder, "allaboard")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(Access(plane.url, plane.folder / "ca.crt", certificate=certificate).kubeconfig()))
+    (container,) = yaml.safe_load((CONFIG / "static-pod" / "allaboard.yaml").read_text())["spec"]["containers"]
+    arguments = [argument.replace("/etc/kubernetes/allaboard/kubeconfig", str(kubeconfig)) for argument in container["args"]]
+    operator = OperatorProcess([sys.executable, "-m", "allaboard", "run", *arguments], kubeconfig, tmp_path / "static")
+    try:
+        operator.wait_until(operator.is_ready)
+        assert set(_gang(reader, "first").values()) <= {"node-1", "node-2"}
+        holder = reader.run(f"kubectl get lease allaboard --namespace {NAMESPACE} -o jsonpath={{.spec.holderIdentity}}")
+        assert holder.startswith(f"{socket.gethostname()}_")
+    finally:
+        status = operator.stop()
+    assert (status, operator.complaints()) == (0, [])
+    reader.run("kubectl delete -k config/static-pod")
 
 
 @contextmanager
