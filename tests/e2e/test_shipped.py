@@ -215,6 +215,27 @@ def test_the_image_has_neither_the_sandbox_nor_development_tools(image: Image) -
     assert image.python("import importlib.util as u; print(u.find_spec('allaboard_sandbox'))").strip() == "None"
 
 
+def test_the_image_holds_the_distributions_that_its_documentation_lists_and_is_as_large_as_it_says(image: Image) -> None:
+    document = (ROOT / "docs" / "install.md").read_text()
+    (section,) = (part for part in document.split("\n## ") if part.startswith("What the image holds"))
+    code = """if True:
+        import importlib.metadata, json, pathlib, sys
+        found = list(importlib.metadata.distributions())
+        lost = [str(file) for each in found for file in each.files or () if not each.locate_file(file).exists()]
+        print(json.dumps([[each.name for each in found], lost]))
+    """
+
+    names, lost = json.loads(image.python(code))
+    size = sum(path.lstat().st_size for path in image.prefix.rglob("*") if path.is_file() and not path.is_symlink())
+
+    listed = set(re.findall(r"`([a-z][\w-]*)`", "".join(line for line in section.splitlines() if line.startswith("| "))))
+    assert {re.sub(r"[._]", "-", name).lower() for name in names} == listed
+    assert lost == []
+    assert not [path for path in image.prefix.rglob("tests") if path.is_dir()]
+    (documented,) = re.findall(r"That is (\d+) MB", section)
+    assert size / 1e6 == pytest.approx(int(documented), rel=0.05)
+
+
 def test_the_image_is_built_on_a_python_of_one_digest_unless_another_base_is_named() -> None:
     text = (ROOT / "Dockerfile").read_text()
 
