@@ -122,7 +122,7 @@ def reader(plane: ControlPlane, tmp_path: Path) -> Reader:
 def test_every_command_of_the_document_is_known_here() -> None:
     played = {"kubectl apply", "kubectl rollout", "kubectl delete", "helm install", "helm test"}
     of_the_node = {"install --directory", "kubeadm kubeconfig", "chown 65532:65532", "sed 's|image:"}
-    for title in ("Install", "As a static pod", "Upgrade", "Remove"):
+    for title in ("Install", "Two side by side", "As a static pod", "Upgrade", "Remove"):
         for command in commands_under(title):
             assert " ".join(command.split()[:2]) in played | (of_the_node if title == "As a static pod" else set()), command
 
@@ -181,6 +181,37 @@ def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, plane
     after = reader.objects()
     assert {uid: after.get(uid) for uid in before} == before
     _assert_audited(writes(tmp_path)[noted:], foreign, gangs=1)
+
+
+def test_two_installations_side_by_side_each_place_their_own_gangs_and_touch_nothing_else(
+    reader: Reader, plane: ControlPlane, tmp_path: Path
+) -> None:
+    reader.run(commands_under("Install")[0])
+    first, *_ = (command for command in commands_under("Install") if command.startswith("helm "))
+    (second,) = commands_under("Two side by side")
+    for command in (first, second):
+        reader.run(command.replace("REGISTRY/", "localhost/"))
+    names = {"allaboard": "allaboard", "second": "second-allaboard"}
+    operators = {scheduler: _operator(reader, plane, tmp_path / scheduler, name) for scheduler, name in names.items()}
+    try:
+        for scheduler in names:
+            _gang(reader, f"of-{scheduler}", scheduler)
+        held = reader.run(f"kubectl get leases --namespace {NAMESPACE} -o jsonpath='{{.items[*].metadata.name}}'").split()
+        assert set(held) == set(names.values())
+
+        reader.run(f"helm uninstall second --namespace {NAMESPACE} --wait")
+        _gang(reader, "of-allaboard-alone")
+    finally:
+        for operator in operators.values():
+            operator.stop()
+    assert operators["allaboard"].complaints() == []
+    for scheduler, name in names.items():
+        account = f"system:serviceaccount:{NAMESPACE}:{name}"
+        written = {
+            each.name for each in writes(tmp_path) if each.user == account and each.resource in ("pods", "podgroups.scheduling.x-k8s.io")
+        }
+        assert written
+        assert [each for each in written if each and not each.startswith(f"of-{scheduler}")] == []
 
 
 def test_a_static_pod_schedules_as_the_user_that_its_kubeconfig_names(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
@@ -245,22 +276,26 @@ def _write_overlay(folder: Path, tag: str) -> None:
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
 
 
-def _operator(reader: Reader, plane: ControlPlane, folder: Path) -> OperatorProcess:
+def _operator(reader: Reader, plane: ControlPlane, folder: Path, name: str = "allaboard") -> OperatorProcess:
     """The Deployment's program with the Deployment's options and its account's rights: the pods' containers are only said to run."""
     folder.mkdir()
-    kubeconfig = account_kubeconfig(plane, lambda *words: reader.run(f"kubectl {shlex.join(words)}"), folder)
-    shipped = yaml.safe_load(reader.run(f"kubectl get deployment allaboard --namespace {NAMESPACE} -o yaml"))
+    shipped = yaml.safe_load(reader.run(f"kubectl get deployment {name} --namespace {NAMESPACE} -o yaml"))
+    spec = shipped["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    environment = {variable["name"]: variable["value"] for variable in container.get("env", ())}
+    account = spec["serviceAccountName"]
+    kubeconfig = account_kubeconfig(plane, lambda *words: reader.run(f"kubectl {shlex.join(words)}"), folder, account)
     command = [sys.executable, "-m", "allaboard", "run", *shipped_arguments(shipped)]
-    operator = OperatorProcess(command, kubeconfig, folder)
+    operator = OperatorProcess(command, kubeconfig, folder, {**os.environ, **environment})
     operator.wait_until(operator.is_ready)
     return operator
 
 
-def _gang(reader: Reader, name: str) -> dict[str, str]:
+def _gang(reader: Reader, name: str, scheduler: str = "allaboard") -> dict[str, str]:
     """Apply a gang, wait until it runs, and return its pods by UID."""
     labels = {"app": name, f"{GANG}/name": name, f"{GANG}/min-available": str(MEMBERS)}
     pod = {
-        "schedulerName": "allaboard",
+        "schedulerName": scheduler,
         "terminationGracePeriodSeconds": 0,
         "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": {"cpu": "1"}}}],
     }

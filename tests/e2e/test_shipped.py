@@ -362,10 +362,10 @@ def _create_dry(plane: ControlPlane, pod: Body) -> None:
     plane.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod, {"dryRun": "All"})
 
 
-def account_kubeconfig(plane: ControlPlane, kubectl: Kubectl, folder: Path) -> Path:
-    """The cluster's kubeconfig with the service account as its user."""
+def account_kubeconfig(plane: ControlPlane, kubectl: Kubectl, folder: Path, account: str = "allaboard") -> Path:
+    """The cluster's kubeconfig with a service account as its user."""
     config = yaml.safe_load(plane.kubeconfig.read_text())
-    token = kubectl("create", "token", "allaboard", "--namespace", NAMESPACE).strip()
+    token = kubectl("create", "token", account, "--namespace", NAMESPACE).strip()
     config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
     path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
