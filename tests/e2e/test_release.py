@@ -1,7 +1,9 @@
 """What a release consists of is made, and works where nothing else of the project is; workflows are what GitHub takes."""
 
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,7 +17,7 @@ from rich.console import Console
 
 from allaboard import __version__
 
-from .controlplane.binaries import ACTIONLINT, HELM, ensure
+from .controlplane.binaries import ACTIONLINT, HELM, Program, ensure
 from .test_shipped import NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
 
 __all__ = ["api_server", "installed", "kubectl", "manifests"]
@@ -23,6 +25,7 @@ __all__ = ["api_server", "installed", "kubectl", "manifests"]
 pytestmark = pytest.mark.timeout(600)  # packages may have to be downloaded
 
 REPOSITORY = "https://code.example/gangs/allaboard"
+KREW = Program("krew", "0.4.4", "sigs.k8s.io/krew/cmd/krew")
 
 Body = dict[str, Any]
 
@@ -54,7 +57,8 @@ def test_a_release_is_packages_a_chart_one_file_to_apply_and_their_sums(dist: Pa
     packages = {
         f"{name}-{__version__}{suffix}" for name in ("allaboard", "allaboard_sandbox") for suffix in (".tar.gz", "-py3-none-any.whl")
     }
-    assert names == {*packages, f"allaboard-{__version__}.tgz", "install.yaml", "SHA256SUMS"}
+    plugin = {"allaboard.yaml", "kubectl-allaboard.tar.gz"}
+    assert names == {*packages, *plugin, f"allaboard-{__version__}.tgz", "install.yaml", "SHA256SUMS"}
     done = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == len(names) - 1
 
@@ -122,6 +126,34 @@ def test_what_an_index_shows_of_a_package_links_to_the_released_version(name: st
     leads = [found[1] for link in (*links, *urls.values()) if (found := re.fullmatch(rf"{released}([^#]+)(?:#.*)?", link))]
     assert "CHANGELOG.md" in leads
     assert [path for path in leads if not (ROOT / path).exists()] == []
+
+
+def test_krew_installs_the_plugin_and_kubectl_runs_it_where_the_package_is(elsewhere: Path, dist: Path, tmp_path: Path) -> None:
+    manifest, archive = dist / "allaboard.yaml", dist / "kubectl-allaboard.tar.gz"
+    (platform,) = yaml.safe_load(manifest.read_text())["spec"]["platforms"]
+    assert platform["uri"] == f"{REPOSITORY}/releases/download/v{__version__}/{archive.name}"
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    krew = ensure([KREW], Console(stderr=True))["krew"]
+    environment = {**_without_the_project(), "KREW_ROOT": str(tmp_path / "krew"), "KREW_NO_UPGRADE_CHECK": "1"}
+    done = subprocess.run(
+        [krew, "install", f"--manifest={manifest}", f"--archive={archive}"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+    kubectl = shutil.which("kubectl")
+    assert kubectl
+    environment["PATH"] = f"{tmp_path / 'krew' / 'bin'}:{elsewhere / 'bin'}:/usr/bin:/bin"
+    told = subprocess.run(
+        [kubectl, "allaboard", "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert told.startswith("Usage: kubectl allaboard ")
+
+    # Where there is neither the package nor what fetches it.
+    environment["PATH"] = f"{tmp_path / 'krew' / 'bin'}:/usr/bin:/bin"
+    told = subprocess.run(
+        [kubectl, "allaboard", "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    ).stderr
+    assert f"pip install allaboard=={__version__}" in told
 
 
 def test_the_one_file_is_all_of_config_with_the_image_of_the_release(
