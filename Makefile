@@ -6,11 +6,19 @@ BIN    := $(VENV)/bin
 RUNS   := $(VENV)/.runs
 READY  := $(VENV)/.ready
 
+# Of the image.
+VERSION   = $(shell sed -n 's/^version = //p' setup.cfg)
+REVISION  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+IMAGE     ?= allaboard
+TAG       ?= $(VERSION)
+PLATFORMS ?= linux/amd64,linux/arm64
+ARCHIVE   := --output type=oci,dest=build/image.tar
+
 .DEFAULT_GOAL := help
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 SEARCHES := fgd tight quality joint scale fragmentation fair_search gpu_planning
 
-.PHONY: help demo test faults e2e judged e2e-kind lint typecheck run sandbox cluster cluster-down lock clean bench bench-quick
+.PHONY: help demo test faults e2e judged e2e-kind lint typecheck run sandbox cluster cluster-down image lock clean bench bench-quick
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +77,13 @@ cluster: $(READY) ## Boot a real control plane (etcd, kube-apiserver, controller
 
 cluster-down: $(READY) ## End what `make cluster` has started
 	@$(BIN)/python -m tests.e2e.controlplane down
+
+# PLATFORMS=…, BASE=…: what it is built for and on. Neither several platforms nor what is attested of them fit into the classic image store, so that without PUSH it becomes an archive.
+image: ## Build the image with SBOM and provenance into build/image.tar (needs docker buildx); IMAGE=… TAG=… PUSH=1 pushes it
+	mkdir -p build
+	docker buildx build --platform '$(PLATFORMS)' --tag '$(IMAGE):$(TAG)' --build-arg VERSION='$(VERSION)' --build-arg REVISION='$(REVISION)' \
+		$(if $(BASE),--build-arg BASE='$(BASE)') --sbom=true --provenance=mode=max --metadata-file build/image.json \
+		$(if $(filter 1 true,$(PUSH)),--push,$(ARCHIVE)) .
 
 bench: $(READY) ## Run the benchmarks
 	for benchmark in $(SEARCHES) waking bench_memory gpu_scrape hostile throughput churn; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -17,11 +18,14 @@ from rich.console import Console
 
 from allaboard_sandbox import NodeShape, node_object
 
+from .controlplane.access import Access
+from .controlplane.audit import Write, audit_flags, writes
 from .controlplane.binaries import HELM, ensure
+from .controlplane.certificates import write_user_certificate
 from .controlplane.client import MERGE_PATCH
-from .controlplane.controlplane import NODE_ANNOTATION, ControlPlane
+from .controlplane.controlplane import NODE_ANNOTATION, ControlPlane, Options
 from .controlplane.operators import OperatorProcess, shipped_arguments
-from .test_shipped import CONFIG, NAMESPACE, ROOT, account_kubeconfig
+from .test_shipped import ACCOUNT, CONFIG, NAMESPACE, ROOT, account_kubeconfig
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -70,6 +74,18 @@ class Reader:
         return found
 
 
+def everything(reader: Reader, plane: ControlPlane) -> set[tuple[str, str, str]]:
+    """Resource, namespace and name of every object that the API server knows of."""
+    listed = reader.run("kubectl api-resources --verbs=list -o name").split()
+    resources = ",".join(each for each in listed if each != "componentstatuses")  # which are no objects
+    found = set()
+    for each in yaml.safe_load(reader.run(f"kubectl get {resources} --all-namespaces -o json"))["items"]:
+        group = each["apiVersion"].rpartition("/")[0]
+        plural = plane.api.resource(each["kind"], each["apiVersion"]).plural
+        found.add((f"{plural}.{group}".removesuffix("."), each["metadata"].get("namespace", ""), each["metadata"]["name"]))
+    return found
+
+
 def commands_under(title: str) -> list[str]:
     """The commands of a section of the document, without what is said about them."""
     (section,) = (part for part in DOCUMENT.read_text().split("\n## ") if part.startswith(title))
@@ -80,7 +96,7 @@ def commands_under(title: str) -> list[str]:
 @pytest.fixture
 def plane(alone: None, tmp_path: Path) -> Iterator[ControlPlane]:
     """A control plane of its own, on which nothing of ours is installed, with kube-scheduler and two fake nodes."""
-    with ControlPlane(tmp_path / "plane") as made:
+    with ControlPlane(tmp_path / "plane", Options(apiserver_flags=audit_flags(tmp_path))) as made:
         made.start_scheduler()
         for number in (1, 2):
             node = node_object(f"node-{number}", NodeShape("16"))
@@ -99,18 +115,20 @@ def reader(plane: ControlPlane, tmp_path: Path) -> Reader:
     made.run("kubectl apply -f crds/podgroups.scheduling.x-k8s.io.yaml")
     made.run("kubectl wait --for=condition=Established crd/podgroups.scheduling.x-k8s.io")
     made.run("kubectl apply -f -", _OTHERS)
+    made.run("kubectl wait deployment/somebody-elses --for=condition=Available --timeout=60s")
     return made
 
 
 def test_every_command_of_the_document_is_known_here() -> None:
     played = {"kubectl apply", "kubectl rollout", "kubectl delete", "helm install", "helm test"}
-    for title in ("Install", "Upgrade", "Remove"):
+    of_the_node = {"install --directory", "kubeadm kubeconfig", "chown 65532:65532", "sed 's|image:"}
+    for title in ("Install", "Two side by side", "As a static pod", "Upgrade", "Remove"):
         for command in commands_under(title):
-            assert " ".join(command.split()[:2]) in played, command
+            assert " ".join(command.split()[:2]) in played | (of_the_node if title == "As a static pod" else set()), command
 
 
 def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
-    before = reader.objects()
+    before, foreign, noted = reader.objects(), everything(reader, plane), len(writes(tmp_path))
     reader.play("Install")
     operator = _operator(reader, plane, tmp_path / "1")
     try:
@@ -141,10 +159,12 @@ def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, 
     assert ours == set(), left
     names = {f"default/{name}" for name in ("first", "gang-2", "gang-3")}
     assert names <= {name for kind, name in left if kind == "PodGroup"}
+    _assert_audited(writes(tmp_path)[noted:], foreign, gangs=3)
 
 
 def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
-    before = reader.objects()
+    reader.run(f"kubectl patch crd podgroups.scheduling.x-k8s.io --type=json --patch '{_ANOTHERS_CRD}'")
+    before, foreign, noted = reader.objects(), everything(reader, plane), len(writes(tmp_path))
     install, test = (command for command in commands_under("Install") if command.startswith("helm "))
     reader.run(install.replace("REGISTRY/", "localhost/"))
     operator = _operator(reader, plane, tmp_path / "helm")
@@ -160,6 +180,69 @@ def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, plane
         operator.stop()
     after = reader.objects()
     assert {uid: after.get(uid) for uid in before} == before
+    _assert_audited(writes(tmp_path)[noted:], foreign, gangs=1)
+
+
+def test_two_installations_side_by_side_each_place_their_own_gangs_and_touch_nothing_else(
+    reader: Reader, plane: ControlPlane, tmp_path: Path
+) -> None:
+    reader.run(commands_under("Install")[0])
+    first, *_ = (command for command in commands_under("Install") if command.startswith("helm "))
+    (second,) = commands_under("Two side by side")
+    for command in (first, second):
+        reader.run(command.replace("REGISTRY/", "localhost/"))
+    names = {"allaboard": "allaboard", "second": "second-allaboard"}
+    operators = {scheduler: _operator(reader, plane, tmp_path / scheduler, name) for scheduler, name in names.items()}
+    try:
+        for scheduler in names:
+            _gang(reader, f"of-{scheduler}", scheduler)
+        held = reader.run(f"kubectl get leases --namespace {NAMESPACE} -o jsonpath='{{.items[*].metadata.name}}'").split()
+        assert set(held) == set(names.values())
+
+        reader.run(f"helm uninstall second --namespace {NAMESPACE} --wait")
+        _gang(reader, "of-allaboard-alone")
+    finally:
+        for operator in operators.values():
+            operator.stop()
+    assert operators["allaboard"].complaints() == []
+    for scheduler, name in names.items():
+        account = f"system:serviceaccount:{NAMESPACE}:{name}"
+        written = {
+            each.name for each in writes(tmp_path) if each.user == account and each.resource in ("pods", "podgroups.scheduling.x-k8s.io")
+        }
+        assert written
+        assert [each for each in written if each and not each.startswith(f"of-{scheduler}")] == []
+
+
+def test_a_static_pod_schedules_as_the_user_that_its_kubeconfig_names(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
+    assert len(reader.play("As a static pod")) == 3
+    certificate = write_user_certificate(plane.folder, "allaboard")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(Access(plane.url, plane.folder / "ca.crt", certificate=certificate).kubeconfig()))
+    (container,) = yaml.safe_load((CONFIG / "static-pod" / "allaboard.yaml").read_text())["spec"]["containers"]
+    arguments = [argument.replace("/etc/kubernetes/allaboard/kubeconfig", str(kubeconfig)) for argument in container["args"]]
+    operator = OperatorProcess([sys.executable, "-m", "allaboard", "run", *arguments], kubeconfig, tmp_path / "static")
+    try:
+        operator.wait_until(operator.is_ready)
+        assert set(_gang(reader, "first").values()) <= {"node-1", "node-2"}
+        holder = reader.run(f"kubectl get lease allaboard --namespace {NAMESPACE} -o jsonpath={{.spec.holderIdentity}}")
+        assert holder.startswith(f"{socket.gethostname()}_")
+    finally:
+        status = operator.stop()
+    assert (status, operator.complaints()) == (0, [])
+    reader.run("kubectl delete -k config/static-pod")
+
+
+def _assert_audited(written: list[Write], foreign: set[tuple[str, str, str]], gangs: int) -> None:
+    """Nobody of ours wrote to what was there before, and nobody at all ended a pod outside of our namespace."""
+    ours = [each for each in written if each.user == ACCOUNT or each.agent.lower().startswith(("kubectl/", "helm/"))]
+    assert [each for each in ours if each.target in foreign] == []
+    pods = [each for each in written if each.resource == "pods" and each.namespace != NAMESPACE]
+    assert [each for each in pods if each.verb.startswith("delete") or each.subresource == "eviction"] == []
+    # All of that was there to be seen.
+    assert {"pods", "podgroups.scheduling.x-k8s.io", "deployments.apps"} <= {resource for resource, _, _ in foreign}
+    assert any(each.user != ACCOUNT and each.resource == "clusterroles.rbac.authorization.k8s.io" for each in ours)
+    assert len([each for each in pods if each.subresource == "binding" and each.user == ACCOUNT]) == gangs * MEMBERS
 
 
 @contextmanager
@@ -193,22 +276,26 @@ def _write_overlay(folder: Path, tag: str) -> None:
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
 
 
-def _operator(reader: Reader, plane: ControlPlane, folder: Path) -> OperatorProcess:
+def _operator(reader: Reader, plane: ControlPlane, folder: Path, name: str = "allaboard") -> OperatorProcess:
     """The Deployment's program with the Deployment's options and its account's rights: the pods' containers are only said to run."""
     folder.mkdir()
-    kubeconfig = account_kubeconfig(plane, lambda *words: reader.run(f"kubectl {shlex.join(words)}"), folder)
-    shipped = yaml.safe_load(reader.run(f"kubectl get deployment allaboard --namespace {NAMESPACE} -o yaml"))
+    shipped = yaml.safe_load(reader.run(f"kubectl get deployment {name} --namespace {NAMESPACE} -o yaml"))
+    spec = shipped["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    environment = {variable["name"]: variable["value"] for variable in container.get("env", ())}
+    account = spec["serviceAccountName"]
+    kubeconfig = account_kubeconfig(plane, lambda *words: reader.run(f"kubectl {shlex.join(words)}"), folder, account)
     command = [sys.executable, "-m", "allaboard", "run", *shipped_arguments(shipped)]
-    operator = OperatorProcess(command, kubeconfig, folder)
+    operator = OperatorProcess(command, kubeconfig, folder, {**os.environ, **environment})
     operator.wait_until(operator.is_ready)
     return operator
 
 
-def _gang(reader: Reader, name: str) -> dict[str, str]:
+def _gang(reader: Reader, name: str, scheduler: str = "allaboard") -> dict[str, str]:
     """Apply a gang, wait until it runs, and return its pods by UID."""
     labels = {"app": name, f"{GANG}/name": name, f"{GANG}/min-available": str(MEMBERS)}
     pod = {
-        "schedulerName": "allaboard",
+        "schedulerName": scheduler,
         "terminationGracePeriodSeconds": 0,
         "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": {"cpu": "1"}}}],
     }
@@ -225,6 +312,8 @@ def _pods(reader: Reader, app: str) -> dict[str, str]:
     return {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in listed}
 
 
+_ANOTHERS_CRD = '[{"op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": []}]'
+
 _OTHERS = """
 apiVersion: scheduling.x-k8s.io/v1alpha1
 kind: PodGroup
@@ -239,4 +328,14 @@ rules: []
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: somebody-elses, namespace: default}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: somebody-elses, namespace: default}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: somebody-elses}}
+  template:
+    metadata: {labels: {app: somebody-elses}}
+    spec: {containers: [{name: main, image: "registry.k8s.io/pause:3.10"}]}
 """

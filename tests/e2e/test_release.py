@@ -1,7 +1,9 @@
 """What a release consists of is made, and works where nothing else of the project is; workflows are what GitHub takes."""
 
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,12 +17,15 @@ from rich.console import Console
 
 from allaboard import __version__
 
-from .controlplane.binaries import ACTIONLINT, HELM, ensure
+from .controlplane.binaries import ACTIONLINT, HELM, Program, ensure
 from .test_shipped import NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
 
 __all__ = ["api_server", "installed", "kubectl", "manifests"]
 
 pytestmark = pytest.mark.timeout(600)  # packages may have to be downloaded
+
+REPOSITORY = "https://code.example/gangs/allaboard"
+KREW = Program("krew", "0.4.4", "sigs.k8s.io/krew/cmd/krew")
 
 Body = dict[str, Any]
 
@@ -37,7 +42,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(["tar", "-C", source, "-xf", source.parent / "source.tar"], check=True)
     helm = ensure([HELM], Console(stderr=True))["helm"]
     done = subprocess.run(
-        [source / ".ci" / "release", f"v{__version__}", "registry.example/allaboard"],
+        [source / ".ci" / "release", f"v{__version__}", REPOSITORY, "registry.example/allaboard"],
         env={**os.environ, "HELM": str(helm), "PYTHON": sys.executable},
         capture_output=True,
         text=True,
@@ -49,24 +54,30 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_release_is_packages_a_chart_one_file_to_apply_and_their_sums(dist: Path) -> None:
     names = {path.name for path in dist.iterdir()}
-    packages = {f"allaboard-{__version__}.tar.gz", f"allaboard-{__version__}-py3-none-any.whl", f"allaboard-{__version__}.tgz"}
-    assert names == {*packages, "install.yaml", "SHA256SUMS"}
+    packages = {
+        f"{name}-{__version__}{suffix}" for name in ("allaboard", "allaboard_sandbox") for suffix in (".tar.gz", "-py3-none-any.whl")
+    }
+    plugin = {"allaboard.yaml", "kubectl-allaboard.tar.gz"}
+    assert names == {*packages, *plugin, f"allaboard-{__version__}.tgz", "install.yaml", "SHA256SUMS"}
     done = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == len(names) - 1
 
 
-@pytest.mark.parametrize("suffix", ["-py3-none-any.whl", ".tar.gz"])
-def test_a_package_runs_where_nothing_else_of_the_project_is(suffix: str, dist: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--require-hashes", "--requirement", ROOT / "requirements.txt"], cwd=tmp_path, check=True)
-    subprocess.run([*pip, "--no-deps", dist / f"allaboard-{__version__}{suffix}"], cwd=tmp_path, check=True)
-    program = tmp_path / "venv" / "bin" / "allaboard"
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "KUBECONFIG")}
+@pytest.fixture(scope="module", params=["-py3-none-any.whl", ".tar.gz"])
+def elsewhere(request: pytest.FixtureRequest, dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the released package and what the image's requirements name."""
+    folder = tmp_path_factory.mktemp("elsewhere") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    _install(folder, "--require-hashes", "--requirement", ROOT / "requirements.txt")
+    _install(folder, "--no-deps", dist / f"allaboard-{__version__}{request.param}")
+    return folder
+
+
+def test_a_package_runs_where_nothing_else_of_the_project_is(elsewhere: Path, tmp_path: Path) -> None:
+    program, environment = elsewhere / "bin" / "allaboard", _without_the_project()
     told = subprocess.run([program, "--version"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
     assert __version__ in told
-    example = tmp_path / "venv" / "share" / "allaboard" / "examples" / "tfjob-smoke-gpu.yaml"
+    example = elsewhere / "share" / "allaboard" / "examples" / "tfjob-smoke-gpu.yaml"
     nodes = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
     status = {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "4"}, "conditions": [_READY]}
     (tmp_path / "nodes.yaml").write_text(yaml.safe_dump(nodes | {"status": status}))
@@ -76,13 +87,73 @@ def test_a_package_runs_where_nothing_else_of_the_project_is(suffix: str, dist: 
     assert "tf-smoke-gpu" in planned.stdout
 
 
-def test_no_package_holds_anything_that_nobody_runs(dist: Path) -> None:
+def test_the_sandbox_is_a_package_of_its_own_which_the_demo_asks_for(elsewhere: Path, dist: Path, tmp_path: Path) -> None:
+    command, environment = [elsewhere / "bin" / "allaboard", "demo", "--story", "nginx-4"], _without_the_project()
+    without = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (without.returncode, without.stdout) == (2, "")
+    assert "pip install 'allaboard[sandbox]'" in without.stderr
+
     with zipfile.ZipFile(dist / f"allaboard-{__version__}-py3-none-any.whl") as wheel:
-        held = {name.split("/")[0] for name in wheel.namelist()}
-    assert held == {"allaboard", "allaboard_sandbox", f"allaboard-{__version__}.data", f"allaboard-{__version__}.dist-info"}
+        metadata = wheel.read(f"allaboard-{__version__}.dist-info/METADATA").decode()
+    (extra,) = re.findall(r"^Requires-Dist: (\S+); extra == .sandbox.$", metadata, re.MULTILINE)
+    _install(elsewhere, "--find-links", dist, "--constraint", ROOT / "constraints.txt", extra)
+    played = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert "all ended as told" in played.stdout
+
+
+def test_no_package_holds_anything_that_nobody_runs(dist: Path) -> None:
+    for name, data in (("allaboard", {f"allaboard-{__version__}.data"}), ("allaboard_sandbox", set())):
+        with zipfile.ZipFile(dist / f"{name}-{__version__}-py3-none-any.whl") as wheel:
+            held = {file.split("/")[0] for file in wheel.namelist()}
+        assert held == {name, f"{name}-{__version__}.dist-info", *data}
     with tarfile.open(dist / f"allaboard-{__version__}.tgz") as chart:
         files = set(chart.getnames())
     assert {"allaboard/Chart.yaml", "allaboard/crds/podgroups.scheduling.x-k8s.io.yaml", "allaboard/files/rbac/cluster-role.yaml"} <= files
+
+
+@pytest.mark.parametrize("name", ["allaboard", "allaboard_sandbox"])
+def test_what_an_index_shows_of_a_package_links_to_the_released_version(name: str, dist: Path) -> None:
+    with zipfile.ZipFile(dist / f"{name}-{__version__}-py3-none-any.whl") as wheel:
+        metadata = wheel.read(f"{name}-{__version__}.dist-info/METADATA").decode()
+    head, _, page = metadata.partition("\n\n")
+    urls = dict(re.findall(r"^Project-URL: (\w+), (\S+)$", head, re.MULTILINE))
+    assert urls.keys() == {"Source", "Documentation", "Changelog", "Issues"}
+    links = re.findall(r"\]\(([^)]*)\)", page)
+    assert links
+    assert [link for link in links if not link.startswith("https://")] == []
+    released = f"{REPOSITORY}/(?:blob|tree)/v{re.escape(__version__)}/"
+    leads = [found[1] for link in (*links, *urls.values()) if (found := re.fullmatch(rf"{released}([^#]+)(?:#.*)?", link))]
+    assert "CHANGELOG.md" in leads
+    assert [path for path in leads if not (ROOT / path).exists()] == []
+
+
+def test_krew_installs_the_plugin_and_kubectl_runs_it_where_the_package_is(elsewhere: Path, dist: Path, tmp_path: Path) -> None:
+    manifest, archive = dist / "allaboard.yaml", dist / "kubectl-allaboard.tar.gz"
+    (platform,) = yaml.safe_load(manifest.read_text())["spec"]["platforms"]
+    assert platform["uri"] == f"{REPOSITORY}/releases/download/v{__version__}/{archive.name}"
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    krew = ensure([KREW], Console(stderr=True))["krew"]
+    environment = {**_without_the_project(), "KREW_ROOT": str(tmp_path / "krew"), "KREW_NO_UPGRADE_CHECK": "1"}
+    done = subprocess.run(
+        [krew, "install", f"--manifest={manifest}", f"--archive={archive}"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+    kubectl = shutil.which("kubectl")
+    assert kubectl
+    environment["PATH"] = f"{tmp_path / 'krew' / 'bin'}:{elsewhere / 'bin'}:/usr/bin:/bin"
+    told = subprocess.run(
+        [kubectl, "allaboard", "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert told.startswith("Usage: kubectl allaboard ")
+
+    # Where there is neither the package nor what fetches it.
+    environment["PATH"] = f"{tmp_path / 'krew' / 'bin'}:/usr/bin:/bin"
+    told = subprocess.run(
+        [kubectl, "allaboard", "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    ).stderr
+    assert f"pip install allaboard=={__version__}" in told
 
 
 def test_the_one_file_is_all_of_config_with_the_image_of_the_release(
@@ -98,11 +169,11 @@ def test_the_one_file_is_all_of_config_with_the_image_of_the_release(
     kubectl("apply", "-f", str(dist / "install.yaml"), "--dry-run=server", "--warnings-as-errors")
 
 
-@pytest.mark.parametrize("version", ["0.0.9", ""])
-def test_another_version_than_the_projects_is_refused(version: str) -> None:
-    done = subprocess.run([ROOT / ".ci" / "release", version], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(("arguments", "told"), [(["0.0.9", REPOSITORY], "states"), (["", REPOSITORY], "usage"), ([__version__], "usage")])
+def test_another_version_than_the_projects_is_refused(arguments: list[str], told: str) -> None:
+    done = subprocess.run([ROOT / ".ci" / "release", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert ("states" if version else "usage") in done.stderr
+    assert told in done.stderr
 
 
 def test_workflows_are_what_github_takes_and_pin_every_action() -> None:
@@ -113,6 +184,15 @@ def test_workflows_are_what_github_takes_and_pin_every_action() -> None:
     used = [line for path in folder.glob("*.yaml") for line in re.findall(r"uses: (.*)", path.read_text())]
     assert used
     assert [line for line in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+
+
+def _install(environment: Path, *what: str | Path) -> None:
+    pip = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, *what], cwd=environment, check=True)
+
+
+def _without_the_project() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "KUBECONFIG")}
 
 
 _READY = {"type": "Ready", "status": "True"}

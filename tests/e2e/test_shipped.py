@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
+from allaboard import __version__
 from allaboard.cli import bundled
 from allaboard.cli.run import run
 from allaboard.settings import Settings
@@ -214,6 +215,61 @@ def test_the_image_has_neither_the_sandbox_nor_development_tools(image: Image) -
     assert image.python("import importlib.util as u; print(u.find_spec('allaboard_sandbox'))").strip() == "None"
 
 
+def test_the_image_holds_the_distributions_that_its_documentation_lists_and_is_as_large_as_it_says(image: Image) -> None:
+    document = (ROOT / "docs" / "install.md").read_text()
+    (section,) = (part for part in document.split("\n## ") if part.startswith("What the image holds"))
+    code = """if True:
+        import importlib.metadata, json, pathlib, sys
+        found = list(importlib.metadata.distributions())
+        lost = [str(file) for each in found for file in each.files or () if not each.locate_file(file).exists()]
+        print(json.dumps([[each.name for each in found], lost]))
+    """
+
+    names, lost = json.loads(image.python(code))
+    size = sum(path.lstat().st_size for path in image.prefix.rglob("*") if path.is_file() and not path.is_symlink())
+
+    listed = set(re.findall(r"`([a-z][\w-]*)`", "".join(line for line in section.splitlines() if line.startswith("| "))))
+    assert {re.sub(r"[._]", "-", name).lower() for name in names} == listed
+    assert lost == []
+    assert not [path for path in image.prefix.rglob("tests") if path.is_dir()]
+    (documented,) = re.findall(r"That is (\d+) MB", section)
+    assert size / 1e6 == pytest.approx(int(documented), rel=0.05)
+
+
+def test_the_image_is_built_on_a_python_of_one_digest_unless_another_base_is_named() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+
+    (default,) = re.findall(r"^ARG BASE=(.*)$", text, re.MULTILINE)
+    (first, *others) = re.findall(r"^FROM (.*)$", text, re.MULTILINE)
+    assert re.fullmatch(rf"python:3\.13-slim@sha256:[0-9a-f]{{64}} AS {default}", first)
+    assert {each.split()[0] for each in others} == {"${BASE}"}
+
+
+def test_make_builds_the_image_for_two_architectures_with_its_contents_and_its_origin() -> None:
+    command = _make_image()
+
+    assert command["--platform"] == ["linux/amd64,linux/arm64"]
+    assert command["--tag"] == [f"allaboard:{__version__}"]
+    assert (command["--sbom"], command["--provenance"]) == (["true"], ["mode=max"])
+    assert "--push" not in command
+    given = {argument.partition("=")[0]: argument.partition("=")[2] for argument in command["--build-arg"]}
+    assert given["VERSION"] == __version__
+    assert re.fullmatch("[0-9a-f]{40}|unknown", given["REVISION"])
+    assert given.keys() <= set(re.findall(r"^ARG (\w+)=", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+
+
+def test_name_tag_platforms_and_base_of_the_image_are_arguments_of_make() -> None:
+    base = "python:3.13-slim-trixie"
+
+    command = _make_image("IMAGE=registry.example/gangs", "TAG=1", "PLATFORMS=linux/arm64", f"BASE={base}", "PUSH=1")
+
+    assert command["--tag"] == ["registry.example/gangs:1"]
+    assert command["--platform"] == ["linux/arm64"]
+    assert f"BASE={base}" in command["--build-arg"]
+    assert "--push" in command
+    assert "--output" not in command
+
+
 def test_the_image_has_the_crds_and_the_examples(image: Image) -> None:
     code = "import json; from allaboard.cli import bundled as b; print(json.dumps([b.crds(), [p.name for p in b.examples()]]))"
 
@@ -276,6 +332,24 @@ class ImageOperator(OperatorProcess):
         return status
 
 
+def _make_image(*variables: str) -> dict[str, list[str]]:
+    """The flags that `make image` would give to docker, each with its values."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(["make", "-n", "image", *variables], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    _mkdir, command = done.stdout.replace("\\\n", " ").splitlines()
+    docker, buildx, build, *words, context = shlex.split(command)
+    assert (docker, buildx, build, context) == ("docker", "buildx", "build", ".")
+    flags: dict[str, list[str]] = {}
+    flag = ""
+    for word in words:
+        if word.startswith("--"):
+            flag, _, value = word.partition("=")
+            flags.setdefault(flag, []).extend([value] if value else [])
+        else:
+            flags[flag].append(word)
+    return flags
+
+
 def _kubectl(*words: str, stdin: str = "") -> str:
     program = shutil.which("kubectl")
     assert program, "kubectl is not installed"
@@ -288,10 +362,10 @@ def _create_dry(plane: ControlPlane, pod: Body) -> None:
     plane.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod, {"dryRun": "All"})
 
 
-def account_kubeconfig(plane: ControlPlane, kubectl: Kubectl, folder: Path) -> Path:
-    """The cluster's kubeconfig with the service account as its user."""
+def account_kubeconfig(plane: ControlPlane, kubectl: Kubectl, folder: Path, account: str = "allaboard") -> Path:
+    """The cluster's kubeconfig with a service account as its user."""
     config = yaml.safe_load(plane.kubeconfig.read_text())
-    token = kubectl("create", "token", "allaboard", "--namespace", NAMESPACE).strip()
+    token = kubectl("create", "token", account, "--namespace", NAMESPACE).strip()
     config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
     path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
@@ -345,16 +419,17 @@ def _state(folder: Path) -> dict[str, int]:
 
 
 def _build(dockerfile: Path, folder: Path) -> Image:
-    """Do what the first stage of a Dockerfile does, in a folder; the second stage only copies the outcome."""
-    stages = _stages(dockerfile)
-    assert len(stages) == 2
+    """Do what the stage `build` of a Dockerfile does, in a folder; the last stage only copies the outcome."""
+    pinned, build, final = _stages(dockerfile)
+    assert pinned[1:] == []
+    assert [stage[0] for stage in (build, final)] == [("FROM", "${BASE} AS build"), ("FROM", "${BASE}")]
     source = folder / "src"
     source.mkdir()
-    (copied,) = [words for keyword, words in stages[1] if keyword == "COPY"]
+    (copied,) = [words for keyword, words in final if keyword == "COPY"]
     assert re.fullmatch(r"--from=build (\S+) \1", copied)
     target = copied.split()[-1]
     prefix = str(folder / "prefix")
-    for keyword, words in stages[0]:
+    for keyword, words in build:
         if keyword == "COPY":
             *paths, _destination = words.split()
             for path in paths:
@@ -365,7 +440,7 @@ def _build(dockerfile: Path, folder: Path) -> Image:
                 ["/bin/sh", "-euc", words.replace(target, prefix)], cwd=source, env=environment, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
-    said = dict(stages[1])
+    said = dict(final)
     return Image(
         prefix=Path(prefix),
         environment={name: value.replace(target, prefix) for name, _, value in (word.partition("=") for word in shlex.split(said["ENV"]))},
@@ -376,14 +451,15 @@ def _build(dockerfile: Path, folder: Path) -> Image:
 
 
 def _stages(dockerfile: Path) -> list[list[tuple[str, str]]]:
-    """The instructions of each stage, as keyword and rest."""
+    """The instructions of each stage, as keyword and rest; without those before the first stage, which set arguments of its FROM."""
     lines = [line for line in dockerfile.read_text().splitlines() if not line.lstrip().startswith("#")]
     stages: list[list[tuple[str, str]]] = []
     for instruction in filter(None, map(str.strip, "\n".join(lines).replace("\\\n", " ").splitlines())):
         keyword, _, rest = instruction.partition(" ")
         if keyword == "FROM":
             stages.append([])
-        stages[-1].append((keyword, rest.strip()))
+        if stages:
+            stages[-1].append((keyword, rest.strip()))
     return stages
 
 

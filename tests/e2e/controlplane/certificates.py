@@ -11,9 +11,10 @@ SERVER_NAMES = ("localhost", "kubernetes.default.svc", "127.0.0.1", "10.96.0.1")
 
 
 def write_certificates(folder: Path) -> None:
-    """Write ``ca.crt``, the API server's ``server.crt`` and ``server.key``, and the key that signs service account tokens."""
+    """Write ``ca.crt`` and its key, the API server's ``server.crt`` and ``server.key``, and the key that signs service account tokens."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
+    authority.private_key_pem.write_to_path(folder / "ca.key")
     server = authority.issue_cert(*SERVER_NAMES)
     server.private_key_pem.write_to_path(folder / "server.key")
     for number, pem in enumerate(server.cert_chain_pems):
@@ -21,6 +22,16 @@ def write_certificates(folder: Path) -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem_bytes = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
     (folder / "service-accounts.key").write_bytes(pem_bytes)
+
+
+def write_user_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Write a certificate and a key by which the API server of ``folder`` knows a user, and return where they are."""
+    authority = trustme.CA.from_pem((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
+    user = authority.issue_cert(name, common_name=name)  # Go refuses a certificate whose list of names is there and empty
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    user.cert_chain_pems[0].write_to_path(certificate)
+    user.private_key_pem.write_to_path(key)
+    return certificate, key
 
 
 def write_admin_token(folder: Path) -> str:

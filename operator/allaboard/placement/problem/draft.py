@@ -76,6 +76,6 @@ class Packer:
 def _unpacked(packed: bytes) -> tuple[tuple[Node, ...], NodeFilters]:
     nodes = (
         Node(name, "", (), labels, taints, is_unschedulable, is_ready, images, shared)
-        for name, labels, taints, is_unschedulable, is_ready, images, shared in pickle.loads(packed)  # of our own packing
+        for name, labels, taints, is_unschedulable, is_ready, images, shared in pickle.loads(packed)  # noqa: S301 - of our own packing
     )
     return tuple(nodes), NodeFilters()

@@ -1,0 +1,97 @@
+"""The static pod is the Deployment's pod, but for what no static pod may have; its user has the service account's rights."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from allaboard.cli.run import run
+
+from .controlplane.client import ApiError
+from .controlplane.controlplane import ControlPlane
+from .test_shipped import CONFIG, NAMESPACE, Kubectl, api_server, container, deployment, installed, kubectl, manifests
+
+__all__ = ["api_server", "container", "deployment", "installed", "kubectl", "manifests"]
+
+STATIC = CONFIG / "static-pod"
+OF_A_DEPLOYMENT = ("serviceAccountName", "nodeSelector", "topologySpreadConstraints")
+"""What says where a pod may run, which a file in a node's folder says already, or refers to an object of the API server."""
+
+Body = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def pod() -> Body:
+    """What is put into /etc/kubernetes/manifests."""
+    found: Body = yaml.safe_load((STATIC / "allaboard.yaml").read_text())
+    return found
+
+
+def test_it_is_the_deployments_pod_but_for_its_credentials(pod: Body, deployment: Body) -> None:
+    template = deployment["spec"]["template"]
+    expected = {name: value for name, value in template["spec"].items() if name not in OF_A_DEPLOYMENT}
+    folder = "/etc/kubernetes/allaboard"
+    (operator,) = expected["containers"]
+    operator = {
+        **operator,
+        "args": [*operator["args"], f"--lease-namespace={NAMESPACE}", f"--kubeconfig={folder}/kubeconfig"],
+        "volumeMounts": [*operator["volumeMounts"], {"name": "kubeconfig", "mountPath": folder, "readOnly": True}],
+    }
+    of_the_node = {"name": "kubeconfig", "hostPath": {"path": folder, "type": "Directory"}}
+
+    assert pod["spec"] == expected | {
+        "automountServiceAccountToken": False,
+        "dnsPolicy": "Default",
+        "containers": [operator],
+        "volumes": [*expected["volumes"], of_the_node],
+    }
+    assert pod["metadata"]["labels"] == template["metadata"]["labels"]
+
+
+def test_its_options_are_the_programs(pod: Body, tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").touch()
+    (operator,) = pod["spec"]["containers"]
+    run.make_context("run", [argument.replace("/etc/kubernetes/allaboard", str(tmp_path)) for argument in operator["args"]])
+
+
+def test_a_real_api_server_takes_what_the_kubelet_shows_of_it(api_server: ControlPlane, pod: Body) -> None:
+    _create_mirror_dry(api_server, pod)
+
+    pod = copy.deepcopy(pod)
+    pod["spec"]["serviceAccountName"] = "allaboard"
+    with pytest.raises(ApiError, match="may not reference service accounts"):
+        _create_mirror_dry(api_server, pod)
+
+
+def test_its_user_has_the_rights_of_the_service_account(kubectl: Kubectl, installed: None, manifests: list[Body]) -> None:
+    rights = list(yaml.safe_load_all(kubectl("kustomize", str(STATIC))))
+
+    assert _rules(rights) == _rules(manifests)
+    bindings = [each for each in rights if each["kind"].endswith("Binding")]
+    assert len(bindings) == len(rights) - len(_rules(rights)) == 2
+    for each in bindings:
+        assert each["subjects"] == [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "allaboard"}]
+    # Beside the Deployment, not instead of it.
+    there = {(each["kind"], each["metadata"]["name"]) for each in manifests}
+    assert there.isdisjoint((each["kind"], each["metadata"]["name"]) for each in rights)
+    kubectl("apply", "--kustomize", str(STATIC), "--dry-run=server", "--warnings-as-errors", "--validate=strict")
+
+
+def _create_mirror_dry(plane: ControlPlane, pod: Body) -> None:
+    """As the kubelet creates it."""
+    metadata = pod["metadata"]
+    marks = {"kubernetes.io/config.source": "file", "kubernetes.io/config.mirror": "0" * 32, "kubernetes.io/config.hash": "0" * 32}
+    mirror = {
+        **pod,
+        "metadata": {**metadata, "name": f"{metadata['name']}-node", "annotations": {**metadata["annotations"], **marks}},
+        "spec": {**pod["spec"], "nodeName": "node"},
+    }
+    plane.api.request("POST", f"/api/v1/namespaces/{metadata['namespace']}/pods", mirror, {"dryRun": "All", "fieldValidation": "Strict"})
+
+
+def _rules(objects: list[Body]) -> dict[str, Any]:
+    """What each role allows, by the role's name without the suffix of the form."""
+    roles = (each for each in objects if each["kind"] in ("Role", "ClusterRole"))
+    return {each["metadata"]["name"].removesuffix("-static-pod"): each["rules"] for each in roles}
