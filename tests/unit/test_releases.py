@@ -1,6 +1,7 @@
 """Which Kubernetes the tests on a real control plane run on is a choice, and one that isn't there is refused."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,13 @@ def test_a_module_takes_the_published_modules_of_its_release_and_the_settings_of
 
 def test_a_release_that_sets_no_go_settings_has_none() -> None:
     assert "godebug" not in modules.go_mod("1.34.11", {**THEIRS, "GoDebug": None}, PACKAGES)
+
+
+@pytest.mark.parametrize("release", releases.all_releases(), ids=lambda release: release.minor)
+def test_whatever_is_published_with_a_release_is_of_that_release_in_its_module(release: Release) -> None:
+    module = (releases.FOLDER / release.minor / "go.mod").read_text()
+    assert release.version.startswith(f"{release.minor}.")
+    assert set(re.findall(r"=> k8s\.io/\S+ v(\S+)", module)) == {f"0.{release.version.removeprefix('1.')}"}
 
 
 def test_every_night_each_release_is_run() -> None:
