@@ -17,8 +17,9 @@ ARCHIVE   := --output type=oci,dest=build/image.tar
 .DEFAULT_GOAL := help
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 SEARCHES := fgd tight quality joint scale fragmentation fair_search gpu_planning
+RELEASES := $(notdir $(wildcard tests/e2e/controlplane/kubernetes/*))
 
-.PHONY: help demo test faults e2e judged e2e-kind lint typecheck run sandbox cluster cluster-down image lock clean bench bench-quick
+.PHONY: help demo test faults e2e judged e2e-kind nightly $(RELEASES:%=e2e-%) lint typecheck run sandbox cluster cluster-down image lock clean bench bench-quick
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +43,7 @@ demo: $(RUNS) ## Watch real manifests being scheduled whole or not at all (under
 test: $(READY) ## Run every test, in parallel; five to ten minutes on two cores
 	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/bytecode $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
+# K8S=1.34 takes an older Kubernetes than the newest: one of those in tests/e2e/controlplane/kubernetes.
 # E2E_EXISTING=1 takes the cluster that KUBECONFIG names instead. The integration suite and the judged schedules stay out then: they want a
 # cluster for themselves.
 e2e: $(READY) ## Run the integration suite and the end-to-end tests on a real control plane (builds it with Go at first: ten minutes); half an hour
@@ -57,6 +59,12 @@ faults: $(READY) ## Measure what holds under faults, an hour or two; SEED=… pl
 
 e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster (needs docker and kind)
 	$(BIN)/python -m tests.e2e.kind
+
+# `make --keep-going nightly` goes on after what fails.
+nightly: $(RELEASES:%=e2e-%) e2e-kind faults ## Run what CI leaves out: e2e on every release of Kubernetes, on kind, and what holds under faults; four hours
+
+$(RELEASES:%=e2e-%): e2e-%:
+	$(MAKE) e2e K8S=$*
 
 lint: $(READY) ## Check style (ruff) and the layers of the architecture (import-linter)
 	$(BIN)/ruff check .

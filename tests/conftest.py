@@ -93,6 +93,20 @@ def control_plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         pytest.exit(f"E2E_EXISTING: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
 
 
+@pytest.fixture(autouse=True)
+def is_new_enough(request: pytest.FixtureRequest) -> None:
+    """Leaves out what the cluster's Kubernetes is too old for; the sandbox does as the newest one."""
+    marker = request.node.get_closest_marker("needs_kubernetes")
+    if marker is None or request.config.getoption("--home") == "sandbox":
+        return
+    from tests.e2e.controlplane import releases
+
+    minor, why = marker.args
+    version = request.getfixturevalue("control_plane").version
+    if releases.order(version)[:2] < releases.order(minor):
+        pytest.skip(f"needs Kubernetes {minor}, and this is {version}: {why}")
+
+
 @pytest.fixture(scope="session")
 def home(request: pytest.FixtureRequest) -> Home:
     """Lends clusters: ``async with home.open() as cluster``."""

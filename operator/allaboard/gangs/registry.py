@@ -157,6 +157,10 @@ class GangRegistry:
         """The keys of all PodGroup objects, also those no pod names."""
         return self._groups.keys()
 
+    def seated(self) -> list[Gang]:
+        """The gangs that hold seats, as they stand, also those whose PodGroup is yet to be heard of; pods by themselves are left out."""
+        return [gang for key in self._bound if key.kind == "PodGroup" and (gang := self.gang(key))]
+
     def gangs(self) -> Iterator[Gang]:
         """All gangs with members or a PodGroup, as they stand."""
         return filter(None, map(self.gang, self._members.keys() | self._groups.keys()))

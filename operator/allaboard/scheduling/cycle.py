@@ -347,7 +347,7 @@ class Scheduler:
         gang = self._gang(key)
         if gang is None or gang.hold or not gang.missing or gang.awaits_pods:
             return ""
-        return await self._planner.advice(gang, list(filter(None, map(self.registry.gang, self.registry.groups()))))
+        return await self._planner.advice(gang, self.registry.seated())
 
     def _advise(self, key: GangKey, message: str, advice: str) -> None:
         gang = self.registry.gang(key)

@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from . import binaries
+from . import binaries, modules
 from .controlplane import NODE_ANNOTATION, ControlPlane, forget_data
 from .processes import StartError, stop_noted
 
@@ -93,6 +93,17 @@ def build(names: tuple[str, ...]) -> None:
         path = paths[program.name]
         table.add_row(program.name, binaries.version_of(program, path), str(path))
     Console().print(table)
+
+
+@cli.command()
+@click.argument("release", metavar="RELEASE")
+def module(release: str) -> None:
+    """Write the Go module that the control plane of a Kubernetes RELEASE is built in: 1.34.11, or 1.34 for its newest patch."""
+    try:
+        written = modules.write_module(release, sorted(program.package for program in binaries.OF_THE_RELEASE))
+    except binaries.MissingToolError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"written: Kubernetes {written.version}, which K8S={written.minor} builds")
 
 
 def _node(name: str, cpu: str, gpus: int) -> dict[str, object]:

@@ -19,8 +19,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.status import Status
 
+from . import releases
+
 HERE = Path(__file__).parent
-KUBERNETES = "1.37.0"
+RELEASE = releases.chosen()
+KUBERNETES = RELEASE.version
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
@@ -46,10 +49,10 @@ class Program:
 
 def kubernetes(name: str) -> Program:
     """One of Kubernetes' own programs."""
-    major, minor, _ = KUBERNETES.split(".")
+    major, minor = RELEASE.minor.split(".")
     facts = {"gitVersion": f"v{KUBERNETES}", "gitMajor": major, "gitMinor": minor}
     stamps = " ".join(f"-X {package}.{fact}={value}" for package in _VERSION_PACKAGES for fact, value in facts.items())
-    return Program(name, KUBERNETES, f"k8s.io/kubernetes/cmd/{name}", "kubernetes", ("-ldflags", f"-s -w {stamps}"))
+    return Program(name, KUBERNETES, f"k8s.io/kubernetes/cmd/{name}", RELEASE.module, ("-ldflags", f"-s -w {stamps}"))
 
 
 ETCD = Program("etcd", "3.7.1", "go.etcd.io/etcd/server/v3", "etcd", ("-ldflags", "-s -w"))
@@ -57,25 +60,29 @@ APISERVER = kubernetes("kube-apiserver")
 CONTROLLER_MANAGER = kubernetes("kube-controller-manager")
 SCHEDULER = kubernetes("kube-scheduler")
 KUBECTL = kubernetes("kubectl")
+KUBEADM, KUBELET, KUBE_PROXY = kubernetes("kubeadm"), kubernetes("kubelet"), kubernetes("kube-proxy")
 KWOK = Program("kwok", "0.8.0", "sigs.k8s.io/kwok/cmd/kwok")
 TRAINING_OPERATOR = Program("training-operator.v1", "1.9.4", "github.com/kubeflow/training-operator/cmd/training-operator.v1")
 HELM = Program("helm", "4.3.1", "helm.sh/helm/v4/cmd/helm")
 ACTIONLINT = Program("actionlint", "1.7.12", "github.com/rhysd/actionlint/cmd/actionlint")
 PROGRAMS = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK, TRAINING_OPERATOR, HELM, ACTIONLINT)
+OF_THE_RELEASE = tuple(program for program in (*PROGRAMS, KUBEADM, KUBELET, KUBE_PROXY) if program.module == RELEASE.module)
 
 TFJOB_CRD = "manifests/base/crds/kubeflow.org_tfjobs.yaml"
 """Where training-operator's module keeps the CRD of TFJobs."""
 
 
 def locate(program: Program) -> Path | None:
-    """Where a program is, or None when it must be built."""
-    if program.exact:
-        return _cached(program) if _cached(program).exists() else None
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
-    if assets and os.access(Path(assets, program.name), os.X_OK):
-        return Path(assets, program.name)
-    if installed := shutil.which(program.name):
-        return Path(installed)
+    """Where a program is, or None when it must be built. What is installed is of any release: it won't do when one was asked for.
+
+    kubectl gets along with any.
+    """
+    if not program.exact and (program is KUBECTL or program not in OF_THE_RELEASE or not releases.is_stated()):
+        assets = os.environ.get("KUBEBUILDER_ASSETS")
+        if assets and os.access(Path(assets, program.name), os.X_OK):
+            return Path(assets, program.name)
+        if installed := shutil.which(program.name):
+            return Path(installed)
     return _cached(program) if _cached(program).exists() else None
 
 

@@ -106,6 +106,11 @@ class ControlPlane:
         return ", ".join(parts)
 
     @property
+    def version(self) -> str:
+        """Which Kubernetes the API server says it is."""
+        return str(self.api.request("GET", "/version")["gitVersion"])
+
+    @property
     def access(self) -> Access:
         """How the administrator gets at the API server."""
         return Access(self.url, self.folder / "ca.crt", self.token)

@@ -74,7 +74,7 @@ class ExistingCluster:
         self.kubeconfig.write_text(yaml.safe_dump(self.access.kubeconfig(), sort_keys=False))
         self.api = NotingApi(self.access)
         try:
-            self._version = str(self.api.request("GET", "/version")["gitVersion"])
+            self.version = str(self.api.request("GET", "/version")["gitVersion"])
             self._refuse_what_is_used()
         except urllib3.exceptions.HTTPError as error:
             raise UnusableError(f"{self.access.url} does not answer ({error}); set KUBECONFIG to a cluster that runs") from error
@@ -112,7 +112,7 @@ class ExistingCluster:
 
     def describe(self) -> str:
         """What the tests ran on, in which versions."""
-        own = f"a cluster that was there, Kubernetes {self._version} with {len(self.own_nodes)} nodes of its own"
+        own = f"a cluster that was there, Kubernetes {self.version} with {len(self.own_nodes)} nodes of its own"
         started = (f"{name} {binaries.version_of(_PROGRAMS[name], path)}" for name, path in self.programs.items())
         return ", ".join((own, *started))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.e2e.controlplane import binaries
-from tests.e2e.controlplane.binaries import Program, kubernetes
+from tests.e2e.controlplane.binaries import Program
 
 _STANDINS = Path(__file__).parent / "standins"
 _CONTAINERD, _RUNC, _CNI_PLUGINS = "2.3.4", "1.4.3", "1.9.1"
@@ -30,7 +30,6 @@ def _standin(name: str) -> Program:
 
 
 KIND = Program("kind", "0.33.0", "sigs.k8s.io/kind", flags=_SMALL, exact=True)
-KUBEADM, KUBELET, KUBE_PROXY = kubernetes("kubeadm"), kubernetes("kubelet"), kubernetes("kube-proxy")
 RUNC = Program(
     "runc",
     _RUNC,
@@ -49,9 +48,9 @@ KUBERNETES = tuple(
         binaries.CONTROLLER_MANAGER,
         binaries.SCHEDULER,
         binaries.KUBECTL,
-        KUBEADM,
-        KUBELET,
-        KUBE_PROXY,
+        binaries.KUBEADM,
+        binaries.KUBELET,
+        binaries.KUBE_PROXY,
     )
 )
 PROGRAMS = (

@@ -13,6 +13,7 @@ from .conftest import PODS, answer, bind, pod
 
 REPLIES = yaml.safe_load(Path(__file__).with_name("binding_replies.yaml").read_text())
 SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+TAKES_LABELS = pytest.mark.needs_kubernetes("1.35", "before, a pod takes no labels of its Binding (PodTopologyLabelsAdmission)")
 
 
 def bound(cluster: Cluster, name: str = "b") -> dict[str, Any]:
@@ -76,22 +77,32 @@ async def test_any_change_of_a_pod_makes_an_older_bind_stale(cluster: Cluster, h
     assert (await bind(http, "b", "node-1", metadata=current))[0] == 201
 
 
-async def test_the_bindings_annotations_and_labels_are_written_with_the_node(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_the_bindings_annotations_are_written_with_the_node(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("b", annotations={"kept": "1", "stamp": "old"}))
-    await bind(http, "b", "nowhere", metadata={"annotations": {"stamp": "new"}, "labels": {"gang": "g"}})
+    await bind(http, "b", "nowhere", metadata={"annotations": {"stamp": "new"}})
     after = bound(cluster)
     assert after["spec"]["nodeName"] == "nowhere"
     assert after["metadata"]["annotations"] == {"kept": "1", "stamp": "new"}
-    assert after["metadata"]["labels"] == {"gang": "g"}
+
+
+@TAKES_LABELS
+async def test_the_bindings_labels_are_written_with_the_node(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+    cluster.create(pod("b"))
+    await bind(http, "b", "nowhere", metadata={"labels": {"gang": "g"}})
+    assert bound(cluster)["metadata"]["labels"] == {"gang": "g"}
 
 
 @pytest.mark.parametrize(
     ("target", "labels"),
     [
-        ({"kind": "Node"}, {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"}),
-        ({}, None),
+        pytest.param(
+            {"kind": "Node"},
+            {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"},
+            id="a-node-by-its-kind",
+            marks=TAKES_LABELS,
+        ),
+        pytest.param({}, None, id="a-node-by-default"),
     ],
-    ids=["a-node-by-its-kind", "a-node-by-default"],
 )
 async def test_a_bound_pod_is_scheduled_and_takes_the_nodes_zone_if_the_kind_is_stated(
     target: dict[str, str], labels: dict[str, str] | None, cluster: Cluster, http: aiohttp.ClientSession

@@ -48,6 +48,16 @@ def test_members_are_gathered_and_leave_when_their_pods_go() -> None:
     assert registry.gang(KEY) is None
 
 
+def test_a_gang_holds_seats_whether_or_not_its_pod_group_has_been_heard_of() -> None:
+    alone = a_pod("alone", labels=(), node_name="n")
+    registry = a_registry(a_pod("a", node_name="n"), a_pod("b"), alone)
+    assert [gang.key for gang in registry.seated()] == [KEY]
+    registry.observe_group(a_group())
+    assert [gang.key for gang in registry.seated()] == [KEY]
+    registry.observe_pod(a_pod("a", node_name="n"), None)
+    assert registry.seated() == []
+
+
 def test_a_gang_keeps_its_age_when_its_pod_group_is_made_after_its_pods() -> None:
     registry = a_registry(a_pod("a", created=7.0), a_pod("b", created=9.0))
     registry.observe_group(a_group(creationTimestamp="1970-01-01T00:01:00Z"))

@@ -1,0 +1,116 @@
+"""Which Kubernetes the tests on a real control plane run on is a choice, and one that isn't there is refused."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.controlplane import binaries, modules, releases
+from tests.e2e.controlplane.releases import Release, UnknownReleaseError
+
+ROOT = Path(__file__).parents[2]
+OLD, NEW = Release("1.9", "1.9.11"), Release("1.10", "1.10.0")
+PACKAGES = ("k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kube-scheduler")
+# As `go mod edit -json` prints the go.mod of k8s.io/kubernetes 1.34.11; without most modules, and with one more that has no staging folder.
+THEIRS: dict[str, Any] = {
+    "Module": {"Path": "k8s.io/kubernetes"},
+    "Go": "1.25.0",
+    "GoDebug": [{"Key": "default", "Value": "go1.24"}],
+    "Replace": [
+        {"Old": {"Path": "k8s.io/api"}, "New": {"Path": "./staging/src/k8s.io/api"}},
+        {"Old": {"Path": "k8s.io/kubectl"}, "New": {"Path": "./staging/src/k8s.io/kubectl"}},
+        {"Old": {"Path": "example.com/fork"}, "New": {"Path": "example.com/forked", "Version": "v1.0.0"}},
+    ],
+}
+MODULE = """\
+// Made by `python -m tests.e2e.controlplane module 1.34.11`.
+module allaboard.dev/controlplane/kubernetes
+
+go 1.25.0
+
+godebug default=go1.24
+
+tool (
+	k8s.io/kubernetes/cmd/kube-apiserver
+	k8s.io/kubernetes/cmd/kube-scheduler
+)
+
+require k8s.io/kubernetes v1.34.11
+
+replace (
+	k8s.io/api => k8s.io/api v0.34.11
+	k8s.io/kubectl => k8s.io/kubectl v0.34.11
+)
+"""
+
+
+def test_releases_are_the_folders_of_modules_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for release, required in ((NEW, "require "), (OLD, "require (\n\t")):
+        (tmp_path / release.minor).mkdir()
+        (tmp_path / release.minor / "go.mod").write_text(f"go 1.26.0\n\n{required}k8s.io/kubernetes v{release.version} // indirect\n")
+    assert releases.all_releases(tmp_path) == [OLD, NEW]
+
+
+@pytest.mark.parametrize(("minor", "release"), [("", NEW), ("1.10", NEW), ("1.9", OLD)])
+def test_the_newest_release_is_taken_unless_one_is_asked_for(minor: str, release: Release) -> None:
+    assert releases.choose(minor, [OLD, NEW]) == release
+
+
+@pytest.mark.parametrize("minor", ["1.1", "1.9.11", "newest"])
+def test_a_release_that_there_is_no_module_of_is_refused_with_those_there_are(minor: str) -> None:
+    with pytest.raises(UnknownReleaseError, match=rf"^K8S={minor}: .*only of 1\.9, 1\.10;"):
+        releases.choose(minor, [OLD, NEW])
+
+
+def test_an_unknown_release_is_told_in_one_sentence() -> None:
+    command = [sys.executable, "-m", "tests.e2e.controlplane", "build"]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "K8S": "1.2"}, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert done.stderr.startswith("K8S=1.2: no control plane of that release can be built")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("version", "order"), [("1.34", (1, 34)), ("v1.37.0+sandbox", (1, 37, 0)), ("1.38.0-beta.1", (1, 38, 0))])
+def test_a_version_is_ordered_by_its_numbers(version: str, order: tuple[int, ...]) -> None:
+    assert releases.order(version) == order
+
+
+def test_an_installed_program_will_not_do_when_a_release_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("kube-apiserver", "kubectl", "etcd"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("K8S", raising=False)
+    assert binaries.locate(binaries.APISERVER) == tmp_path / "kube-apiserver"
+    monkeypatch.setenv("K8S", "1.34")
+    assert binaries.locate(binaries.APISERVER) is None
+    assert binaries.locate(binaries.KUBECTL) == tmp_path / "kubectl"
+    assert binaries.locate(binaries.ETCD) == tmp_path / "etcd"
+
+
+def test_a_module_takes_the_published_modules_of_its_release_and_the_settings_of_kubernetes() -> None:
+    assert modules.go_mod("1.34.11", THEIRS, PACKAGES) == MODULE
+
+
+def test_a_release_that_sets_no_go_settings_has_none() -> None:
+    assert "godebug" not in modules.go_mod("1.34.11", {**THEIRS, "GoDebug": None}, PACKAGES)
+
+
+@pytest.mark.parametrize("release", releases.all_releases(), ids=lambda release: release.minor)
+def test_whatever_is_published_with_a_release_is_of_that_release_in_its_module(release: Release) -> None:
+    module = (releases.FOLDER / release.minor / "go.mod").read_text()
+    assert release.version.startswith(f"{release.minor}.")
+    assert set(re.findall(r"=> k8s\.io/\S+ v(\S+)", module)) == {f"0.{release.version.removeprefix('1.')}"}
+
+
+def test_every_night_each_release_is_run() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yaml").read_text())
+    assert workflow["jobs"]["e2e"]["strategy"]["matrix"]["kubernetes"] == [release.minor for release in releases.all_releases()]
+    done = subprocess.run(["make", "--dry-run", "nightly"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert all(f"K8S={release.minor}" in done.stdout for release in releases.all_releases())
