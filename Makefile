@@ -57,8 +57,9 @@ judged: $(READY) ## Play only the random schedules of the end-to-end tests befor
 faults: $(READY) ## Measure what holds under faults, an hour or two; SEED=… plays one random schedule again
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.faults $(if $(SEED),--seed='$(SEED)')
 
-e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster (needs docker and kind)
-	$(BIN)/python -m tests.e2e.kind
+# WORDS="--help" tells more; WORDS="tests/e2e/kind -k ranks" chooses tests.
+e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster; where no registry answers, as root, all of it is built first, in half an hour
+	$(BIN)/python -m tests.e2e.kind $(WORDS)
 
 # `make --keep-going nightly` goes on after what fails.
 nightly: $(RELEASES:%=e2e-%) e2e-kind faults ## Run what CI leaves out: e2e on every release of Kubernetes, on kind, and what holds under faults; four hours

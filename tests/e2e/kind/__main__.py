@@ -27,8 +27,9 @@ _NODE_IMAGE = f"kindest/node:v{binaries.KUBERNETES}"
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True})
 @click.option("--docker", type=click.Choice(["auto", "found", "own"]), default="auto", show_default=True, help="Whose docker daemon.")
 @click.option("--build", "is_build", is_flag=True, help="Only build what a docker daemon of our own needs.")
+@click.option("--if-built", is_flag=True, help="Do nothing, and say so, where the node image would have to be built first.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENT]...")
-def cli(docker: str, is_build: bool, words: tuple[str, ...]) -> None:
+def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> None:
     """Run the end-to-end tests on a kind cluster of two nodes, with the operator deployed from config/.
 
     The docker daemon that answers is used where kind is installed and its node image can be had. Else everything is built from Debian's
@@ -41,21 +42,25 @@ def cli(docker: str, is_build: bool, words: tuple[str, ...]) -> None:
         sys.exit(_run([], {}, words))
     if docker == "found":
         raise click.ClickException(f"the docker daemon that is there can't be used: {why_not}")
+    cache = binaries.cache() / "kind"
+    if if_built and not images.is_built(cache):
+        console.print("NOT RUN: no kind node image was built here before; `make e2e-kind` builds it, in half an hour", style="bold")
+        return
     if why_not_own := daemon.is_possible():
         raise click.ClickException(f"the docker daemon that is there can't be used ({why_not}), and {why_not_own}")
     console.print(f"a docker daemon of our own ({why_not})", highlight=False, soft_wrap=True)
     try:
         with ExitStack() as undo:
-            steps = Steps(binaries.cache() / "kind", console)
+            steps = Steps(cache, console)
             debian.ensure_packages(steps)
             programs = binaries.ensure([*PROGRAMS, binaries.KWOK, binaries.TRAINING_OPERATOR], console)
             own = undo.enter_context(Daemon(steps))
             node = images.ensure_node(steps, own, programs)
-            images.ensure_python(steps, own)
+            base = images.ensure_python(steps, own)
             wheels = images.ensure_wheels(steps, Path(sys.executable))
             found = os.pathsep.join((*(str(programs[name].parent) for name in ("kind", "kubectl")), os.environ["PATH"]))
             offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
-            environment = {**own.environment, **offline, "PATH": found, "KIND_NODE_IMAGE": node}
+            environment = {**own.environment, **offline, "PATH": found, "KIND_NODE_IMAGE": node, "BASE": base}
             status = 0 if is_build else _run(own.inside(), environment, words)
     except (MissingToolError, StartError) as error:
         raise click.ClickException(str(error)) from None

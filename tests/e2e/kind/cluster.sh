@@ -2,6 +2,7 @@
 # What `make e2e-kind` does when there is a docker daemon: the end-to-end tests on a kind cluster, with the operator deployed from config/ as on any cluster. The nodes,
 # and their GPUs, are fake ones that the tests add (kwok, built with Go when it is not installed); kind's own run the operator.
 #
+#   BASE=python:3.13-slim                  what the image is built on instead of what the Dockerfile names
 #   KIND_NODE_IMAGE=kindest/node:v1.34.11  another Kubernetes than kind's own choice
 #   E2E_LOGS=folder                        where logs go when something fails [build/e2e-kind/logs]
 #   PYTHON=python3                         an environment with the tests' dependencies [.venv/bin/python]
@@ -56,7 +57,8 @@ finish() {
 
 say "building $image"
 # kind can't load an image with an attestation from a Docker that keeps images in containerd (kind issue 3795).
-BUILDX_NO_DEFAULT_ATTESTATIONS=1 docker build --tag "$image" .
+# The classic builder makes every stage there is, so that the one that is not built on has to go.
+sed "${BASE:+/ AS pinned$/d}" Dockerfile | BUILDX_NO_DEFAULT_ATTESTATIONS=1 docker build --tag "$image" ${BASE:+--build-arg BASE="$BASE"} --file - .
 
 mkdir -p "$folder"
 trap finish EXIT
@@ -80,6 +82,15 @@ resources:
 images:
   - name: allaboard
     newTag: ${image#*:}
+# Also on the control plane's node, and where the tests keep other pods away: on nodes that are cordoned.
+patches:
+  - target: {kind: Deployment}
+    patch: |
+      - op: add
+        path: /spec/template/spec/tolerations
+        value:
+          - {key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}
+          - {key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoSchedule}
 END
 kubectl apply --filename crds
 kubectl wait --for=condition=Established customresourcedefinition/podgroups.scheduling.x-k8s.io --timeout=1m

@@ -15,13 +15,11 @@ from tests.e2e.controlplane.binaries import KUBERNETES, module_folder
 from . import archives, debian
 from .archives import Image
 from .daemon import Daemon
-from .programs import CNI_PLUGINS, KIND, PROGRAMS
+from .programs import CNI_PLUGINS, KIND, NODE
 from .steps import Steps, key_of
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[2]
-PYTHON = "python:3.13-slim"
-"""The Dockerfile's base."""
 _SUITE, _PYTHON_SUITE = "bookworm", "trixie"
 """The systemd of the first takes cgroups of both versions; the Python of the second is that of the Dockerfile."""
 _PACKAGES = (
@@ -33,10 +31,20 @@ _PIP = ("pip", "download", "--quiet", "--disable-pip-version-check", "--only-bin
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
-def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> str:
-    """The node image, built if it isn't there."""
+def node_tag() -> str:
+    """The tag of the node image, by what it is made of."""
     sources = [(_HERE / name).read_bytes() for name in ("images.py", "archives.py", "node.Dockerfile")]
-    tag = f"allaboard-kind-node:{key_of(*sources, *(f'{program.name} {program.version}' for program in PROGRAMS))}"
+    return f"allaboard-kind-node:{key_of(*sources, *(f'{program.name} {program.version}' for program in NODE))}"
+
+
+def is_built(cache: Path) -> bool:
+    """Whether the node image was built before; what else is needed takes minutes."""
+    return _mark(cache).exists()
+
+
+def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> str:
+    """The tag of the node image, which is built if it isn't there."""
+    tag = node_tag()
     if daemon.has_image(tag):
         return tag
     kind = module_folder(KIND)
@@ -54,11 +62,16 @@ def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> s
         release = _release(Path(folder), kind, debian_archive, programs)
         command = ["build", "node-image", "--type", "file", "--base-image", "allaboard-kind-base:local", "--image", tag]
         steps.run("kind build node-image", [programs["kind"], *command, release], {**os.environ, **daemon.environment})
+    _mark(steps.cache).touch()
     return tag
 
 
-def ensure_python(steps: Steps, daemon: Daemon) -> None:
-    """What stands in for the Dockerfile's base: Debian's Python, with the wheels to install from, for want of a network."""
+def _mark(cache: Path) -> Path:
+    return cache / f"{node_tag().partition(':')[2]}.built"
+
+
+def ensure_python(steps: Steps, daemon: Daemon) -> str:
+    """The tag of what stands in for the Dockerfile's base: Debian's Python, with the wheels to install from, for want of a network."""
     lock, wanted = _ROOT / "requirements.txt", " ".join(f"'{each}'" for each in _builds_with())
     chroot = f'chroot "$1" env -u PIP_FIND_LINKS python3 -m {" ".join(_PIP)} --dest /wheels'
     hooks = [
@@ -74,8 +87,8 @@ def ensure_python(steps: Steps, daemon: Daemon) -> None:
     tag = f"allaboard-kind-python:{archive.stem.rpartition('-')[2]}"
     if not daemon.has_image(tag):
         changes = ("--change", 'CMD ["python3"]', "--change", "ENV LANG=C.UTF-8")
-        daemon.docker(f"docker import of what stands in for {PYTHON}", "import", *changes, "-", tag, stdin=archive)
-    daemon.docker(f"docker tag {PYTHON}", "tag", tag, PYTHON)
+        daemon.docker("docker import of Debian's Python", "import", *changes, "-", tag, stdin=archive)
+    return tag
 
 
 def ensure_wheels(steps: Steps, python: Path) -> Path:

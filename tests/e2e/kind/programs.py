@@ -53,7 +53,7 @@ KUBERNETES = tuple(
         binaries.KUBE_PROXY,
     )
 )
-PROGRAMS = (
+NODE = (
     KIND,
     *KUBERNETES,
     replace(binaries.ETCD, exact=True),
@@ -63,5 +63,5 @@ PROGRAMS = (
     COREDNS,
     KINDNETD,
     PAUSE,
-    RENDEZVOUS,
 )
+PROGRAMS = (*NODE, RENDEZVOUS)

@@ -40,10 +40,15 @@ def deployment(name: str, size: int, template: Body) -> Body:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-def one_on_each(name: str) -> list[Body]:
-    """Spread over nodes as evenly as can be."""
-    selector = {"matchLabels": {"app": name}}
-    return [{"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]
+def only_one(template: Body, port: int) -> None:
+    """Let no node have two of such pods: both would take a port of the node."""
+    template["spec"]["containers"][0]["ports"] = [{"containerPort": port, "hostPort": port}]
+
+
+def create_pod(cluster: Cluster, name: str, template: Body) -> None:
+    """Create a pod that nobody would make anew."""
+    metadata = {"name": name, "namespace": "default", **template["metadata"]}
+    cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
 
 
 def free_cpu(cluster: Cluster, node: str) -> Fraction:

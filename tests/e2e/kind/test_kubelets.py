@@ -9,7 +9,7 @@ from tests.e2e.workloads import in_part, over_committed
 from tests.stories import pods, running, status_of
 
 from .conftest import docker
-from .real import PROGRAM, TINY, deployment, free_cpu, one_on_each, template
+from .real import PROGRAM, TINY, create_pod, deployment, free_cpu, only_one, template
 
 PATIENCE = 40
 """In a third of seconds: kubelets start containers, and try again after pauses."""
@@ -22,42 +22,42 @@ async def test_a_gang_of_containers_that_wait_for_each_other_on_two_nodes_ends_w
 ) -> None:
     service = {"clusterIP": "None", "selector": {"app": "ranks"}, "publishNotReadyAddresses": True, "ports": [{"port": 7777}]}
     cluster.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "ranks", "namespace": "default"}, "spec": service})
-    words = ("ranks-0.ranks:7777", "$(JOB_COMPLETION_INDEX)", "4")
-    spread = one_on_each("ranks")
     both = (worker, control_plane_node)
-    pod = template("ranks", 4, words, both, TINY, subdomain="ranks", restartPolicy="Never", topologySpreadConstraints=spread)
-    spec = {"parallelism": 4, "completions": 4, "completionMode": "Indexed", "backoffLimit": 0, "template": pod}
-    cluster.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "ranks", "namespace": "default"}, "spec": spec})
+    for rank in range(4):
+        words = ("ranks-0.ranks:7777", str(rank), "4")
+        pod = template("ranks", 4, words, both, TINY, hostname=f"ranks-{rank}", subdomain="ranks", restartPolicy="Never")
+        only_one(pod, port=7000 + rank // 2)
+        create_pod(cluster, f"ranks-{rank}", pod)
 
-    await cluster.wait_for(lambda s: status(s, "jobs", "ranks").get("succeeded") == 4, PATIENCE, "all ranks have met")
+    await cluster.wait_for(lambda s: {phase(s, f"ranks-{rank}") for rank in range(4)} == {"Succeeded"}, PATIENCE, "all ranks have met")
 
-    assert {each["spec"]["nodeName"] for each in pods(cluster, "ranks")} == set(both)
-    assert status(cluster, "jobs", "ranks").get("failed") is None
+    seats = [each["spec"]["nodeName"] for each in pods(cluster, "ranks")]
+    assert sorted(seats) == sorted(both * 2)
     await cluster.wait_for(lambda s: status_of(s, "ranks").get("succeeded") == 4, PATIENCE, "and the PodGroup says so")
 
 
 async def test_a_rank_whose_others_never_come_waits_in_vain(cluster: Cluster, worker: str) -> None:
     """The program itself: without all others it fails, so that the test above proves something."""
     pod = template("lonely", 1, ("localhost:7777", "0", "2", "1"), [worker], TINY, restartPolicy="Never")
-    cluster.create({"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {"name": "lonely", "namespace": "default", **pod["metadata"]}})
+    create_pod(cluster, "lonely", pod)
 
     await cluster.wait_for(lambda s: phase(s, "lonely") == "Failed", PATIENCE, "it has given up")
 
 
 async def test_a_gang_whose_image_comes_late_keeps_its_seats_and_runs_then(cluster: Cluster, worker: str) -> None:
-    late = "allaboard-late:e2e"
+    late = "localhost/allaboard-late:e2e"  # where nobody answers, which is known at once
     cluster.create(deployment("late", 2, template("late", 2, ("pause",), [worker], TINY, image=late)))
     await cluster.wait_for(lambda s: waits(s, "late") >= {"ErrImagePull"} or waits(s, "late") >= {"ImagePullBackOff"}, PATIENCE)
     first = {pod["metadata"]["uid"] for pod in pods(cluster, "late")}
     assert not in_part(cluster)
 
-    docker("exec", worker, "ctr", "--namespace", "k8s.io", "images", "tag", f"docker.io/library/{PROGRAM}", f"docker.io/library/{late}")
+    docker("exec", worker, "ctr", "--namespace", "k8s.io", "images", "tag", f"docker.io/library/{PROGRAM}", late)
 
     try:
         await cluster.wait_for(lambda s: running(s, "late") == 2, 3 * PATIENCE, "both run")
         assert {pod["metadata"]["uid"] for pod in pods(cluster, "late")} == first
     finally:
-        docker("exec", worker, "ctr", "--namespace", "k8s.io", "images", "rm", f"docker.io/library/{late}")
+        docker("exec", worker, "ctr", "--namespace", "k8s.io", "images", "rm", late)
 
 
 async def test_a_member_that_the_kubelet_refuses_is_made_anew_and_the_gang_is_whole_once_there_is_room(
@@ -66,7 +66,7 @@ async def test_a_member_that_the_kubelet_refuses_is_made_anew_and_the_gang_is_wh
     """The node claims more than it has, until its kubelet says the truth again: what was bound meanwhile doesn't all fit."""
     room = free_cpu(cluster, worker)
     hog = template("hog", 1, ("pause",), [worker], {"cpu": str(int(room * 1000) - 300) + "m"})
-    cluster.create({"apiVersion": "v1", "kind": "Pod", **hog, "metadata": {"name": "hog", "namespace": "default"}} | with_node(hog, worker))
+    create_pod(cluster, "hog", {"metadata": {}, "spec": hog["spec"] | {"nodeName": worker}})  # as one who asks no scheduler
     await cluster.wait_for(lambda s: phase(s, "hog") == "Running", PATIENCE, "the node is nearly full")
 
     cluster.patch("nodes", worker, {"status": {"allocatable": {"cpu": "64"}}}, subresource="status")
@@ -86,7 +86,7 @@ async def test_the_seat_of_a_member_that_the_kubelet_evicts_is_free_again(cluste
     for name, command in (("pair-0", ("pause",)), ("pair-1", ("fill", "/scratch/file", "8"))):
         pod = template("pair", 2, command, [worker], cpu, restartPolicy="Never", volumes=[volume])
         pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "scratch", "mountPath": "/scratch"}]
-        cluster.create({"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {"name": name, "namespace": "default", **pod["metadata"]}})
+        create_pod(cluster, name, pod)
     await cluster.wait_for(lambda s: "Evicted" in reasons(s, "pair-1"), 3 * PATIENCE, "one fills its volume, and is evicted")
     assert phase(cluster, "pair-0") == "Running"
 
@@ -118,7 +118,8 @@ async def test_a_gang_is_whole_again_when_a_node_that_was_stopped_has_started(
     gone = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1} for key in GONE]
     cordoned = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
     master = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
-    pod = template("pair", 2, ("pause",), (worker, control_plane_node), TINY, topologySpreadConstraints=one_on_each("pair"))
+    pod = template("pair", 2, ("pause",), (worker, control_plane_node), TINY)
+    only_one(pod, port=7000)
     pod["spec"]["tolerations"] = [*gone, cordoned, master]
     cluster.create(deployment("pair", 2, pod))
     await cluster.wait_for(lambda s: running(s, "pair") == 2, PATIENCE, "it runs on both nodes")
@@ -166,11 +167,6 @@ def waits(cluster: Cluster, prefix: str) -> set[str]:
         return set()
     states = (state for pod in found for state in pod["status"].get("containerStatuses") or ())
     return {state["state"].get("waiting", {}).get("reason", "") for state in states}
-
-
-def with_node(pod: Body, node: str) -> Body:
-    """As somebody who asks no scheduler binds it."""
-    return {"spec": {**pod["spec"], "nodeName": node}}
 
 
 def allocated(cluster: Cluster, pod: str) -> str:

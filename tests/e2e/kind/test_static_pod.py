@@ -1,0 +1,69 @@
+"""The operator as a static pod of the control plane's node, by the commands of docs/install.md, played as they stand there."""
+
+import asyncio
+import os
+import re
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.stories import gang_pod, running
+
+from .conftest import docker
+
+ROOT = Path(__file__).parents[3]
+NAMESPACE = "allaboard-system"
+PATIENCE = 40
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def blocks() -> list[str]:
+    """The commands for whoever has kubectl, and those for the node."""
+    section = (ROOT / "docs" / "install.md").read_text().partition("## As a static pod")[2].partition("\n## ")[0]
+    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+
+
+def play(command: str) -> None:
+    environment = {**os.environ, "KUBECONFIG": os.environ["E2E_KIND_KUBECONFIG"]}
+    done = subprocess.run(["bash", "-euc", command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, f"{command}{done.stdout}{done.stderr}"
+
+
+@pytest.fixture
+async def alone_there(cluster: Cluster, control_plane_node: str) -> AsyncIterator[None]:
+    """The Deployment has no pods meanwhile; at the end it has, and the node has no file."""
+    cluster.patch("deployments", "allaboard", {"spec": {"replicas": 0}}, NAMESPACE)
+    await cluster.wait_for(lambda s: not s.list("pods", NAMESPACE), PATIENCE, "the Deployment's pods have gone")
+    yield
+    docker("exec", control_plane_node, "rm", "--force", "/etc/kubernetes/manifests/allaboard.yaml")
+    await asyncio.to_thread(play, "kubectl delete --ignore-not-found -k config/static-pod")
+    cluster.patch("deployments", "allaboard", {"spec": {"replicas": 2}}, NAMESPACE)
+    await cluster.wait_for(lambda s: state(s, "deployments", "allaboard", NAMESPACE).get("readyReplicas") == 2, 2 * PATIENCE)
+    await cluster.wait_for(lambda s: not state(s, "pods", f"allaboard-{control_plane_node}", "kube-system"), PATIENCE, "it has gone")
+
+
+async def test_a_static_pod_of_the_control_planes_node_schedules_gangs(
+    cluster: Cluster, control_plane_node: str, alone_there: None
+) -> None:
+    cluster.add_node("node-1", cpu="4")
+    for rank in range(4):
+        cluster.create(gang_pod(f"gang-{rank}", minimum=4))
+    for_everybody, for_the_node = blocks()
+    await asyncio.to_thread(play, for_everybody)
+    docker("exec", control_plane_node, "mkdir", "--parents", "/root/config/static-pod")
+    docker("cp", str(ROOT / "config" / "static-pod" / "allaboard.yaml"), f"{control_plane_node}:/root/config/static-pod/allaboard.yaml")
+    docker(
+        "exec", "--workdir", "/root", control_plane_node, "bash", "-euc", for_the_node.replace("REGISTRY/allaboard:TAG", "allaboard:e2e")
+    )
+
+    await cluster.wait_for(lambda s: running(s, "gang") == 4, PATIENCE, "the gang runs")
+    assert state(cluster, "pods", f"allaboard-{control_plane_node}", "kube-system")["phase"] == "Running"
+
+
+def state(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[str, object]:
+    found = cluster.get(kind, name, namespace) or {}
+    return dict(found.get("status") or {})
