@@ -287,7 +287,11 @@ def _operator(reader: Reader, plane: ControlPlane, folder: Path, name: str = "al
     kubeconfig = account_kubeconfig(plane, lambda *words: reader.run(f"kubectl {shlex.join(words)}"), folder, account)
     command = [sys.executable, "-m", "allaboard", "run", *shipped_arguments(shipped)]
     operator = OperatorProcess(command, kubeconfig, folder, {**os.environ, **environment})
-    operator.wait_until(operator.is_ready)
+    try:
+        operator.wait_until(operator.is_ready)
+    except BaseException:
+        operator.stop()
+        raise
     return operator
 
 

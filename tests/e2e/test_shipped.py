@@ -334,7 +334,7 @@ class ImageOperator(OperatorProcess):
 
 def _make_image(*variables: str) -> dict[str, list[str]]:
     """The flags that `make image` would give to docker, each with its values."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environment = {name: os.environ[name] for name in ("PATH", "HOME")}  # not the IMAGE of whoever makes a release
     done = subprocess.run(["make", "-n", "image", *variables], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     _mkdir, command = done.stdout.replace("\\\n", " ").splitlines()
     docker, buildx, build, *words, context = shlex.split(command)
