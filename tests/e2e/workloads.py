@@ -87,7 +87,7 @@ def requests_of(pod: Body) -> dict[str, Fraction]:
     """What a pod takes of its node: itself, and what its containers ask for."""
     asked: dict[str, Fraction] = defaultdict(Fraction, pods=Fraction(1))
     for container in pod["spec"]["containers"]:
-        for resource, quantity in container["resources"].get("requests", {}).items():
+        for resource, quantity in (container.get("resources") or {}).get("requests", {}).items():
             asked[resource] += parse(quantity)
     return asked
 

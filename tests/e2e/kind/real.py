@@ -12,6 +12,8 @@ PROGRAM = "allaboard-rendezvous:e2e"
 ANYWHERE = [{"operator": "Exists"}]
 HOST = "kubernetes.io/hostname"
 TINY = {"cpu": "100m"}
+NAMESPACES = ("default", "kube-system", "allaboard-system")
+"""Where the pods are that real kubelets run: of all namespaces together only the tests' own are seen."""
 
 
 def template(
@@ -55,5 +57,6 @@ def free_cpu(cluster: Cluster, node: str) -> Fraction:
     """Processors that nobody on a node has asked for."""
     found = cluster.get("nodes", node)
     assert found is not None
-    pods = [pod for pod in cluster.list("pods") if pod["spec"].get("nodeName") == node and pod["status"]["phase"] in ("Pending", "Running")]
-    return parse(found["status"]["allocatable"]["cpu"]) - sum((requests_of(pod)["cpu"] for pod in pods), Fraction(0))
+    pods = (pod for namespace in NAMESPACES for pod in cluster.list("pods", namespace))
+    here = [pod for pod in pods if pod["spec"].get("nodeName") == node and pod["status"]["phase"] in ("Pending", "Running")]
+    return parse(found["status"]["allocatable"]["cpu"]) - sum((requests_of(pod)["cpu"] for pod in here), Fraction(0))
