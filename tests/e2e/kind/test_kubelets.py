@@ -72,9 +72,13 @@ async def test_a_member_that_the_kubelet_refuses_is_made_anew_and_the_gang_is_wh
     create_pod(cluster, "hog", {"metadata": {}, "spec": hog["spec"] | {"nodeName": worker}})  # as one who asks no scheduler
     await cluster.wait_for(lambda s: phase(s, "hog") == "Running", PATIENCE, "the node is nearly full")
 
-    cluster.patch("nodes", worker, {"status": {"allocatable": {"cpu": "64"}}}, subresource="status")
     cluster.create(deployment("refused", 2, template("refused", 2, ("pause",), [worker], {"cpu": "200m"})))
-    await cluster.wait_for(lambda s: "OutOfcpu" in reasons(s, "refused"), PATIENCE, "one is refused")
+
+    def is_deceived(s: Cluster) -> bool:
+        s.patch("nodes", worker, {"status": {"allocatable": {"cpu": "64"}}}, subresource="status")
+        return "OutOfcpu" in reasons(s, "refused")
+
+    await cluster.wait_for(is_deceived, PATIENCE, "one is refused")
     assert running(cluster, "refused") <= 1
 
     cluster.delete("pods", "hog")
