@@ -17,7 +17,7 @@ from rich.console import Console
 
 from allaboard import __version__
 
-from .controlplane.binaries import ACTIONLINT, HELM, Program, ensure
+from .controlplane.binaries import ACTIONLINT, HELM, KREW, ensure
 from .test_shipped import NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
 
 __all__ = ["api_server", "installed", "kubectl", "manifests"]
@@ -25,7 +25,6 @@ __all__ = ["api_server", "installed", "kubectl", "manifests"]
 pytestmark = pytest.mark.timeout(600)  # packages may have to be downloaded
 
 REPOSITORY = "https://code.example/gangs/allaboard"
-KREW = Program("krew", "0.4.4", "sigs.k8s.io/krew/cmd/krew")
 
 Body = dict[str, Any]
 

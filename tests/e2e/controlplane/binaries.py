@@ -35,7 +35,7 @@ class MissingToolError(RuntimeError):
 class Program:
     """One program: ``package`` is built in the wrapper module ``module``, or installed as ``package@v<version>`` when there is none.
 
-    One that is ``exact`` must be of this version and built like this: another that is installed doesn't do.
+    One that is ``exact`` must be of this version and from the cache: another that is installed doesn't do.
     """
 
     name: str
@@ -65,7 +65,8 @@ KWOK = Program("kwok", "0.8.0", "sigs.k8s.io/kwok/cmd/kwok")
 TRAINING_OPERATOR = Program("training-operator.v1", "1.9.4", "github.com/kubeflow/training-operator/cmd/training-operator.v1")
 HELM = Program("helm", "4.3.1", "helm.sh/helm/v4/cmd/helm")
 ACTIONLINT = Program("actionlint", "1.7.12", "github.com/rhysd/actionlint/cmd/actionlint")
-PROGRAMS = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK, TRAINING_OPERATOR, HELM, ACTIONLINT)
+KREW = Program("krew", "0.4.4", "sigs.k8s.io/krew/cmd/krew")
+PROGRAMS = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK, TRAINING_OPERATOR, HELM, ACTIONLINT, KREW)
 OF_THE_RELEASE = tuple(program for program in (*PROGRAMS, KUBEADM, KUBELET, KUBE_PROXY) if program.module == RELEASE.module)
 
 TFJOB_CRD = "manifests/base/crds/kubeflow.org_tfjobs.yaml"

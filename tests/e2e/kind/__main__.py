@@ -2,9 +2,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from .steps import Steps
 
 _HERE = Path(__file__).parent
 _NODE_IMAGE = f"kindest/node:v{binaries.KUBERNETES}"
+_TESTS_OWN = (binaries.KWOK, binaries.TRAINING_OPERATOR, binaries.HELM, binaries.ACTIONLINT, binaries.KREW)
+"""What tests would build where there is no network."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True})
@@ -38,12 +41,14 @@ def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> 
     """
     console = Console(stderr=True)
     why_not = "it was not to be looked for" if docker == "own" or is_build else _why_not_found()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     if not why_not:
         sys.exit(_run([], {}, words))
-    if docker == "found":
+    if docker == "found" or "KIND_NODE_IMAGE" in os.environ:
         raise click.ClickException(f"the docker daemon that is there can't be used: {why_not}")
     cache = binaries.cache() / "kind"
-    if if_built and not images.is_built(cache):
+    if if_built and not images.was_built(cache):
         console.print("NOT RUN: no kind node image was built here before; `make e2e-kind` builds it, in half an hour", style="bold")
         return
     if why_not_own := daemon.is_possible():
@@ -53,7 +58,7 @@ def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> 
         with ExitStack() as undo:
             steps = Steps(cache, console)
             debian.ensure_packages(steps)
-            programs = binaries.ensure([*PROGRAMS, binaries.KWOK, binaries.TRAINING_OPERATOR], console)
+            programs = binaries.ensure([*PROGRAMS, *_TESTS_OWN], console)
             own = undo.enter_context(Daemon(steps))
             node = images.ensure_node(steps, own, programs)
             base = images.ensure_python(steps, own)
@@ -62,6 +67,7 @@ def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> 
             offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
             environment = {**own.environment, **offline, "PATH": found, "KIND_NODE_IMAGE": node, "BASE": base}
             status = 0 if is_build else _run(own.inside(), environment, words)
+            own.docker("docker image prune", "image", "prune", "--force")
     except (MissingToolError, StartError) as error:
         raise click.ClickException(str(error)) from None
     sys.exit(status)
@@ -86,8 +92,20 @@ def _fails(*command: str) -> bool:
 
 def _run(inside: list[str], environment: Mapping[str, str], words: tuple[str, ...]) -> int:
     default = {"PYTHON": sys.executable, "KIND_NODE_IMAGE": _NODE_IMAGE}
-    command = [*inside, str(_HERE / "cluster.sh"), *words]
-    return subprocess.run(command, env={**default, **os.environ, **environment}, check=False).returncode
+    command = [*inside, str(_HERE / "cluster.sh"), *_chosen(words)]
+    process = subprocess.Popen(command, env={**default, **os.environ, **environment}, start_new_session=True)
+    while True:
+        try:
+            return process.wait()
+        except (KeyboardInterrupt, SystemExit):
+            # To all of them at once: the shell ends, and removes the cluster, when pytest has ended.
+            os.killpg(process.pid, signal.SIGINT)
+
+
+def _chosen(words: Sequence[str]) -> list[str]:
+    """The words for pytest: all end-to-end tests, unless one of the words names others."""
+    names_tests = any("/" in word.partition("::")[0] and Path(word.partition("::")[0]).exists() for word in words)
+    return [*([] if names_tests else ["tests/e2e"]), *words]
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 import hashlib
 import io
 import json
+import platform
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 _FOLDERS = ("tmp", "etc", "run", "proc", "sys", "dev")
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+"""This machine's, as images name it."""
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -48,7 +51,7 @@ def _name(config: bytes) -> str:
 
 def _config(image: Image, digest: str) -> bytes:
     described = {
-        "architecture": "amd64",
+        "architecture": ARCHITECTURE,
         "os": "linux",
         "config": {"Entrypoint": list(image.entrypoint) or None, "Env": [_PATH], "WorkingDir": "/"},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},

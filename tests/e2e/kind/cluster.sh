@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# What `make e2e-kind` does when there is a docker daemon: the end-to-end tests on a kind cluster, with the operator deployed from config/ as on any cluster. The nodes,
-# and their GPUs, are fake ones that the tests add (kwok, built with Go when it is not installed); kind's own run the operator.
+# What `make e2e-kind` does when there is a docker daemon: the end-to-end tests on a kind cluster, with the operator deployed from config/
+# as on any cluster. Most nodes, and their GPUs, are fake ones that the tests add (kwok, built with Go when it is not installed); kind's own
+# run the operator, and what only real kubelets can.
 #
 #   BASE=python:3.13-slim                  what the image is built on instead of what the Dockerfile names
 #   KIND_NODE_IMAGE=kindest/node:v1.34.11  another Kubernetes than kind's own choice
 #   E2E_LOGS=folder                        where logs go when something fails [build/e2e-kind/logs]
 #   PYTHON=python3                         an environment with the tests' dependencies [.venv/bin/python]
 #
-# Arguments go to pytest; those that are no options say which tests, instead of all. The cluster is deleted at the end, whatever the end is; the kubeconfig in use is not touched.
+# Arguments go to pytest. The cluster is deleted at the end, whatever the end is; the kubeconfig in use is not touched.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -99,7 +100,5 @@ kubectl rollout status deployment/allaboard --namespace allaboard-system --timeo
 
 say "running the tests"
 "$python" -m tests.e2e.controlplane build kwok training-operator.v1
-tests=(tests/e2e)
-for word in "$@"; do [ ! -e "${word%%::*}" ] || tests=(); done
 export E2E_EXISTING=1 E2E_OPERATOR=deployed E2E_KIND=$cluster E2E_KIND_KUBECONFIG=$KUBECONFIG
-"$python" -m pytest "${tests[@]}" --home=controlplane "$@"
+"$python" -m pytest --home=controlplane "$@"

@@ -1,7 +1,8 @@
-"""A docker daemon of our own, where no other answers: in namespaces of its own, so that nothing of it outlasts it, whatever ends it.
+"""A docker daemon of our own, where no other answers: in namespaces of its own, so that its processes, mounts and network go with it.
 
 Its network has no way out, and its images come from what is built here. Only what Linux has one of for the whole machine is seen outside:
-the cgroups of its containers, and settings of the kernel that kubelets make; both are put back at the end.
+the cgroups of its containers, and settings of the kernel that its nodes make. Both are put back at the end, or by the next run where this
+one was killed.
 """
 
 import fcntl
@@ -12,34 +13,76 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
 from tests.e2e.controlplane.binaries import MissingToolError
-from tests.e2e.controlplane.processes import Processes, StartError
+from tests.e2e.controlplane.processes import Processes, StartError, stop_noted
 
 from .steps import Steps
 
 _HERE = Path(__file__).parent
+_LOCK = Path("/run/allaboard-kind.lock")
 _CGROUP = "allaboard-kind"
+_CGROUPS = Path("/sys/fs/cgroup")
 _SETTINGS = (
+    # kubelets
     "vm/overcommit_memory",
+    "vm/panic_on_oom",
     "kernel/panic",
     "kernel/panic_on_oops",
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
+    # the nodes' systemd
     "kernel/pid_max",
+    "fs/protected_fifos",
+    "fs/protected_hardlinks",
+    "fs/protected_regular",
+    "fs/protected_symlinks",
+    # we, since many containers want more of it
     "fs/inotify/max_user_instances",
     "fs/inotify/max_user_watches",
 )
-"""What kubelets set for the whole machine, and what many containers want more of."""
+"""What is set for the whole machine, by whom."""
 _INOTIFY_INSTANCES = 1024
 _SECONDS = 60.0
 
 
+class Settings:
+    """What the kernel's settings were, kept in ``folder`` until they are put back; ``root`` is where the kernel has them."""
+
+    def __init__(self, folder: Path, root: Path = Path("/proc/sys")) -> None:
+        self._folder, self._root = folder, root
+
+    def note(self) -> None:
+        """Remember them. What a run has noted that was killed is what there was at first."""
+        for name in _SETTINGS:
+            noted, setting = self._noted(name), self._root / name
+            if not noted.exists() and setting.exists():
+                written = noted.with_suffix(".partly")
+                written.write_text(setting.read_text())
+                written.replace(noted)
+
+    def put_back(self) -> None:
+        """Set all that was noted."""
+        for name in _SETTINGS:
+            if (noted := self._noted(name)).exists():
+                (self._root / name).write_text(noted.read_text())
+                noted.unlink()
+
+    def raise_limit(self) -> None:
+        """Let many containers watch files."""
+        limit = self._root / "fs/inotify/max_user_instances"
+        if int(limit.read_text()) < _INOTIFY_INSTANCES:
+            limit.write_text(str(_INOTIFY_INSTANCES))
+
+    def _noted(self, name: str) -> Path:
+        return self._folder / f"{name.replace('/', '.')}.setting"
+
+
 class Daemon:
-    """Runs as long as the context lasts. One at a time: its images are kept in the cache."""
+    """Runs as long as the context lasts. One at a time on a machine; its images are kept in the cache."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -47,23 +90,27 @@ class Daemon:
         self._folder.mkdir(exist_ok=True)
         self._processes = Processes(self._folder)
         self._socket = self._folder / "docker.sock"
-        self._lock = (self._folder / "lock").open("w")
+        self._settings = Settings(self._folder)
+        self._undo = ExitStack()
 
     def __enter__(self) -> "Daemon":
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise MissingToolError(f"another run uses {self._folder}: wait for its end, or set XDG_CACHE_HOME") from None
-        self._note_settings()
-        try:
-            self._start()
-        except BaseException:
-            self._stop()
-            raise
+        with ExitStack() as undo:
+            lock = undo.enter_context(_LOCK.open("w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise MissingToolError(f"another run has a docker daemon of its own ({_LOCK} is locked): wait for its end") from None
+            stop_noted(self._folder)  # of a run that was killed
+            undo.callback(self._settings.put_back)
+            undo.callback(_remove_cgroups)
+            self._settings.note()
+            self._settings.raise_limit()
+            self._start(undo)
+            self._undo = undo.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stop()
+        self._undo.close()
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -83,43 +130,42 @@ class Daemon:
         command = ["docker", "image", "inspect", tag]
         return subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, check=False).returncode == 0
 
-    def _start(self) -> None:
+    def _start(self, undo: ExitStack) -> None:
         runtime = self._folder / "runc"
         runtime.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{_HERE / "held.py"}" "$@"\n')
         runtime.chmod(0o755)
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         # Of one that was killed, which would be believed to run.
         (self._folder / "dockerd.pid").unlink(missing_ok=True)
-        unshared = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self._processes.start(
             "dockerd",
             [
-                *unshared,
+                *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
                 *("sh", "-c", 'ip link set lo up && exec "$@"', "sh", "dockerd"),
                 *("--host", f"unix://{self._socket}", "--data-root", self._folder / "data", "--exec-root", self._folder / "exec"),
-                *("--pidfile", self._folder / "dockerd.pid", "--storage-driver", "overlay2", "--cgroup-parent", _CGROUP),
+                *("--pidfile", self._folder / "dockerd.pid", "--storage-driver", "overlay2"),
+                *("--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", f"/{_CGROUP}"),
                 *("--add-runtime", f"held={runtime}", "--default-runtime", "held"),
                 # Nobody answers there, and that is known at once; the machine's own name servers would be waited for.
                 *("--bip", "172.30.0.1/16", "--dns", "172.30.0.1", "--default-address-pool", "base=172.31.0.0/16,size=24"),
             ],
         )
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        undo.callback(self._end)
         self._processes.wait_until("dockerd", self._answers, _SECONDS)
+        self._remove_containers()
+
+    def _remove_containers(self) -> None:
+        """Whatever runs is left of a run that was killed."""
+        command, environment = ["docker", "ps", "--all", "--quiet"], {**os.environ, **self.environment}
+        left = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+        if left:
+            self.docker(f"docker rm of {len(left)} containers that a run has left", "rm", "--force", "--volumes", *left)
 
     def _answers(self) -> bool:
         command = ["docker", "version"]
         return subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, check=False).returncode == 0
-
-    def _stop(self) -> None:
-        self._end()
-        for name in _SETTINGS:
-            if (noted := self._noted(name)).exists():
-                _set(name, noted.read_text())
-                noted.unlink()
-        for folder in sorted(Path("/sys/fs/cgroup").glob(f"**/{_CGROUP}/**/"), reverse=True):
-            folder.rmdir()
-        self._lock.close()
 
     def _end(self) -> None:
         """Tell the daemon itself to end, which then ends what waits for it; that, if it came first, would kill the daemon."""
@@ -131,21 +177,13 @@ class Daemon:
             self._processes.wait_until("dockerd", lambda: False, _SECONDS)
         self._processes.stop("dockerd")
 
-    def _note_settings(self) -> None:
-        """What a run has noted that was killed is what there was at first."""
-        for name in _SETTINGS:
-            noted = self._noted(name)
-            if not noted.exists() and (setting := Path("/proc/sys", name)).exists():
-                noted.write_text(setting.read_text())
-        if int(Path("/proc/sys/fs/inotify/max_user_instances").read_text()) < _INOTIFY_INSTANCES:
-            _set("fs/inotify/max_user_instances", str(_INOTIFY_INSTANCES))
 
-    def _noted(self, name: str) -> Path:
-        return self._folder / name.replace("/", ".")
-
-
-def _set(name: str, value: str) -> None:
-    Path("/proc/sys", name).write_text(value)
+def _remove_cgroups() -> None:
+    """Those of the containers, of both versions of cgroups; others' go on meanwhile, and what isn't empty yet stays."""
+    for top in (_CGROUPS / _CGROUP, *_CGROUPS.glob(f"*/{_CGROUP}")):
+        for folder in sorted((top, *top.rglob("*/")), reverse=True):
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def is_possible() -> str:
@@ -153,4 +191,11 @@ def is_possible() -> str:
     if sys.platform != "linux" or os.geteuid() != 0:
         return "one of its own is started by root, on Linux"
     missing = [program for program in ("unshare", "nsenter", "ip", "docker") if not shutil.which(program)]
-    return f"one of its own needs {', '.join(missing)}" if missing and not shutil.which("apt-get") else ""
+    if missing and not shutil.which("apt-get"):
+        return f"one of its own needs {', '.join(missing)}"
+    alone = ["unshare", "--net", "--mount", "--pid", "--fork", "true"]
+    if "unshare" not in missing and subprocess.run(alone, capture_output=True, check=False).returncode:
+        return "no namespaces can be made for one of its own: this seems to be a container without CAP_SYS_ADMIN"
+    if not os.access("/proc/sys/fs/inotify/max_user_instances", os.W_OK):
+        return "one of its own sets limits of the kernel, and /proc/sys can't be written"
+    return ""

@@ -9,16 +9,23 @@ from tests.e2e.controlplane.binaries import MissingToolError
 
 from .steps import Steps, key_of
 
-_NEEDED = {"dockerd": "docker.io", "iptables": "iptables", "mmdebstrap": "mmdebstrap", "pkg-config": "pkg-config"}
-"""The package of each program. libseccomp-dev has none."""
-_HEADER, _HEADERS_PACKAGE = Path("/usr/include/seccomp.h"), "libseccomp-dev"
+_PROGRAMS = {
+    "dockerd": "docker.io",
+    "iptables": "iptables",
+    "ip": "iproute2",
+    "mmdebstrap": "mmdebstrap",
+    "gcc": "gcc",
+    "pkg-config": "pkg-config",
+}
+_HEADERS = {"seccomp.h": "libseccomp-dev", "stdlib.h": "libc6-dev"}
+"""The packages of what is needed; runc is built with the last three."""
 _UNREAD = ("man", "doc", "locale")
 
 
 def ensure_packages(steps: Steps) -> None:
     """Install what is missing. Raises ``MissingToolError`` where that can't be done."""
-    missing = [package for program, package in _NEEDED.items() if not shutil.which(program)]
-    missing += [] if _HEADER.exists() else [_HEADERS_PACKAGE]
+    missing = [package for program, package in _PROGRAMS.items() if not shutil.which(program)]
+    missing += [package for header, package in _HEADERS.items() if not Path("/usr/include", header).exists()]
     if not missing:
         return
     if not shutil.which("apt-get"):

@@ -30,9 +30,9 @@ def held() -> set[str]:
 
 def trim(process: dict[str, Any]) -> None:
     """Leave in a process of the runtime specification only what is held."""
-    sets = process.get("capabilities") or {}
+    sets, available = process.get("capabilities") or {}, held()
     for kind, names in sets.items():
-        sets[kind] = [name for name in names or () if name in held()]
+        sets[kind] = [name for name in names or () if name in available]
 
 
 def main(words: list[str]) -> None:

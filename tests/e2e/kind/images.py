@@ -33,19 +33,21 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 def node_tag() -> str:
     """The tag of the node image, by what it is made of."""
-    sources = [(_HERE / name).read_bytes() for name in ("images.py", "archives.py", "node.Dockerfile")]
-    return f"allaboard-kind-node:{key_of(*sources, *(f'{program.name} {program.version}' for program in NODE))}"
+    sources = [(_HERE / name).read_bytes() for name in ("images.py", "archives.py", "debian.py", "node.Dockerfile")]
+    return f"allaboard-kind-node:{key_of(*sources, *map(repr, NODE))}"
 
 
-def is_built(cache: Path) -> bool:
-    """Whether the node image was built before; what else is needed takes minutes."""
-    return _mark(cache).exists()
+def was_built(cache: Path) -> bool:
+    """Whether a node image was ever built there, so that what has changed since takes minutes."""
+    return any((cache / "daemon").glob("*.built"))
 
 
 def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> str:
     """The tag of the node image, which is built if it isn't there."""
     tag = node_tag()
+    mark = steps.cache / "daemon" / f"{tag.partition(':')[2]}.built"
     if daemon.has_image(tag):
+        mark.touch()
         return tag
     kind = module_folder(KIND)
     debian_archive = debian.file_system(steps, "node", _SUITE, _PACKAGES)
@@ -62,12 +64,8 @@ def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> s
         release = _release(Path(folder), kind, debian_archive, programs)
         command = ["build", "node-image", "--type", "file", "--base-image", "allaboard-kind-base:local", "--image", tag]
         steps.run("kind build node-image", [programs["kind"], *command, release], {**os.environ, **daemon.environment})
-    _mark(steps.cache).touch()
+    mark.touch()
     return tag
-
-
-def _mark(cache: Path) -> Path:
-    return cache / f"{node_tag().partition(':')[2]}.built"
 
 
 def ensure_python(steps: Steps, daemon: Daemon) -> str:
@@ -83,7 +81,8 @@ def ensure_python(steps: Steps, daemon: Daemon) -> str:
         "printf '[global]\\nno-index = true\\nfind-links = /wheels\\nbreak-system-packages = true\\n' >\"$1\"/etc/pip.conf",
     ]
     options = [f"--customize-hook={hook}" for hook in hooks]
-    archive = debian.file_system(steps, "python", _PYTHON_SUITE, _PYTHON_PACKAGES, options, lock.read_bytes())
+    made_of = lock.read_bytes() + (_HERE / "images.py").read_bytes()
+    archive = debian.file_system(steps, "python", _PYTHON_SUITE, _PYTHON_PACKAGES, options, made_of)
     tag = f"allaboard-kind-python:{archive.stem.rpartition('-')[2]}"
     if not daemon.has_image(tag):
         changes = ("--change", 'CMD ["python3"]', "--change", "ENV LANG=C.UTF-8")
@@ -97,6 +96,7 @@ def ensure_wheels(steps: Steps, python: Path) -> Path:
     folder = steps.cache / f"wheels-{key_of(lock.read_bytes(), *_builds_with(), str(python.resolve()))}"
     if not folder.exists():
         partly = folder.with_suffix(".partly")
+        shutil.rmtree(partly, ignore_errors=True)
         for what in ("--require-hashes", "--requirement", str(lock)), _builds_with():
             steps.run("wheels for the tests", [python, "-m", *_PIP, "--dest", partly, *what])
         partly.rename(folder)
@@ -181,7 +181,9 @@ def _with_libraries(root: Path, paths: Iterable[str]) -> dict[str, Path]:
     """The files at ``paths`` of a file system and the libraries that they load, by path; links of the file system are followed in it."""
     wanted = list(paths)
     said = subprocess.run(["chroot", root, "ldd", *wanted], capture_output=True, text=True, check=False).stdout
-    wanted += re.findall(r"(/\S+\.so\S*) \(0x", said)
+    libraries = re.findall(r"(/\S+\.so\S*) \(0x", said)
+    assert any("libc.so" in library for library in libraries), said
+    wanted += libraries
     return {path: _real(root, path) for path in wanted}
 
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 from allaboard_sandbox.quantities import parse
 from tests.cluster import Body, Cluster
 from tests.e2e.workloads import requests_of
 from tests.stories import MINIMUM, NAME
 
+PATIENCE = 40
+"""Seconds for kubelets, which start containers, and try again after pauses; ``wait_for`` takes thrice as many."""
 PROGRAM = "allaboard-rendezvous:e2e"
 ANYWHERE = [{"operator": "Exists"}]
 HOST = "kubernetes.io/hostname"
@@ -51,6 +54,17 @@ def create_pod(cluster: Cluster, name: str, template: Body) -> None:
     """Create a pod that nobody would make anew."""
     metadata = {"name": name, "namespace": "default", **template["metadata"]}
     cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+
+
+def status(cluster: Cluster, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+    """The status of an object; empty where there is none."""
+    return (cluster.get(kind, name, namespace) or {}).get("status") or {}
+
+
+def is_deployed_whole(cluster: Cluster) -> bool:
+    """Whether both replicas of the operator are ready, and nobody else is there."""
+    found = status(cluster, "deployments", "allaboard", "allaboard-system")
+    return bool(found.get("replicas") == found.get("readyReplicas") == 2)
 
 
 def free_cpu(cluster: Cluster, node: str) -> Fraction:

@@ -1,4 +1,4 @@
-"""What is built before there is a cluster: step by step, each told, timed and logged, and nothing twice that lies in the cache."""
+"""What is built before there is a cluster: step by step, each told and timed, and nothing twice that lies in the cache."""
 
 import hashlib
 import os

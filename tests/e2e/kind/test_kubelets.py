@@ -1,20 +1,20 @@
 """What only real kubelets do: containers that need each other, images that come late, refusals at the door, evictions, resizing."""
 
+import os
 from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.cluster import Body, Cluster
+from tests.cluster import Cluster
 from tests.e2e.workloads import in_part
 from tests.stories import pods, running, status_of
 
 from .conftest import docker
-from .real import PROGRAM, TINY, create_pod, deployment, free_cpu, only_one, template
+from .real import PATIENCE, PROGRAM, TINY, create_pod, deployment, free_cpu, is_deployed_whole, only_one, status, template
 
-PATIENCE = 40
-"""In a third of seconds: kubelets start containers, and try again after pauses."""
+GONE = ("not-ready", "unreachable")
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1500)
 
 
 async def test_a_gang_of_containers_that_wait_for_each_other_on_two_nodes_ends_well(
@@ -68,6 +68,7 @@ async def test_a_member_that_the_kubelet_refuses_is_made_anew_and_the_gang_is_wh
 ) -> None:
     """The node claims more than it has, until its kubelet says the truth again: what was bound meanwhile doesn't all fit."""
     room = free_cpu(cluster, worker)
+    claimed = 2 * (os.cpu_count() or 1)
     hog = template("hog", 1, ("pause",), [worker], {"cpu": str(int(room * 1000) - 300) + "m"})
     create_pod(cluster, "hog", {"metadata": {}, "spec": hog["spec"] | {"nodeName": worker}})  # as one who asks no scheduler
     await cluster.wait_for(lambda s: phase(s, "hog") == "Running", PATIENCE, "the node is nearly full")
@@ -75,16 +76,15 @@ async def test_a_member_that_the_kubelet_refuses_is_made_anew_and_the_gang_is_wh
     cluster.create(deployment("refused", 2, template("refused", 2, ("pause",), [worker], {"cpu": "200m"})))
 
     def is_deceived(s: Cluster) -> bool:
-        s.patch("nodes", worker, {"status": {"allocatable": {"cpu": "64"}}}, subresource="status")
+        s.patch("nodes", worker, {"status": {"allocatable": {"cpu": str(claimed)}}}, subresource="status")
         return "OutOfcpu" in reasons(s, "refused")
 
     await cluster.wait_for(is_deceived, PATIENCE, "one is refused")
-    assert running(cluster, "refused") <= 1
 
     cluster.delete("pods", "hog")
     await cluster.wait_for(lambda s: running(s, "refused") == 2, 3 * PATIENCE, "the gang is whole")
     assert not in_part(cluster)
-    await cluster.wait_for(lambda s: 0 <= free_cpu(s, worker) < 2, PATIENCE, "the node says the truth")
+    await cluster.wait_for(lambda s: 0 <= free_cpu(s, worker) <= room, PATIENCE, "the node says the truth")
 
 
 async def test_the_seat_of_a_member_that_the_kubelet_evicts_is_free_again(cluster: Cluster, worker: str) -> None:
@@ -112,7 +112,7 @@ async def test_what_a_running_member_is_resized_to_is_what_others_are_refused(cl
     resize(cluster, pod["metadata"]["name"], f"{room - 50}m")
     await cluster.wait_for(lambda s: allocated(s, pod["metadata"]["name"]) == f"{room - 50}m", PATIENCE, "the kubelet has resized it")
     cluster.create(deployment("next", 1, template("next", 1, ("pause",), [worker], TINY)))
-    await cluster.wait_for(lambda s: bool(status_of(s, "next").get("message")), PATIENCE, "the next one is told why not")
+    await cluster.wait_for(lambda s: "cpu" in status_of(s, "next").get("message", ""), PATIENCE, "the next one is told why not")
     assert running(cluster, "next") == 0
 
     cluster.delete("deployments", "grown")
@@ -141,21 +141,13 @@ async def test_a_gang_is_whole_again_when_a_node_that_was_stopped_has_started(
     assert {each["spec"]["nodeName"] for each in pods(cluster, "pair")} == {worker, control_plane_node}
 
 
-GONE = ("not-ready", "unreachable")
-
-
 @pytest.fixture
 async def started(cluster: Cluster, worker: str) -> AsyncIterator[None]:
     """The worker runs at the end, whatever has happened, and so does the operator."""
     yield
     docker("start", worker)
     await cluster.wait_for(lambda s: is_ready(s, worker), 2 * PATIENCE, "the node is back")
-    await cluster.wait_for(lambda s: status(s, "deployments", "allaboard", "allaboard-system").get("readyReplicas") == 2, 2 * PATIENCE)
-
-
-def status(cluster: Cluster, kind: str, name: str, namespace: str = "default") -> Body:
-    found: Body = (cluster.get(kind, name, namespace) or {}).get("status") or {}
-    return found
+    await cluster.wait_for(is_deployed_whole, 2 * PATIENCE)
 
 
 def phase(cluster: Cluster, pod: str) -> str:

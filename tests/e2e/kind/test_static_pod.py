@@ -13,12 +13,12 @@ from tests.cluster import Cluster
 from tests.stories import gang_pod, running
 
 from .conftest import docker
+from .real import PATIENCE, is_deployed_whole, status
 
 ROOT = Path(__file__).parents[3]
 NAMESPACE = "allaboard-system"
-PATIENCE = 40
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1500)
 
 
 def blocks() -> list[str]:
@@ -36,14 +36,17 @@ def play(command: str) -> None:
 @pytest.fixture
 async def alone_there(cluster: Cluster, control_plane_node: str) -> AsyncIterator[None]:
     """The Deployment has no pods meanwhile; at the end it has, and the node has no file."""
-    cluster.patch("deployments", "allaboard", {"spec": {"replicas": 0}}, NAMESPACE)
-    await cluster.wait_for(lambda s: not s.list("pods", NAMESPACE), PATIENCE, "the Deployment's pods have gone")
-    yield
-    docker("exec", control_plane_node, "rm", "--force", "/etc/kubernetes/manifests/allaboard.yaml")
-    await asyncio.to_thread(play, "kubectl delete --ignore-not-found -k config/static-pod")
-    cluster.patch("deployments", "allaboard", {"spec": {"replicas": 2}}, NAMESPACE)
-    await cluster.wait_for(lambda s: state(s, "deployments", "allaboard", NAMESPACE).get("readyReplicas") == 2, 2 * PATIENCE)
-    await cluster.wait_for(lambda s: not state(s, "pods", f"allaboard-{control_plane_node}", "kube-system"), PATIENCE, "it has gone")
+    try:
+        cluster.patch("deployments", "allaboard", {"spec": {"replicas": 0}}, NAMESPACE)
+        await cluster.wait_for(lambda s: not s.list("pods", NAMESPACE), PATIENCE, "the Deployment's pods have gone")
+        yield
+    finally:
+        cluster.patch("deployments", "allaboard", {"spec": {"replicas": 2}}, NAMESPACE)
+        docker("exec", control_plane_node, "rm", "--force", "/etc/kubernetes/manifests/allaboard.yaml")
+        await asyncio.to_thread(play, "kubectl delete --ignore-not-found -k config/static-pod")
+        pod = f"allaboard-{control_plane_node}"
+        await cluster.wait_for(lambda s: not status(s, "pods", pod, "kube-system"), PATIENCE, "it has gone")
+        await cluster.wait_for(is_deployed_whole, 2 * PATIENCE, "the Deployment's are there again")
 
 
 async def test_a_static_pod_of_the_control_planes_node_schedules_gangs(
@@ -61,9 +64,4 @@ async def test_a_static_pod_of_the_control_planes_node_schedules_gangs(
     )
 
     await cluster.wait_for(lambda s: running(s, "gang") == 4, PATIENCE, "the gang runs")
-    assert state(cluster, "pods", f"allaboard-{control_plane_node}", "kube-system")["phase"] == "Running"
-
-
-def state(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[str, object]:
-    found = cluster.get(kind, name, namespace) or {}
-    return dict(found.get("status") or {})
+    assert status(cluster, "pods", f"allaboard-{control_plane_node}", "kube-system")["phase"] == "Running"
