@@ -30,6 +30,8 @@ GPUS = 8
 MODELS = ("Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3")
 LIMIT = 1.1
 """A plan with the GPU terms takes no longer than that, beside one without."""
+SAMPLE_LIMIT = 1.5
+"""What five rounds can tell: on a busy machine their medians are off by a tenth and more."""
 
 
 def a_view(nodes: int) -> ClusterView:
@@ -123,13 +125,13 @@ def compared(view: ClusterView, nodes: int, members: int, rounds: int, objective
 @click.option("--nodes", default=5000, show_default=True)
 @click.option("--members", default=64, show_default=True)
 @click.option("--rounds", default=15, show_default=True)
-@click.option("--quick", is_flag=True, help="A sample: five rounds.")
+@click.option("--quick", is_flag=True, help="A sample: five rounds, with a wider limit.")
 def main(nodes: int, members: int, rounds: int, quick: bool) -> None:
     """Tell what the GPU terms cost; fails when that is more than they may."""
     view = a_view(nodes)
     found = {str(objective): compared(view, nodes, members, 5 if quick else rounds, objective) for objective in Objective}
     click.echo(json.dumps({"nodes": nodes, "gpus": nodes * GPUS, "members": members, **found}, indent=2))
-    if max(each["ratio"] for each in found.values()) > LIMIT:
+    if max(each["ratio"] for each in found.values()) > (SAMPLE_LIMIT if quick else LIMIT):
         sys.exit(1)
 
 

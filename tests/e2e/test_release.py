@@ -108,6 +108,8 @@ def test_no_package_holds_anything_that_nobody_runs(dist: Path) -> None:
         assert held == {name, f"{name}-{__version__}.dist-info", *data}
     with tarfile.open(dist / f"allaboard-{__version__}.tgz") as chart:
         files = set(chart.getnames())
+        values = yaml.safe_load(chart.extractfile("allaboard/values.yaml") or b"")
+    assert values["image"]["repository"] == "registry.example/allaboard"
     assert {"allaboard/Chart.yaml", "allaboard/crds/podgroups.scheduling.x-k8s.io.yaml", "allaboard/files/rbac/cluster-role.yaml"} <= files
 
 

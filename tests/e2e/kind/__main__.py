@@ -18,7 +18,7 @@ from tests.e2e.controlplane.processes import StartError
 
 from . import daemon, debian, images
 from .daemon import Daemon
-from .programs import PROGRAMS
+from .programs import KIND, PROGRAMS
 from .steps import Steps
 
 _HERE = Path(__file__).parent
@@ -78,6 +78,9 @@ def _why_not_found() -> str:
     for program in ("docker", "kind", "kubectl"):
         if not shutil.which(program):
             return f"{program} is not installed"
+    said = subprocess.run(["kind", "version"], capture_output=True, text=True, check=False).stdout
+    if "KIND_NODE_IMAGE" not in os.environ and f"v{KIND.version} " not in said:
+        return f"kind {KIND.version} is what {_NODE_IMAGE} goes with, and `kind version` says {said.strip()}"
     if _fails("docker", "info"):
         return "no docker daemon answers"
     image = os.environ.get("KIND_NODE_IMAGE", _NODE_IMAGE)
