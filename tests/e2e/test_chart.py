@@ -67,7 +67,7 @@ def test_every_component_of_config_has_a_value() -> None:
 def test_a_real_api_server_takes_what_the_chart_renders(
     option: str, helm: Helm, kubectl: Kubectl, installed: None, api_server: ControlPlane
 ) -> None:
-    objects = [each for each in _chart(helm, *OPTIONS[option][1], release="beside") if each["kind"] not in NOT_SERVED]
+    objects = [each for each in _chart(helm, *OPTIONS[option][1], namespace="default") if each["kind"] not in NOT_SERVED]
     answer = kubectl("apply", "-f", "-", "--dry-run=server", "--warnings-as-errors", "--validate=strict", stdin=yaml.safe_dump_all(objects))
     assert len(answer.splitlines()) == len(objects)
 
@@ -149,8 +149,8 @@ def test_the_crds_are_the_ones_of_the_project_and_stay_when_a_release_goes(helm:
     assert "CustomResourceDefinition" not in {each["kind"] for each in _chart(helm)}
 
 
-def _chart(helm: Helm, *values: str, release: str = "allaboard") -> list[Body]:
-    done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--no-hooks", "--set", ",".join(("image.tag=dev", *values)))
+def _chart(helm: Helm, *values: str, release: str = "allaboard", namespace: str = NAMESPACE) -> list[Body]:
+    done = helm("template", release, str(CHART), "--namespace", namespace, "--no-hooks", "--set", ",".join(("image.tag=dev", *values)))
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 
