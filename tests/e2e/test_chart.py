@@ -132,7 +132,8 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
         ("sevrice.enabled=true", "sevrice"),
         ("image.digest=latest", "digest"),
         ("schedulerNames={}", "schedulerNames"),
-        ("fullnameOverride=other,admission.enabled=true", "set fullnameOverride"),
+        ("fullnameOverride=other", "schedulerNames"),
+        ("fullnameOverride=other,schedulerNames={other},admission.enabled=true", "set fullnameOverride"),
         ("serviceAccount.create=false", "serviceAccount.name is needed"),
     ],
 )
