@@ -167,7 +167,7 @@ def _components(folder: Path, *components: str) -> list[Body]:
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] != "Namespace"]
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
 
 
 def _by_name(objects: list[Body]) -> dict[tuple[str, str], Body]:

@@ -114,13 +114,23 @@ def reader(plane: ControlPlane, tmp_path: Path) -> Reader:
     made = Reader(plane, ensure([HELM], Console(stderr=True))["helm"], overlay)
     made.run("kubectl apply -f crds/podgroups.scheduling.x-k8s.io.yaml")
     made.run("kubectl wait --for=condition=Established crd/podgroups.scheduling.x-k8s.io")
+    made.run("kubectl apply -f config/namespace.yaml")
     made.run("kubectl apply -f -", _OTHERS)
     made.run("kubectl wait deployment/somebody-elses --for=condition=Available --timeout=60s")
     return made
 
 
 def test_every_command_of_the_document_is_known_here() -> None:
-    played = {"kubectl apply", "kubectl rollout", "kubectl delete", "helm install", "helm test"}
+    played = {
+        "kubectl apply",
+        "kubectl rollout",
+        "kubectl delete",
+        "helm install",
+        "helm test",
+        "helm upgrade",
+        "helm rollback",
+        "helm uninstall",
+    }
     of_the_node = {"install --directory", "kubeadm kubeconfig", "chown 65532:65532", "sed 's|image:"}
     for title in ("Install", "Two side by side", "As a static pod", "Upgrade", "Remove"):
         for command in commands_under(title):
@@ -165,16 +175,17 @@ def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, 
 def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
     reader.run(f"kubectl patch crd podgroups.scheduling.x-k8s.io --type=json --patch '{_ANOTHERS_CRD}'")
     before, foreign, noted = reader.objects(), everything(reader, plane), len(writes(tmp_path))
-    install, test = (command for command in commands_under("Install") if command.startswith("helm "))
+    titles = ("Install", "Upgrade", "Remove")
+    install, test, upgrade, rollback, uninstall = (each for title in titles for each in commands_under(title) if each.startswith("helm "))
     reader.run(install.replace("REGISTRY/", "localhost/"))
     operator = _operator(reader, plane, tmp_path / "helm")
     try:
         first = _gang(reader, "first")
         with _jobs_that_end(plane):
             reader.run(test)
-        reader.run(f"helm upgrade allaboard charts/allaboard --namespace {NAMESPACE} --reuse-values --set logFormat=text")
-        reader.run(f"helm rollback allaboard --namespace {NAMESPACE}")
-        reader.run(f"helm uninstall allaboard --namespace {NAMESPACE} --wait")
+        reader.run(f"{upgrade} --set logFormat=text")
+        reader.run(rollback)
+        reader.run(f"{uninstall} --wait")
         assert _pods(reader, "first") == first
     finally:
         operator.stop()
@@ -215,7 +226,7 @@ def test_two_installations_side_by_side_each_place_their_own_gangs_and_touch_not
 
 
 def test_a_static_pod_schedules_as_the_user_that_its_kubeconfig_names(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
-    assert len(reader.play("As a static pod")) == 3
+    assert len(reader.play("As a static pod")) == 2
     certificate = write_user_certificate(plane.folder, "allaboard")
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(Access(plane.url, plane.folder / "ca.crt", certificate=certificate).kubeconfig()))
@@ -332,6 +343,10 @@ rules: []
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: somebody-elses, namespace: default}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: somebody-elses, namespace: allaboard-system}
 ---
 apiVersion: apps/v1
 kind: Deployment

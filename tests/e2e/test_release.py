@@ -51,13 +51,13 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return source / "dist"
 
 
-def test_a_release_is_packages_a_chart_one_file_to_apply_and_their_sums(dist: Path) -> None:
+def test_a_release_is_packages_a_chart_files_to_apply_and_their_sums(dist: Path) -> None:
     names = {path.name for path in dist.iterdir()}
     packages = {
         f"{name}-{__version__}{suffix}" for name in ("allaboard", "allaboard_sandbox") for suffix in (".tar.gz", "-py3-none-any.whl")
     }
     plugin = {"allaboard.yaml", "kubectl-allaboard.tar.gz"}
-    assert names == {*packages, *plugin, f"allaboard-{__version__}.tgz", "install.yaml", "SHA256SUMS"}
+    assert names == {*packages, *plugin, f"allaboard-{__version__}.tgz", "prerequisites.yaml", "install.yaml", "SHA256SUMS"}
     done = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == len(names) - 1
 
@@ -157,14 +157,17 @@ def test_krew_installs_the_plugin_and_kubectl_runs_it_where_the_package_is(elsew
     assert f"pip install allaboard=={__version__}" in told
 
 
-def test_the_one_file_is_all_of_config_with_the_image_of_the_release(
+def test_the_file_to_apply_is_all_of_config_with_the_image_of_the_release_and_what_stays_is_in_another(
     dist: Path, kubectl: Kubectl, installed: None, manifests: list[Body]
 ) -> None:
     text = (dist / "install.yaml").read_text()
     objects = [each for each in yaml.safe_load_all(text) if each]
     named = [(each["kind"], each["metadata"]["name"]) for each in objects]
-    assert [kind for kind, _ in named[:2]] == ["CustomResourceDefinition"] * 2
-    assert named[2:] == [(each["kind"], each["metadata"]["name"]) for each in manifests]
+    assert named == [(each["kind"], each["metadata"]["name"]) for each in manifests]
+    assert not {kind for kind, _ in named} & {"CustomResourceDefinition", "Namespace"}
+    stays = list(yaml.safe_load_all((dist / "prerequisites.yaml").read_text()))
+    assert [each["kind"] for each in stays] == ["CustomResourceDefinition", "CustomResourceDefinition", "Namespace"]
+    kubectl("apply", "-f", str(dist / "prerequisites.yaml"), "--dry-run=server", "--warnings-as-errors")
     assert f"image: registry.example/allaboard:{__version__}" in text
     assert {each["metadata"].get("namespace", NAMESPACE) for each in objects} == {NAMESPACE}
     kubectl("apply", "-f", str(dist / "install.yaml"), "--dry-run=server", "--warnings-as-errors")

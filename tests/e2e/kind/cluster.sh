@@ -93,7 +93,7 @@ patches:
           - {key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}
           - {key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoSchedule}
 END
-kubectl apply --filename crds
+kubectl apply --filename crds --filename config/namespace.yaml
 kubectl wait --for=condition=Established customresourcedefinition/podgroups.scheduling.x-k8s.io --timeout=1m
 kubectl apply --kustomize "$folder"
 kubectl rollout status deployment/allaboard --namespace allaboard-system --timeout=3m
