@@ -39,9 +39,9 @@ def ensure_packages(steps: Steps) -> None:
 def file_system(steps: Steps, name: str, suite: str, packages: Sequence[str], options: Sequence[str] = (), depends_on: bytes = b"") -> Path:
     """The archive of a file system with ``packages`` and what they depend on, from the cache if it's there.
 
-    ``depends_on`` is what else it is made of, beside the arguments.
+    ``depends_on`` is what else it is made of, and what the ``options`` say, which may name folders of this machine.
     """
-    archive = steps.cache / f"{name}-{key_of(suite, *packages, *options, depends_on)}.tar"
+    archive = steps.cache / f"{name}-{key_of(suite, *packages, depends_on)}.tar"
     if not archive.exists():
         unread = [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _UNREAD]
         chosen = f"--include={','.join(packages)}"
