@@ -107,7 +107,7 @@ async def finish(cluster: Cluster, name: str) -> None:
 @contextmanager
 def killer(*nodes: str) -> Iterator[Callable[[], None]]:
     """What ends every operator at once, without a word; it stands ready on the nodes, since a commit takes no longer than to get there."""
-    command = "read -r _ && pkill -KILL --full bin/allaboard"
+    command = "read -r _ && pkill -KILL --full '[b]in/allaboard'"  # the brackets are for this shell's own words not to match
     ready = [Popen(["docker", "exec", "--interactive", node, "sh", "-c", command], stdin=PIPE) for node in nodes]
 
     def kill() -> None:
