@@ -100,7 +100,8 @@ async def finish(cluster: Cluster, name: str) -> None:
     with suppress(ApiError):
         cluster.delete("deployments", name)
     for pod in pods(cluster, f"{name}-"):
-        cluster.delete("pods", pod["metadata"]["name"], grace=0)
+        with suppress(ApiError):  # who has gone with the Deployment
+            cluster.delete("pods", pod["metadata"]["name"], grace=0)
     await cluster.wait_for(lambda s: not s.list("pods", "default"), PATIENCE, "the gang is gone")
 
 
