@@ -9,6 +9,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.cache import cache
+
 PACKAGE = "prometheus"
 
 
@@ -20,13 +22,13 @@ def locate() -> Path:
     """The program: from ``PATH``, from the cache, or from Debian's mirror by way of the cache. Raises ``MissingPrometheusError``."""
     if installed := shutil.which(PACKAGE):
         return Path(installed)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "allaboard" / "prometheus"
-    if cached := sorted(cache.glob("*/usr/bin/prometheus")):
+    kept = cache() / "prometheus"
+    if cached := sorted(kept.glob("*/usr/bin/prometheus")):
         return cached[-1]
     if not shutil.which("apt-get"):
         raise MissingPrometheusError("prometheus is not installed, and there is no apt-get to download it with")
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
+    kept.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept) as folder:
         for command in (["download", PACKAGE], ["update"], ["download", PACKAGE]):
             done = subprocess.run(["apt-get", *command], cwd=folder, capture_output=True, text=True, check=False)
             if packages := sorted(Path(folder).glob("*.deb")):
@@ -36,9 +38,9 @@ def locate() -> Path:
         version = packages[0].name.split("_")[1]
         unpacked = Path(folder, "unpacked")
         subprocess.run(["dpkg", "-x", str(packages[0]), str(unpacked)], check=True)
-        if not (cache / version).exists():
-            os.replace(unpacked, cache / version)
-    return cache / version / "usr" / "bin" / "prometheus"
+        if not (kept / version).exists():
+            os.replace(unpacked, kept / version)
+    return kept / version / "usr" / "bin" / "prometheus"
 
 
 class Prometheus:

@@ -92,9 +92,7 @@ def test_the_sandbox_is_a_package_of_its_own_which_the_demo_asks_for(elsewhere: 
     assert (without.returncode, without.stdout) == (2, "")
     assert "pip install 'allaboard[sandbox]'" in without.stderr
 
-    with zipfile.ZipFile(dist / f"allaboard-{__version__}-py3-none-any.whl") as wheel:
-        metadata = wheel.read(f"allaboard-{__version__}.dist-info/METADATA").decode()
-    (extra,) = re.findall(r"^Requires-Dist: (\S+); extra == .sandbox.$", metadata, re.MULTILINE)
+    (extra,) = re.findall(r"^Requires-Dist: (\S+); extra == .sandbox.$", _metadata(dist, "allaboard"), re.MULTILINE)
     _install(elsewhere, "--find-links", dist, "--constraint", ROOT / "constraints.txt", extra)
     played = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert played.returncode == 0, played.stdout + played.stderr
@@ -115,9 +113,7 @@ def test_no_package_holds_anything_that_nobody_runs(dist: Path) -> None:
 
 @pytest.mark.parametrize("name", ["allaboard", "allaboard_sandbox"])
 def test_what_an_index_shows_of_a_package_links_to_the_released_version(name: str, dist: Path) -> None:
-    with zipfile.ZipFile(dist / f"{name}-{__version__}-py3-none-any.whl") as wheel:
-        metadata = wheel.read(f"{name}-{__version__}.dist-info/METADATA").decode()
-    head, _, page = metadata.partition("\n\n")
+    head, _, page = _metadata(dist, name).partition("\n\n")
     urls = dict(re.findall(r"^Project-URL: (\w+), (\S+)$", head, re.MULTILINE))
     assert urls.keys() == {"Source", "Documentation", "Changelog", "Issues"}
     links = re.findall(r"\]\(([^)]*)\)", page)
@@ -188,6 +184,11 @@ def test_workflows_are_what_github_takes_and_pin_every_action() -> None:
     used = [line for path in folder.glob("*.yaml") for line in re.findall(r"uses: (.*)", path.read_text())]
     assert used
     assert [line for line in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+
+
+def _metadata(dist: Path, name: str) -> str:
+    with zipfile.ZipFile(dist / f"{name}-{__version__}-py3-none-any.whl") as wheel:
+        return wheel.read(f"{name}-{__version__}.dist-info/METADATA").decode()
 
 
 def _install(environment: Path, *what: str | Path) -> None:

@@ -27,9 +27,15 @@ def template(name: str, minimum: int, requests: Mapping[str, str], *, scheduler:
 def deployment(name: str, replicas: int, requests: Mapping[str, str], minimum: int | None = None, **options: Any) -> Body:
     """A Deployment that needs all of its replicas, or ``minimum`` of them; ``strategy`` is how it is rolled out."""
     strategy = options.pop("strategy", None)
-    pod = template(name, minimum or replicas, requests, **options)
-    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": pod}
-    return _object("apps/v1", "Deployment", name, spec | ({"strategy": strategy} if strategy else {}))
+    made = deployment_of(name, replicas, template(name, minimum or replicas, requests, **options))
+    made["spec"] |= {"strategy": strategy} if strategy else {}
+    return made
+
+
+def deployment_of(name: str, replicas: int, template: Body) -> Body:
+    """A Deployment of as many pods as ``template`` describes, which has the name for its label ``app``."""
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return _object("apps/v1", "Deployment", name, spec)
 
 
 def stateful_set(name: str, replicas: int, requests: Mapping[str, str]) -> Body:

@@ -18,7 +18,7 @@ from tests.e2e.controlplane.binaries import MissingToolError
 from tests.e2e.kind import __main__ as main
 from tests.e2e.kind import held, images, programs, steps
 from tests.e2e.kind.archives import Image, write
-from tests.e2e.kind.daemon import Settings
+from tests.e2e.kind.daemon import KernelSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -147,11 +147,11 @@ def test_settings_of_the_kernel_are_what_they_were_at_first_also_after_a_run_tha
     instances.write_text("128\n")
     kept.mkdir()
 
-    killed = Settings(kept, kernel)
+    killed = KernelSettings(kept, kernel)
     killed.note()
     killed.raise_limit()
     panic.write_text("10\n")
-    following = Settings(kept, kernel)
+    following = KernelSettings(kept, kernel)
     following.note()
     following.raise_limit()
     assert int(instances.read_text()) > 128

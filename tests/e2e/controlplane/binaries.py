@@ -19,6 +19,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.status import Status
 
+from tests.cache import cache
+
 from . import releases
 
 HERE = Path(__file__).parent
@@ -123,11 +125,6 @@ def version_of(program: Program, path: Path) -> str:
     if said:
         return said.group(1)
     return program.version if path == _cached(program) else "unknown"
-
-
-def cache() -> Path:
-    """The folder of whatever is built once."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "allaboard"
 
 
 def _cached(program: Program) -> Path:

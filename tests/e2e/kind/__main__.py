@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from tests.cache import cache
 from tests.e2e.controlplane import binaries
 from tests.e2e.controlplane.binaries import MissingToolError
 from tests.e2e.controlplane.processes import StartError
@@ -47,8 +48,8 @@ def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> 
         sys.exit(_run([], {}, words))
     if docker == "found" or "KIND_NODE_IMAGE" in os.environ:
         raise click.ClickException(f"the docker daemon that is there can't be used: {why_not}")
-    cache = binaries.cache() / "kind"
-    if if_built and not images.was_built(cache):
+    kept = cache() / "kind"
+    if if_built and not images.was_built(kept):
         console.print("NOT RUN: no kind node image was built here before; `make e2e-kind` builds it, in half an hour", style="bold")
         return
     if why_not_own := daemon.is_possible():
@@ -56,7 +57,7 @@ def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> 
     console.print(f"a docker daemon of our own ({why_not})", highlight=False, soft_wrap=True)
     try:
         with ExitStack() as undo:
-            steps = Steps(cache, console)
+            steps = Steps(kept, console)
             debian.ensure_packages(steps)
             programs = binaries.ensure([*PROGRAMS, *_TESTS_OWN], console)
             own = undo.enter_context(Daemon(steps))

@@ -49,7 +49,7 @@ _INOTIFY_INSTANCES = 1024
 _SECONDS = 60.0
 
 
-class Settings:
+class KernelSettings:
     """What the kernel's settings were, kept in ``folder`` until they are put back; ``root`` is where the kernel has them."""
 
     def __init__(self, folder: Path, root: Path = Path("/proc/sys")) -> None:
@@ -90,7 +90,7 @@ class Daemon:
         self._folder.mkdir(exist_ok=True)
         self._processes = Processes(self._folder)
         self._socket = self._folder / "docker.sock"
-        self._settings = Settings(self._folder)
+        self._settings = KernelSettings(self._folder)
         self._undo = ExitStack()
 
     def __enter__(self) -> "Daemon":
@@ -127,8 +127,7 @@ class Daemon:
 
     def has_image(self, tag: str) -> bool:
         """Whether it knows an image."""
-        command = ["docker", "image", "inspect", tag]
-        return subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, check=False).returncode == 0
+        return self._ask("image", "inspect", tag) is not None
 
     def _start(self, undo: ExitStack) -> None:
         runtime = self._folder / "runc"
@@ -158,14 +157,17 @@ class Daemon:
 
     def _remove_containers(self) -> None:
         """Whatever runs is left of a run that was killed."""
-        command, environment = ["docker", "ps", "--all", "--quiet"], {**os.environ, **self.environment}
-        left = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
-        if left:
+        if left := (self._ask("ps", "--all", "--quiet") or "").split():
             self.docker(f"docker rm of {len(left)} containers that a run has left", "rm", "--force", "--volumes", *left)
 
     def _answers(self) -> bool:
-        command = ["docker", "version"]
-        return subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, check=False).returncode == 0
+        return self._ask("version") is not None
+
+    def _ask(self, *words: str) -> str | None:
+        """What ``docker`` answers to a question that is no step, or None if it fails."""
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run(["docker", *words], env=environment, capture_output=True, text=True, check=False)
+        return None if done.returncode else done.stdout
 
     def _end(self) -> None:
         """Tell the daemon itself to end, which then ends what waits for it; that, if it came first, would kill the daemon."""

@@ -6,12 +6,13 @@ from typing import Any
 
 from allaboard_sandbox.quantities import parse
 from tests.cluster import Body, Cluster
+from tests.e2e import workloads
 from tests.e2e.workloads import requests_of
-from tests.stories import MINIMUM, NAME
+
+from .load import TAG
 
 PATIENCE = 40
 """Seconds for kubelets, which start containers, and try again after pauses; ``wait_for`` takes thrice as many."""
-PROGRAM = "allaboard-rendezvous:e2e"
 ANYWHERE = [{"operator": "Exists"}]
 HOST = "kubernetes.io/hostname"
 TINY = {"cpu": "100m"}
@@ -20,29 +21,14 @@ NAMESPACES = ("default", "kube-system", "allaboard-system")
 
 
 def template(
-    name: str, size: int, command: Sequence[str], nodes: Sequence[str], requests: Mapping[str, str], image: str = PROGRAM, **spec: object
+    name: str, size: int, command: Sequence[str], nodes: Sequence[str], requests: Mapping[str, str], image: str = TAG, **spec: Any
 ) -> Body:
     """A pod template of the gang ``name``, on ``nodes`` only; the words of ``command`` are the program's."""
     within = {"matchExpressions": [{"key": HOST, "operator": "In", "values": list(nodes)}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [within]}}}
-    container = {"name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "args": list(command)}
-    return {
-        "metadata": {"labels": {"app": name, NAME: name, MINIMUM: str(size)}},
-        "spec": {
-            "schedulerName": "allaboard",
-            "terminationGracePeriodSeconds": 0,
-            "tolerations": ANYWHERE,
-            "affinity": affinity,
-            "containers": [container | {"resources": {"requests": dict(requests)}}],
-            **spec,
-        },
-    }
-
-
-def deployment(name: str, size: int, template: Body) -> Body:
-    """A Deployment that needs all of its pods."""
-    spec = {"replicas": size, "selector": {"matchLabels": {"app": name}}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    made = workloads.template(name, size, requests, tolerations=ANYWHERE, affinity=affinity, **spec)
+    made["spec"]["containers"][0] |= {"image": image, "imagePullPolicy": "IfNotPresent", "args": list(command)}
+    return made
 
 
 def only_one(template: Body, port: int) -> None:

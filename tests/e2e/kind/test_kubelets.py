@@ -8,11 +8,12 @@ import pytest
 
 from allaboard_sandbox import ApiError
 from tests.cluster import Cluster
-from tests.e2e.workloads import in_part
+from tests.e2e.workloads import deployment_of, in_part
 from tests.stories import pods, running, status_of
 
 from .conftest import docker
-from .real import PATIENCE, PROGRAM, TINY, create_pod, deployment, free_cpu, is_deployed_whole, only_one, status, template
+from .load import TAG
+from .real import PATIENCE, TINY, create_pod, free_cpu, is_deployed_whole, only_one, status, template
 
 GONE = ("not-ready", "unreachable")
 
@@ -51,12 +52,12 @@ async def test_a_gang_whose_image_comes_late_keeps_its_seats_and_runs_then(clust
     # Nobody pulls it: who has once tried in vain is not believed to have it, were it put there by others.
     pod = template("late", 2, ("pause",), [worker], TINY, image=late)
     pod["spec"]["containers"][0]["imagePullPolicy"] = "Never"
-    cluster.create(deployment("late", 2, pod))
+    cluster.create(deployment_of("late", 2, pod))
     await cluster.wait_for(lambda s: waits(s, "late") == {"ErrImageNeverPull"}, PATIENCE, "it has its seats, and no image")
     first = {pod["metadata"]["uid"] for pod in pods(cluster, "late")}
     assert not in_part(cluster)
 
-    docker("exec", worker, "ctr", "--namespace", "k8s.io", "images", "tag", f"docker.io/library/{PROGRAM}", late)
+    docker("exec", worker, "ctr", "--namespace", "k8s.io", "images", "tag", TAG, late)
 
     try:
         await cluster.wait_for(lambda s: running(s, "late") == 2, 3 * PATIENCE, "both run")
@@ -76,7 +77,7 @@ async def test_a_member_that_the_kubelet_refuses_is_made_anew_and_the_gang_is_wh
     docker("exec", "--interactive", worker, "sh", "-c", "cat >/etc/kubernetes/manifests/hog.yaml", stdin=json.dumps(static))
     try:
         await cluster.wait_for(lambda s: phase(s, mirror) == "Running", PATIENCE, "the node is nearly full")
-        cluster.create(deployment("refused", 2, template("refused", 2, ("pause",), [worker], {"cpu": "200m"})))
+        cluster.create(deployment_of("refused", 2, template("refused", 2, ("pause",), [worker], {"cpu": "200m"})))
 
         def is_deceived(s: Cluster) -> bool:
             with suppress(ApiError):  # it isn't there again
@@ -102,7 +103,7 @@ async def test_the_seat_of_a_member_that_the_kubelet_evicts_is_free_again(cluste
     await cluster.wait_for(lambda s: "Evicted" in reasons(s, "pair-1"), 3 * PATIENCE, "one fills its volume, and is evicted")
     assert phase(cluster, "pair-0") == "Running"
 
-    cluster.create(deployment("next", 1, template("next", 1, ("pause",), [worker], cpu)))
+    cluster.create(deployment_of("next", 1, template("next", 1, ("pause",), [worker], cpu)))
 
     await cluster.wait_for(lambda s: running(s, "next") == 1, PATIENCE, "another has its seat")
     assert free_cpu(cluster, worker) >= 0
@@ -110,13 +111,13 @@ async def test_the_seat_of_a_member_that_the_kubelet_evicts_is_free_again(cluste
 
 async def test_what_a_running_member_is_resized_to_is_what_others_are_refused(cluster: Cluster, worker: str) -> None:
     room = int(free_cpu(cluster, worker) * 1000)
-    cluster.create(deployment("grown", 1, template("grown", 1, ("pause",), [worker], TINY)))
+    cluster.create(deployment_of("grown", 1, template("grown", 1, ("pause",), [worker], TINY)))
     await cluster.wait_for(lambda s: running(s, "grown") == 1, PATIENCE, "it runs")
     (pod,) = pods(cluster, "grown")
 
     resize(cluster, pod["metadata"]["name"], f"{room - 50}m")
     await cluster.wait_for(lambda s: allocated(s, pod["metadata"]["name"]) == f"{room - 50}m", PATIENCE, "the kubelet has resized it")
-    cluster.create(deployment("next", 1, template("next", 1, ("pause",), [worker], TINY)))
+    cluster.create(deployment_of("next", 1, template("next", 1, ("pause",), [worker], TINY)))
     await cluster.wait_for(lambda s: "cpu" in status_of(s, "next").get("message", ""), PATIENCE, "the next one is told why not")
     assert running(cluster, "next") == 0
 
@@ -133,7 +134,7 @@ async def test_a_gang_is_whole_again_when_a_node_that_was_stopped_has_started(
     pod = template("pair", 2, ("pause",), (worker, control_plane_node), TINY)
     only_one(pod, port=7000)
     pod["spec"]["tolerations"] = [*gone, cordoned, master]
-    cluster.create(deployment("pair", 2, pod))
+    cluster.create(deployment_of("pair", 2, pod))
     await cluster.wait_for(lambda s: running(s, "pair") == 2, PATIENCE, "it runs on both nodes")
 
     docker("stop", worker)
