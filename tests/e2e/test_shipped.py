@@ -69,6 +69,7 @@ def kubectl(api_server: ControlPlane) -> Kubectl:
 @pytest.fixture(scope="module")
 def installed(kubectl: Kubectl, manifests: list[Body]) -> None:
     """Everything of config/ but the Deployment, since the tests start the operator themselves."""
+    kubectl("apply", "-f", str(CONFIG / "namespace.yaml"))
     kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(each for each in manifests if each["kind"] != "Deployment"))
 
 

@@ -18,7 +18,9 @@ from allaboard.settings import load_settings
 from tests.cluster import Cluster, Home
 from tests.stories import gang_pod as gang_pod  # most tests here use it
 
-PIPELINES = Path(__file__).parents[2] / "config" / "components" / "pipelines"
+CONFIG = Path(__file__).parents[2] / "config"
+PIPELINES = CONFIG / "components" / "pipelines"
+NAMESPACE = "allaboard-system"
 
 # Short pauses: what they are is the queue's own test. What is known of GPUs has a test of its own, too.
 QUICK: dict[str, object] = {
@@ -45,6 +47,13 @@ async def cluster(home: Home) -> AsyncIterator[Cluster]:
     """An empty cluster with the PodGroup CRD."""
     async with home.open() as opened:
         yield opened
+
+
+def without_lease(cluster: Cluster) -> None:
+    """The operator's namespace as it is shipped, and nobody who leads."""
+    cluster.apply(yaml.safe_load((CONFIG / "namespace.yaml").read_text()))
+    if cluster.get("leases", "allaboard", NAMESPACE):
+        cluster.delete("leases", "allaboard", NAMESPACE)
 
 
 @pytest.fixture

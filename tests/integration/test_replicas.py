@@ -20,10 +20,9 @@ from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
 from tests.cluster import Cluster, Home
 
-from .conftest import gang_pod
+from .conftest import NAMESPACE, gang_pod, without_lease
 from .test_all_or_none import bound, replica_set
 
-NAMESPACE = "allaboard-system"
 QUICK = {"lease_duration_seconds": 2, "lease_renew_deadline_seconds": 1.2, "lease_retry_seconds": 0.3}
 
 StartReplica = Callable[..., Awaitable[App]]
@@ -33,9 +32,7 @@ StartReplica = Callable[..., Awaitable[App]]
 async def cluster(home: Home) -> AsyncIterator[Cluster]:
     """A cluster without a Lease, whose pods take their time to start, so that what is bound could be released."""
     async with home.open(startup_delay=3600) as opened:
-        opened.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        if opened.get("leases", "allaboard", NAMESPACE):
-            opened.delete("leases", "allaboard", NAMESPACE)
+        without_lease(opened)
         yield opened
 
 

@@ -14,11 +14,10 @@ from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
 from tests.cluster import Body, Cluster, Home
 
-from .conftest import StartApp, gang_pod
+from .conftest import NAMESPACE, StartApp, gang_pod, without_lease
 from .test_all_or_none import bound, message, replica_set
 from .test_recovery import taker
 
-NAMESPACE = "allaboard-system"
 LEADS = {"leader_elect": True, "lease_namespace": NAMESPACE}
 
 
@@ -30,10 +29,9 @@ async def cluster(home: Home) -> AsyncIterator[Cluster]:
 
 
 def namespaces(cluster: Cluster) -> None:
-    for name in ("evil", "team", NAMESPACE):
+    for name in ("evil", "team"):
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    if cluster.get("leases", "allaboard", NAMESPACE):
-        cluster.delete("leases", "allaboard", NAMESPACE)
+    without_lease(cluster)
 
 
 def bound_in(cluster: Cluster, namespace: str) -> int:
