@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from .test_shipped import CONFIG, NAMESPACE, ROOT, Kubectl, api_server, installe
 __all__ = ["api_server", "installed", "kubectl", "manifests"]
 
 CHART = ROOT / "charts" / "allaboard"
-RELEASE_LABELS = ("app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart")
+RELEASE_LABELS = ("app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart")
 NOT_SERVED = ("ServiceMonitor", "PrometheusRule")
 
 OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -33,6 +33,8 @@ OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pipelines": (("pipelines",), ("pipelines.enabled=true",)),
 }
 """What can be chosen: components of config/, and the values that do the same."""
+
+ALL_OF_IT = tuple(tuple(dict.fromkeys(each for chosen in column for each in chosen)) for column in zip(*OPTIONS.values(), strict=True))
 
 Body = dict[str, Any]
 Helm = Callable[..., subprocess.CompletedProcess[str]]
@@ -51,10 +53,7 @@ def helm() -> Helm:
 
 @pytest.mark.parametrize("option", [*OPTIONS, "all of it"])
 def test_the_chart_and_the_components_install_the_same_objects(option: str, helm: Helm, tmp_path: Path) -> None:
-    components, values = OPTIONS.get(option) or (
-        tuple(dict.fromkeys(each for chosen, _ in OPTIONS.values() for each in chosen)),
-        tuple(value for _, chosen in OPTIONS.values() for value in chosen),
-    )
+    components, values = OPTIONS.get(option) or ALL_OF_IT
     assert _by_name(_chart(helm, *values)) == _by_name(_components(tmp_path, *components))
 
 
@@ -88,6 +87,17 @@ def test_a_second_release_has_names_a_lease_and_pods_of_its_own(helm: Helm) -> N
     (lease_binding,) = (each for each in objects if each["kind"] == "RoleBinding")
     assert lease_binding["roleRef"]["name"] == role["metadata"]["name"]
     assert {each["name"] for each in lease_binding["subjects"]} == {deployment["spec"]["template"]["spec"]["serviceAccountName"]}
+
+
+def test_nothing_selects_what_belongs_to_another_installation_in_the_same_namespace(helm: Helm, tmp_path: Path) -> None:
+    components, values = ALL_OF_IT
+    second = _chart(helm, *(set(values) - {"admission.enabled=true"}), "schedulerNames={second}", release="second")
+    first = _components(tmp_path, *components)
+    for objects, others in ((first, second), (second, first)):
+        worn = [labels for each in others for labels in _all_of("labels", each)]
+        selectors = [one for each in objects for key in ("matchLabels", "selector") for one in _all_of(key, each) if "matchLabels" not in one]
+        assert len(selectors) >= 6  # the Deployment and how it spreads, a Service, its ServiceMonitor, the budget, the policy
+        assert [each for each in selectors for labels in worn if each.items() <= labels.items()] == []
 
 
 def test_user_ids_can_be_left_to_the_cluster(helm: Helm) -> None:
@@ -186,3 +196,14 @@ def _without_release(value: Any) -> Any:
             sorted(items, key=lambda each: str(each["name"])) if all(isinstance(each, dict) and "name" in each for each in items) else items
         )
     return value
+
+
+def _all_of(key: str, value: Any) -> Iterator[Body]:
+    """Whatever stands under a key, however deep."""
+    if isinstance(value, dict):
+        if isinstance(value.get(key), dict):
+            yield value[key]
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _all_of(key, each)
