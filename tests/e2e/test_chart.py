@@ -10,7 +10,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from .controlplane.binaries import HELM, ensure
+from .controlplane.binaries import HELM, MONITORING_CRDS, PROMETHEUS_OPERATOR, ensure, module_file
 from .controlplane.controlplane import ControlPlane
 from .test_shipped import CONFIG, NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
 
@@ -18,7 +18,6 @@ __all__ = ["api_server", "installed", "kubectl", "manifests"]
 
 CHART = ROOT / "charts" / "allaboard"
 RELEASE_LABELS = ("app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart")
-NOT_SERVED = ("ServiceMonitor", "PrometheusRule")
 
 OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "nothing": ((), ()),
@@ -62,11 +61,22 @@ def test_every_component_of_config_has_a_value() -> None:
     assert there == {component for components, _ in OPTIONS.values() for component in components}
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.fixture(scope="module")
+def monitored(kubectl: Kubectl) -> Iterator[None]:
+    """The kinds of prometheus-operator are served."""
+    crds = [str(module_file(PROMETHEUS_OPERATOR, path)) for path in MONITORING_CRDS]
+    kubectl("apply", "--server-side", *(f"--filename={path}" for path in crds))
+    kubectl("wait", "--for=condition=Established", *(f"--filename={path}" for path in crds))
+    yield
+    kubectl("delete", *(f"--filename={path}" for path in crds))
+
+
+@pytest.mark.parametrize("option", [*OPTIONS, "all of it"])
 def test_a_real_api_server_takes_what_the_chart_renders(
-    option: str, helm: Helm, kubectl: Kubectl, installed: None, api_server: ControlPlane
+    option: str, helm: Helm, kubectl: Kubectl, installed: None, monitored: None, api_server: ControlPlane
 ) -> None:
-    objects = [each for each in _chart(helm, *OPTIONS[option][1], namespace="default") if each["kind"] not in NOT_SERVED]
+    _, values = OPTIONS.get(option) or ALL_OF_IT
+    objects = _chart(helm, *values, namespace="default", hooks=True)
     answer = kubectl("apply", "-f", "-", "--dry-run=server", "--warnings-as-errors", "--validate=strict", stdin=yaml.safe_dump_all(objects))
     assert len(answer.splitlines()) == len(objects)
 
@@ -95,7 +105,9 @@ def test_nothing_selects_what_belongs_to_another_installation_in_the_same_namesp
     first = _components(tmp_path, *components)
     for objects, others in ((first, second), (second, first)):
         worn = [labels for each in others for labels in _all_of("labels", each)]
-        selectors = [one for each in objects for key in ("matchLabels", "selector") for one in _all_of(key, each) if "matchLabels" not in one]
+        selectors = [
+            one for each in objects for key in ("matchLabels", "selector") for one in _all_of(key, each) if "matchLabels" not in one
+        ]
         assert len(selectors) >= 6  # the Deployment and how it spreads, a Service, its ServiceMonitor, the budget, the policy
         assert [each for each in selectors for labels in worn if each.items() <= labels.items()] == []
 
@@ -160,8 +172,9 @@ def test_the_crds_are_the_ones_of_the_project_and_stay_when_a_release_goes(helm:
     assert "CustomResourceDefinition" not in {each["kind"] for each in _chart(helm)}
 
 
-def _chart(helm: Helm, *values: str, release: str = "allaboard", namespace: str = NAMESPACE) -> list[Body]:
-    done = helm("template", release, str(CHART), "--namespace", namespace, "--no-hooks", "--set", ",".join(("image.tag=dev", *values)))
+def _chart(helm: Helm, *values: str, release: str = "allaboard", namespace: str = NAMESPACE, hooks: bool = False) -> list[Body]:
+    words = ("--namespace", namespace, *(() if hooks else ("--no-hooks",)), "--set", ",".join(("image.tag=dev", *values)))
+    done = helm("template", release, str(CHART), *words)
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 

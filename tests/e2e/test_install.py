@@ -1,5 +1,6 @@
 """docs/install.md, command by command, on a real API server: gangs that run stay as they are, and nobody else's objects are touched."""
 
+import json
 import os
 import re
 import shlex
@@ -7,8 +8,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ import yaml
 from rich.console import Console
 
 from allaboard_sandbox import NodeShape, node_object
+from tests.integration.test_operator import UPSTREAM_STATUS
 
 from .controlplane.access import Access
 from .controlplane.audit import Write, audit_flags, writes
-from .controlplane.binaries import HELM, ensure
+from .controlplane.binaries import HELM, MONITORING_CRDS, POD_GROUP_CRD, PROMETHEUS_OPERATOR, SCHEDULER_PLUGINS, ensure, module_file
 from .controlplane.certificates import write_user_certificate
 from .controlplane.client import MERGE_PATCH
 from .controlplane.controlplane import NODE_ANNOTATION, ControlPlane, Options
@@ -30,60 +33,73 @@ from .test_shipped import ACCOUNT, CONFIG, NAMESPACE, ROOT, account_kubeconfig
 pytestmark = pytest.mark.timeout(300)
 
 DOCUMENT = ROOT / "docs" / "install.md"
+POD_GROUPS = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
+LEFTOVERS = f"kubectl delete lease/allaboard secret/allaboard-admission --namespace {NAMESPACE} --ignore-not-found"
 MEMBERS = 3
 GANG = "pod-group.scheduling.sigs.k8s.io"
-PLACES = "pods,podgroups,deployments,services,configmaps,serviceaccounts,roles,rolebindings"
-EVERYWHERE = "namespaces,nodes,clusterroles,clusterrolebindings,priorityclasses,customresourcedefinitions"
+OPTIONS = sorted(folder.name for folder in (CONFIG / "components").iterdir() if folder.name != "admission")
+"""What an overlay may choose. Not the webhooks, which nobody here could reach by their Service: tests/e2e/kind plays those."""
+
+OLDER = {
+    # Its program, which knows nothing of GPUs' metrics.
+    "e17d125": ["operator"],
+    # Its manifests: since then, a Deployment's selector, which can't be changed, is what it is.
+    "72ddc6e": ["config", "charts", "crds"],
+}
+"""What stands for an older version, until one is released: commits, and what is taken of them."""
 
 Body = dict[str, Any]
 
 
-class Reader:
-    """Does what the document says, as an administrator, in the project's folder."""
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object of the API server, without what changes by itself."""
 
-    def __init__(self, plane: ControlPlane, helm: Path, overlay: Path) -> None:
-        self._environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "PATH": f"{helm.parent}:{os.environ['PATH']}"}
-        self._overlay = overlay
+    resource: str
+    namespace: str
+    name: str
+    generation: int
+
+    @property
+    def target(self) -> tuple[str, str, str]:
+        """As the audit log has it."""
+        return self.resource, self.namespace, self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Does what the document says, as an administrator, with one version of the project in its folder ``root``."""
+
+    plane: ControlPlane
+    helm: Path
+    root: Path
+    overlay: Path
 
     def play(self, title: str, program: str = "kubectl") -> list[str]:
         """Run the commands of one program under a heading, and return them."""
         commands = [command for command in commands_under(title) if command.startswith(f"{program} ")]
         for command in commands:
-            self.run(command.replace("OVERLAY", str(self._overlay)).replace("REGISTRY/", "localhost/"))
+            self.run(command)
         return commands
 
     def run(self, command: str, stdin: str = "") -> str:
         """Run one command and return what it prints."""
-        done = subprocess.run(
-            shlex.split(command), input=stdin, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False, timeout=120
-        )
+        words = shlex.split(command.replace("OVERLAY", str(self.overlay)).replace("REGISTRY/", "localhost/"))
+        environment = {**os.environ, "KUBECONFIG": str(self.plane.kubeconfig), "PATH": f"{self.helm.parent}:{os.environ['PATH']}"}
+        done = subprocess.run(words, input=stdin, cwd=self.root, env=environment, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def objects(self) -> dict[str, tuple[str, str, int]]:
-        """Kind, name and generation of whatever there is, by UID."""
-        found: dict[str, tuple[str, str, int]] = {}
-        for kinds, words in ((PLACES, "--all-namespaces"), (EVERYWHERE, "")):
-            for each in yaml.safe_load(self.run(f"kubectl get {kinds} {words} -o yaml"))["items"]:
-                metadata = each["metadata"]
-                found[metadata["uid"]] = (
-                    each["kind"],
-                    f"{metadata.get('namespace', '')}/{metadata['name']}",
-                    metadata.get("generation", 0),
-                )
+    def objects(self) -> dict[str, Object]:
+        """Whatever there is, by UID."""
+        listed = self.run("kubectl api-resources --verbs=list -o name").split()
+        resources = ",".join(each for each in listed if each != "componentstatuses")  # which are no objects
+        found = {}
+        for each in json.loads(self.run(f"kubectl get {resources} --all-namespaces -o json"))["items"]:
+            group, metadata = each["apiVersion"].rpartition("/")[0], each["metadata"]
+            resource = f"{self.plane.api.resource(each['kind'], each['apiVersion']).plural}.{group}".removesuffix(".")
+            found[metadata["uid"]] = Object(resource, metadata.get("namespace", ""), metadata["name"], metadata.get("generation", 0))
         return found
-
-
-def everything(reader: Reader, plane: ControlPlane) -> set[tuple[str, str, str]]:
-    """Resource, namespace and name of every object that the API server knows of."""
-    listed = reader.run("kubectl api-resources --verbs=list -o name").split()
-    resources = ",".join(each for each in listed if each != "componentstatuses")  # which are no objects
-    found = set()
-    for each in yaml.safe_load(reader.run(f"kubectl get {resources} --all-namespaces -o json"))["items"]:
-        group = each["apiVersion"].rpartition("/")[0]
-        plural = plane.api.resource(each["kind"], each["apiVersion"]).plural
-        found.add((f"{plural}.{group}".removesuffix("."), each["metadata"].get("namespace", ""), each["metadata"]["name"]))
-    return found
 
 
 def commands_under(title: str) -> list[str]:
@@ -107,17 +123,30 @@ def plane(alone: None, tmp_path: Path) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def reader(plane: ControlPlane, tmp_path: Path) -> Reader:
-    """Who reads the document, before a cluster in which others have PodGroups and rights."""
-    overlay = tmp_path / "overlay"
-    overlay.mkdir()
-    _write_overlay(overlay, "1")
-    made = Reader(plane, ensure([HELM], Console(stderr=True))["helm"], overlay)
-    made.run("kubectl apply -f crds/podgroups.scheduling.x-k8s.io.yaml")
-    made.run("kubectl wait --for=condition=Established crd/podgroups.scheduling.x-k8s.io")
+    """Who reads the document, before a cluster in which others have PodGroups, by scheduler-plugins' CRD, and rights."""
+    made = Reader(plane, ensure([HELM], Console(stderr=True))["helm"], ROOT, _overlay(ROOT, tmp_path / "overlay"))
+    for path in (module_file(SCHEDULER_PLUGINS, POD_GROUP_CRD), *(module_file(PROMETHEUS_OPERATOR, path) for path in MONITORING_CRDS)):
+        made.run(f"kubectl create -f {path}")
+        made.run(f"kubectl wait --for=jsonpath='{{.status.acceptedNames.kind}}' -f {path}")
     made.run("kubectl apply -f config/namespace.yaml")
     made.run("kubectl apply -f -", _OTHERS)
     made.run("kubectl wait deployment/somebody-elses --for=condition=Available --timeout=60s")
     return made
+
+
+@pytest.fixture
+def older(reader: Reader, tmp_path: Path) -> Reader:
+    """The same with an older version in hand. Fails in a clone without history."""
+    root = tmp_path / "older"
+    root.mkdir()
+    for commit, folders in OLDER.items():
+        archive = subprocess.run(["git", "archive", commit, *folders], cwd=ROOT, capture_output=True, check=False)
+        assert archive.returncode == 0, f"an older version is taken from the history of this clone: {archive.stderr.decode()}"
+        subprocess.run(["tar", "--extract"], input=archive.stdout, cwd=root, check=True)
+    shown = [sys.executable, "-c", "import allaboard; print(allaboard.__file__)"]
+    environment = {**os.environ, "PYTHONPATH": str(root / "operator")}
+    assert subprocess.check_output(shown, env=environment, cwd=tmp_path, text=True).startswith(str(root))
+    return replace(reader, root=root, overlay=_overlay(root, tmp_path / "older-overlay"))
 
 
 def test_every_command_of_the_document_is_known_here() -> None:
@@ -132,52 +161,73 @@ def test_every_command_of_the_document_is_known_here() -> None:
         "helm uninstall",
     }
     of_the_node = {"install --directory", "kubeadm kubeconfig", "chown 65532:65532", "sed 's|image:"}
-    for title in ("Install", "Two side by side", "As a static pod", "Upgrade", "Remove"):
+    for title in ("Install", "Where others", "Two side by side", "As a static pod", "Upgrade", "Downgrade", "Remove"):
         for command in commands_under(title):
             assert " ".join(command.split()[:2]) in played | (of_the_node if title == "As a static pod" else set()), command
 
 
-def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
-    before, foreign, noted = reader.objects(), everything(reader, plane), len(writes(tmp_path))
-    reader.play("Install")
-    operator = _operator(reader, plane, tmp_path / "1")
+def test_our_pod_groups_are_upstreams_and_more() -> None:
+    """Whoever has installed them and finds ours in their place reads and writes what they did."""
+    theirs, ours = (yaml.safe_load(path.read_text()) for path in (module_file(SCHEDULER_PLUGINS, POD_GROUP_CRD), POD_GROUPS))
+    assert ours["metadata"]["name"] == theirs["metadata"]["name"]
+    assert {key: ours["spec"][key] for key in ("group", "names", "scope")} == {
+        key: theirs["spec"][key] for key in ("group", "names", "scope")
+    }
+    (served,), (upstream,) = ours["spec"]["versions"], theirs["spec"]["versions"]
+    assert {key: served[key] for key in ("name", "served", "storage", "subresources")} == {
+        key: upstream[key] for key in ("name", "served", "storage", "subresources")
+    }
+    mine, their = (_undescribed(version["schema"]["openAPIV3Schema"]["properties"]) for version in (served, upstream))
+    assert mine["spec"] == their["spec"]
+    assert their["status"]["properties"].items() <= mine["status"]["properties"].items()
+    assert set(their["status"]["properties"]) == set(UPSTREAM_STATUS)
+
+
+def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, older: Reader, plane: ControlPlane, tmp_path: Path) -> None:
+    before, noted = reader.objects(), len(writes(tmp_path))
+    # PodGroups are others' here: their CRD stays as it is.
+    (instead,) = commands_under("Where others")
+    install, *rest = (command for command in commands_under("Install") if command.startswith("kubectl "))
+    assert install.replace("crds/ ", "crds/mlflows.kopf.dev.yaml ") == instead
+    for command in (instead, *rest):
+        older.run(command)
+    operator = _operator(older, plane, tmp_path / "1")
     try:
         first = _gang(reader, "first")
 
         # The newer version, and the older one again: each time the next is there before the last one goes.
-        for number, title in enumerate(("Upgrade", "Upgrade"), start=2):
-            _write_overlay(tmp_path / "overlay", str(number))
-            assert reader.play(title)
-            reader.run(f"kubectl rollout status deployment/allaboard -n {NAMESPACE} --timeout=60s")
-            following = _operator(reader, plane, tmp_path / str(number))
+        for title, version in (("Upgrade", reader), ("Downgrade", older)):
+            commands = [command for command in commands_under(title) if command.startswith("kubectl ")]
+            assert commands
+            for command in commands:
+                version.run(instead if "-f crds/" in command else command)
+            version.run(f"kubectl rollout status deployment/allaboard -n {NAMESPACE} --timeout=60s")
+            following = _operator(version, plane, tmp_path / title)
             assert operator.stop() == 0
             assert operator.complaints() == []
             operator = following
-            _gang(reader, f"gang-{number}")
+            _gang(reader, f"after-the-{title.lower()}")
         assert _pods(reader, "first") == first
     finally:
         operator.stop()
+    assert operator.complaints() == []
 
-    assert reader.play("Remove") == ["kubectl delete -k OVERLAY"]
+    assert older.play("Remove") == ["kubectl delete -k OVERLAY", LEFTOVERS]
     after = reader.objects()
-    assert {uid: what for uid, what in before.items() if uid not in after} == {}
-    # Nothing was written to, either; a Deployment of the others may have made a pod meanwhile.
-    assert {uid: after[uid] for uid in before} == before
+    # Nothing of others is gone or was written to; a Deployment of theirs may have made a pod meanwhile.
+    assert {uid: after.get(uid) for uid in before} == before
     assert _pods(reader, "first") == first
-    left = {(kind, name) for uid, (kind, name, _) in after.items() if uid not in before}
-    ours = {kind for kind, name in left if "allaboard" in name}
-    assert ours == set(), left
-    names = {f"default/{name}" for name in ("first", "gang-2", "gang-3")}
-    assert names <= {name for kind, name in left if kind == "PodGroup"}
-    _assert_audited(writes(tmp_path)[noted:], foreign, gangs=3)
+    left = [each for uid, each in after.items() if uid not in before and each.resource not in _NOTES]
+    assert [each for each in left if "allaboard" in each.name and each.resource != "customresourcedefinitions.apiextensions.k8s.io"] == []
+    assert {"first", "after-the-upgrade", "after-the-downgrade"} == {each.name for each in left if each.resource.startswith("podgroups.")}
+    _assert_audited(writes(tmp_path)[noted:], before.values(), gangs=3)
 
 
-def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
-    reader.run(f"kubectl patch crd podgroups.scheduling.x-k8s.io --type=json --patch '{_ANOTHERS_CRD}'")
-    before, foreign, noted = reader.objects(), everything(reader, plane), len(writes(tmp_path))
-    titles = ("Install", "Upgrade", "Remove")
+def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, older: Reader, plane: ControlPlane, tmp_path: Path) -> None:
+    before, noted = reader.objects(), len(writes(tmp_path))
+    titles = ("Install", "Upgrade", "Downgrade", "Remove")
     install, test, upgrade, rollback, uninstall = (each for title in titles for each in commands_under(title) if each.startswith("helm "))
-    reader.run(install.replace("REGISTRY/", "localhost/"))
+    older.run(install)
     operator = _operator(reader, plane, tmp_path / "helm")
     try:
         first = _gang(reader, "first")
@@ -191,7 +241,7 @@ def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, plane
         operator.stop()
     after = reader.objects()
     assert {uid: after.get(uid) for uid in before} == before
-    _assert_audited(writes(tmp_path)[noted:], foreign, gangs=1)
+    _assert_audited(writes(tmp_path)[noted:], before.values(), gangs=1)
 
 
 def test_two_installations_side_by_side_each_place_their_own_gangs_and_touch_nothing_else(
@@ -201,7 +251,7 @@ def test_two_installations_side_by_side_each_place_their_own_gangs_and_touch_not
     first, *_ = (command for command in commands_under("Install") if command.startswith("helm "))
     (second,) = commands_under("Two side by side")
     for command in (first, second):
-        reader.run(command.replace("REGISTRY/", "localhost/"))
+        reader.run(command)
     names = {"allaboard": "allaboard", "second": "second-allaboard"}
     operators = {scheduler: _operator(reader, plane, tmp_path / scheduler, name) for scheduler, name in names.items()}
     try:
@@ -244,8 +294,16 @@ def test_a_static_pod_schedules_as_the_user_that_its_kubeconfig_names(reader: Re
     reader.run("kubectl delete -k config/static-pod")
 
 
-def _assert_audited(written: list[Write], foreign: set[tuple[str, str, str]], gangs: int) -> None:
+def _undescribed(schema: Any) -> Any:
+    """A schema without words."""
+    if isinstance(schema, dict):
+        return {key: _undescribed(value) for key, value in schema.items() if not (key == "description" and isinstance(value, str))}
+    return schema
+
+
+def _assert_audited(written: list[Write], before: Iterable[Object], gangs: int) -> None:
     """Nobody of ours wrote to what was there before, and nobody at all ended a pod outside of our namespace."""
+    foreign = {each.target for each in before}
     ours = [each for each in written if each.user == ACCOUNT or each.agent.lower().startswith(("kubectl/", "helm/"))]
     assert [each for each in ours if each.target in foreign] == []
     pods = [each for each in written if each.resource == "pods" and each.namespace != NAMESPACE]
@@ -277,14 +335,19 @@ def _jobs_that_end(plane: ControlPlane) -> Iterator[None]:
         thread.join()
 
 
-def _write_overlay(folder: Path, tag: str) -> None:
+def _overlay(root: Path, folder: Path) -> Path:
+    """Writes an overlay of a version's ``config/`` with all that can be chosen."""
+    folder.mkdir()
+    config = os.path.relpath(root / "config", folder.resolve())
     overlay = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [os.path.relpath(CONFIG, folder.resolve())],
-        "images": [{"name": "allaboard", "newTag": tag}],
+        "resources": [config],
+        "components": [f"{config}/components/{option}" for option in OPTIONS],
+        "images": [{"name": "allaboard", "newTag": folder.name}],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    return folder
 
 
 def _operator(reader: Reader, plane: ControlPlane, folder: Path, name: str = "allaboard") -> OperatorProcess:
@@ -297,7 +360,7 @@ def _operator(reader: Reader, plane: ControlPlane, folder: Path, name: str = "al
     account = spec["serviceAccountName"]
     kubeconfig = account_kubeconfig(plane, lambda *words: reader.run(f"kubectl {shlex.join(words)}"), folder, account)
     command = [sys.executable, "-m", "allaboard", "run", *shipped_arguments(shipped)]
-    operator = OperatorProcess(command, kubeconfig, folder, {**os.environ, **environment})
+    operator = OperatorProcess(command, kubeconfig, folder, {**os.environ, **environment, "PYTHONPATH": str(reader.root / "operator")})
     try:
         operator.wait_until(operator.is_ready)
     except BaseException:
@@ -327,7 +390,7 @@ def _pods(reader: Reader, app: str) -> dict[str, str]:
     return {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in listed}
 
 
-_ANOTHERS_CRD = '[{"op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": []}]'
+_NOTES = ("events", "events.events.k8s.io")  # which end by themselves
 
 _OTHERS = """
 apiVersion: scheduling.x-k8s.io/v1alpha1

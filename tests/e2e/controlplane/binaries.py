@@ -74,6 +74,14 @@ OF_THE_RELEASE = tuple(program for program in (*PROGRAMS, KUBEADM, KUBELET, KUBE
 TFJOB_CRD = "manifests/base/crds/kubeflow.org_tfjobs.yaml"
 """Where training-operator's module keeps the CRD of TFJobs."""
 
+# Only their CRDs are wanted; neither is built.
+SCHEDULER_PLUGINS = Program("scheduler-plugins", "0.34.7", "sigs.k8s.io/scheduler-plugins/cmd/scheduler")
+POD_GROUP_CRD = "manifests/coscheduling/crd.yaml"
+PROMETHEUS_OPERATOR = Program("prometheus-operator", "0.85.0", "github.com/prometheus-operator/prometheus-operator/cmd/operator")
+MONITORING_CRDS = tuple(
+    f"example/prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml" for plural in ("servicemonitors", "prometheusrules")
+)
+
 
 def locate(program: Program) -> Path | None:
     """Where a program is, or None when it must be built. What is installed is of any release: it won't do when one was asked for.
