@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
@@ -21,6 +20,7 @@ from allaboard.configuration.documents import MOST_BYTES, Stated, stated_in
 from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.configuration.gpus import GpuOptions
 from allaboard.configuration.kubescheduler import KUBECONFIG_PLACE
+from allaboard.configuration.placement import PackingOptions, SearchOptions
 from allaboard.configuration.profiles import ConfigurationError, InForce, Profile, in_force
 from allaboard.configuration.strategies import StrategyOptions
 from allaboard.configuration.words import no_such, words_of
@@ -28,8 +28,7 @@ from allaboard.model.errors import shown
 from allaboard.model.fields import LABEL_KEY, NAMESPACE, OBJECT_NAME
 from allaboard.model.gang import Objective
 from allaboard.model.headroom import headroom_from
-from allaboard.model.packing import Packing, packing_from
-from allaboard.model.pairs import pairs_by, pairs_in
+from allaboard.model.pairs import pairs_in
 from allaboard.model.topologies import LEVELS, Levels
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES, STRATEGY_NAME, strategy_names
 
@@ -45,18 +44,6 @@ _Port = Annotated[int, Field(ge=0, le=65535)]
 
 LONGEST_LEASE_SECONDS = 300
 """A Lease object that says more is malformed."""
-
-
-_PRESETS: Mapping[str, Mapping[str, object]] = {
-    "seed": {
-        "generations": 1000,
-        "min_generations": 1000,
-        "population_size": 50,
-        "mutation_rate": 0.2,
-        "crossover_rate": 0.8,
-        "patience": 1000,
-    }
-}
 
 
 class SettingsError(ValueError):
@@ -84,81 +71,6 @@ _Topologies = dict[Annotated[str, _of_the_form(LABEL_KEY, "a name such as rack")
 _A_STRATEGY = "the name of a strategy, of lower-case letters, digits and '-'"
 _Strategy = Annotated[str, _of_the_form(STRATEGY_NAME, _A_STRATEGY)]
 _Strategies = Annotated[tuple[_Strategy, ...], NoDecode]
-
-
-class SearchOptions(BaseModel):
-    """The genetic search. More generations find better packings and take longer; the result never depends on the clock."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
-
-    preset: Literal["", "seed"] = Field(
-        "",
-        exclude=True,
-        description="`seed`: 1000 generations of 50, mutation 0.2, crossover 0.8, as the first genetic scheduler had it; in a short search"
-        " as many as it may take.",
-    )
-    generations: int = Field(
-        60,
-        ge=1,
-        le=10_000,
-        description="Generations at most; eleven times as many where somebody has no seat and the solver isn't asked.",
-    )
-    min_generations: int = Field(1, ge=0, le=10_000, description="Generations at least, unless the best possible is reached.")
-    population_size: int = Field(48, ge=4, le=1_000, description="Placements kept from one generation to the next.")
-    mutation_rate: float = Field(0.5, ge=0, le=1, description="Share of children that are ruined in part and repaired.")
-    crossover_rate: float = Field(0.8, ge=0, le=1, description="Share of children that mix the nodes of two parents.")
-    patience: int = Field(
-        5,
-        ge=1,
-        le=10_000,
-        description="Generations without gain after which another one doesn't pay; a fifth of it without domains and shared GPUs.",
-    )
-    branches: int = Field(
-        200, ge=0, le=100_000, description="Work of the exact solver, asked where no greedy rule seats a gang: branches; 0 asks it never."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_in_the_preset(cls, stated: object) -> object:
-        """What is stated beside a preset wins over it."""
-        if not isinstance(stated, Mapping) or stated.get("preset") not in _PRESETS:
-            return stated
-        names = {to_camel(name): name for name in cls.model_fields}
-        return dict(_PRESETS[str(stated["preset"])]) | {names.get(str(name), name): value for name, value in stated.items()}
-
-
-class PackingOptions(BaseModel):
-    """How full a node is to be taken for where pods are packed: kube-scheduler's RequestedToCapacityRatio, in its own form or in ours."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
-
-    shape: _Labels = Field(
-        {},
-        description="Scores (0 to 10) of utilizations in percent; none means 0=0,100=10: the fuller the better; fragmentation: best fit.",
-    )
-    resources: _Labels = Field(
-        {}, description="Weights (1 to 100) of resources; none means cpu 1, memory 1, each GPU kind 5; best fit for fragmentation."
-    )
-
-    @field_validator("shape", mode="before")
-    @classmethod
-    def _points(cls, value: object) -> object:
-        return pairs_by(value, "utilization", "score")
-
-    @field_validator("resources", mode="before")
-    @classmethod
-    def _weights(cls, value: object) -> object:
-        return pairs_by(value, "name", "weight")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        packing_from(self.shape, self.resources)
-        return self
-
-    @property
-    def parsed(self) -> Packing:
-        """The same as the search knows it."""
-        return packing_from(self.shape, self.resources)
 
 
 class Settings(BaseSettings):

@@ -11,8 +11,9 @@ import pytest
 
 from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.configuration.gpus import GpuOptions
+from allaboard.configuration.placement import PackingOptions, SearchOptions
 from allaboard.configuration.strategies import BestFitOptions, RandomOptions, StrategyOptions
-from allaboard.settings import PackingOptions, SearchOptions, Settings
+from allaboard.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 

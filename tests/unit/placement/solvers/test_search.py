@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from allaboard.configuration.placement import SearchOptions
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
 from allaboard.model.rules import Rules
@@ -17,7 +18,6 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Plan, SearchSettings, build_problem, greedy_seeds, search, verify
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers.feasibility import holds
-from allaboard.settings import SearchOptions
 from tests.unit.placement.clusters import GI, GPU, Case, cases, in_words, node, pods, snapshot
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
 
