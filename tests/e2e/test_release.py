@@ -269,6 +269,14 @@ def test_what_writes_outside_runs_for_a_tag_only_and_after_it_was_approved() -> 
     assert len(set(environments)) == len(environments) == 2
 
 
+def test_a_release_is_made_with_the_versions_of_tools_that_are_tested() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "release.yaml").read_text()
+    assert f"helm.sh/helm/v4/cmd/helm@v{HELM.version}\n" in workflow
+    assert f"CRANE_VERSION: v{CRANE.version}\n" in workflow
+    (uv,) = re.findall(r"^uv==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert f"UV: {uv} --hash=sha256:" in workflow
+
+
 def test_workflows_that_run_the_end_to_end_tests_have_all_of_the_history() -> None:
     for path in (ROOT / ".github" / "workflows").glob("*.yaml"):
         for job in yaml.safe_load(path.read_text())["jobs"].values():
