@@ -7,17 +7,20 @@ FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa
 
 FROM ${BASE} AS build
 WORKDIR /src
-COPY setup.cfg pyproject.toml requirements.txt README.md LICENSE ./
+COPY setup.cfg pyproject.toml requirements.txt requirements-build.txt README.md LICENSE ./
 # Not operator/allaboard_sandbox, which is for the demo and the tests.
 COPY operator/allaboard operator/allaboard
 COPY crds crds
 COPY examples examples
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-# Wheels only, since there is no compiler here, and only those whose hashes are known. The environment has no pip of its own, and no
-# package's own tests. Its modules are compiled to bytecode, but for the thousands of the Kubernetes client that nobody imports.
+# Wheels only, since there is no compiler here, and only those whose hashes are known, also of what the program's own wheel is built with, in
+# an environment that stays behind. The image's has no pip of its own, and no package's own tests. Its modules are compiled to bytecode, but for the thousands of the Kubernetes client that nobody imports.
 RUN python -m venv --without-pip /opt/allaboard \
     && python -m pip --python /opt/allaboard/bin/python install --no-compile --require-hashes --only-binary :all: --requirement requirements.txt \
-    && python -m pip --python /opt/allaboard/bin/python install --no-compile --no-deps . \
+    && python -m venv builder \
+    && builder/bin/python -m pip install --require-hashes --only-binary :all: --requirement requirements-build.txt \
+    && builder/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir wheels . \
+    && python -m pip --python /opt/allaboard/bin/python install --no-compile --no-deps --no-index wheels/*.whl \
     && find /opt/allaboard -type d -name tests -prune -exec rm -r {} + \
     && sed -i '/\/tests\//d' /opt/allaboard/lib/python*/site-packages/*.dist-info/RECORD \
     && /opt/allaboard/bin/python -m compileall -q -x 'kubernetes/(aio/)?client/(api|models)/' /opt/allaboard/lib

@@ -100,10 +100,15 @@ bench: $(READY) ## Run the benchmarks
 bench-quick: $(READY) ## Run a sample of the benchmarks of the search, in four minutes
 	for benchmark in $(SEARCHES); do $(BIN)/python benchmarks/$$benchmark.py --quick || exit 1; done
 
-lock: $(READY) ## Write requirements.txt, what the image is installed from, with hashes, anew from setup.cfg and constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile setup.cfg --extra admission --constraint constraints.txt --generate-hashes --universal --python-version 3.11 \
-		--no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.txt
+# What the image is installed from, and what wheels are built with: by the versions of constraints.txt, with hashes.
+LOCK = $(BIN)/uv pip compile --constraint constraints.txt --generate-hashes --universal --python-version 3.11 --no-annotate \
+	--custom-compile-command "make lock" --quiet
+BUILDS_WITH := import tomllib; print("build", *tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+
+lock: $(READY) ## Write requirements.txt and requirements-build.txt, with hashes, anew from setup.cfg, pyproject.toml and constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	$(LOCK) setup.cfg --extra admission --output-file requirements.txt
+	$(BIN)/python -c '$(BUILDS_WITH)' | $(LOCK) - --output-file requirements-build.txt
 
 clean: ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build dist operator/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,13 +1,16 @@
 """What a release consists of is made, and works where nothing else of the project is; workflows are what GitHub takes."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from rich.console import Console
 
 from allaboard import __version__
 
-from .controlplane.binaries import ACTIONLINT, HELM, KREW, ensure
+from .controlplane.binaries import ACTIONLINT, CRANE, HELM, KREW, ensure
 from .test_shipped import NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
 
 __all__ = ["api_server", "installed", "kubectl", "manifests"]
@@ -30,8 +33,8 @@ Body = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What .ci/release makes, of a copy of what is committed or will be."""
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is committed or will be."""
     source = tmp_path_factory.mktemp("release") / "source"
     source.mkdir()
     listed = subprocess.run(
@@ -39,6 +42,12 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).stdout
     subprocess.run(["tar", "-C", ROOT, "-cf", source.parent / "source.tar", "-T", "-"], input=listed, text=True, check=True)
     subprocess.run(["tar", "-C", source, "-xf", source.parent / "source.tar"], check=True)
+    return source
+
+
+@pytest.fixture(scope="module")
+def dist(source: Path) -> Path:
+    """What .ci/release makes of the copy."""
     helm = ensure([HELM], Console(stderr=True))["helm"]
     done = subprocess.run(
         [source / ".ci" / "release", f"v{__version__}", REPOSITORY, "registry.example/allaboard"],
@@ -145,12 +154,38 @@ def test_krew_installs_the_plugin_and_kubectl_runs_it_where_the_package_is(elsew
     ).stdout
     assert told.startswith("Usage: kubectl allaboard ")
 
-    # Where there is neither the package nor what fetches it.
+    # Where there is neither the package nor what fetches what it needs: what lies beside is the release's own.
     environment["PATH"] = f"{tmp_path / 'krew' / 'bin'}:/usr/bin:/bin"
     told = subprocess.run(
         [kubectl, "allaboard", "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     ).stderr
-    assert f"pip install allaboard=={__version__}" in told
+    (wheel,) = (Path(word) for word in told.split() if word.endswith(".whl"))
+    assert wheel.is_relative_to(tmp_path / "krew" / "store")
+    assert wheel.read_bytes() == (dist / f"allaboard-{__version__}-py3-none-any.whl").read_bytes()
+
+
+@pytest.mark.skipif("PIP_NO_INDEX" in os.environ, reason="what the program needs is fetched from an index of packages")
+@pytest.mark.parametrize("fetcher", ["uv", "pipx"])
+def test_the_plugin_runs_the_releases_own_wheel_by_what_fetches_the_rest(fetcher: str, dist: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "fetcher"], check=True)
+    _install(tmp_path / "fetcher", "--constraint", ROOT / "constraints.txt", "uv", "pipx")  # pipx is quicker where uv is beside it
+    (tmp_path / "path").mkdir()
+    for program in {"uv": ("uv", "uvx"), "pipx": ("pipx",)}[fetcher]:
+        (tmp_path / "path" / program).symlink_to(tmp_path / "fetcher" / "bin" / program)
+    with tarfile.open(dist / "kubectl-allaboard.tar.gz") as archive:
+        archive.extractall(tmp_path / "plugin", filter="data")
+    (tmp_path / "link").symlink_to(tmp_path / "plugin" / "kubectl-allaboard")  # as krew makes it
+    environment = {
+        **_without_the_project(),
+        "PATH": f"{tmp_path / 'path'}:/usr/bin:/bin",
+        "PIPX_HOME": str(tmp_path / "pipx"),
+        "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
+        "UV_CONSTRAINT": str(ROOT / "constraints.txt"),
+        "UV_PYTHON": sys.executable,
+    }
+    told = subprocess.run([tmp_path / "link", "--version"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.strip() == f"kubectl allaboard, version {__version__}"
 
 
 def test_the_file_to_apply_is_all_of_config_with_the_image_of_the_release_and_what_stays_is_in_another(
@@ -176,6 +211,80 @@ def test_another_version_than_the_projects_is_refused(arguments: list[str], told
     assert told in done.stderr
 
 
+def test_what_is_pushed_is_what_was_built_and_is_named_by_digests(source: Path, dist: Path, tmp_path: Path, registry: str) -> None:
+    index = _write_image(source / "build" / "image.tar")
+    programs = ensure([CRANE, HELM], Console(stderr=True))
+    environment = {**os.environ, "CRANE": str(programs["crane"]), "HELM": str(programs["helm"]), "PLAIN_HTTP": "1"}
+    done = subprocess.run(
+        [source / ".ci" / "push", f"{registry}/gangs/allaboard"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    pushed = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert pushed["image"] == f"{registry}/gangs/allaboard@sha256:{hashlib.sha256(index).hexdigest()}"
+
+    def crane(*words: str) -> bytes:
+        return subprocess.run([programs["crane"], "--insecure", *words], capture_output=True, check=True).stdout
+
+    # With all its architectures and what is attested of them, by digest and by version.
+    assert crane("manifest", pushed["image"]) == crane("manifest", f"{registry}/gangs/allaboard:{__version__}") == index
+    for manifest in json.loads(index)["manifests"]:
+        assert hashlib.sha256(crane("manifest", f"{registry}/gangs/allaboard@{manifest['digest']}")).hexdigest() in manifest["digest"]
+    chart, _, _digest = pushed["chart"].partition("@")
+    assert crane("digest", f"{chart}:{__version__}").decode().strip() in pushed["chart"]
+    subprocess.run(
+        [programs["helm"], "pull", f"oci://{chart}", "--version", __version__, "--plain-http", "--destination", tmp_path], check=True
+    )
+    assert (tmp_path / f"allaboard-{__version__}.tgz").read_bytes() == (dist / f"allaboard-{__version__}.tgz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("title", "told"),
+    [("1.2.3 - 2026-12-31", ""), ("1.2.3 - unreleased", "is no date"), ("1.2.3", "no section"), ("11.2.3 - 2026-12-31", "no section")],
+)
+def test_the_page_of_a_release_is_its_section_of_the_changelog_which_has_a_date(title: str, told: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {title}\n\n- [New](docs/new.md).\n\n## 1.2.2 - 2026-11-30\n\n- Old.\n")
+    done = subprocess.run([sys.executable, tmp_path / ".ci" / "notes.py", "1.2.3", REPOSITORY], capture_output=True, text=True, check=False)
+    assert told in done.stderr
+    assert done.stdout == ("" if told else f"- [New]({REPOSITORY}/blob/v1.2.3/docs/new.md).\n")
+    assert (done.returncode == 0) is not bool(told)
+
+
+def test_what_writes_outside_runs_for_a_tag_only_and_after_it_was_approved() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())["jobs"]
+
+    def is_approved(name: str) -> bool:
+        needed = jobs[name].get("needs", [])
+        return "environment" in jobs[name] or any(is_approved(each) for each in ([needed] if isinstance(needed, str) else needed))
+
+    writing = [name for name, job in jobs.items() if "write" in str(job.get("permissions", ""))]
+    assert writing
+    for name in writing:
+        assert jobs[name]["if"] == "github.event_name == 'push'"
+        assert is_approved(name)
+    # PyPI takes one pending publisher for each environment.
+    (environments,) = (
+        [each["environment"] for each in job["strategy"]["matrix"]["include"]] for job in jobs.values() if "matrix" in str(job)
+    )
+    assert len(set(environments)) == len(environments) == 2
+
+
+def test_a_release_is_made_with_the_versions_of_tools_that_are_tested() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "release.yaml").read_text()
+    assert f"helm.sh/helm/v4/cmd/helm@v{HELM.version}\n" in workflow
+    assert f"CRANE_VERSION: v{CRANE.version}\n" in workflow
+    (uv,) = re.findall(r"^uv==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert f"UV: {uv} --hash=sha256:" in workflow
+
+
+def test_workflows_that_run_the_end_to_end_tests_have_all_of_the_history() -> None:
+    for path in (ROOT / ".github" / "workflows").glob("*.yaml"):
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            if re.search(r"make e2e|\.ci/run", str(job["steps"])):
+                (checkout,) = (step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@"))
+                assert checkout["with"]["fetch-depth"] == 0, path.name
+
+
 def test_workflows_are_what_github_takes_and_pin_every_action() -> None:
     folder = ROOT / ".github" / "workflows"
     program = ensure([ACTIONLINT], Console(stderr=True))["actionlint"]
@@ -184,6 +293,50 @@ def test_workflows_are_what_github_takes_and_pin_every_action() -> None:
     used = [line for path in folder.glob("*.yaml") for line in re.findall(r"uses: (.*)", path.read_text())]
     assert used
     assert [line for line in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    """The address of a registry without TLS."""
+    crane = ensure([CRANE], Console(stderr=True))["crane"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with subprocess.Popen([crane, "registry", "serve", "--address", address], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr
+            assert "serving" in process.stderr.readline()
+            yield address
+        finally:
+            process.terminate()
+
+
+def _write_image(archive: Path) -> bytes:
+    """Write an archive as buildx does: an index of one image and of what is attested of it. Returns the index."""
+    layout = archive.parent / "layout"
+    (layout / "blobs" / "sha256").mkdir(parents=True)
+
+    def blob(content: bytes, kind: str, **more: Any) -> Body:
+        digest = hashlib.sha256(content).hexdigest()
+        (layout / "blobs" / "sha256" / digest).write_bytes(content)
+        return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(content), **more}
+
+    def manifest(layer: Body, **more: Any) -> Body:
+        config = blob(b'{"architecture": "amd64", "os": "linux"}', f"{_OCI}.config.v1+json")
+        said = {"schemaVersion": 2, "mediaType": f"{_OCI}.manifest.v1+json", "config": config, "layers": [layer]}
+        return blob(json.dumps(said).encode(), f"{_OCI}.manifest.v1+json", **more)
+
+    image = manifest(blob(b"layer", f"{_OCI}.layer.v1.tar+gzip"), platform={"architecture": "amd64", "os": "linux"})
+    attested = {"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": image["digest"]}
+    of_it = manifest(
+        blob(b"{}", "application/vnd.in-toto+json"), platform={"architecture": "unknown", "os": "unknown"}, annotations=attested
+    )
+    index = json.dumps({"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": [image, of_it]}, indent=2).encode()
+    outer = {"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": [blob(index, f"{_OCI}.index.v1+json")]}
+    (layout / "index.json").write_text(json.dumps(outer))
+    (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    subprocess.run(["tar", "-C", layout, "-cf", archive, "."], check=True)
+    return index
 
 
 def _metadata(dist: Path, name: str) -> str:
@@ -200,4 +353,5 @@ def _without_the_project() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "KUBECONFIG")}
 
 
+_OCI = "application/vnd.oci.image"
 _READY = {"type": "Ready", "status": "True"}

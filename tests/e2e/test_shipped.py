@@ -246,6 +246,18 @@ def test_the_image_is_built_on_a_python_of_one_digest_unless_another_base_is_nam
     assert {each.split()[0] for each in others} == {"${BASE}"}
 
 
+def test_nothing_gets_into_the_image_whose_hash_is_not_known() -> None:
+    _pinned, build, _final = _stages(ROOT / "Dockerfile")
+    commands = [command for keyword, words in build if keyword == "RUN" for command in words.split("&&")]
+
+    installs = [command.split() for command in commands if " pip " in command]
+    assert {"install", "wheel"} <= {word for words in installs for word in words}
+    for words in installs:
+        # Not what pip fetches of its own accord to build a wheel, either: what --no-build-isolation takes was installed before.
+        assert {"--require-hashes", "--no-index", "--no-build-isolation"} & set(words), words
+        assert "--require-hashes" in words or "--no-deps" in words, words
+
+
 def test_make_builds_the_image_for_two_architectures_with_its_contents_and_its_origin() -> None:
     command = _make_image()
 

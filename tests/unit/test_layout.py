@@ -5,6 +5,7 @@ import operator
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -72,16 +73,20 @@ def test_no_module_is_longer_than_five_hundred_lines() -> None:
     assert not long
 
 
-def test_what_the_image_is_installed_from_is_what_is_tested_with_hashes() -> None:
+@pytest.mark.parametrize("lock", ["requirements.txt", "requirements-build.txt"])
+def test_what_the_image_is_built_and_installed_from_is_what_is_tested_with_hashes(lock: str) -> None:
     def versions(name: str) -> dict[str, str]:
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
         return {found[1].lower().replace("_", "-"): found[2] for line in lines if (found := re.match(r"([\w.-]+)==([^\s;]+)", line))}
 
-    locked, tested = versions("requirements.txt"), versions("constraints.txt")
+    locked, tested = versions(lock), versions("constraints.txt")
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    stated = f"{setup['options']['install_requires']}\n{setup['options.extras_require']['admission']}"
-    assert {name.lower().replace("_", "-") for name in re.findall(r"^[\w.-]+", stated, re.MULTILINE)} <= locked.keys()
+    stated = {
+        "requirements.txt": f"{setup['options']['install_requires']}\n{setup['options.extras_require']['admission']}",
+        "requirements-build.txt": "\n".join(tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]),
+    }
+    assert {name.lower().replace("_", "-") for name in re.findall(r"^[\w.-]+", stated[lock], re.MULTILINE)} <= locked.keys()
     assert {name: version for name, version in locked.items() if tested.get(name, version) != version} == {}
-    blocks = re.split(r"\n(?=\S)", (ROOT / "requirements.txt").read_text(encoding="utf-8"))
+    blocks = re.split(r"\n(?=\S)", (ROOT / lock).read_text(encoding="utf-8"))
     assert [block for block in blocks if "==" in block.partition("\n")[0] and "--hash=sha256:" not in block] == []

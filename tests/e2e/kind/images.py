@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -27,7 +26,8 @@ _PACKAGES = (
     *("pigz", "e2fsprogs", "bash", "ca-certificates", "jq", "procps"),
 )
 _PYTHON_PACKAGES = ("python3", "python3-venv", "python3-pip", "python-is-python3", "ca-certificates")
-_PIP = ("pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:")
+_PIP = ("pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes")
+_LOCKS = (_ROOT / "requirements.txt", _ROOT / "requirements-build.txt")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -70,18 +70,16 @@ def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> s
 
 def ensure_python(steps: Steps, daemon: Daemon) -> str:
     """The tag of what stands in for the Dockerfile's base: Debian's Python, with the wheels to install from, for want of a network."""
-    lock, wanted = _ROOT / "requirements.txt", " ".join(f"'{each}'" for each in _builds_with())
     chroot = f'chroot "$1" env -u PIP_FIND_LINKS python3 -m {" ".join(_PIP)} --dest /wheels'
     hooks = [
         f"upload {_CERTIFICATES} {_CERTIFICATES}",
-        f"upload {lock} /requirements.txt",
-        f"{chroot} --require-hashes --requirement /requirements.txt",
-        f"{chroot} {wanted}",
-        'rm "$1"/requirements.txt',
+        *(f"upload {lock} /{lock.name}" for lock in _LOCKS),
+        f"{chroot} {' '.join(f'--requirement /{lock.name}' for lock in _LOCKS)}",
+        *(f'rm "$1"/{lock.name}' for lock in _LOCKS),
         "printf '[global]\\nno-index = true\\nfind-links = /wheels\\nbreak-system-packages = true\\n' >\"$1\"/etc/pip.conf",
     ]
     options = [f"--customize-hook={hook}" for hook in hooks]
-    made_of = lock.read_bytes() + (_HERE / "images.py").read_bytes()
+    made_of = b"".join(path.read_bytes() for path in (*_LOCKS, _HERE / "images.py"))
     archive = debian.file_system(steps, "python", _PYTHON_SUITE, _PYTHON_PACKAGES, options, made_of)
     tag = f"allaboard-kind-python:{archive.stem.rpartition('-')[2]}"
     if not daemon.has_image(tag):
@@ -92,19 +90,14 @@ def ensure_python(steps: Steps, daemon: Daemon) -> str:
 
 def ensure_wheels(steps: Steps, python: Path) -> Path:
     """The folder of the wheels that the tests install from with ``python``, since there is no network where they run."""
-    lock = _ROOT / "requirements.txt"
-    folder = steps.cache / f"wheels-{key_of(lock.read_bytes(), *_builds_with(), str(python.resolve()))}"
+    folder = steps.cache / f"wheels-{key_of(*(lock.read_bytes() for lock in _LOCKS), str(python.resolve()))}"
     if not folder.exists():
         partly = folder.with_suffix(".partly")
         shutil.rmtree(partly, ignore_errors=True)
-        for what in ("--require-hashes", "--requirement", str(lock)), _builds_with():
-            steps.run("wheels for the tests", [python, "-m", *_PIP, "--dest", partly, *what])
+        wanted = [word for lock in _LOCKS for word in ("--requirement", lock)]
+        steps.run("wheels for the tests", [python, "-m", *_PIP, "--dest", partly, *wanted])
         partly.rename(folder)
     return folder
-
-
-def _builds_with() -> list[str]:
-    return list(tomllib.loads((_ROOT / "pyproject.toml").read_text())["build-system"]["requires"])
 
 
 def _places() -> dict[str, list[str]]:
