@@ -10,13 +10,14 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tests.e2e.controlplane.binaries import KUBERNETES, module_folder
+from tests.cache import key_of
+from tests.e2e.controlplane.binaries import KUBERNETES, MissingToolError, module_folder
 
 from . import archives, debian
 from .archives import Image
 from .daemon import Daemon
 from .programs import CNI_PLUGINS, KIND, NODE
-from .steps import Steps, key_of
+from .steps import Steps
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[2]
@@ -34,7 +35,7 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 def node_tag() -> str:
     """The tag of the node image, by what it is made of."""
     sources = [(_HERE / name).read_bytes() for name in ("images.py", "archives.py", "debian.py", "node.Dockerfile")]
-    return f"allaboard-kind-node:{key_of(*sources, *map(repr, NODE))}"
+    return f"allaboard-kind-node:{key_of(*sources, *(program.key for program in NODE))}"
 
 
 def was_built(cache: Path) -> bool:
@@ -49,6 +50,7 @@ def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> s
     if daemon.has_image(tag):
         mark.touch()
         return tag
+    refuse_linked(programs[program.name] for program in NODE)
     kind = module_folder(KIND)
     debian_archive = debian.file_system(steps, "node", _SUITE, _PACKAGES)
     with tempfile.TemporaryDirectory(dir=steps.cache) as folder:
@@ -66,6 +68,14 @@ def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> s
         steps.run("kind build node-image", [programs["kind"], *command, release], {**os.environ, **daemon.environment})
     mark.touch()
     return tag
+
+
+def refuse_linked(programs: Iterable[Path]) -> None:
+    """Raise ``MissingToolError`` if a program wants libraries of the machine that it was built on: the node's Debian is another one."""
+    for program in programs:
+        said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+        if "=>" in said:
+            raise MissingToolError(f"{program} can't be part of a node, since it is linked with libraries of this machine:\n{said}")
 
 
 def ensure_python(steps: Steps, daemon: Daemon) -> str:
@@ -142,7 +152,7 @@ def _control_plane(kind: Path, root: Path, programs: Mapping[str, Path]) -> dict
     tags = _tags(kind, programs)
 
     def single(name: str, program: str = "", entrypoint: bool = True) -> Image:
-        path = f"/usr/local/bin/{program or name}"
+        path = f"/usr/local/bin/{name}"
         return Image(tags[name], {path: programs[program or name]}, [path] if entrypoint else ())
 
     proxy = Image(
