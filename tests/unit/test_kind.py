@@ -6,6 +6,7 @@ import json
 import platform
 import re
 import shutil
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -138,6 +139,24 @@ def test_a_program_that_needs_libraries_of_this_machine_is_refused_as_part_of_a_
     images.refuse_linked([tmp_path / "alone"])
     with pytest.raises(MissingToolError, match=r"(?s)/bin/sh can't be part of a node.*libc"):
         images.refuse_linked([tmp_path / "alone", Path("/bin/sh")])
+
+
+def test_what_the_sandbox_needs_is_there_to_install_from_at_the_versions_that_are_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+
+    def run(_: str, command: list[Any]) -> None:
+        ran.append([str(word) for word in command])
+        Path(command[command.index("--dest") + 1]).mkdir(exist_ok=True)
+
+    made = steps.Steps(tmp_path, Console(quiet=True))
+    monkeypatch.setattr(steps.Steps, "run", lambda _, what, command: run(what, command))
+    images.ensure_wheels(made, Path(sys.executable))
+
+    (command,) = (each for each in ran if "--constraint" in each)
+    assert command[command.index("--constraint") + 1] == str(ROOT / "constraints.txt")
+    assert {requirement.partition(">=")[0] for requirement in command} >= {"jsonpatch", "jsonschema", "setuptools"}
 
 
 def test_a_node_image_was_built_where_there_is_a_mark_of_any(tmp_path: Path) -> None:

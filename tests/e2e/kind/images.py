@@ -1,5 +1,6 @@
 """The images of a kind cluster that no registry gives: the node's, by kind's own ``kind build node-image``, and Python's."""
 
+import configparser
 import os
 import re
 import shutil
@@ -102,12 +103,15 @@ def ensure_python(steps: Steps, daemon: Daemon) -> str:
 
 def ensure_wheels(steps: Steps, python: Path) -> Path:
     """The folder of the wheels that the tests install from with ``python``, since there is no network where they run."""
-    lock = _ROOT / "requirements.txt"
-    folder = steps.cache / f"wheels-{key_of(lock.read_bytes(), *_builds_with(), str(python.resolve()))}"
+    lock, pins = _ROOT / "requirements.txt", _ROOT / "constraints.txt"
+    setup = configparser.ConfigParser()
+    setup.read(_ROOT / "setup.cfg")
+    others = [*_builds_with(), *setup["options.extras_require"]["sandbox"].split()]
+    folder = steps.cache / f"wheels-{key_of(lock.read_bytes(), pins.read_bytes(), *others, str(python.resolve()))}"
     if not folder.exists():
         partly = folder.with_suffix(".partly")
         shutil.rmtree(partly, ignore_errors=True)
-        for what in ("--require-hashes", "--requirement", str(lock)), _builds_with():
+        for what in ("--require-hashes", "--requirement", str(lock)), ("--constraint", str(pins), *others):
             steps.run("wheels for the tests", [python, "-m", *_PIP, "--dest", partly, *what])
         partly.rename(folder)
     return folder
