@@ -20,7 +20,7 @@ from tests.e2e.test_install import commands_under
 from tests.e2e.workloads import deployment_of
 from tests.stories import MINIMUM, pods, running
 
-from .nodes import CLUSTER
+from .nodes import CLUSTER, Logs
 from .real import PATIENCE, ROOT, TINY, is_deployed_whole, play, template
 
 NAMESPACE = "allaboard-system"
@@ -32,7 +32,7 @@ KINDS = (
     "priorityclasses,mutatingwebhookconfigurations,validatingwebhookconfigurations"
 )
 
-Helm = Callable[[str], str]
+Run = Callable[[str], str]
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -58,7 +58,7 @@ def with_admission(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def helm() -> Iterator[Helm]:
+def helm() -> Iterator[Run]:
     """Plays commands of Helm's; its release goes at the end."""
     play_helm = partial(play, path=ensure([HELM], Console(stderr=True))["helm"].parent)
     yield play_helm
@@ -74,7 +74,7 @@ def uncordoned(cluster: Cluster, worker: str) -> Iterator[None]:
 
 
 async def test_webhooks_are_called_through_their_service_and_go_with_the_operator_while_gangs_run_on(
-    cluster: Cluster, worker: str, control_plane_node: str, installed_again: None, with_admission: Path
+    cluster: Cluster, worker: str, control_plane_node: str, logs: Logs, installed_again: None, with_admission: Path
 ) -> None:
     both = (worker, control_plane_node)
 
@@ -88,8 +88,7 @@ async def test_webhooks_are_called_through_their_service_and_go_with_the_operato
         cluster.create(unnamed("wrong", "two", both))
     stays = seats(cluster, "stays")
 
-    await asyncio.to_thread(play, f"kubectl delete -k {with_admission}")
-    await cluster.wait_for(lambda s: not s.list("pods", NAMESPACE), PATIENCE, "the operator's pods have ended")
+    await remove(cluster, logs, play, f"kubectl delete -k {with_admission}")
 
     # What it has made itself stays, as docs/install.md says.
     assert ours() == {"Lease/allaboard", "Secret/allaboard-admission"}
@@ -100,13 +99,12 @@ async def test_webhooks_are_called_through_their_service_and_go_with_the_operato
 
 
 async def test_helm_installs_an_operator_that_passes_its_test_with_real_pods_and_removes_it_while_gangs_run_on(
-    cluster: Cluster, worker: str, installed_again: None, helm: Helm, uncordoned: None
+    cluster: Cluster, worker: str, logs: Logs, installed_again: None, helm: Run, uncordoned: None
 ) -> None:
     install, test = (each for each in commands_under("Install") if each.startswith("helm "))
     (uninstall,) = (each for each in commands_under("Remove") if each.startswith("helm "))
     before = ours()
-    await asyncio.to_thread(play, f"kubectl delete -k {OVERLAY}")
-    await cluster.wait_for(lambda s: not s.list("pods", NAMESPACE), PATIENCE, "the operator's pods have ended")
+    await remove(cluster, logs, play, f"kubectl delete -k {OVERLAY}")
 
     await asyncio.to_thread(helm, f"{install.replace('REGISTRY/', '')} --set image.tag=e2e --wait")
     await asyncio.to_thread(helm, test)
@@ -117,11 +115,18 @@ async def test_helm_installs_an_operator_that_passes_its_test_with_real_pods_and
     await cluster.wait_for(lambda s: running(s, "stays") == 2, PATIENCE, "a gang runs")
     stays = seats(cluster, "stays")
 
-    await asyncio.to_thread(helm, f"{uninstall} --wait")
-    await cluster.wait_for(lambda s: not s.list("pods", NAMESPACE), PATIENCE, "the operator's pods have ended")
+    await remove(cluster, logs, helm, f"{uninstall} --wait")
 
     assert ours() == {each for each in before if each.startswith(("Lease/", "Secret/"))}
     assert seats(cluster, "stays") == stays
+
+
+async def remove(cluster: Cluster, logs: Logs, run: Run, command: str) -> None:
+    """Have the operator removed, and wait for its pods to end. Their rights may go first, and they may say so."""
+    assert logs.complaints() == []
+    await asyncio.to_thread(run, command)
+    await cluster.wait_for(lambda s: not s.list("pods", NAMESPACE), PATIENCE, "the operator's pods have ended")
+    assert [line for line in logs.complaints() if "is forbidden: User" not in line] == []
 
 
 def a_try() -> str:
