@@ -16,6 +16,7 @@ from tests.cluster import Cluster, Home
 
 from .controlplane import existing
 from .controlplane.operators import OperatorProcess, shipped_arguments
+from .kind.nodes import CLUSTER, Logs
 
 HERE = Path(__file__).parent
 DEPLOYMENT = HERE.parents[1] / "config" / "operator" / "deployment.yaml"
@@ -65,11 +66,18 @@ def start_operator(alone: None, home: Home, tmp_path_factory: pytest.TempPathFac
         yield start
 
 
+@pytest.fixture(scope="session")
+def logs() -> Logs | None:
+    """What operators have said that tests have not started, where that is kept."""
+    return Logs() if CLUSTER else None
+
+
 @pytest.fixture(scope="module")
-def operator(request: pytest.FixtureRequest, home: Home, is_deployed: bool) -> OperatorProcess | None:
+def operator(request: pytest.FixtureRequest, home: Home, is_deployed: bool, logs: Logs | None) -> Iterator[OperatorProcess | None]:
     """The operator that schedules while a module's tests run; None is one that the tests have not started."""
     home.furnish()
-    return None if is_deployed else request.getfixturevalue("start_operator")()
+    yield None if is_deployed else request.getfixturevalue("start_operator")()
+    assert logs is None or logs.complaints() == []
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import socket
 import subprocess
@@ -28,11 +27,11 @@ from .controlplane.certificates import write_user_certificate
 from .controlplane.client import MERGE_PATCH
 from .controlplane.controlplane import NODE_ANNOTATION, ControlPlane, Options
 from .controlplane.operators import OperatorProcess, shipped_arguments
+from .document import commands_under
 from .test_shipped import ACCOUNT, CONFIG, NAMESPACE, ROOT, account_kubeconfig
 
 pytestmark = pytest.mark.timeout(300)
 
-DOCUMENT = ROOT / "docs" / "install.md"
 POD_GROUPS = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
 LEFTOVERS = f"kubectl delete lease/allaboard secret/allaboard-admission --namespace {NAMESPACE} --ignore-not-found"
 MEMBERS = 3
@@ -100,13 +99,6 @@ class Reader:
             resource = f"{self.plane.api.resource(each['kind'], each['apiVersion']).plural}.{group}".removesuffix(".")
             found[metadata["uid"]] = Object(resource, metadata.get("namespace", ""), metadata["name"], metadata.get("generation", 0))
         return found
-
-
-def commands_under(title: str) -> list[str]:
-    """The commands of a section of the document, without what is said about them."""
-    (section,) = (part for part in DOCUMENT.read_text().split("\n## ") if part.startswith(title))
-    blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-    return [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines() if line.strip()]
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ import io
 import json
 import platform
 import re
+import shutil
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from allaboard.cli.stories import STORIES
+from tests.cache import key_of
 from tests.e2e.controlplane.binaries import MissingToolError
 from tests.e2e.kind import __main__ as main
 from tests.e2e.kind import held, images, programs, steps
@@ -111,9 +114,9 @@ def test_a_process_that_says_nothing_of_capabilities_stays_as_it_is() -> None:
 
 
 def test_a_key_tells_apart_what_is_cut_elsewhere() -> None:
-    assert steps.key_of("ab", "c") != steps.key_of("a", "bc")
-    assert steps.key_of("a") == steps.key_of(b"a")
-    assert re.fullmatch("[0-9a-f]{12}", steps.key_of("a"))
+    assert key_of("ab", "c") != key_of("a", "bc")
+    assert key_of("a") == key_of(b"a")
+    assert re.fullmatch("[0-9a-f]{12}", key_of("a"))
 
 
 def test_a_step_that_fails_tells_what_it_said_and_with_what_it_ended(tmp_path: Path) -> None:
@@ -128,6 +131,32 @@ def test_a_node_image_is_another_one_when_a_program_is_built_otherwise(change: d
     before = images.node_tag()
     monkeypatch.setattr(images, "NODE", (*programs.NODE[:-1], replace(programs.NODE[-1], **change)))
     assert images.node_tag() != before
+
+
+@pytest.mark.skipif(not shutil.which("ldd"), reason="nodes are made on Linux")
+def test_a_program_that_needs_libraries_of_this_machine_is_refused_as_part_of_a_node(tmp_path: Path) -> None:
+    (tmp_path / "alone").write_text("#!/bin/true\n")
+    images.refuse_linked([tmp_path / "alone"])
+    with pytest.raises(MissingToolError, match=r"(?s)/bin/sh can't be part of a node.*libc"):
+        images.refuse_linked([tmp_path / "alone", Path("/bin/sh")])
+
+
+def test_what_the_sandbox_needs_is_there_to_install_from_at_the_versions_that_are_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+
+    def run(_: str, command: list[Any]) -> None:
+        ran.append([str(word) for word in command])
+        Path(command[command.index("--dest") + 1]).mkdir(exist_ok=True)
+
+    made = steps.Steps(tmp_path, Console(quiet=True))
+    monkeypatch.setattr(steps.Steps, "run", lambda _, what, command: run(what, command))
+    images.ensure_wheels(made, Path(sys.executable))
+
+    (command,) = (each for each in ran if "--constraint" in each)
+    assert command[command.index("--constraint") + 1] == str(ROOT / "constraints.txt")
+    assert {requirement.partition(">=")[0] for requirement in command} >= {"jsonpatch", "jsonschema"}
 
 
 def test_a_node_image_was_built_where_there_is_a_mark_of_any(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from tests.e2e.controlplane import binaries, modules, releases
+from tests.e2e.controlplane.binaries import Program
 from tests.e2e.controlplane.releases import Release, UnknownReleaseError
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +94,22 @@ def test_an_installed_program_will_not_do_when_a_release_is_asked_for(tmp_path: 
     assert binaries.locate(binaries.APISERVER) is None
     assert binaries.locate(binaries.KUBECTL) == tmp_path / "kubectl"
     assert binaries.locate(binaries.ETCD) == tmp_path / "etcd"
+
+
+def test_a_program_that_would_be_built_differently_is_another_one_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binaries, "HERE", tmp_path)
+    (tmp_path / "pinned").mkdir()
+    for name in ("go.mod", "go.sum"):
+        (tmp_path / "pinned" / name).write_text("as it is\n")
+    program = Program("made", "1.0.0", "example.com/made", "pinned", ("-ldflags", "-s -w"))
+    others = [replace(program, **change) for change in ({"flags": ()}, {"with_cgo": True}, {"module": ""}, {"version": "1.0.1"})]
+    keys = [program.key, *(other.key for other in others)]
+    for name in ("go.mod", "go.sum"):
+        (tmp_path / "pinned" / name).write_text("changed\n")
+        keys.append(program.key)
+    assert len(set(keys)) == len(keys)
+    assert replace(program, exact=True).key == program.key
+    assert Program("made", "1.0.0", "example.com/made").key == "made-1.0.0"
 
 
 def test_a_module_takes_the_published_modules_of_its_release_and_the_settings_of_kubernetes() -> None:

@@ -1,7 +1,7 @@
 """Finds the programs of a control plane, or builds them with Go from the module proxy: no checkout, no containers, no root.
 
-Looked up in ``KUBEBUILDER_ASSETS``, in ``PATH``, then in the cache (``$XDG_CACHE_HOME/allaboard``), which is keyed by version. What is
-found nowhere is built into the cache; a second run finds it there.
+Looked up in ``KUBEBUILDER_ASSETS``, in ``PATH``, then in the cache (``$XDG_CACHE_HOME/allaboard``), which is keyed by version, and by
+whatever else decides what is built. What is found nowhere is built into the cache; a second run finds it there.
 """
 
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.status import Status
 
-from tests.cache import cache
+from tests.cache import cache, key_of
 
 from . import releases
 
@@ -47,6 +47,14 @@ class Program:
     flags: tuple[str, ...] = ()
     with_cgo: bool = False
     exact: bool = False
+
+    @property
+    def key(self) -> str:
+        """Tells apart what is built differently. Go's own version isn't part of it: it may be any that the module takes."""
+        decides = [repr(self.flags)] if self.flags else []
+        decides += ["cgo"] if self.with_cgo else []
+        decides += [(HERE / self.module / name).read_text() for name in ("go.mod", "go.sum")] if self.module else []
+        return "-".join((self.name, self.version, *([key_of(*decides)] if decides else ())))
 
 
 def kubernetes(name: str) -> Program:
@@ -137,7 +145,7 @@ def version_of(program: Program, path: Path) -> str:
 
 
 def _cached(program: Program) -> Path:
-    return cache() / "controlplane" / f"{program.name}-{program.version}" / program.name
+    return cache() / "controlplane" / program.key / program.name
 
 
 def _go(program: Program) -> str:

@@ -17,7 +17,10 @@ STOP_SECONDS = 20.0
 _AS_IN_A_POD = {"ALLABOARD_LEASE_NAMESPACE": "allaboard-system"}
 """What a pod would read from its service account's folder."""
 
-_COMPLAINTS = ("Traceback", "Not enough permissions", 'User \\"system:serviceaccount:', 'User "system:serviceaccount:')
+_COMPLAINTS = (
+    *("Traceback", '"level": "error"', '"level": "critical"'),
+    *("Not enough permissions", 'User \\"system:serviceaccount:', 'User "system:serviceaccount:'),
+)
 """What no operator should ever log: an error nobody thought of, Kopf's and the API server's words for a right that is missing."""
 
 
@@ -81,7 +84,12 @@ class OperatorProcess:
 
     def complaints(self) -> list[str]:
         """The lines of the log that no operator should write."""
-        return [line for line in self.log().splitlines() if any(words in line for words in _COMPLAINTS)]
+        return complaints_in(self.log())
+
+
+def complaints_in(said: str) -> list[str]:
+    """The lines of what an operator has said that none should say."""
+    return [line for line in said.splitlines() if any(words in line for words in _COMPLAINTS)]
 
 
 def shipped_arguments(deployment: Mapping[str, Any]) -> list[str]:

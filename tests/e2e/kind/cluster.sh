@@ -70,6 +70,10 @@ say "creating the cluster $cluster"
 # --retain: when a node doesn't come up, its logs are what tells why.
 kind create cluster --name "$cluster" --config tests/e2e/kind/cluster.yaml ${KIND_NODE_IMAGE:+--image "$KIND_NODE_IMAGE"} --wait 3m --retain
 kubectl wait --for=condition=Ready nodes --all --timeout=3m
+for node in $(kind get nodes --name "$cluster"); do
+    docker cp tests/e2e/kind/kept-logs.service "$node:/etc/systemd/system/"
+    docker exec "$node" systemctl enable --now kept-logs.service
+done
 kind load docker-image "$image" --name "$cluster"
 "$python" -m tests.e2e.kind.load "$folder/rendezvous.tar"
 kind load image-archive "$folder/rendezvous.tar" --name "$cluster"

@@ -5,9 +5,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.cache import key_of
 from tests.e2e.controlplane.binaries import MissingToolError
 
-from .steps import Steps, key_of
+from .steps import Steps
 
 _PROGRAMS = {
     "dockerd": "docker.io",

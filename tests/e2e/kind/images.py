@@ -1,5 +1,6 @@
 """The images of a kind cluster that no registry gives: the node's, by kind's own ``kind build node-image``, and Python's."""
 
+import configparser
 import os
 import re
 import shutil
@@ -9,13 +10,14 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tests.e2e.controlplane.binaries import KUBERNETES, module_folder
+from tests.cache import key_of
+from tests.e2e.controlplane.binaries import KUBERNETES, MissingToolError, module_folder
 
 from . import archives, debian
 from .archives import Image
 from .daemon import Daemon
 from .programs import CNI_PLUGINS, KIND, NODE
-from .steps import Steps, key_of
+from .steps import Steps
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[2]
@@ -26,7 +28,7 @@ _PACKAGES = (
     *("pigz", "e2fsprogs", "bash", "ca-certificates", "jq", "procps"),
 )
 _PYTHON_PACKAGES = ("python3", "python3-venv", "python3-pip", "python-is-python3", "ca-certificates")
-_PIP = ("pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes")
+_PIP = ("pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:")
 _LOCKS = (_ROOT / "requirements.txt", _ROOT / "requirements-build.txt")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
@@ -34,7 +36,7 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 def node_tag() -> str:
     """The tag of the node image, by what it is made of."""
     sources = [(_HERE / name).read_bytes() for name in ("images.py", "archives.py", "debian.py", "node.Dockerfile")]
-    return f"allaboard-kind-node:{key_of(*sources, *map(repr, NODE))}"
+    return f"allaboard-kind-node:{key_of(*sources, *(program.key for program in NODE))}"
 
 
 def was_built(cache: Path) -> bool:
@@ -49,6 +51,7 @@ def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> s
     if daemon.has_image(tag):
         mark.touch()
         return tag
+    refuse_linked(programs[program.name] for program in NODE)
     kind = module_folder(KIND)
     debian_archive = debian.file_system(steps, "node", _SUITE, _PACKAGES)
     with tempfile.TemporaryDirectory(dir=steps.cache) as folder:
@@ -68,13 +71,21 @@ def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> s
     return tag
 
 
+def refuse_linked(programs: Iterable[Path]) -> None:
+    """Raise ``MissingToolError`` if a program wants libraries of the machine that it was built on: the node's Debian is another one."""
+    for program in programs:
+        said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+        if "=>" in said:
+            raise MissingToolError(f"{program} can't be part of a node, since it is linked with libraries of this machine:\n{said}")
+
+
 def ensure_python(steps: Steps, daemon: Daemon) -> str:
     """The tag of what stands in for the Dockerfile's base: Debian's Python, with the wheels to install from, for want of a network."""
     chroot = f'chroot "$1" env -u PIP_FIND_LINKS python3 -m {" ".join(_PIP)} --dest /wheels'
     hooks = [
         f"upload {_CERTIFICATES} {_CERTIFICATES}",
         *(f"upload {lock} /{lock.name}" for lock in _LOCKS),
-        f"{chroot} {' '.join(f'--requirement /{lock.name}' for lock in _LOCKS)}",
+        f"{chroot} --require-hashes {' '.join(f'--requirement /{lock.name}' for lock in _LOCKS)}",
         *(f'rm "$1"/{lock.name}' for lock in _LOCKS),
         "printf '[global]\\nno-index = true\\nfind-links = /wheels\\nbreak-system-packages = true\\n' >\"$1\"/etc/pip.conf",
     ]
@@ -90,12 +101,16 @@ def ensure_python(steps: Steps, daemon: Daemon) -> str:
 
 def ensure_wheels(steps: Steps, python: Path) -> Path:
     """The folder of the wheels that the tests install from with ``python``, since there is no network where they run."""
-    folder = steps.cache / f"wheels-{key_of(*(lock.read_bytes() for lock in _LOCKS), str(python.resolve()))}"
+    setup = configparser.ConfigParser()
+    setup.read(_ROOT / "setup.cfg")
+    pins, sandbox = _ROOT / "constraints.txt", setup["options.extras_require"]["sandbox"].split()
+    folder = steps.cache / f"wheels-{key_of(*(path.read_bytes() for path in (*_LOCKS, pins)), *sandbox, str(python.resolve()))}"
     if not folder.exists():
         partly = folder.with_suffix(".partly")
         shutil.rmtree(partly, ignore_errors=True)
-        wanted = [word for lock in _LOCKS for word in ("--requirement", lock)]
-        steps.run("wheels for the tests", [python, "-m", *_PIP, "--dest", partly, *wanted])
+        locked = [word for lock in _LOCKS for word in ("--requirement", str(lock))]
+        for what in ["--require-hashes", *locked], ["--constraint", str(pins), *sandbox]:
+            steps.run("wheels for the tests", [python, "-m", *_PIP, "--dest", partly, *what])
         partly.rename(folder)
     return folder
 
@@ -135,7 +150,7 @@ def _control_plane(kind: Path, root: Path, programs: Mapping[str, Path]) -> dict
     tags = _tags(kind, programs)
 
     def single(name: str, program: str = "", entrypoint: bool = True) -> Image:
-        path = f"/usr/local/bin/{program or name}"
+        path = f"/usr/local/bin/{name}"
         return Image(tags[name], {path: programs[program or name]}, [path] if entrypoint else ())
 
     proxy = Image(

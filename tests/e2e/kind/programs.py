@@ -1,9 +1,9 @@
 """What a node of kind is made of beside Debian: programs built with Go from the module proxy, in the versions of kind's release."""
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+from tests.cache import key_of
 from tests.e2e.controlplane import binaries
 from tests.e2e.controlplane.binaries import Program
 
@@ -24,8 +24,7 @@ def _cni(folder: str, name: str) -> Program:
 
 
 def _standin(name: str) -> Program:
-    sources = (path for path in sorted(_STANDINS.rglob("*")) if path.is_file() and (path.parent == _STANDINS or path.parent.name == name))
-    version = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+    version = key_of(*(path.read_bytes() for path in sorted((_STANDINS / name).iterdir())))
     return Program(name, version, f"./{name}", "../kind/standins", _SMALL, exact=True)
 
 
@@ -34,7 +33,8 @@ RUNC = Program(
     "runc",
     _RUNC,
     "github.com/opencontainers/runc",
-    flags=("-tags", "seccomp", "-ldflags", f"-s -w -X main.version={_RUNC}"),
+    # As by its own `make static`: the node's C library is not this machine's.
+    flags=("-tags", "seccomp netgo osusergo", "-ldflags", f"-s -w -X main.version={_RUNC} -extldflags -static"),
     with_cgo=True,
     exact=True,
 )

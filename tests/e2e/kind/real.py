@@ -1,7 +1,10 @@
 """Pods that real kubelets run, on nodes that are cordoned for all others."""
 
+import os
+import subprocess
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from allaboard_sandbox.quantities import parse
@@ -11,6 +14,7 @@ from tests.e2e.workloads import requests_of
 
 from .load import TAG
 
+ROOT = Path(__file__).parents[3]
 PATIENCE = 40
 """Seconds for kubelets, which start containers, and try again after pauses; ``wait_for`` takes thrice as many."""
 ANYWHERE = [{"operator": "Exists"}]
@@ -60,3 +64,14 @@ def free_cpu(cluster: Cluster, node: str) -> Fraction:
     pods = (pod for namespace in NAMESPACES for pod in cluster.list("pods", namespace))
     here = [pod for pod in pods if pod["spec"].get("nodeName") == node and pod["status"]["phase"] in ("Pending", "Running")]
     return parse(found["status"]["allocatable"]["cpu"]) - sum((requests_of(pod)["cpu"] for pod in here), Fraction(0))
+
+
+def play(command: str, path: Path | None = None, stdin: str = "") -> str:
+    """What a command for whoever has kubectl prints, with what else lies in ``path``, in the project's folder."""
+    found = os.pathsep.join((*([str(path)] if path else ()), os.environ["PATH"]))
+    environment = {**os.environ, "KUBECONFIG": os.environ["E2E_KIND_KUBECONFIG"], "PATH": found}
+    done = subprocess.run(
+        ["bash", "-euc", command], input=stdin, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, f"{command}{done.stdout}{done.stderr}"
+    return done.stdout

@@ -1,6 +1,5 @@
 """What is built before there is a cluster: step by step, each told and timed, and nothing twice that lies in the cache."""
 
-import hashlib
 import os
 import subprocess
 import time
@@ -35,12 +34,3 @@ class Steps:
             raise MissingToolError(f"{what} failed with {done.returncode}:\n" + "\n".join(said.splitlines()[-_TAIL:]))
         self.console.print(f"{what}: {time.monotonic() - started:.0f} s", highlight=False, soft_wrap=True)
         return said
-
-
-def key_of(*parts: str | bytes) -> str:
-    """A short name for what is made of ``parts``."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part if isinstance(part, bytes) else part.encode())
-        digest.update(b"\0")
-    return digest.hexdigest()[:12]

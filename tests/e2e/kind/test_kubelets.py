@@ -11,8 +11,8 @@ from tests.cluster import Cluster
 from tests.e2e.workloads import deployment_of, in_part
 from tests.stories import pods, running, status_of
 
-from .conftest import docker
 from .load import TAG
+from .nodes import docker
 from .real import PATIENCE, TINY, create_pod, free_cpu, is_deployed_whole, only_one, status, template
 
 GONE = ("not-ready", "unreachable")

@@ -1,21 +1,17 @@
 """The operator as a static pod of the control plane's node, by the commands of docs/install.md, played as they stand there."""
 
 import asyncio
-import os
 import re
-import subprocess
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from tests.cluster import Cluster
 from tests.stories import gang_pod, running
 
-from .conftest import docker
-from .real import PATIENCE, is_deployed_whole, status
+from .nodes import docker
+from .real import PATIENCE, ROOT, is_deployed_whole, play, status
 
-ROOT = Path(__file__).parents[3]
 NAMESPACE = "allaboard-system"
 
 pytestmark = pytest.mark.timeout(1500)
@@ -25,12 +21,6 @@ def blocks() -> list[str]:
     """The commands for whoever has kubectl, and those for the node."""
     section = (ROOT / "docs" / "install.md").read_text().partition("## As a static pod")[2].partition("\n## ")[0]
     return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-
-
-def play(command: str) -> None:
-    environment = {**os.environ, "KUBECONFIG": os.environ["E2E_KIND_KUBECONFIG"]}
-    done = subprocess.run(["bash", "-euc", command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, f"{command}{done.stdout}{done.stderr}"
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 //
 //	rendezvous ADDRESS RANK SIZE [SECONDS]    of rank 0, such as job-0.job:7777; after so many seconds it is given up, with status 1
 //	rendezvous pause                          do nothing until told to end
-//	rendezvous fill FILE MEBIBYTES            write a file, and do nothing then
+//	rendezvous fill FILE MEBIBYTES            write a file, and do nothing until told to end, with status 1: a pod whose containers all end
+//	                                          well when it is evicted is one that has succeeded, and its kubelet forgets why
 package main
 
 import (
@@ -20,12 +21,12 @@ import (
 func main() {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == "pause":
-		pause()
+		pause(0)
 	case len(os.Args) == 4 && os.Args[1] == "fill":
 		if err := os.WriteFile(os.Args[2], make([]byte, number(os.Args[3])<<20), 0o644); err != nil {
 			fail("%v", err)
 		}
-		pause()
+		pause(1)
 	case len(os.Args) < 4:
 		fail("usage: rendezvous ADDRESS RANK SIZE [SECONDS] | pause | fill FILE MEBIBYTES")
 	}
@@ -42,11 +43,11 @@ func main() {
 	fmt.Printf("rank %d of %d: all are there\n", rank, size)
 }
 
-func pause() {
+func pause(status int) {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
 	<-told
-	os.Exit(0)
+	os.Exit(status)
 }
 
 func wait(address string, size int, deadline time.Time) {
