@@ -112,6 +112,37 @@ def test_nothing_selects_what_belongs_to_another_installation_in_the_same_namesp
         assert [each for each in selectors for labels in worn if each.items() <= labels.items()] == []
 
 
+def test_a_release_is_whole_in_any_namespace(helm: Helm) -> None:
+    _, values = ALL_OF_IT
+    rendered = _chart(helm, *values, "settings.objective=binpack", namespace="elsewhere")
+    assert NAMESPACE not in yaml.safe_dump_all(rendered)
+    subjects = [subject for each in rendered for subject in each.get("subjects", ())]
+    assert subjects
+    assert {subject["namespace"] for subject in subjects} == {"elsewhere"}
+
+
+def test_an_account_that_is_there_already_has_the_rights(helm: Helm) -> None:
+    objects = _chart(helm, "serviceAccount.create=false", "serviceAccount.name=theirs", "pipelines.enabled=true", "admission.enabled=true")
+    assert "ServiceAccount" not in {each["kind"] for each in objects}
+    assert {subject["name"] for each in objects for subject in each.get("subjects", ())} == {"theirs"}
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [
+        ((), f"r/allaboard:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"),
+        (("image.tag=v1",), "r/allaboard:v1"),
+        (("image.tag=v1", f"image.digest=sha256:{'0' * 64}"), f"r/allaboard@sha256:{'0' * 64}"),
+    ],
+)
+def test_the_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(values: tuple[str, ...], image: str, helm: Helm) -> None:
+    done = helm("template", "allaboard", str(CHART), "--no-hooks", "--set", ",".join(("image.repository=r/allaboard", *values)))
+    (deployment,) = (each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] == "Deployment")
+    assert [container["image"] for container in deployment["spec"]["template"]["spec"]["containers"]] == [image]
+
+
 def test_user_ids_can_be_left_to_the_cluster(helm: Helm) -> None:
     nobody = (f"podSecurityContext.{name}=null" for name in ("runAsUser", "runAsGroup", "fsGroup"))
     (deployment,) = (each for each in _chart(helm, *nobody) if each["kind"] == "Deployment")

@@ -1,5 +1,6 @@
 """docs/install.md, command by command, on a real API server: gangs that run stay as they are, and nobody else's objects are touched."""
 
+import filecmp
 import json
 import os
 import shlex
@@ -33,7 +34,6 @@ from .test_shipped import ACCOUNT, CONFIG, NAMESPACE, ROOT, account_kubeconfig
 pytestmark = pytest.mark.timeout(300)
 
 POD_GROUPS = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
-LEFTOVERS = f"kubectl delete lease/allaboard secret/allaboard-admission --namespace {NAMESPACE} --ignore-not-found"
 MEMBERS = 3
 GANG = "pod-group.scheduling.sigs.k8s.io"
 OPTIONS = sorted(folder.name for folder in (CONFIG / "components").iterdir() if folder.name != "admission")
@@ -135,6 +135,7 @@ def older(reader: Reader, tmp_path: Path) -> Reader:
         archive = subprocess.run(["git", "archive", commit, *folders], cwd=ROOT, capture_output=True, check=False)
         assert archive.returncode == 0, f"an older version is taken from the history of this clone: {archive.stderr.decode()}"
         subprocess.run(["tar", "--extract"], input=archive.stdout, cwd=root, check=True)
+    assert filecmp.dircmp(root / "operator" / "allaboard", ROOT / "operator" / "allaboard").right_only != []
     shown = [sys.executable, "-c", "import allaboard; print(allaboard.__file__)"]
     environment = {**os.environ, "PYTHONPATH": str(root / "operator")}
     assert subprocess.check_output(shown, env=environment, cwd=tmp_path, text=True).startswith(str(root))
@@ -204,7 +205,7 @@ def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, 
         operator.stop()
     assert operator.complaints() == []
 
-    assert older.play("Remove") == ["kubectl delete -k OVERLAY", LEFTOVERS]
+    assert [each.split()[2] for each in older.play("Remove")] == ["deployment/allaboard", "-k", "lease/allaboard"]
     after = reader.objects()
     # Nothing of others is gone or was written to; a Deployment of theirs may have made a pod meanwhile.
     assert {uid: after.get(uid) for uid in before} == before

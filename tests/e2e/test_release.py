@@ -257,11 +257,23 @@ def test_what_writes_outside_runs_for_a_tag_only_and_after_it_was_approved() -> 
         needed = jobs[name].get("needs", [])
         return "environment" in jobs[name] or any(is_approved(each) for each in ([needed] if isinstance(needed, str) else needed))
 
+    def before(name: str) -> set[str]:
+        needed = jobs[name].get("needs", [])
+        direct = {needed} if isinstance(needed, str) else set(needed)
+        return direct.union(*map(before, direct))
+
     writing = [name for name, job in jobs.items() if "write" in str(job.get("permissions", ""))]
     assert writing
     for name in writing:
         assert jobs[name]["if"] == "github.event_name == 'push'"
         assert is_approved(name)
+    # What is published was tested, built, and rehearsed; the page of the release comes last.
+    assert {name for name in writing if not {"artifacts", "image", "rehearsal"} <= before(name)} == set()
+    assert before("github") == jobs.keys() - {"github"}
+    # Nothing that is installed without hashes runs before what is published is out of its reach.
+    steps = [str(step) for step in jobs["artifacts"]["steps"]]
+    (uploaded,) = (number for number, step in enumerate(steps) if "upload-artifact" in step)
+    assert [number for number, step in enumerate(steps) if "pip install" in step and number < uploaded] == []
     # PyPI takes one pending publisher for each environment.
     (environments,) = (
         [each["environment"] for each in job["strategy"]["matrix"]["include"]] for job in jobs.values() if "matrix" in str(job)
@@ -269,9 +281,23 @@ def test_what_writes_outside_runs_for_a_tag_only_and_after_it_was_approved() -> 
     assert len(set(environments)) == len(environments) == 2
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_workflow_may_read_only_unless_a_job_says_more_and_runs_for_nobody_elses_words(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    triggers = workflow[True]  # on
+    assert set(triggers) <= {"push", "pull_request", "schedule", "workflow_dispatch"}
+    pushed = triggers.get("push") or {"branches": ["main"]}
+    assert pushed == ({"tags": ["v[0-9]+.[0-9]+.[0-9]+"]} if path.stem == "release" else {"branches": ["main"]})
+    for name, job in workflow["jobs"].items():
+        assert path.stem in ("release", "codeql") or "permissions" not in job, name
+        checkouts = [step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
+        assert all(step["with"]["persist-credentials"] is False for step in checkouts), name
+
+
 def test_a_release_is_made_with_the_versions_of_tools_that_are_tested() -> None:
     workflow = (ROOT / ".github" / "workflows" / "release.yaml").read_text()
-    assert f"helm.sh/helm/v4/cmd/helm@v{HELM.version}\n" in workflow
+    assert f"HELM_VERSION: v{HELM.version}\n" in workflow
     assert f"CRANE_VERSION: v{CRANE.version}\n" in workflow
     (uv,) = re.findall(r"^uv==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert f"UV: {uv} --hash=sha256:" in workflow

@@ -59,6 +59,7 @@ class Keeper:
         self._namespace, self._hosts, self._life = namespace, hosts, life
         self._leads, self._now, self._sleep = leads, now, sleep
         self._pair: Pair | None = None
+        self._others: set[ApiPath] = set()
 
     async def look(self) -> Pair:
         """The pair to serve from now on. Raises ``ApiError`` when there is none, or it can't be found out."""
@@ -140,7 +141,13 @@ class Keeper:
             if error.status != 404:
                 raise
             return True  # it isn't installed: nobody calls, and nobody need be told
-        webhooks = [text(webhook, "name") for _, webhook in items(found, "webhooks") if _bundle_of(webhook) != bundle]
+        all_of_them = [webhook for _, webhook in items(found, "webhooks")]
+        ours = [webhook for webhook in all_of_them if _called_in(webhook) in ("", self._namespace)]
+        if all_of_them and not ours and path not in self._others:
+            self._others.add(path)
+            theirs = _called_in(all_of_them[0])
+            logger.warning("%s calls the namespace %s, not %s: of several installations one has webhooks", path, theirs, self._namespace)
+        webhooks = [text(webhook, "name") for webhook in ours if _bundle_of(webhook) != bundle]
         if not webhooks:
             return True
         if not self._leads():
@@ -148,6 +155,11 @@ class Keeper:
         told = [{"name": name, "clientConfig": {"caBundle": bundle}} for name in webhooks]
         await self._server.request("PATCH", path, body={"webhooks": told}, content_type=STRATEGIC_PATCH)
         return True
+
+
+def _called_in(webhook: Mapping[str, object]) -> str:
+    """The namespace of the Service that is called; empty where it is an address."""
+    return text(mapping(mapping(webhook, "clientConfig"), "service"), "namespace")
 
 
 def _bundle_of(webhook: Mapping[str, object]) -> object:

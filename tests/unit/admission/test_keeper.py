@@ -100,6 +100,18 @@ async def test_who_comes_first_makes_it_and_tells_the_api_server(server: FakeSer
     assert server.objects[CONFIGURATIONS[0]]["webhooks"][0]["clientConfig"]["service"] == {"name": NAME}
 
 
+async def test_webhooks_of_another_installation_are_left_to_it_and_that_is_told_once(
+    server: FakeServer, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for path in CONFIGURATIONS:
+        server.objects[path]["webhooks"][0]["clientConfig"]["service"]["namespace"] = "somebody-elses"
+    ours = keeper(server, clock)
+    for _ in range(3):
+        await ours.look()
+    assert server.bundles == ["", ""]
+    assert [record.levelname for record in caplog.records if "somebody-elses" in record.getMessage()] == ["WARNING", "WARNING"]
+
+
 async def test_of_two_that_come_at_once_both_serve_the_same(server: FakeServer, clock: Clock) -> None:
     one, two = await asyncio.gather(keeper(server, clock).look(), keeper(server, clock, lambda: False).look())
     assert one == two
