@@ -42,8 +42,9 @@ OPTIONS = sorted(folder.name for folder in (CONFIG / "components").iterdir() if 
 OLDER = {
     # Its program, which knows nothing of GPUs' metrics.
     "e17d125": ["operator"],
-    # Its manifests: since then, a Deployment's selector, which can't be changed, is what it is.
-    "72ddc6e": ["config", "charts", "crds"],
+    # Its chart, before several of its values; its manifests: since then a Deployment's selector, which can't be changed, is what it is.
+    "4efc868": ["charts"],
+    "72ddc6e": ["config", "crds"],
 }
 """What stands for an older version, until one is released: commits, and what is taken of them."""
 

@@ -50,12 +50,13 @@ def _has_effect(event: dict[str, Any]) -> bool:
 
 def _write(event: dict[str, Any]) -> Write:
     where = event.get("objectRef") or {}  # a review has none
+    is_in_one = where.get("resource") != "namespaces"  # a Namespace is said to be in itself
     return Write(
         user=event["user"]["username"],
         agent=event.get("userAgent", ""),
         verb=event["verb"],
         resource=f"{where.get('resource', '')}.{where.get('apiGroup', '')}".removesuffix("."),
         subresource=where.get("subresource", ""),
-        namespace=where.get("namespace", ""),
+        namespace=where.get("namespace", "") if is_in_one else "",
         name=where.get("name", ""),
     )
