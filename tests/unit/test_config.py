@@ -1,0 +1,114 @@
+"""What config/ grants, and what it promises of the operator's pods: said a second time, so that nobody widens it in passing."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+CONFIG = Path(__file__).parents[2] / "config"
+READS = {"get", "list", "watch"}
+WRITES = {
+    "pods": {"delete"},
+    "pods/binding": {"create"},
+    "pods/eviction": {"create"},
+    "pods/status": {"patch"},
+    "jobs.batch": {"patch"},
+    "podgroups.scheduling.x-k8s.io": {"create", "patch"},
+    "podgroups/status.scheduling.x-k8s.io": {"patch"},
+    "events.events.k8s.io": {"create", "patch"},
+    "leases.coordination.k8s.io": {"create"},
+    "leases.coordination.k8s.io allaboard": {"update"},
+    # With admission.
+    "secrets": {"create"},
+    "secrets allaboard-admission": {"update"},
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io allaboard-admission": {"patch"},
+    "validatingwebhookconfigurations.admissionregistration.k8s.io allaboard-admission": {"patch"},
+    # With pipelines.
+    "mlflows/status.kopf.dev": {"patch"},
+    "mlflows/finalizers.kopf.dev": {"update"},
+    "deployments.apps": {"create", "patch", "delete"},
+    "functions.openfaas.com": {"create", "patch", "delete"},
+}
+"""What may be changed: a resource, and the one object of it where only that one may be."""
+
+Body = dict[str, Any]
+
+
+def objects(*kinds: str) -> Iterator[Body]:
+    for path in sorted(CONFIG.rglob("*.yaml")):
+        yield from (each for each in yaml.safe_load_all(path.read_text()) if each["kind"] in kinds)
+
+
+def granted() -> Iterator[tuple[str, str, str]]:
+    """Resource, object and verb of each right."""
+    for role in objects("ClusterRole", "Role"):
+        for rule in role["rules"]:
+            assert set(rule) <= {"apiGroups", "resources", "resourceNames", "verbs"}
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    for name in rule.get("resourceNames", [""]):
+                        for verb in rule["verbs"]:
+                            yield f"{resource}.{group}".removesuffix("."), name, verb
+
+
+def test_nothing_else_may_be_changed_than_is_listed_here() -> None:
+    found = defaultdict(set)
+    for resource, name, verb in granted():
+        if verb not in READS:
+            found[f"{resource} {name}".rstrip()].add(verb)
+    assert found == WRITES
+
+
+def test_no_secret_but_its_own_is_read_nor_anything_whatever_it_is() -> None:
+    rights = list(granted())
+    assert {(name, verb) for resource, name, verb in rights if resource == "secrets" and verb in READS} == {("allaboard-admission", "get")}
+    assert [right for right in rights if "*" in right[0] or "*" in right[2]] == []
+
+
+def test_rights_are_given_to_the_operators_account_alone() -> None:
+    bindings = list(objects("ClusterRoleBinding", "RoleBinding"))
+    assert bindings
+    for binding in bindings:
+        assert [(each["kind"], each["name"], each["namespace"]) for each in binding["subjects"]] == [
+            ("ServiceAccount", "allaboard", "allaboard-system")
+        ]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Pod"])
+def test_its_pods_write_nowhere_and_are_given_nothing_they_need_not(kind: str) -> None:
+    (found,) = (each for each in objects(kind) if "strategy" in each["spec"] or kind == "Pod")
+    pod = found["spec"]["template"]["spec"] if kind == "Deployment" else found["spec"]
+    (container,) = pod["containers"]
+    context = container["securityContext"]
+    assert (context["readOnlyRootFilesystem"], context["allowPrivilegeEscalation"], context["capabilities"]) == (
+        True,
+        False,
+        {"drop": ["ALL"]},
+    )
+    assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    assert pod["enableServiceLinks"] is False
+    assert pod["automountServiceAccountToken"] is (kind == "Deployment")
+
+
+def test_the_account_hands_its_token_to_no_pod_that_does_not_ask_for_it() -> None:
+    (account,) = objects("ServiceAccount")
+    assert account["automountServiceAccountToken"] is False
+
+
+def test_there_is_always_somebody_in_an_update_and_in_a_drain() -> None:
+    (spec,) = (each["spec"] for each in objects("Deployment") if "replicas" in each["spec"])
+    assert spec["replicas"] == 2
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    (budget,) = objects("PodDisruptionBudget")
+    assert budget["spec"]["maxUnavailable"] == 1
+
+
+def test_only_its_ports_are_reached() -> None:
+    (policy,) = objects("NetworkPolicy")
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    (rule,) = policy["spec"]["ingress"]
+    assert [port["port"] for port in rule["ports"]] == ["metrics", "health", 9443]
