@@ -143,6 +143,76 @@ def test_the_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(valu
     assert [container["image"] for container in deployment["spec"]["template"]["spec"]["containers"]] == [image]
 
 
+@pytest.mark.parametrize(
+    ("values", "path", "found"),
+    [
+        ("schedulerNames={one,allaboard}", "containers.0.args", ["--scheduler-name=one", "--scheduler-name=allaboard"]),
+        ("extraArgs={--dry-run=none}", "containers.0.args", ["--dry-run=none"]),
+        ("extraEnv[0].name=TZ,extraEnv[0].value=UTC", "containers.0.env", [{"name": "TZ", "value": "UTC"}]),
+        (
+            "pipelines.enabled=true,pipelines.namespaces={ml}",
+            "containers.0.env",
+            [{"name": "ALLABOARD_PIPELINE_NAMESPACES", "value": "ml"}],
+        ),
+        ("admission.enabled=true,admission.port=9999", "containers.0.env", [{"name": "ALLABOARD_ADMISSION_PORT", "value": "9999"}]),
+        ("admission.enabled=true,admission.port=9999", "containers.0.ports", [{"name": "admission", "containerPort": 9999}]),
+        ("tolerations[0].key=gpu", "tolerations", [{"key": "gpu"}]),
+        ("affinity.nodeAffinity.is=taken", "affinity", {"nodeAffinity": {"is": "taken"}}),
+        ("imagePullSecrets[0].name=theirs", "imagePullSecrets", [{"name": "theirs"}]),
+    ],
+)
+def test_what_is_stated_of_the_pods_arrives_there(values: str, path: str, found: Any, helm: Helm) -> None:
+    (deployment,) = (each for each in _chart(helm, values) if each["kind"] == "Deployment")
+    there = deployment["spec"]["template"]["spec"]
+    for step in path.split("."):
+        there = there[int(step) if step.isdigit() else step]
+    if isinstance(found, list):
+        assert [each for each in found if each not in there] == []
+    else:
+        assert there == found
+
+
+def test_labels_of_the_pods_can_be_added(helm: Helm) -> None:
+    (deployment,) = (each for each in _chart(helm, "podLabels.team=a") if each["kind"] == "Deployment")
+    assert deployment["spec"]["template"]["metadata"]["labels"]["team"] == "a"
+    assert "team" not in deployment["spec"]["selector"]["matchLabels"]
+
+
+def test_webhooks_are_let_in_at_the_port_that_is_stated(helm: Helm) -> None:
+    objects = _chart(helm, "admission.enabled=true,admission.port=9999,networkPolicy.enabled=true")
+    (policy,) = (each for each in objects if each["kind"] == "NetworkPolicy")
+    assert {"port": 9999} in policy["spec"]["ingress"][0]["ports"]
+
+
+def test_the_charts_own_test_is_a_gang_of_two_of_ours(helm: Helm) -> None:
+    (job,) = (each for each in _chart(helm, "schedulerNames={second}", release="second", hooks=True) if each["kind"] == "Job")
+    template = job["spec"]["template"]
+    assert job["spec"]["parallelism"] == job["spec"]["completions"] == 2
+    assert template["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io/min-available"] == "2"
+    assert template["spec"]["schedulerName"] == "second"
+
+
+@pytest.mark.parametrize("release", ["123", "true", "1e3", "r" * 53])
+def test_a_release_may_have_any_name_that_helm_takes(release: str, helm: Helm) -> None:
+    _, values = ALL_OF_IT
+    objects = _chart(helm, *(set(values) - {"admission.enabled=true"}), "schedulerNames={second}", release=release, hooks=True)
+    names = [each["metadata"]["name"] for each in objects]
+    assert [name for name in names if not isinstance(name, str) or len(name) > 63] == []
+    for each in objects:
+        assert all(isinstance(value, str) for labels in _all_of("labels", each) for value in labels.values())
+
+
+def test_a_value_is_a_value_whatever_it_holds(helm: Helm) -> None:
+    hostile = 'x\n      hostNetwork: true\n      # "'
+    objects = _chart(helm, f"priorityClass.name={hostile}", f"image.repository=evil # {hostile}", "serviceAccount.name=off")
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["priorityClassName"] == hostile
+    assert pod["containers"][0]["image"] == f"evil # {hostile}:dev"
+    assert pod["serviceAccountName"] == "off"  # which is a truth value without quotes
+    assert "hostNetwork" not in pod
+
+
 def test_user_ids_can_be_left_to_the_cluster(helm: Helm) -> None:
     nobody = (f"podSecurityContext.{name}=null" for name in ("runAsUser", "runAsGroup", "fsGroup"))
     (deployment,) = (each for each in _chart(helm, *nobody) if each["kind"] == "Deployment")
@@ -186,6 +256,7 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
         ("image.digest=latest", "digest"),
         ("schedulerNames={}", "schedulerNames"),
         ("fullnameOverride=other", "schedulerNames"),
+        ("fullnameOverride=other,schedulerNames={other,allaboard}", "schedulerNames"),
         ("fullnameOverride=other,schedulerNames={other},admission.enabled=true", "set fullnameOverride"),
         ("serviceAccount.create=false", "serviceAccount.name is needed"),
     ],

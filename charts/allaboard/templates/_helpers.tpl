@@ -1,16 +1,17 @@
+{{- /* Short enough for what is put behind it, in a Service's name of 63 at most. */ -}}
 {{- define "allaboard.fullname" -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
 {{- else if contains (default "allaboard" .Values.nameOverride) .Release.Name -}}
-{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name (default "allaboard" .Values.nameOverride) | trunc 63 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name (default "allaboard" .Values.nameOverride) | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "allaboard.selectorLabels" -}}
 app.kubernetes.io/name: allaboard
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "allaboard.podLabels" -}}
@@ -47,7 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "allaboard.metadata" -}}
-name: {{ include "allaboard.fullname" (index . 0) }}{{ index . 1 }}
+name: {{ print (include "allaboard.fullname" (index . 0)) (index . 1) | quote }}
 labels:
   {{- include "allaboard.labels" (index . 0) | nindent 2 }}
 {{- end -}}
