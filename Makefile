@@ -22,7 +22,7 @@ RELEASES := $(notdir $(wildcard tests/e2e/controlplane/kubernetes/*))
 .PHONY: help demo test faults e2e judged e2e-kind nightly $(RELEASES:%=e2e-%) lint typecheck run sandbox cluster cluster-down image lock clean bench bench-quick
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(RUNS): setup.cfg constraints.txt
 	@echo "Installing into $(VENV): takes half a minute, and the network for packages from PyPI ..."

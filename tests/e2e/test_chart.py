@@ -1,6 +1,7 @@
 """The chart installs what config/ does, whatever is chosen of it, and a real API server takes all of it."""
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from .controlplane.binaries import HELM, MONITORING_CRDS, PROMETHEUS_OPERATOR, ensure, module_file
 from .controlplane.controlplane import ControlPlane
+from .document import DOCUMENT
 from .test_shipped import CONFIG, NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
 
 __all__ = ["api_server", "installed", "kubectl", "manifests"]
@@ -97,6 +99,19 @@ def test_a_second_release_has_names_a_lease_and_pods_of_its_own(helm: Helm) -> N
     (lease_binding,) = (each for each in objects if each["kind"] == "RoleBinding")
     assert lease_binding["roleRef"]["name"] == role["metadata"]["name"]
     assert {each["name"] for each in lease_binding["subjects"]} == {deployment["spec"]["template"]["spec"]["serviceAccountName"]}
+
+
+def test_the_second_installation_that_the_document_shows_is_apart_from_the_first(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```yaml\n(apiVersion: kustomize.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    overlay = yaml.safe_load(shown)
+    assert overlay["resources"] == ["../config"]
+    second = _kustomized(tmp_path, overlay | {"resources": [os.path.relpath(CONFIG, tmp_path.resolve())]})
+
+    assert not _by_name(second).keys() & _by_name(_components(tmp_path)).keys()
+    assert {each["metadata"].get("namespace", "second-system") for each in second} == {"second-system"}
+    (deployment,) = (each for each in second if each["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["env"] == [{"name": "ALLABOARD_SCHEDULER_NAMES", "value": "second"}]
 
 
 def test_nothing_selects_what_belongs_to_another_installation_in_the_same_namespace(helm: Helm, tmp_path: Path) -> None:
@@ -259,6 +274,8 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
         ("fullnameOverride=other,schedulerNames={other,allaboard}", "schedulerNames"),
         ("fullnameOverride=other,schedulerNames={other},admission.enabled=true", "set fullnameOverride"),
         ("serviceAccount.create=false", "serviceAccount.name is needed"),
+        ("settings.scheduler_names={x}", "settings.scheduler_names: the chart's own value schedulerNames says it"),
+        ("settings.leaderElect=false", "settings.leaderElect: the chart's own value replicas says it"),
     ],
 )
 def test_values_that_make_no_sense_are_refused_by_name(value: str, told: str, helm: Helm) -> None:
@@ -289,6 +306,10 @@ def _components(folder: Path, *components: str) -> list[Body]:
         "resources": [base],
         "components": [f"{base}/components/{component}" for component in components],
     }
+    return _kustomized(folder, overlay)
+
+
+def _kustomized(folder: Path, overlay: Body) -> list[Body]:
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr

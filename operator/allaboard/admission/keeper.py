@@ -26,6 +26,7 @@ NAME = "allaboard-admission"
 HEARD_SECONDS = 5.0
 """How long after they were told all API servers have heard whom to trust."""
 
+_TYPE = "kubernetes.io/tls"
 _FILES = ("ca.crt", "tls.crt", "tls.key")
 
 
@@ -82,13 +83,16 @@ class Keeper:
         return await self._trusted(self._pair)
 
     async def _stored(self) -> tuple[Pair | None, str]:
-        """What the Secret holds, if it can be used, and its version; empty when there is no Secret."""
+        """What the Secret holds, if it can be used, and its version; empty when there is no Secret. Raises ``ApiError``."""
         try:
             raw = await self._server.request("GET", self._secret)
         except ApiError as error:
             if error.status != 404:
                 raise
             return None, ""
+        if (kind := text(raw, "type") or "Opaque") != _TYPE:
+            words = f"the Secret {self._namespace}/{NAME} is of type {kind}, which can't be changed: delete it, and it is made as {_TYPE}"
+            raise ApiError(0, "NoCertificate", words)
         version = text(mapping(raw, "metadata"), "resourceVersion")
         try:
             authorities, certificate, key = (_decoded(mapping(raw, "data").get(name)) for name in _FILES)
@@ -103,7 +107,7 @@ class Keeper:
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "type": "kubernetes.io/tls",
+            "type": _TYPE,
             "metadata": {**metadata, "resourceVersion": version} if version else metadata,
             "data": {name: base64.b64encode(value.encode()).decode() for name, value in zip(_FILES, _values(pair), strict=True)},
         }

@@ -100,6 +100,17 @@ async def test_who_comes_first_makes_it_and_tells_the_api_server(server: FakeSer
     assert server.objects[CONFIGURATIONS[0]]["webhooks"][0]["clientConfig"]["service"] == {"name": NAME}
 
 
+async def test_a_secret_of_another_type_is_to_be_deleted_by_whoever_made_it(server: FakeServer, clock: Clock) -> None:
+    server.objects[SECRET] = {"type": "Opaque", "metadata": {"resourceVersion": "1"}, "data": {}}
+    with pytest.raises(ApiError, match="is of type Opaque, which can't be changed: delete it"):
+        await keeper(server, clock).look()
+    assert server.log == []
+
+    del server.objects[SECRET]
+    await keeper(server, clock).look()
+    assert server.objects[SECRET]["type"] == "kubernetes.io/tls"
+
+
 async def test_webhooks_of_another_installation_are_left_to_it_and_that_is_told_once(
     server: FakeServer, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,7 +201,7 @@ async def test_a_secret_that_is_deleted_is_made_anew_by_the_leader_without_a_gap
 
 @pytest.mark.parametrize("data", [None, {}, {"tls.crt": "!"}, {"ca.crt": "eA==", "tls.crt": "eA==", "tls.key": "eA=="}, 5])
 async def test_a_secret_that_cant_be_used_is_replaced(data: object, server: FakeServer, clock: Clock) -> None:
-    server.objects[SECRET] = {"metadata": {"resourceVersion": "7"}, "data": data}
+    server.objects[SECRET] = {"type": "kubernetes.io/tls", "metadata": {"resourceVersion": "7"}, "data": data}
     pair = await keeper(server, clock).look()
     assert isinstance(pair, Pair)
     assert await keeper(server, clock).look() == pair
