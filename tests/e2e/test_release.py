@@ -250,6 +250,17 @@ def test_the_page_of_a_release_is_its_section_of_the_changelog_which_has_a_date(
     assert (done.returncode == 0) is not bool(told)
 
 
+_IN_THIS_ORDER = (
+    'test "$GITHUB_REF_NAME" = ',
+    ".ci/notes.py",
+    "'.ci/run'",
+    ".ci/release",
+    "upload-artifact",
+    "pip-audit",
+    "twine check --strict",
+)
+
+
 def test_what_writes_outside_runs_for_a_tag_only_and_after_it_was_approved() -> None:
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())["jobs"]
 
@@ -272,8 +283,13 @@ def test_what_writes_outside_runs_for_a_tag_only_and_after_it_was_approved() -> 
     assert before("github") == jobs.keys() - {"github"}
     # Nothing that is installed without hashes runs before what is published is out of its reach.
     steps = [str(step) for step in jobs["artifacts"]["steps"]]
-    (uploaded,) = (number for number, step in enumerate(steps) if "upload-artifact" in step)
-    assert [number for number, step in enumerate(steps) if "pip install" in step and number < uploaded] == []
+    order = [next(number for number, step in enumerate(steps) if what in step) for what in _IN_THIS_ORDER]
+    assert order == sorted(order)
+    assert min(number for number, step in enumerate(steps) if "pip install" in step) > order[-3]
+    signs = "".join(str(step.get("run", "")) for step in jobs["registry"]["steps"])
+    assert re.findall(r"cosign sign --yes (.*)", signs) == ['"$image"', '"$chart"']
+    attested = [step["with"] for step in jobs["registry"]["steps"] if "attest" in step.get("uses", "")]
+    assert [each.get("subject-path", each.get("subject-digest")) for each in attested] == ["dist/*", "${{ steps.push.outputs.digest }}"]
     # PyPI takes one pending publisher for each environment.
     (environments,) = (
         [each["environment"] for each in job["strategy"]["matrix"]["include"]] for job in jobs.values() if "matrix" in str(job)
