@@ -23,7 +23,7 @@ from tests.integration.test_operator import UPSTREAM_STATUS
 
 from .controlplane.access import Access
 from .controlplane.audit import Write, audit_flags, writes
-from .controlplane.binaries import HELM, MONITORING_CRDS, POD_GROUP_CRD, PROMETHEUS_OPERATOR, SCHEDULER_PLUGINS, ensure, module_file
+from .controlplane.binaries import FOREIGN_CRDS, HELM, POD_GROUP_CRD, SCHEDULER_PLUGINS, ensure, module_file
 from .controlplane.certificates import write_user_certificate
 from .controlplane.client import MERGE_PATCH
 from .controlplane.controlplane import NODE_ANNOTATION, ControlPlane, Options
@@ -118,7 +118,7 @@ def plane(alone: None, tmp_path: Path) -> Iterator[ControlPlane]:
 def reader(plane: ControlPlane, tmp_path: Path) -> Reader:
     """Who reads the document, before a cluster in which others have PodGroups, by scheduler-plugins' CRD, and rights."""
     made = Reader(plane, ensure([HELM], Console(stderr=True))["helm"], ROOT, _overlay(ROOT, tmp_path / "overlay"))
-    for path in (module_file(SCHEDULER_PLUGINS, POD_GROUP_CRD), *(module_file(PROMETHEUS_OPERATOR, path) for path in MONITORING_CRDS)):
+    for path in (module_file(program, path) for program, path in FOREIGN_CRDS):
         made.run(f"kubectl create -f {path}")
         made.run(f"kubectl wait --for=jsonpath='{{.status.acceptedNames.kind}}' -f {path}")
     made.run("kubectl apply -f config/namespace.yaml")

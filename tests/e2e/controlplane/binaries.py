@@ -90,6 +90,8 @@ PROMETHEUS_OPERATOR = Program("prometheus-operator", "0.85.0", "github.com/prome
 MONITORING_CRDS = tuple(
     f"example/prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml" for plural in ("servicemonitors", "prometheusrules")
 )
+FOREIGN_CRDS = ((SCHEDULER_PLUGINS, POD_GROUP_CRD), *((PROMETHEUS_OPERATOR, path) for path in MONITORING_CRDS))
+"""What others install, and which of their modules' files it is."""
 
 
 def locate(program: Program) -> Path | None:

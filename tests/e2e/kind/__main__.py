@@ -24,7 +24,7 @@ from .steps import Steps
 
 _HERE = Path(__file__).parent
 _NODE_IMAGE = f"kindest/node:v{binaries.KUBERNETES}"
-_TESTS_OWN = (binaries.KWOK, binaries.TRAINING_OPERATOR, binaries.HELM, binaries.ACTIONLINT, binaries.KREW)
+_TESTS_OWN = (binaries.KWOK, binaries.TRAINING_OPERATOR, binaries.HELM, binaries.ACTIONLINT, binaries.KREW, binaries.CRANE)
 """What tests would build where there is no network."""
 
 
@@ -38,7 +38,11 @@ def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> 
 
     The docker daemon that answers is used where kind is installed and its node image can be had. Else everything is built from Debian's
     packages and the Go module proxy: half an hour at first, and from the cache later; this wants root on Debian. The daemon that is
-    started for it has a network of its own, and goes with the tests.
+    started for it has a network of its own, and goes with the tests, which take twenty minutes.
+
+    What stays is ~/.cache/allaboard (several GB, and more with each version; remove it to start anew), Go's own cache, and the Debian
+    packages that it takes to make file systems, if they weren't installed. After a kill the next run puts back what this one had changed
+    of the machine.
     """
     console = Console(stderr=True)
     why_not = "it was not to be looked for" if docker == "own" or is_build else _why_not_found()
@@ -60,6 +64,8 @@ def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> 
             steps = Steps(kept, console)
             debian.ensure_packages(steps)
             programs = binaries.ensure([*PROGRAMS, *_TESTS_OWN], console)
+            for program, path in binaries.FOREIGN_CRDS:
+                binaries.module_file(program, path)
             own = undo.enter_context(Daemon(steps))
             node = images.ensure_node(steps, own, programs)
             base = images.ensure_python(steps, own)
