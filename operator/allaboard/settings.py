@@ -20,6 +20,7 @@ from allaboard.configuration.documents import MOST_BYTES, Stated, stated_in
 from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.configuration.gpus import GpuOptions
 from allaboard.configuration.kubescheduler import KUBECONFIG_PLACE
+from allaboard.configuration.pairs import Pairs
 from allaboard.configuration.placement import PackingOptions, SearchOptions
 from allaboard.configuration.profiles import ConfigurationError, InForce, Profile, in_force
 from allaboard.configuration.strategies import StrategyOptions
@@ -38,7 +39,6 @@ CONFIG_VARIABLE = f"{_PREFIX}CONFIG"
 _SERVICE_LINK = re.compile(r"ALLABOARD(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)")
 
 _Names = Annotated[tuple[str, ...], NoDecode]
-_Labels = Annotated[dict[str, str], NoDecode]
 _Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -80,7 +80,7 @@ class Settings(BaseSettings):
 
     scheduler_names: _Names = Field(("allaboard",), min_length=1, description="Pods whose schedulerName is one of these are ours.")
     namespaces: _Namespaces = Field((), description="Namespaces whose pods are ours; none named means all.")
-    node_selector: _Labels = Field({}, description="Labels of the nodes that are ours (pool=train,zone=a); none named means all.")
+    node_selector: Pairs = Field({}, description="Labels of the nodes that are ours (pool=train,zone=a); none named means all.")
     objective: Objective = Field(Objective.FRAGMENTATION, description="What placements aim at unless a gang says otherwise.")
     strategy: _Strategy = Field(DEFAULT_STRATEGY, description="Who places gangs that don't say otherwise: a strategy's name.")
     strategies: _Strategies = Field(SHIPPED_STRATEGIES, description="Strategies that gangs may choose, plug-ins too; beside `strategy`.")
@@ -88,7 +88,7 @@ class Settings(BaseSettings):
     topology: Annotated[str, _of_the_form(f"({LABEL_KEY})?", "the key of a label such as topology.kubernetes.io/zone")] = Field(
         "", description="Label of nodes, such as their rack, of whose values a gang should use few."
     )
-    headroom: _Labels = Field({}, description="What is kept free on each node, by resource (cpu=20%,memory=4Gi); GPUs only if named.")
+    headroom: Pairs = Field({}, description="What is kept free on each node, by resource (cpu=20%,memory=4Gi); GPUs only if named.")
     packing: PackingOptions = PackingOptions()
     gpu: GpuOptions = GpuOptions()
     topologies: _Topologies = Field(

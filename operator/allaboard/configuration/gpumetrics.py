@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from pydantic.alias_generators import to_camel
 from pydantic_settings import NoDecode
 
+from allaboard.configuration.pairs import Pairs
 from allaboard.model.errors import shown
 from allaboard.model.fields import NAMESPACE
 from allaboard.model.gpus import Measure
@@ -65,7 +66,6 @@ def _matching(pattern: "re.Pattern[str]", what: str) -> AfterValidator:
 
 _Namespace = Annotated[str, _matching(re.compile(NAMESPACE, re.ASCII), "the name of a namespace, of lower-case letters, digits and '-'")]
 _Namespaces = Annotated[tuple[_Namespace, ...], NoDecode]
-_Pairs = Annotated[dict[str, str], NoDecode]
 _Label = Annotated[str, _matching(_LABEL, "the name of a label of metrics, of letters, digits and '_'")]
 
 
@@ -91,10 +91,10 @@ class GpuMetricsOptions(BaseModel):
     path_prefix: Annotated[str, _matching(_PREFIX, "a path such as /prometheus, without a slash at its end")] = Field(
         "", description="Path under which a Prometheus that was found by its Service answers."
     )
-    matchers: _Pairs = Field(
+    matchers: Pairs = Field(
         {}, description="Labels of the series that count (job=nvidia-dcgm-exporter), so that nobody else's metrics are taken for them."
     )
-    metrics: _Pairs = Field(
+    metrics: Pairs = Field(
         {},
         description="Metrics of another exporter and what they measure, with a unit or factor (my_gpu_free_bytes=free:bytes); docs/gpu.md"
         " has the measures.",

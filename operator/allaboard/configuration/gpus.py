@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic.alias_generators import to_camel
 from pydantic_settings import NoDecode
 
+from allaboard.configuration.pairs import Pairs
 from allaboard.model.errors import shown
 from allaboard.model.gpumodels import Attributes
 from allaboard.model.gpunames import expression
@@ -15,7 +16,6 @@ from allaboard.model.gpuscore import ScoreWeights
 from allaboard.model.gputable import APPLICATION_ERRORS, GpuPolicy
 from allaboard.model.pairs import pairs_in
 
-_Texts = Annotated[dict[str, str], NoDecode]
 _Numbers = Annotated[tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...], NoDecode]
 
 
@@ -50,7 +50,7 @@ class GpuOptions(BaseModel):
     application_errors: _Numbers = Field(
         APPLICATION_ERRORS, description="XIDs that are applications' own errors, and don't make a card unhealthy."
     )
-    aliases: _Texts = Field(
+    aliases: Pairs = Field(
         {}, description="Other names of cards (big=H.00), each with the expression, as in `gpu-model`, for what they are called."
     )
     models: dict[str, GpuModelOptions] = Field(

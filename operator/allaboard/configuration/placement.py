@@ -1,16 +1,14 @@
 """The options ``search`` and ``packing``: how a placement is searched, and how full nodes are to be taken for."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
-from pydantic_settings import NoDecode
 
+from allaboard.configuration.pairs import Pairs
 from allaboard.model.packing import Packing, packing_from
 from allaboard.model.pairs import pairs_by
-
-_Pairs = Annotated[dict[str, str], NoDecode]
 
 _PRESETS: Mapping[str, Mapping[str, object]] = {
     "seed": {
@@ -70,11 +68,11 @@ class PackingOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
-    shape: _Pairs = Field(
+    shape: Pairs = Field(
         {},
         description="Scores (0 to 10) of utilizations in percent; none means 0=0,100=10: the fuller the better; fragmentation: best fit.",
     )
-    resources: _Pairs = Field(
+    resources: Pairs = Field(
         {}, description="Weights (1 to 100) of resources; none means cpu 1, memory 1, each GPU kind 5; best fit for fragmentation."
     )
 
