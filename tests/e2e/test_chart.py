@@ -3,7 +3,7 @@
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,15 +88,15 @@ def test_a_second_release_has_names_a_lease_and_pods_of_its_own(helm: Helm) -> N
     first = {(each["kind"], each["metadata"]["name"]) for each in _chart(helm)}
     assert not first & {(each["kind"], each["metadata"]["name"]) for each in objects}
 
-    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    deployment = _only("Deployment", objects)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "--scheduler-name=second" in container["args"]
     (lease,) = container["env"]
-    (role,) = (each for each in objects if each["kind"] == "Role")
+    role = _only("Role", objects)
     assert lease == {"name": "ALLABOARD_LEASE_NAME", "value": role["rules"][1]["resourceNames"][0]}
     assert lease["value"] == "second-allaboard"
     assert deployment["spec"]["selector"]["matchLabels"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
-    (lease_binding,) = (each for each in objects if each["kind"] == "RoleBinding")
+    lease_binding = _only("RoleBinding", objects)
     assert lease_binding["roleRef"]["name"] == role["metadata"]["name"]
     assert {each["name"] for each in lease_binding["subjects"]} == {deployment["spec"]["template"]["spec"]["serviceAccountName"]}
 
@@ -109,7 +109,7 @@ def test_the_second_installation_that_the_document_shows_is_apart_from_the_first
 
     assert not _by_name(second).keys() & _by_name(_components(tmp_path)).keys()
     assert {each["metadata"].get("namespace", "second-system") for each in second} == {"second-system"}
-    (deployment,) = (each for each in second if each["kind"] == "Deployment")
+    deployment = _only("Deployment", second)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["env"] == [{"name": "ALLABOARD_SCHEDULER_NAMES", "value": "second"}]
 
@@ -140,7 +140,7 @@ def test_an_account_that_is_there_already_has_the_rights(helm: Helm) -> None:
     objects = _chart(helm, "serviceAccount.create=false", "serviceAccount.name=theirs", "pipelines.enabled=true", "admission.enabled=true")
     assert "ServiceAccount" not in {each["kind"] for each in objects}
     assert {subject["name"] for each in objects for subject in each.get("subjects", ())} == {"theirs"}
-    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    deployment = _only("Deployment", objects)
     assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == "theirs"
 
 
@@ -154,7 +154,7 @@ def test_an_account_that_is_there_already_has_the_rights(helm: Helm) -> None:
 )
 def test_the_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(values: tuple[str, ...], image: str, helm: Helm) -> None:
     done = helm("template", "allaboard", str(CHART), "--no-hooks", "--set", ",".join(("image.repository=r/allaboard", *values)))
-    (deployment,) = (each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] == "Deployment")
+    deployment = _only("Deployment", filter(None, yaml.safe_load_all(done.stdout)))
     assert [container["image"] for container in deployment["spec"]["template"]["spec"]["containers"]] == [image]
 
 
@@ -177,7 +177,7 @@ def test_the_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(valu
     ],
 )
 def test_what_is_stated_of_the_pods_arrives_there(values: str, path: str, found: Any, helm: Helm) -> None:
-    (deployment,) = (each for each in _chart(helm, values) if each["kind"] == "Deployment")
+    deployment = _only("Deployment", _chart(helm, values))
     there = deployment["spec"]["template"]["spec"]
     for step in path.split("."):
         there = there[int(step) if step.isdigit() else step]
@@ -188,19 +188,19 @@ def test_what_is_stated_of_the_pods_arrives_there(values: str, path: str, found:
 
 
 def test_labels_of_the_pods_can_be_added(helm: Helm) -> None:
-    (deployment,) = (each for each in _chart(helm, "podLabels.team=a") if each["kind"] == "Deployment")
+    deployment = _only("Deployment", _chart(helm, "podLabels.team=a"))
     assert deployment["spec"]["template"]["metadata"]["labels"]["team"] == "a"
     assert "team" not in deployment["spec"]["selector"]["matchLabels"]
 
 
 def test_webhooks_are_let_in_at_the_port_that_is_stated(helm: Helm) -> None:
     objects = _chart(helm, "admission.enabled=true,admission.port=9999,networkPolicy.enabled=true")
-    (policy,) = (each for each in objects if each["kind"] == "NetworkPolicy")
+    policy = _only("NetworkPolicy", objects)
     assert {"port": 9999} in policy["spec"]["ingress"][0]["ports"]
 
 
 def test_the_charts_own_test_is_a_gang_of_two_of_ours(helm: Helm) -> None:
-    (job,) = (each for each in _chart(helm, "schedulerNames={second}", release="second", hooks=True) if each["kind"] == "Job")
+    job = _only("Job", _chart(helm, "schedulerNames={second}", release="second", hooks=True))
     template = job["spec"]["template"]
     assert job["spec"]["parallelism"] == job["spec"]["completions"] == 2
     assert template["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io/min-available"] == "2"
@@ -220,7 +220,7 @@ def test_a_release_may_have_any_name_that_helm_takes(release: str, helm: Helm) -
 def test_a_value_is_a_value_whatever_it_holds(helm: Helm) -> None:
     hostile = 'x\n      hostNetwork: true\n      # "'
     objects = _chart(helm, f"priorityClass.name={hostile}", f"image.repository=evil # {hostile}", "serviceAccount.name=off")
-    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    deployment = _only("Deployment", objects)
     pod = deployment["spec"]["template"]["spec"]
     assert pod["priorityClassName"] == hostile
     assert pod["containers"][0]["image"] == f"evil # {hostile}:dev"
@@ -230,16 +230,16 @@ def test_a_value_is_a_value_whatever_it_holds(helm: Helm) -> None:
 
 def test_user_ids_can_be_left_to_the_cluster(helm: Helm) -> None:
     nobody = (f"podSecurityContext.{name}=null" for name in ("runAsUser", "runAsGroup", "fsGroup"))
-    (deployment,) = (each for each in _chart(helm, *nobody) if each["kind"] == "Deployment")
+    deployment = _only("Deployment", _chart(helm, *nobody))
     context = deployment["spec"]["template"]["spec"]["securityContext"]
     assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def test_settings_become_a_configuration_file(helm: Helm) -> None:
     objects = _chart(helm, "settings.objective=binpack", "settings.search.generations=7")
-    (config,) = (each for each in objects if each["kind"] == "ConfigMap")
+    config = _only("ConfigMap", objects)
     assert yaml.safe_load(config["data"]["allaboard.yaml"]) == {"objective": "binpack", "search": {"generations": 7}}
-    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    deployment = _only("Deployment", objects)
     pod = deployment["spec"]["template"]["spec"]
     (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "settings")
     assert f"--config={mount['mountPath']}/allaboard.yaml" in pod["containers"][0]["args"]
@@ -252,7 +252,7 @@ def test_a_secret_can_be_mounted(helm: Helm) -> None:
         "extraVolumes[0].name=prometheus,extraVolumes[0].secret.secretName=prometheus-token",
         "extraVolumeMounts[0].name=prometheus,extraVolumeMounts[0].mountPath=/etc/prometheus-token",
     )
-    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    deployment = _only("Deployment", objects)
     pod = deployment["spec"]["template"]["spec"]
     assert {"name": "prometheus", "secret": {"secretName": "prometheus-token"}} in pod["volumes"]
     assert {"name": "prometheus", "mountPath": "/etc/prometheus-token"} in pod["containers"][0]["volumeMounts"]
@@ -289,6 +289,12 @@ def test_the_crds_are_the_ones_of_the_project_and_stay_when_a_release_goes(helm:
     assert sorted(each["metadata"]["name"] for each in shown) == ["mlflows.kopf.dev", "podgroups.scheduling.x-k8s.io"]
     assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in shown} == {"keep"}
     assert "CustomResourceDefinition" not in {each["kind"] for each in _chart(helm)}
+
+
+def _only(kind: str, objects: Iterable[Body]) -> Body:
+    """The one object of a kind."""
+    (found,) = (each for each in objects if each["kind"] == kind)
+    return found
 
 
 def _chart(helm: Helm, *values: str, release: str = "allaboard", namespace: str = NAMESPACE, hooks: bool = False) -> list[Body]:

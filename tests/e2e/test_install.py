@@ -77,7 +77,7 @@ class Reader:
 
     def play(self, title: str, program: str = "kubectl") -> list[str]:
         """Run the commands of one program under a heading, and return them."""
-        commands = [command for command in commands_under(title) if command.startswith(f"{program} ")]
+        commands = commands_under(title, program)
         for command in commands:
             self.run(command)
         return commands
@@ -181,7 +181,7 @@ def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, 
     before, noted = reader.objects(), len(writes(tmp_path))
     # PodGroups are others' here: their CRD stays as it is.
     (instead,) = commands_under("Where others")
-    install, *rest = (command for command in commands_under("Install") if command.startswith("kubectl "))
+    install, *rest = commands_under("Install", "kubectl")
     assert install.replace("crds/ ", "crds/mlflows.kopf.dev.yaml ") == instead
     for command in (instead, *rest):
         older.run(command)
@@ -192,7 +192,7 @@ def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, 
 
         # The newer version, and the older one again: each time the next is there before the last one goes.
         for title, version in (("Upgrade", reader), ("Downgrade", older)):
-            commands = [command for command in commands_under(title) if command.startswith("kubectl ")]
+            commands = commands_under(title, "kubectl")
             assert commands
             for command in commands:
                 version.run(instead if "-f crds/" in command else command)
@@ -221,7 +221,7 @@ def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, 
 def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, older: Reader, plane: ControlPlane, tmp_path: Path) -> None:
     before, noted = reader.objects(), len(writes(tmp_path))
     titles = ("Install", "Upgrade", "Downgrade", "Remove")
-    install, test, upgrade, rollback, uninstall = (each for title in titles for each in commands_under(title) if each.startswith("helm "))
+    install, test, upgrade, rollback, uninstall = (each for title in titles for each in commands_under(title, "helm"))
     older.run(install)
     operator = _operator(reader, plane, tmp_path / "helm")
     try:
@@ -243,7 +243,7 @@ def test_two_installations_side_by_side_each_place_their_own_gangs_and_touch_not
     reader: Reader, plane: ControlPlane, tmp_path: Path
 ) -> None:
     reader.run(commands_under("Install")[0])
-    first, *_ = (command for command in commands_under("Install") if command.startswith("helm "))
+    first, *_ = commands_under("Install", "helm")
     (second,) = commands_under("Two side by side")
     for command in (first, second):
         reader.run(command)

@@ -101,8 +101,8 @@ async def test_webhooks_are_called_through_their_service_and_go_with_the_operato
 async def test_helm_installs_an_operator_that_passes_its_test_with_real_pods_and_removes_it_while_gangs_run_on(
     cluster: Cluster, worker: str, logs: Logs, installed_again: None, helm: Run, uncordoned: None
 ) -> None:
-    install, test = (each for each in commands_under("Install") if each.startswith("helm "))
-    (uninstall,) = (each for each in commands_under("Remove") if each.startswith("helm "))
+    install, test = commands_under("Install", "helm")
+    (uninstall,) = commands_under("Remove", "helm")
     before = ours()
     await remove(cluster, logs, play, f"kubectl delete -k {OVERLAY}")
 

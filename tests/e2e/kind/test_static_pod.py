@@ -1,12 +1,12 @@
 """The operator as a static pod of the control plane's node, by the commands of docs/install.md, played as they stand there."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.cluster import Cluster
+from tests.e2e.document import blocks_under
 from tests.stories import gang_pod, running
 
 from .nodes import docker
@@ -15,12 +15,6 @@ from .real import PATIENCE, ROOT, is_deployed_whole, play, status
 NAMESPACE = "allaboard-system"
 
 pytestmark = pytest.mark.timeout(1500)
-
-
-def blocks() -> list[str]:
-    """The commands for whoever has kubectl, and those for the node."""
-    section = (ROOT / "docs" / "install.md").read_text().partition("## As a static pod")[2].partition("\n## ")[0]
-    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
 
 
 @pytest.fixture
@@ -45,7 +39,7 @@ async def test_a_static_pod_of_the_control_planes_node_schedules_gangs(
     cluster.add_node("node-1", cpu="4")
     for rank in range(4):
         cluster.create(gang_pod(f"gang-{rank}", minimum=4))
-    for_everybody, for_the_node = blocks()
+    for_everybody, for_the_node = blocks_under("As a static pod")
     await asyncio.to_thread(play, for_everybody)
     docker("exec", control_plane_node, "mkdir", "--parents", "/root/config/static-pod")
     docker("cp", str(ROOT / "config" / "static-pod" / "allaboard.yaml"), f"{control_plane_node}:/root/config/static-pod/allaboard.yaml")
