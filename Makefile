@@ -16,6 +16,7 @@ ARCHIVE   := --output type=oci,dest=build/image.tar
 
 .DEFAULT_GOAL := help
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
+PLANES ?= $(JOBS)
 SEARCHES := fgd tight quality joint scale fragmentation fair_search gpu_planning
 RELEASES := $(notdir $(wildcard tests/e2e/controlplane/kubernetes/*))
 
@@ -25,13 +26,13 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(RUNS): setup.cfg constraints.txt
-	@echo "Installing into $(VENV): takes half a minute, and the network for packages from PyPI ..."
+	@echo "Installing into $(VENV): takes a minute, and the network for packages from PyPI ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[sandbox]'
 	@touch $@
 
 $(READY): $(RUNS)
-	@echo "Installing what the tests need: takes half a minute ..."
+	@echo "Installing what the tests need: takes a minute ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
@@ -45,10 +46,11 @@ test: $(READY) ## Run every test, in parallel; five to ten minutes on two cores
 
 # K8S=1.34 takes an older Kubernetes than the newest: one of those in tests/e2e/controlplane/kubernetes.
 # E2E_EXISTING=1 takes the cluster that KUBECONFIG names instead. The integration suite and the judged schedules stay out then: they want a
-# cluster for themselves.
+# cluster for themselves. Else there is a control plane for each of PLANES processes, and a module's tests are played on one of them.
 e2e: $(READY) ## Run the integration suite and the end-to-end tests on a real control plane (builds it with Go at first: ten minutes); half an hour
 	$(BIN)/python -m tests.e2e.controlplane build $(if $(E2E_EXISTING),kwok training-operator.v1)
-	$(BIN)/python -m pytest $(if $(E2E_EXISTING),,tests/integration) tests/e2e $(if $(E2E_EXISTING),--ignore=tests/e2e/test_judged.py) --home=controlplane
+	$(BIN)/python -m pytest --home=controlplane tests/e2e $(if $(E2E_EXISTING),--ignore=tests/e2e/test_judged.py,\
+		tests/integration -n $(PLANES) --dist loadfile --no-loadscope-reorder)
 
 judged: $(READY) ## Play only the random schedules of the end-to-end tests before the judge, ten minutes; SCHEDULES=50, SEED=… plays them again
 	$(BIN)/python -m tests.e2e.controlplane build

@@ -26,6 +26,7 @@ for number in (signal.SIGINT, signal.SIGHUP):
 
 HOMES = ("sandbox", "controlplane")
 VERSIONS = pytest.StashKey[str]()
+VERSIONS_OUTPUT = "ran_on"
 
 
 class SandboxHome:
@@ -64,6 +65,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if marker := item.get_closest_marker("sandbox_only"):
             item.add_marker(pytest.mark.skip(reason=f"sandbox only: {marker.args[0]}"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output[VERSIONS_OUTPUT] = session.config.stash.get(VERSIONS, "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a process of several has run on is told by the one that started it."""
+    if versions := getattr(node, "workeroutput", {}).get(VERSIONS_OUTPUT):
+        node.config.stash[VERSIONS] = versions
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -157,7 +157,7 @@ class Settings(BaseSettings):
     gpu_metrics: GpuMetricsOptions = GpuMetricsOptions()
     leader_elect: bool = Field(False, description="Whether replicas elect one that decides; on in config/.")
     lease_namespace: Annotated[str, _of_the_form(f"({NAMESPACE})?", _A_NAMESPACE)] = Field(
-        "", description="Namespace of the Lease of the election; none named means the operator's own."
+        "", description="Namespace of the Lease of the election; none named means the pod's own, and `default` outside of a cluster."
     )
     lease_name: Annotated[str, _of_the_form(OBJECT_NAME, "the name of an object, of lower-case letters, digits, '-' and '.'")] = Field(
         "allaboard", description="Name of the Lease."

@@ -14,7 +14,7 @@ from rich.console import Console
 from .controlplane.binaries import HELM, MONITORING_CRDS, PROMETHEUS_OPERATOR, ensure, module_file
 from .controlplane.controlplane import ControlPlane
 from .document import DOCUMENT
-from .test_shipped import CONFIG, NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
+from .shipped import CONFIG, NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
 
 __all__ = ["api_server", "installed", "kubectl", "manifests"]
 
@@ -219,12 +219,12 @@ def test_a_release_may_have_any_name_that_helm_takes(release: str, helm: Helm) -
 
 def test_a_value_is_a_value_whatever_it_holds(helm: Helm) -> None:
     hostile = 'x\n      hostNetwork: true\n      # "'
-    objects = _chart(helm, f"priorityClass.name={hostile}", f"image.repository=evil # {hostile}", "serviceAccount.name=off")
+    objects = _chart(helm, "priorityClass.name=no", f"image.repository=evil # {hostile}", "serviceAccount.name=off")
     deployment = _only("Deployment", objects)
     pod = deployment["spec"]["template"]["spec"]
-    assert pod["priorityClassName"] == hostile
+    assert pod["priorityClassName"] == "no"  # which is a truth value without quotes
     assert pod["containers"][0]["image"] == f"evil # {hostile}:dev"
-    assert pod["serviceAccountName"] == "off"  # which is a truth value without quotes
+    assert pod["serviceAccountName"] == "off"
     assert "hostNetwork" not in pod
 
 
@@ -244,6 +244,23 @@ def test_settings_become_a_configuration_file(helm: Helm) -> None:
     (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "settings")
     assert f"--config={mount['mountPath']}/allaboard.yaml" in pod["containers"][0]["args"]
     assert {"name": "settings", "configMap": {"name": config["metadata"]["name"]}} in pod["volumes"]
+
+
+def test_settings_may_be_a_kube_schedulers_configuration(helm: Helm, tmp_path: Path) -> None:
+    shipped = next(yaml.safe_load_all((ROOT / "examples" / "configuration" / "scheduler.yaml").read_text()))
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"settings": shipped}))
+    done = helm("template", "allaboard", str(CHART), "--values", str(values))
+    assert done.returncode == 0, done.stderr
+    config = _only("ConfigMap", filter(None, yaml.safe_load_all(done.stdout)))
+    assert yaml.safe_load(config["data"]["allaboard.yaml"]) == shipped
+
+
+@pytest.mark.parametrize(("version", "is_taken"), [("1.29.9", False), ("1.30.0", True), ("1.30.1-gke.1", True), ("1.37.0", True)])
+def test_a_kubernetes_that_is_too_old_is_refused(version: str, is_taken: bool, helm: Helm) -> None:
+    done = helm("template", "allaboard", str(CHART), "--kube-version", version)
+    assert (done.returncode == 0) is is_taken
+    assert ("kubeVersion: >=1.30.0-0" in done.stderr) is not is_taken
 
 
 def test_a_secret_can_be_mounted(helm: Helm) -> None:
@@ -276,6 +293,13 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
         ("serviceAccount.create=false", "serviceAccount.name is needed"),
         ("settings.scheduler_names={x}", "settings.scheduler_names: the chart's own value schedulerNames says it"),
         ("settings.leaderElect=false", "settings.leaderElect: the chart's own value replicas says it"),
+        ("settings.metricsPort=9090", "settings.metricsPort: probes and Services"),
+        ("settings.objektive=spread", "objektive"),
+        ("settings.search.generation=9", "generation"),
+        ("image.tag=a b", "tag"),
+        ("priorityClass.name=High", "name"),
+        ("podLabels.app\\.kubernetes\\.io/name=other", "podLabels: app.kubernetes.io/name is the chart's own"),
+        ("pipelines.namespaces={ml}", "pipelines.enabled is false"),
     ],
 )
 def test_values_that_make_no_sense_are_refused_by_name(value: str, told: str, helm: Helm) -> None:

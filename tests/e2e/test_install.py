@@ -29,7 +29,7 @@ from .controlplane.client import MERGE_PATCH
 from .controlplane.controlplane import NODE_ANNOTATION, ControlPlane, Options
 from .controlplane.operators import OperatorProcess, shipped_arguments
 from .document import commands_under
-from .test_shipped import ACCOUNT, CONFIG, NAMESPACE, ROOT, account_kubeconfig
+from .shipped import ACCOUNT, CONFIG, NAMESPACE, ROOT, account_kubeconfig
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -22,13 +22,15 @@ from allaboard import __version__
 
 from .controlplane.binaries import ACTIONLINT, CRANE, HELM, KREW, ensure
 from .kind.nodes import CLUSTER
-from .test_shipped import NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
+from .shipped import NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
 
 __all__ = ["api_server", "installed", "kubectl", "manifests"]
 
 pytestmark = pytest.mark.timeout(600)  # packages may have to be downloaded
 
 REPOSITORY = "https://code.example/gangs/allaboard"
+IS_OFFLINE = bool(CLUSTER) and "PIP_NO_INDEX" in os.environ
+"""Tests on kind have no network but the cluster's, where that was built here."""
 
 Body = dict[str, Any]
 
@@ -49,16 +51,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def dist(source: Path) -> Path:
     """What .ci/release makes of the copy."""
-    helm = ensure([HELM], Console(stderr=True))["helm"]
-    done = subprocess.run(
-        [source / ".ci" / "release", f"v{__version__}", REPOSITORY, "registry.example/allaboard"],
-        env={**os.environ, "HELM": str(helm), "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return source / "dist"
+    return _release(source)
 
 
 def test_a_release_is_packages_a_chart_files_to_apply_and_their_sums(dist: Path) -> None:
@@ -70,6 +63,14 @@ def test_a_release_is_packages_a_chart_files_to_apply_and_their_sums(dist: Path)
     assert names == {*packages, *plugin, f"allaboard-{__version__}.tgz", "prerequisites.yaml", "install.yaml", "SHA256SUMS"}
     done = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == len(names) - 1
+
+
+def test_a_release_has_the_same_bytes_whoever_makes_it_and_when(source: Path, dist: Path, tmp_path: Path) -> None:
+    again = shutil.copytree(source, tmp_path / "again", ignore=shutil.ignore_patterns("build", "dist"))
+    for path in again.rglob("*"):
+        path.chmod(path.stat().st_mode | 0o020)  # of whoever lets their group write
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    assert (_release(again, umask=0o002) / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
 
 
 @pytest.fixture(scope="module", params=["-py3-none-any.whl", ".tar.gz"])
@@ -165,7 +166,7 @@ def test_krew_installs_the_plugin_and_kubectl_runs_it_where_the_package_is(elsew
     assert wheel.read_bytes() == (dist / f"allaboard-{__version__}-py3-none-any.whl").read_bytes()
 
 
-@pytest.mark.skipif(bool(CLUSTER) and "PIP_NO_INDEX" in os.environ, reason="what the program needs is fetched from an index of packages")
+@pytest.mark.skipif(IS_OFFLINE, reason="what the program needs is fetched from an index of packages")
 @pytest.mark.parametrize("fetcher", ["uv", "pipx"])
 def test_the_plugin_runs_the_releases_own_wheel_by_what_fetches_the_rest(fetcher: str, dist: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "fetcher"], check=True)
@@ -210,6 +211,36 @@ def test_another_version_than_the_projects_is_refused(arguments: list[str], told
     done = subprocess.run([ROOT / ".ci" / "release", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "stated", "instead", "told"),
+    [
+        ("charts/allaboard/Chart.yaml", f"\nversion: {__version__}", "\nversion: 9.9.9", "Chart.yaml: version isn't"),
+        ("charts/allaboard/Chart.yaml", f"\nappVersion: {__version__}", "\nappVersion: 9.9.9", "Chart.yaml: appVersion isn't"),
+        ("CHANGELOG.md", f"\n## {__version__} - ", "\n## 9.9.9 - ", "CHANGELOG.md has no section"),
+    ],
+)
+def test_nothing_is_made_while_the_project_states_different_versions(
+    file: str, stated: str, instead: str, told: str, tmp_path: Path
+) -> None:
+    for part in (".ci", "charts", "CHANGELOG.md", "setup.cfg"):
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, tmp_path / part)
+    text = (ROOT / file).read_text()
+    assert stated in text
+    (tmp_path / file).write_text(text.replace(stated, instead))
+    command = [tmp_path / ".ci" / "release", __version__, REPOSITORY]
+    done = subprocess.run(command, env={**os.environ, "HELM": "true"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert not (tmp_path / "dist").exists()
+
+
+def test_what_builds_a_release_is_installed_by_hashes() -> None:
+    installs = [line for line in (ROOT / ".ci" / "release").read_text().splitlines() if " pip install " in line]
+    assert installs
+    assert [line for line in installs if "--require-hashes --only-binary :all: --requirement" not in line] == []
 
 
 def test_what_is_pushed_is_what_was_built_and_is_named_by_digests(source: Path, dist: Path, tmp_path: Path, registry: str) -> None:
@@ -316,6 +347,16 @@ def test_a_release_is_made_with_the_versions_of_tools_that_are_tested() -> None:
     assert f"UV: {uv} --hash=sha256:" in workflow
 
 
+@pytest.mark.skipif(IS_OFFLINE, reason="the wheel is fetched from an index of packages")
+def test_what_publishes_a_release_is_known_by_its_hash(tmp_path: Path) -> None:
+    (uv,) = re.findall(r"^ *UV: (.*)$", (ROOT / ".github" / "workflows" / "release.yaml").read_text(), re.MULTILINE)
+    (tmp_path / "requirements.txt").write_text(uv)
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
+    runner = ["--platform", "manylinux_2_17_x86_64", "--dest", tmp_path, "--requirement", tmp_path / "requirements.txt"]
+    done = subprocess.run([*pip, *runner], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_workflows_that_run_the_end_to_end_tests_have_all_of_the_history() -> None:
     for path in (ROOT / ".github" / "workflows").glob("*.yaml"):
         for job in yaml.safe_load(path.read_text())["jobs"].values():
@@ -348,6 +389,20 @@ def registry() -> Iterator[str]:
             yield address
         finally:
             process.terminate()
+
+
+def _release(source: Path, umask: int = -1) -> Path:
+    helm = ensure([HELM], Console(stderr=True))["helm"]
+    done = subprocess.run(
+        [source / ".ci" / "release", f"v{__version__}", REPOSITORY, "registry.example/allaboard"],
+        env={**os.environ, "HELM": str(helm), "PYTHON": sys.executable},
+        umask=umask,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return source / "dist"
 
 
 def _write_image(archive: Path) -> bytes:

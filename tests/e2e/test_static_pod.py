@@ -11,7 +11,7 @@ from allaboard.cli.run import run
 
 from .controlplane.client import ApiError
 from .controlplane.controlplane import ControlPlane
-from .test_shipped import CONFIG, NAMESPACE, Kubectl, api_server, container, deployment, installed, kubectl, manifests
+from .shipped import CONFIG, NAMESPACE, Kubectl, api_server, container, deployment, installed, kubectl, manifests
 
 __all__ = ["api_server", "container", "deployment", "installed", "kubectl", "manifests"]
 

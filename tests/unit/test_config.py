@@ -118,3 +118,13 @@ def test_only_its_ports_are_reached() -> None:
     assert policy["spec"]["policyTypes"] == ["Ingress"]
     (rule,) = policy["spec"]["ingress"]
     assert [port["port"] for port in rule["ports"]] == ["metrics", "health", 9443]
+
+
+def test_webhooks_are_for_namespaces_that_have_opted_in_and_never_for_the_clusters_own() -> None:
+    hooks = [hook for each in objects("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration") for hook in each["webhooks"]]
+    assert len(hooks) == 2
+    for hook in hooks:
+        (left_out,) = hook["namespaceSelector"]["matchExpressions"]
+        assert hook["namespaceSelector"]["matchLabels"] == {"allaboard.dev/schedule": "true"}
+        assert (left_out["key"], left_out["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        assert set(left_out["values"]) == {"kube-system", "kube-public", "kube-node-lease", "allaboard-system"}

@@ -1,17 +1,22 @@
 """Settings come from flags, environment and file, and a mistake is named."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
 
 from allaboard.model.gang import Objective
 from allaboard.model.options import KNOWN, OPTION_PREFIX
 from allaboard.model.packing import Packing
-from allaboard.settings import SettingsError, load_settings
+from allaboard.settings import Settings, SettingsError, load_settings
 from tests.plugged import install
 
-PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "settings.md"
 
 
 def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,3 +340,23 @@ def test_what_is_stated_wrongly_of_gpus_is_named(stated: str, wrong: str, tmp_pa
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
     with pytest.raises(SettingsError, match=re.escape(wrong)):
         load_settings()
+
+
+def test_the_chart_knows_the_options_of_a_configuration_file_and_no_others() -> None:
+    schema = json.loads((ROOT / "charts" / "allaboard" / "values.schema.json").read_text())
+    assert schema["properties"]["settings"] == {
+        "type": "object",
+        # A kube-scheduler's configuration has its own, which the program checks.
+        "if": {"required": ["apiVersion"], "properties": {"apiVersion": {"pattern": "^kubescheduler"}}},
+        "else": _names(Settings, apiVersion={}, kind={}),
+    }
+
+
+def _names(options: type[BaseModel], **more: object) -> dict[str, Any]:
+    """A schema of the names that ``options`` have, in their spellings, and of nothing else: what they may be is for the program to say."""
+    known: dict[str, Any] = dict(more)
+    for name, field in options.model_fields.items():
+        kind, second = field.annotation, to_camel(name) if options is Settings else field.alias or name
+        is_group = isinstance(kind, type) and issubclass(kind, BaseModel)
+        known[name] = known[second] = _names(kind) if is_group else {}
+    return {"properties": known, "additionalProperties": options.model_config["extra"] == "allow"}

@@ -172,7 +172,8 @@ class Lease:
                 async with _limited(self._times.renew_deadline / _TRIES_PER_DEADLINE):
                     await self._follow()
             except ApiError as error:
-                self._tell(f"the lease {self.key} can't be read or taken: {error}; trying again", logging.WARNING)
+                where = "; its namespace is the setting lease_namespace" if error.status == 403 else ""
+                self._tell(f"the lease {self.key} can't be read or taken: {error}{where}; trying again", logging.WARNING)
             if not self.is_held:
                 await asyncio.sleep(self._until_next_look(began))
         logger.info("this replica, %s, holds the lease %s: term %d", self._identity, self.key, self.transitions)

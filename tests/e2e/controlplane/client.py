@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -123,9 +124,11 @@ class Api:
         raise ApiError(404, "NotFound", f"no resource {kind} in {group_version or 'any version'} is served")
 
     def write_secret(self, path: str, folder: Path) -> None:
-        """Write what a Secret holds into files."""
+        """Write what a Secret holds into files, each at once: somebody may be reading what another control plane has written."""
         for name, value in self.request("GET", path)["data"].items():
-            (folder / name).write_bytes(base64.b64decode(value))
+            new = folder / f".{name}.{os.getpid()}"
+            new.write_bytes(base64.b64decode(value))
+            new.replace(folder / name)
 
     def _discover(self) -> None:
         self._resources.clear()
