@@ -46,8 +46,9 @@ test: $(READY) ## Run every test, in parallel; five to ten minutes on two cores
 
 # K8S=1.34 takes an older Kubernetes than the newest: one of those in tests/e2e/controlplane/kubernetes.
 # E2E_EXISTING=1 takes the cluster that KUBECONFIG names instead. The integration suite and the judged schedules stay out then: they want a
-# cluster for themselves. Else there is a control plane for each of PLANES processes, and a module's tests are played on one of them.
-e2e: $(READY) ## Run the integration suite and the end-to-end tests on a real control plane (builds it with Go at first: ten minutes); half an hour
+# cluster for themselves. Else there is a control plane for each of PLANES processes, and a module's tests are played on one of them; PLANES=0
+# plays all on one, in this process.
+e2e: $(READY) ## Run the integration suite and the end-to-end tests on a real control plane (builds it with Go at first: ten minutes); ten minutes
 	$(BIN)/python -m tests.e2e.controlplane build $(if $(E2E_EXISTING),kwok training-operator.v1)
 	$(BIN)/python -m pytest --home=controlplane tests/e2e $(if $(E2E_EXISTING),--ignore=tests/e2e/test_judged.py,\
 		tests/integration -n $(PLANES) --dist loadfile --no-loadscope-reorder)
@@ -60,7 +61,7 @@ faults: $(READY) ## Measure what holds under faults, an hour or two; SEED=… pl
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.faults $(if $(SEED),--seed='$(SEED)')
 
 # WORDS="--help" tells more; WORDS="tests/e2e/kind -k ranks" chooses tests.
-e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster; where no registry answers, as root, all of it is built first, in half an hour
+e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster; where no registry answers, as root, all of it is built first: a quarter of an hour
 	$(BIN)/python -m tests.e2e.kind $(WORDS)
 
 # `make --keep-going nightly` goes on after what fails.

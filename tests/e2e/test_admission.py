@@ -120,7 +120,7 @@ async def test_a_job_of_2020_that_names_no_scheduler_is_started_whole_as_it_was_
     await cluster.wait_for(lambda s: running(s, "tf-smoke-gpu") == 5, timeout=20, message="all five run")
     assert {pod["spec"]["schedulerName"] for pod in pods(cluster)} == {"allaboard"}
     assert len({pod["spec"]["nodeName"] for pod in pods(cluster)}) == 1
-    assert status_of(cluster, "tf-smoke-gpu")["scheduled"] == 5
+    await cluster.wait_for(lambda s: status_of(s, "tf-smoke-gpu").get("scheduled") == 5, message="the status says so")
     (tfjob,) = cluster.list("tfjobs")
     assert not [role for role in tfjob["spec"]["tfReplicaSpecs"].values() if "schedulerName" in role["template"]["spec"]]
 

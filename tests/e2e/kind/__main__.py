@@ -37,8 +37,8 @@ def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> 
     """Run the end-to-end tests on a kind cluster of two nodes, with the operator deployed from config/.
 
     The docker daemon that answers is used where kind is installed and its node image can be had. Else everything is built from Debian's
-    packages and the Go module proxy: half an hour at first, and from the cache later; this wants root on Debian. The daemon that is
-    started for it has a network of its own, and goes with the tests, which take twenty minutes.
+    packages and the Go module proxy: a quarter of an hour at first, and from the cache later; this wants root on Debian. The daemon that is
+    started for it has a network of its own, and goes with the tests, which take ten minutes.
 
     What stays is ~/.cache/allaboard (several GB, and more with each version; remove it to start anew), Go's own cache, and the Debian
     packages that it takes to make file systems, if they weren't installed. After a kill the next run puts back what this one had changed
@@ -54,7 +54,7 @@ def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> 
         raise click.ClickException(f"the docker daemon that is there can't be used: {why_not}")
     kept = cache() / "kind"
     if if_built and not images.was_built(kept):
-        console.print("NOT RUN: no kind node image was built here before; `make e2e-kind` builds it, in half an hour", style="bold")
+        console.print("NOT RUN: no kind node image was built here before; `make e2e-kind` builds it, in a quarter of an hour", style="bold")
         return
     if why_not_own := daemon.is_possible():
         raise click.ClickException(f"the docker daemon that is there can't be used ({why_not}), and {why_not_own}")
