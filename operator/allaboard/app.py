@@ -89,13 +89,8 @@ class App:
             GangDefaults.by(settings),
         )
         self._intern = Interner()
-        self._pod_from = partial(
-            pod_from,
-            intern=self._intern,
-            ours=frozenset(settings.scheduler_names),
-            openfaas=settings.openfaas,
-            charged_by_label=settings.gpu.charged_by_label,
-        )
+        ours = frozenset(settings.scheduler_names)
+        self._pod_from = partial(pod_from, intern=self._intern, ours=ours, reading=settings.reading)
         self.docket = Docket()
         overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
         self.ranks = Ranks(self.registry, self.docket, Shares(time.monotonic), overtaking, time.monotonic)
@@ -167,7 +162,7 @@ class App:
             lease,
             concurrency=settings.bind_concurrency,
             attempts=settings.bind_attempts,
-            read=partial(pod_from, openfaas=settings.openfaas, charged_by_label=settings.gpu.charged_by_label),
+            read=partial(pod_from, reading=settings.reading),
         )
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
         announcer = Announcer(events, PodTeller(server, events, writer), keeper, self.docket, self.metrics)

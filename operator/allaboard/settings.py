@@ -5,10 +5,10 @@ An unknown or invalid option stops the start with the option named: a scheduler 
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -24,12 +24,13 @@ from allaboard.configuration.pairs import Pairs
 from allaboard.configuration.placement import PackingOptions, SearchOptions
 from allaboard.configuration.profiles import ConfigurationError, InForce, Profile, in_force
 from allaboard.configuration.strategies import StrategyOptions
-from allaboard.configuration.words import no_such, words_of
+from allaboard.configuration.words import in_words, no_such_option
 from allaboard.model.errors import shown
 from allaboard.model.fields import LABEL_KEY, NAMESPACE, OBJECT_NAME
 from allaboard.model.gang import Objective
 from allaboard.model.headroom import headroom_from
 from allaboard.model.pairs import pairs_in
+from allaboard.model.pod import Reading
 from allaboard.model.topologies import LEVELS, Levels
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES, STRATEGY_NAME, strategy_names
 
@@ -181,6 +182,11 @@ class Settings(BaseSettings):
     _in_force: InForce = PrivateAttr(InForce(()))
 
     @property
+    def reading(self) -> Reading:
+        """How pods are read."""
+        return Reading(self.openfaas, self.gpu.charged_by_label)
+
+    @property
     def levels(self) -> Levels:
         """The levels of the topology by name."""
         return {**LEVELS, **self.topologies}
@@ -307,7 +313,7 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
     )
     if unknown:
         names = [name.removeprefix(_PREFIX).lower() for name in unknown]
-        problems = [_no_such(name, Settings.model_fields, lambda option: f"{_PREFIX}{option.upper()}") for name in names]
+        problems = [no_such_option(name, Settings.model_fields, lambda option: f"{_PREFIX}{option.upper()}") for name in names]
         raise SettingsError("; ".join(f"{name}: {problem}" for name, problem in zip(unknown, problems, strict=True)))
     try:
         settings = Settings(**dict(flags or {}))  # type: ignore[arg-type]  # pydantic checks the types
@@ -315,7 +321,7 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
         raise SettingsError(str(error.__cause__)) from error
     except ValidationError as error:
         stated = _stated_in_file().keys() - dict(flags or {}).keys()
-        raise SettingsError("; ".join(_place(problem, stated) + _in_words(problem) for problem in error.errors())) from error
+        raise SettingsError("; ".join(_place(problem, stated) + in_words(problem, Settings) for problem in error.errors())) from error
     return settings.with_profiles(_meant(_file(), settings))
 
 
@@ -361,33 +367,3 @@ def _place(problem: ErrorDetails, stated: Iterable[str]) -> str:
         name in variables or (variables and name.startswith(f"{variables[-1]}__")) for name in map(str.upper, os.environ)
     )
     return "" if is_in_environment or set(stated).isdisjoint(options) else f"{os.environ[CONFIG_VARIABLE]}: "
-
-
-def _in_words(problem: ErrorDetails) -> str:
-    option = ".".join(str(part) for part in problem["loc"])
-    kind, words = problem["type"], problem["msg"]
-    if kind == "value_error":  # our own words, which say what the value is; without an option when it is about several
-        words = words.removeprefix("Value error, ")
-        return words if words.startswith(f"{option}.") else f"{option}: {words}".removeprefix(": ")
-    if kind == "extra_forbidden":
-        *group, name = problem["loc"]
-        return f"{option}: {_no_such(str(name), _options_of(*group))}"
-    if kind == "model_type":
-        words = f"must be a mapping of {', '.join(_options_of(*problem['loc']))}"
-    else:
-        words = "must be a number" if str(problem["input"]).lower() == "nan" else words_of(kind, problem.get("ctx", {})) or words
-    return f"{option}: {words}, not {shown(problem['input'])}"
-
-
-def _no_such(name: str, known: Collection[str], spelt: Callable[[str], str] = str) -> str:
-    if name in known:  # minGenerations beside min_generations
-        return "is stated twice, in different spellings"
-    return no_such("option", name, known, spelt)
-
-
-def _options_of(*path: object) -> Collection[str]:
-    """The options in the group that ``path`` leads to, which may be one of several by name; without any, those at the top."""
-    group: Any = Settings
-    for name in path:
-        group = get_args(group)[1] if get_origin(group) is dict else group.model_fields[name].annotation
-    return tuple(group.model_fields)

@@ -14,9 +14,9 @@ import pytest
 from allaboard.app import App
 from allaboard.cli.gpus import NodeRow, read_gpus
 from allaboard.cluster.client import ApiServer
-from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.gpu.cache import CardCache
 from allaboard.model.gpus import Cards, Measure
+from allaboard.settings import load_settings
 from tests.cluster import Cluster
 from tests.exporters import dcgm, observerward, served
 from tests.integration.conftest import StartApp, gang_pod
@@ -169,9 +169,25 @@ async def test_the_command_shows_what_the_operator_knows(
     async with ApiServer.connect() as server, asyncio.timeout(60):
         rows: list[NodeRow] = []
         while len(rows) < 2 or not all(row.cards for row in rows):
-            rows, _ = await read_gpus(server, GpuMetricsOptions(), CardCache(120.0))
+            rows, _ = await read_gpus(server, load_settings(), CardCache(120.0))
     assert [(row.node, row.free, row.allocatable, len(row.cards), row.health) for row in rows] == [
         ("gpu-1", 2, 2, 2, "ok"),
         ("gpu-2", 1, 1, 1, ""),
     ]
     assert all(row.age_seconds is not None and row.age_seconds < 60 for row in rows)
+
+
+@pytest.mark.parametrize(("scheduler", "is_charged", "free"), [("allaboard", True, 1), ("allaboard", False, 3), ("theirs", True, 3)])
+async def test_the_command_charges_pods_as_the_operator_does(
+    scheduler: str, is_charged: bool, free: int, cluster: Cluster, kubeconfig: Path
+) -> None:
+    cluster.add_node("gpu-1", gpus=4)
+    pod = gang_pod("labelled", "gang", 1)
+    pod["metadata"]["labels"]["genius/gpu-number"] = "3"
+    pod["spec"] |= {"schedulerName": scheduler, "nodeName": "gpu-1"}
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
+    cluster.create(pod)
+    settings = load_settings({"gpu": {"charged_by_label": is_charged}, "gpu_metrics": {"source": "off"}})
+    async with ApiServer.connect() as server:
+        (row,), _ = await read_gpus(server, settings, CardCache(120.0))
+    assert (row.free, row.allocatable) == (free, 4)

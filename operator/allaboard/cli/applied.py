@@ -176,7 +176,7 @@ def _unknown_classes(manifests: Manifests, priorities: Priorities) -> Iterator[s
 
 def _made(expanded: Expanded, cluster: Cluster, priorities: Priorities, now: float) -> Pod:
     """A pod as it would be made, after those that come before it in the files."""
-    pod = replace(pod_from(priorities.admitted(expanded.raw), cluster.intern, openfaas=cluster.openfaas), created=now + expanded.position)
+    pod = replace(pod_from(priorities.admitted(expanded.raw), cluster.intern, reading=cluster.reading), created=now + expanded.position)
     return _pinned(pod) if pod.node_name else pod
 
 

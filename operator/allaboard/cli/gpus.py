@@ -6,8 +6,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import click
 import numpy as np
@@ -19,7 +20,6 @@ from allaboard.cluster.client import ApiError, ApiServer, CredentialsError, RawO
 from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import NODES, PODS
 from allaboard.cluster.view import ClusterView
-from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.gpu.cache import CardCache
 from allaboard.gpu.errors import SourceError
 from allaboard.gpu.gathering import MOST_CARDS
@@ -27,9 +27,9 @@ from allaboard.gpu.sources import find
 from allaboard.gpu.web import Web
 from allaboard.model.errors import MalformedError
 from allaboard.model.gpus import Cards, Measure, is_gpu
-from allaboard.model.gputable import POLICY, GpuPolicy, kind_of
+from allaboard.model.gputable import kind_of
 from allaboard.model.node import Node, node_from
-from allaboard.model.pod import pod_from
+from allaboard.model.pod import Pod, pod_from
 from allaboard.model.sharing import WHOLE
 from allaboard.model.snapshot import Snapshot
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
@@ -117,21 +117,19 @@ def gpus(
     except SettingsError as error:
         raise BadInputError(str(error)) from error
     try:
-        note = asyncio.run(
-            _show(settings, settings.gpu_metrics, kubeconfig or settings.kubeconfig, every if watch else None, each_card, output)
-        )
+        note = asyncio.run(_show(settings, kubeconfig or settings.kubeconfig, every if watch else None, each_card, output))
     except (CredentialsError, ApiError) as error:
         raise BadInputError(str(error)) from error
     if url and note:  # it was asked for
         raise click.exceptions.Exit(1)
 
 
-async def _show(settings: Settings, options: GpuMetricsOptions, kubeconfig: str, every: float | None, each_card: bool, output: str) -> str:
+async def _show(settings: Settings, kubeconfig: str, every: float | None, each_card: bool, output: str) -> str:
     """Print it, with ``every`` again and again. Returns why there are no metrics, if there are none."""
-    cache = CardCache(options.stale_seconds)
+    cache = CardCache(settings.gpu_metrics.stale_seconds)
     async with ApiServer.connect(settings.request_timeout_seconds, kubeconfig=kubeconfig) as server:
         while True:
-            rows, note = await read_gpus(server, options, cache, settings.gpu.policy)
+            rows, note = await read_gpus(server, settings, cache)
             if output == "json":
                 click.echo(json.dumps({"nodes": [asdict(row) for row in rows], "note": note}, indent=2))
             else:
@@ -145,17 +143,16 @@ async def _show(settings: Settings, options: GpuMetricsOptions, kubeconfig: str,
             await asyncio.sleep(every)
 
 
-async def read_gpus(
-    server: ApiServer, options: GpuMetricsOptions, cache: CardCache, policy: GpuPolicy = POLICY
-) -> tuple[list[NodeRow], str]:
+async def read_gpus(server: ApiServer, settings: Settings, cache: CardCache) -> tuple[list[NodeRow], str]:
     """The nodes with GPUs, by name, and why there are no metrics, if there are none. Raises ``ApiError``."""
-    view = ClusterView(policy=policy)
+    view, options = ClusterView(policy=settings.gpu.policy), settings.gpu_metrics
+    read = partial(pod_from, ours=frozenset(settings.scheduler_names), reading=settings.reading)
     async for page in pages(server, NODES.everywhere):
         for raw in page.items:
             _observe_node(view, raw)
     async for page in pages(server, PODS.everywhere):
         for raw in page.items:
-            _observe_pod(view, raw)
+            _observe_pod(view, raw, read)
     note = ""
     if options.source != "off":
         try:
@@ -187,9 +184,9 @@ def _observe_node(view: ClusterView, raw: RawObject) -> None:
         return  # the operator leaves it out too
 
 
-def _observe_pod(view: ClusterView, raw: RawObject) -> None:
+def _observe_pod(view: ClusterView, raw: RawObject, read: Callable[[RawObject], Pod]) -> None:
     try:
-        view.upsert_pod(pod_from(raw))
+        view.upsert_pod(read(raw))
     except MalformedError:
         return
 

@@ -12,22 +12,22 @@ from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, ApiPath
 from allaboard.model.errors import MalformedError
 from allaboard.model.node import node_from
-from allaboard.model.pod import Pod, pod_from
+from allaboard.model.pod import PLAIN, Pod, Reading, pod_from
 
 Record = TypeVar("Record")
 
 _PAGE_SIZE = 1000
 
 
-async def read_live_cluster(notes: list[str], *, openfaas: bool = False) -> Cluster:
+async def read_live_cluster(notes: list[str], reading: Reading = PLAIN) -> Cluster:
     """Nodes, pods, PodGroups and priorities as they are now. What can't be understood is left out, with a note.
 
     Raises ``CredentialsError`` and ``ApiError``.
     """
-    found = Cluster(openfaas=openfaas)
+    found = Cluster(reading)
 
     def pod(raw: RawObject) -> Pod:
-        record = pod_from(raw, found.intern, openfaas=openfaas)
+        record = pod_from(raw, found.intern, reading=reading)
         found.heed(raw, record)
         return record
 

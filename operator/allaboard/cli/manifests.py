@@ -17,7 +17,7 @@ from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, Workload, expander
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import mapping, text
 from allaboard.model.interner import Interner
-from allaboard.model.pod import Pod, pod_from
+from allaboard.model.pod import PLAIN, Pod, Reading, pod_from
 from allaboard.model.requests import RawObject
 
 __all__ = ["Expanded", "ManifestError", "Manifests", "Origin", "read_manifests"]
@@ -77,10 +77,10 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
     return found
 
 
-def pod_record(raw: RawObject, origin: Origin, intern: Interner | None = None, *, openfaas: bool = False) -> Pod:
+def pod_record(raw: RawObject, origin: Origin, intern: Interner | None = None, reading: Reading = PLAIN) -> Pod:
     """The record of a raw pod. Raises ``ManifestError`` when the scheduler could not use it."""
     try:
-        pod = pod_from(raw, intern, openfaas=openfaas)
+        pod = pod_from(raw, intern, reading=reading)
     except MalformedError as error:
         raise origin.blame(error) from error
     if pod.malformed:

@@ -24,6 +24,7 @@ from allaboard.cli.planning import PlannedGang, plan_gangs
 from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cli.tables import print_tables
 from allaboard.model.gang import Objective
+from allaboard.model.pod import Reading
 from allaboard.model.reasons import Code
 from allaboard.settings import CONFIG_VARIABLE, SettingsError, load_settings
 
@@ -97,8 +98,8 @@ def plan(
     try:
         flags = {"objective": objective, "strategy": strategy}
         settings = load_settings({name: value for name, value in flags.items() if value})
-        manifests, openfaas = read_manifests(files, namespace), settings.openfaas
-        cluster = read_cluster(snapshots, openfaas=openfaas) if snapshots else _live_cluster(kubeconfig, notes, openfaas=openfaas)
+        manifests, reading = read_manifests(files, namespace), settings.reading
+        cluster = read_cluster(snapshots, reading) if snapshots else _live_cluster(kubeconfig, notes, reading)
         gang_scheduler = cluster.gang_scheduler if gang_scheduler_name is None else gang_scheduler_name
         manifests = with_pod_groups(manifests, gang_scheduler)
         notes += manifests.notes
@@ -194,7 +195,7 @@ _PRINTERS: dict[str, Callable[[Sequence[PlannedGang], float], None]] = {
 }
 
 
-def _live_cluster(kubeconfig: str | None, notes: list[str], *, openfaas: bool) -> Cluster:
+def _live_cluster(kubeconfig: str | None, notes: list[str], reading: Reading) -> Cluster:
     # Only here: with a snapshot nothing of the client is needed, and importing it takes longer than most plans.
     from allaboard.cli.live import read_live_cluster
     from allaboard.cluster.client import ApiError, CredentialsError, kubeconfig_in_use
@@ -202,7 +203,7 @@ def _live_cluster(kubeconfig: str | None, notes: list[str], *, openfaas: bool) -
     if kubeconfig:
         os.environ["KUBECONFIG"] = kubeconfig
     try:
-        return asyncio.run(read_live_cluster(notes, openfaas=openfaas))
+        return asyncio.run(read_live_cluster(notes, reading))
     except CredentialsError as error:
         raise BadInputError(f"the cluster can't be read: {error}") from error
     except ApiError as error:

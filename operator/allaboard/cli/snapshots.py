@@ -12,7 +12,7 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, mapping
 from allaboard.model.interner import Interner
 from allaboard.model.node import Node, node_from
-from allaboard.model.pod import Pod, pod_from
+from allaboard.model.pod import PLAIN, Pod, Reading, pod_from
 from allaboard.model.requests import RawObject, default_requests
 
 
@@ -22,9 +22,10 @@ class Cluster:
 
     ``gang_scheduler`` is the scheduler for which training-operator makes PodGroups, empty when none is known. ``refused`` are the pods (by
     ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
-    ``openfaas`` tells that functions ask for what their annotation says.
+    Pods are read by its ``reading``, those of manifests too.
     """
 
+    reading: Reading = PLAIN
     nodes: list[Node] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
     pod_groups: list[Expanded] = field(default_factory=list)
@@ -32,7 +33,6 @@ class Cluster:
     gang_scheduler: str = ""
     refused: set[str] = field(default_factory=set)
     priorities: Priorities = field(default_factory=Priorities)
-    openfaas: bool = False
 
     def heed(self, raw: RawObject, pod: Pod) -> None:
         """Take what a raw pod says of the cluster, beside what it is itself."""
@@ -44,12 +44,12 @@ class Cluster:
             self.priorities.learn_from_pod(raw)
 
 
-def read_cluster(paths: Iterable[str], *, openfaas: bool = False) -> Cluster:
+def read_cluster(paths: Iterable[str], reading: Reading = PLAIN) -> Cluster:
     """The nodes, pods, PodGroups and PriorityClasses in files such as ``kubectl get nodes,pods -A -o json`` writes.
 
     Raises ``ManifestError``.
     """
-    found, paths = Cluster(openfaas=openfaas), tuple(paths)
+    found, paths = Cluster(reading), tuple(paths)
     for document in read_documents(paths):
         raw = dict(document.raw)
         try:
@@ -57,9 +57,9 @@ def read_cluster(paths: Iterable[str], *, openfaas: bool = False) -> Cluster:
                 found.nodes.append(node_from(raw))
             elif document.kind == "Pod":
                 raw = {**raw, "spec": default_requests(mapping(raw, "spec"))}
-                pod = pod_from(raw, found.intern, openfaas=openfaas)
+                pod = pod_from(raw, found.intern, reading=reading)
                 if pod.malformed and not pod.malformed.startswith("metadata."):  # what no cluster would have taken
-                    pod_record(raw, document.origin, found.intern, openfaas=openfaas)
+                    pod_record(raw, document.origin, found.intern, reading)
                 found.pods.append(pod)
                 found.heed(raw, pod)
             elif (document.group, document.kind) == POD_GROUP:

@@ -1,8 +1,13 @@
 """What is wrong with a value, in the words of people instead of those of the checker."""
 
 import difflib
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from allaboard.model.errors import shown
 
 _WORDS = {
     "int": "must be a whole number",
@@ -36,3 +41,34 @@ def no_such(what: str, name: str, known: Collection[str], spelt: Callable[[str],
     if close:
         return f"no such {what}; did you mean {' or '.join(map(spelt, close))}?"
     return f"no such {what}; known are {', '.join(sorted(map(spelt, known)))}"
+
+
+def no_such_option(name: str, known: Collection[str], spelt: Callable[[str], str] = str) -> str:
+    """That there is no option of that name, or that it is there under another spelling as well."""
+    if name in known:  # minGenerations beside min_generations
+        return "is stated twice, in different spellings"
+    return no_such("option", name, known, spelt)
+
+
+def in_words(problem: ErrorDetails, options: type[BaseModel]) -> str:
+    """One line about one problem that pydantic has with what is stated of ``options``: which it is, and what would be right."""
+    option = ".".join(str(part) for part in problem["loc"])
+    kind, words = problem["type"], problem["msg"]
+    if kind == "value_error":  # our own words, which say what the value is; without an option when it is about several
+        words = words.removeprefix("Value error, ")
+        return words if words.startswith(f"{option}.") else f"{option}: {words}".removeprefix(": ")
+    if kind == "extra_forbidden":
+        *group, name = problem["loc"]
+        return f"{option}: {no_such_option(str(name), _within(options, group))}"
+    if kind == "model_type":
+        words = f"must be a mapping of {', '.join(_within(options, problem['loc']))}"
+    else:
+        words = "must be a number" if str(problem["input"]).lower() == "nan" else words_of(kind, problem.get("ctx", {})) or words
+    return f"{option}: {words}, not {shown(problem['input'])}"
+
+
+def _within(options: Any, path: Iterable[object]) -> Collection[str]:
+    """The options in the group that ``path`` leads to, which may be one of several by name; without any, those at the top."""
+    for name in path:
+        options = get_args(options)[1] if get_origin(options) is dict else options.model_fields[name].annotation
+    return tuple(options.model_fields)

@@ -145,19 +145,27 @@ class Pod:
         return next((value for name, value in self.options if name == key), None) if self.options else None
 
 
-def pod_from(
-    raw: RawObject,
-    intern: Interner | None = None,
-    ours: Collection[str] | None = None,
-    *,
-    openfaas: bool = False,
-    charged_by_label: bool = True,
-) -> Pod:
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How pods are read, as an installation's settings have it.
+
+    With ``openfaas`` a pod whose containers don't say what they need takes what its function asks for; with ``charged_by_label`` one takes
+    as many GPUs as its label says, if that is more than it requests.
+    """
+
+    openfaas: bool = False
+    charged_by_label: bool = True
+
+
+PLAIN = Reading()
+
+
+def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[str] | None = None, reading: Reading = PLAIN) -> Pod:
     """The record of a raw Pod; what it asks for may be malformed, which is noted in ``malformed``.
 
     Of a pod whose scheduler isn't one of ``ours`` no more is kept than where it is and what it takes and keeps away there; without
-    ``ours`` all are taken to be. With ``openfaas`` a pod whose containers don't say what they need takes what its function asks for;
-    with ``charged_by_label`` one takes as many GPUs as its label says, if that is more than it requests.
+    ``ours`` all are taken to be.
+
     Raises ``MalformedError`` only when even who the pod is and whose can't be read, so that nobody could be told.
     """
     intern = intern or Interner()
@@ -172,10 +180,10 @@ def pod_from(
     is_foreign = ours is not None and scheduler not in ours
     scheduling, problems = readable_spec_from(raw, is_foreign=is_foreign)
     caution = ""
-    if openfaas:
+    if reading.openfaas:
         scheduling, caution = with_function_demand(raw, scheduling, problems)
     own = _Own() if is_foreign else _own_from(metadata, spec, problems)
-    scheduling = with_gpus(scheduling, own.gpus, is_charged=charged_by_label)
+    scheduling = with_gpus(scheduling, own.gpus, is_charged=reading.charged_by_label)
     run, promise, was_whole = read_stamp(own.stamp)
     return Pod(
         namespace=intern(namespace),

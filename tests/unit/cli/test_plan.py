@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from allaboard.cli.main import cli
 from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cluster.client import ApiError, CredentialsError
+from allaboard.model.pod import Reading
 from tests.unit.cli.asking import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 
 # What is answered
@@ -446,7 +447,7 @@ def test_a_pipeline_that_makes_no_sense_is_bad_input(plan: Plan) -> None:
 
 
 def test_without_a_snapshot_the_live_cluster_is_read(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def read(notes: list[str], **_: object) -> Cluster:
+    async def read(notes: list[str], _: Reading) -> Cluster:
         notes.append("left out a pod of the cluster")
         return Cluster()
 
@@ -466,7 +467,7 @@ def test_without_a_snapshot_the_live_cluster_is_read(plan: Plan, monkeypatch: py
     ],
 )
 def test_a_cluster_that_can_not_be_read_is_no_verdict(plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception, which: str) -> None:
-    async def read(notes: list[str], **_: object) -> Cluster:
+    async def read(notes: list[str], _: Reading) -> Cluster:
         raise error
 
     monkeypatch.setattr("allaboard.cli.live.read_live_cluster", read)
@@ -493,6 +494,15 @@ def test_what_is_asked_of_gpus_by_labels_and_annotations_is_planned_by(plan: Pla
     assert "1 Insufficient nvidia.com/gpu" in gangs["b"]["message"]
     assert "1 node(s) didn't match gpu-memory-each" in gangs["b"]["message"]
     assert "gpu-number asks for 2 nvidia.com/gpu" not in gangs["b"]["message"]  # there are two, on a node that won't do
+
+
+def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwise(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+    there = pod("there", labels={"genius/gpu-number": "2"}, nodeName="n1", containers=containers)
+    plan.cluster(gpu_node("n1", 2), there).manifest(pod("new", containers=containers))
+    assert "1 Insufficient nvidia.com/gpu" in plan.gangs(exit_code=1)[0]["message"]
+    monkeypatch.setenv("ALLABOARD_GPU__CHARGED_BY_LABEL", "false")
+    assert plan.gangs()[0]["feasible"]
 
 
 def test_a_label_that_asks_for_gpus_and_can_not_be_understood_is_bad_input(plan: Plan) -> None:

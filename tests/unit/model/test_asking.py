@@ -8,7 +8,7 @@ from allaboard.gangs.options import meaningless_option, of_group
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
 from allaboard.model.asking import with_group
 from allaboard.model.constraints import GpuAsk, SchedulingSpec
-from allaboard.model.pod import Pod, pod_from
+from allaboard.model.pod import Pod, Reading, pod_from
 
 GPU = "nvidia.com/gpu"
 
@@ -131,7 +131,7 @@ def test_a_number_that_is_not_charged_is_a_rule_about_nodes() -> None:
         "metadata": {"name": "p", "labels": {"genius/gpu-number": "3"}},
         "spec": {"containers": [{"name": "main", "resources": {"requests": {GPU: "1"}}}]},
     }
-    spec = pod_from(raw, charged_by_label=False).spec
+    spec = pod_from(raw, reading=Reading(charged_by_label=False)).spec
     assert spec.amount(GPU) == 1
     assert spec.gpus is not None
     assert (spec.gpus.number, spec.gpus.rules) == (3, 1)

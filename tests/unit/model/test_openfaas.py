@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from allaboard.model.limits import FUNCTION_CHARACTERS
 from allaboard.model.openfaas import FUNCTION_SPEC
-from allaboard.model.pod import Pod, pod_from
+from allaboard.model.pod import Pod, Reading, pod_from
 
 MEBI = 2**20
 
@@ -19,7 +19,7 @@ def read(annotation: object, *, openfaas: bool = True, ours: tuple[str, ...] | N
     """The pod of a function, with one container that states nothing."""
     metadata = {"name": "load-data-0", "namespace": "openfaas-fn", "uid": "u1", "annotations": {FUNCTION_SPEC: annotation}}
     raw = {"metadata": metadata, "spec": {"containers": [{"name": "load-data"}], **spec}}
-    return pod_from(raw, None, ours, openfaas=openfaas)
+    return pod_from(raw, None, ours, Reading(openfaas=openfaas))
 
 
 def function(**parts: object) -> str:
