@@ -47,7 +47,8 @@ async def test_whatever_happens_on_a_real_control_plane_every_gang_is_whole_abse
         with capsys.disabled():  # it takes minutes, and somebody may have to mend what is found
             print(f"\n{text}", flush=True)  # noqa: T201
 
-    say(f"{SCHEDULES} schedules; to play them again: make judged SCHEDULES={SCHEDULES} SEED={SEED}")
+    again = f"to play them again: make judged SCHEDULES={SCHEDULES} SEED={SEED}"
+    say(f"{SCHEDULES} schedules; {again}")
     played = 0
     async with administrator(control_plane) as (session, url):
         for first in range(0, SCHEDULES, AT_ONCE):
@@ -64,7 +65,10 @@ async def test_whatever_happens_on_a_real_control_plane_every_gang_is_whole_abse
                 try:
                     heard = await play_live(cluster, cluster.wire, feed, kubeconfig, folder, seed=SEED + first, schedules=count)
                 except ViolationError as error:
-                    pytest.fail(f"SEED={SEED}: {error}")
+                    pytest.fail(f"{error}; {again}")
+                except Exception as error:
+                    error.add_note(again)  # of a process of several nothing is seen but this
+                    raise
                 played += heard.played
                 stalled = f"; the machine stalled {heard.stalls} times" if heard.stalls else ""
                 say(f"{played} of {SCHEDULES} played{stalled}")
