@@ -55,7 +55,7 @@ async def test_a_member_that_is_deleted_is_made_anew_and_takes_its_seat(make: An
 
     cluster.delete("pods", lost["name"])
 
-    await cluster.wait_for(lambda s: running(s, "web") == 4 and lost["uid"] not in uids(pods(s)), message="the gang is whole again")
+    await cluster.wait_for(lambda s: lost["uid"] not in uids(pods(s)) and running(s, "web") == 4, message="the gang is whole again")
     assert len(uids(first) & uids(pods(cluster))) == 3
 
 
@@ -76,6 +76,7 @@ async def test_a_rollout_ends_with_all_members_new(strategy: Body, cpu: str, clu
 
     cluster.patch("deployments", "web", {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}})
 
-    await cluster.wait_for(lambda s: running(s, "web") == 4 and not old & uids(s.list("pods")), timeout=20, message="all are new")
+    # In this order: who is gone doesn't come back between the two looks.
+    await cluster.wait_for(lambda s: not old & uids(s.list("pods")) and running(s, "web") == 4, timeout=20, message="all are new")
     await cluster.wait_for(lambda s: status_of(s, "web").get("running") == 4, message="the PodGroup counts them")
     assert not in_part(cluster)
