@@ -75,8 +75,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """What a process of several has run on is told by the one that started it."""
-    if versions := getattr(node, "workeroutput", {}).get(VERSIONS_OUTPUT):
-        node.config.stash[VERSIONS] = versions
+    told = (node.config.stash.get(VERSIONS, ""), getattr(node, "workeroutput", {}).get(VERSIONS_OUTPUT, ""))
+    node.config.stash[VERSIONS] = ", ".join(dict.fromkeys(each for part in told for each in part.split(", ") if each))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
