@@ -84,6 +84,8 @@ def _write(folder: Path, setup: ConfigParser, readme: str, *parts: str) -> None:
     (folder / "README.md").write_text(readme, encoding="utf-8")
     with (folder / "setup.cfg").open("w", encoding="utf-8") as file:
         setup.write(file)
+    for each in folder.rglob("*"):  # whoever has checked it out, and with whatever umask
+        each.chmod(0o755 if each.is_dir() else 0o644)
 
 
 if __name__ == "__main__":

@@ -89,8 +89,7 @@ class App:
             GangDefaults.by(settings),
         )
         self._intern = Interner()
-        ours = frozenset(settings.scheduler_names)
-        self._pod_from = partial(pod_from, intern=self._intern, ours=ours, reading=settings.reading)
+        self._pod_from = partial(pod_from, intern=self._intern, reading=settings.reading)
         self.docket = Docket()
         overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
         self.ranks = Ranks(self.registry, self.docket, Shares(time.monotonic), overtaking, time.monotonic)

@@ -184,7 +184,7 @@ class Settings(BaseSettings):
     @property
     def reading(self) -> Reading:
         """How pods are read."""
-        return Reading(self.openfaas, self.gpu.charged_by_label)
+        return Reading(frozenset(self.scheduler_names), self.openfaas, self.gpu.charged_by_label)
 
     @property
     def levels(self) -> Levels:

@@ -246,8 +246,10 @@ def test_settings_become_a_configuration_file(helm: Helm) -> None:
     assert {"name": "settings", "configMap": {"name": config["metadata"]["name"]}} in pod["volumes"]
 
 
-def test_settings_may_be_a_kube_schedulers_configuration(helm: Helm, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spelling", ["apiVersion", "ApiVersion", "apiversion"])
+def test_settings_may_be_a_kube_schedulers_configuration(spelling: str, helm: Helm, tmp_path: Path) -> None:
     shipped = next(yaml.safe_load_all((ROOT / "examples" / "configuration" / "scheduler.yaml").read_text()))
+    shipped[spelling] = shipped.pop("apiVersion")
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({"settings": shipped}))
     done = helm("template", "allaboard", str(CHART), "--values", str(values))

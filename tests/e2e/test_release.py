@@ -68,9 +68,9 @@ def test_a_release_is_packages_a_chart_files_to_apply_and_their_sums(dist: Path)
 def test_a_release_has_the_same_bytes_whoever_makes_it_and_when(source: Path, dist: Path, tmp_path: Path) -> None:
     again = shutil.copytree(source, tmp_path / "again", ignore=shutil.ignore_patterns("build", "dist"))
     for path in again.rglob("*"):
-        path.chmod(path.stat().st_mode | 0o020)  # of whoever lets their group write
+        path.chmod(path.stat().st_mode & 0o700)  # of whoever keeps everything to themselves
         os.utime(path, (1_700_000_000, 1_700_000_000))
-    assert (_release(again, umask=0o002) / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
+    assert (_release(again, umask=0o077) / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
 
 
 @pytest.fixture(scope="module", params=["-py3-none-any.whl", ".tar.gz"])

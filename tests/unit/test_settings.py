@@ -346,10 +346,16 @@ def test_the_chart_knows_the_options_of_a_configuration_file_and_no_others() -> 
     schema = json.loads((ROOT / "charts" / "allaboard" / "values.schema.json").read_text())
     assert schema["properties"]["settings"] == {
         "type": "object",
-        # A kube-scheduler's configuration has its own, which the program checks.
-        "if": {"required": ["apiVersion"], "properties": {"apiVersion": {"pattern": "^kubescheduler"}}},
+        # A kube-scheduler's configuration has its own, which the program checks; in 2020 keys were in any case.
+        "if": {
+            "not": {"propertyNames": {"not": {"pattern": _API_VERSION}}},
+            "patternProperties": {_API_VERSION: {"pattern": "^kubescheduler"}},
+        },
         "else": _names(Settings, apiVersion={}, kind={}),
     }
+
+
+_API_VERSION = "^[aA][pP][iI][vV][eE][rR][sS][iI][oO][nN]$"
 
 
 def _names(options: type[BaseModel], **more: object) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from allaboard.model.constraints import NodeSelectorTerm, Requirement
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, mapping
 from allaboard.model.gang import Gang, GangKey, Hold
-from allaboard.model.pod import Pod, pod_from
+from allaboard.model.pod import Pod
 
 _HASH_LABEL = "pod-template-hash"
 _JOB = ("batch", "Job")
@@ -176,7 +176,7 @@ def _unknown_classes(manifests: Manifests, priorities: Priorities) -> Iterator[s
 
 def _made(expanded: Expanded, cluster: Cluster, priorities: Priorities, now: float) -> Pod:
     """A pod as it would be made, after those that come before it in the files."""
-    pod = replace(pod_from(priorities.admitted(expanded.raw), cluster.intern, reading=cluster.reading), created=now + expanded.position)
+    pod = replace(cluster.planned_from(priorities.admitted(expanded.raw)), created=now + expanded.position)
     return _pinned(pod) if pod.node_name else pod
 
 

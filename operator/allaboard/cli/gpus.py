@@ -146,7 +146,7 @@ async def _show(settings: Settings, kubeconfig: str, every: float | None, each_c
 async def read_gpus(server: ApiServer, settings: Settings, cache: CardCache) -> tuple[list[NodeRow], str]:
     """The nodes with GPUs, by name, and why there are no metrics, if there are none. Raises ``ApiError``."""
     view, options = ClusterView(policy=settings.gpu.policy), settings.gpu_metrics
-    read = partial(pod_from, ours=frozenset(settings.scheduler_names), reading=settings.reading)
+    read = partial(pod_from, reading=settings.reading)
     async for page in pages(server, NODES.everywhere):
         for raw in page.items:
             _observe_node(view, raw)
@@ -167,7 +167,7 @@ async def read_gpus(server: ApiServer, settings: Settings, cache: CardCache) -> 
     columns = [column for column, name in enumerate(snapshot.resources) if is_gpu(name)]
     allocatable = snapshot.allocatable[:, columns].sum(axis=1)
     view.observe_cards(cards)  # those that aren't well are GPUs of the node, and not free
-    free = view.snapshot().free[:, columns].sum(axis=1)
+    free = np.maximum(0, view.snapshot().free[:, columns]).sum(axis=1)
     rows = []
     for place, node in enumerate(snapshot.nodes):
         known = tuple(_cards(node, cards))

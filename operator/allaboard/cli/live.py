@@ -12,7 +12,7 @@ from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, ApiPath
 from allaboard.model.errors import MalformedError
 from allaboard.model.node import node_from
-from allaboard.model.pod import PLAIN, Pod, Reading, pod_from
+from allaboard.model.pod import PLAIN, Pod, Reading
 
 Record = TypeVar("Record")
 
@@ -27,7 +27,7 @@ async def read_live_cluster(notes: list[str], reading: Reading = PLAIN) -> Clust
     found = Cluster(reading)
 
     def pod(raw: RawObject) -> Pod:
-        record = pod_from(raw, found.intern, reading=reading)
+        record = found.pod_from(raw)
         found.heed(raw, record)
         return record
 

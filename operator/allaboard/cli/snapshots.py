@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from allaboard.cli.documents import ManifestError, read_documents
 from allaboard.cli.jobgroups import flag_of
@@ -22,7 +22,7 @@ class Cluster:
 
     ``gang_scheduler`` is the scheduler for which training-operator makes PodGroups, empty when none is known. ``refused`` are the pods (by
     ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
-    Pods are read by its ``reading``, those of manifests too.
+    Pods are read by its ``reading``.
     """
 
     reading: Reading = PLAIN
@@ -33,6 +33,25 @@ class Cluster:
     gang_scheduler: str = ""
     refused: set[str] = field(default_factory=set)
     priorities: Priorities = field(default_factory=Priorities)
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Whether it is one of ours to schedule."""
+        return self.reading.ours is None or pod.scheduler_name in self.reading.ours
+
+    def pod_from(self, raw: RawObject) -> Pod:
+        """The record of one of its pods, whose gang and workload may be asked about whoever schedules it.
+
+        What a pod of others takes is what the operator charges for it: what it asks for by labels of ours, it wasn't given.
+        """
+        pod = self.planned_from(raw)
+        if self.is_ours(pod):
+            return pod
+        seen = pod_from(raw, self.intern, self.reading)
+        return replace(pod, spec=seen.spec, devices=seen.devices, malformed=seen.malformed)
+
+    def planned_from(self, raw: RawObject) -> Pod:
+        """The record of a pod that would be made, as one of ours."""
+        return pod_from(raw, self.intern, replace(self.reading, ours=None))
 
     def heed(self, raw: RawObject, pod: Pod) -> None:
         """Take what a raw pod says of the cluster, beside what it is itself."""
@@ -57,8 +76,8 @@ def read_cluster(paths: Iterable[str], reading: Reading = PLAIN) -> Cluster:
                 found.nodes.append(node_from(raw))
             elif document.kind == "Pod":
                 raw = {**raw, "spec": default_requests(mapping(raw, "spec"))}
-                pod = pod_from(raw, found.intern, reading=reading)
-                if pod.malformed and not pod.malformed.startswith("metadata."):  # what no cluster would have taken
+                pod = found.pod_from(raw)
+                if found.is_ours(pod) and pod.malformed and not pod.malformed.startswith("metadata."):  # what no cluster would have taken
                     pod_record(raw, document.origin, found.intern, reading)
                 found.pods.append(pod)
                 found.heed(raw, pod)

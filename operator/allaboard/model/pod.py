@@ -149,10 +149,12 @@ class Pod:
 class Reading:
     """How pods are read, as an installation's settings have it.
 
-    With ``openfaas`` a pod whose containers don't say what they need takes what its function asks for; with ``charged_by_label`` one takes
-    as many GPUs as its label says, if that is more than it requests.
+    Of a pod whose scheduler isn't one of ``ours`` no more is kept than where it is and what it takes and keeps away there; without
+    ``ours`` all are taken to be. With ``openfaas`` a pod whose containers don't say what they need takes what its function asks for; with
+    ``charged_by_label`` one takes as many GPUs as its label says, if that is more than it requests.
     """
 
+    ours: Collection[str] | None = None
     openfaas: bool = False
     charged_by_label: bool = True
 
@@ -160,11 +162,8 @@ class Reading:
 PLAIN = Reading()
 
 
-def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[str] | None = None, reading: Reading = PLAIN) -> Pod:
+def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = PLAIN) -> Pod:
     """The record of a raw Pod; what it asks for may be malformed, which is noted in ``malformed``.
-
-    Of a pod whose scheduler isn't one of ``ours`` no more is kept than where it is and what it takes and keeps away there; without
-    ``ours`` all are taken to be.
 
     Raises ``MalformedError`` only when even who the pod is and whose can't be read, so that nobody could be told.
     """
@@ -177,7 +176,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, ours: Collection[st
     # Whatever another scheduler is called, and however long, its pods take what they take.
     stated = spec.get("schedulerName")
     scheduler = stated[: CHARACTERS.most] if isinstance(stated, str) else text(spec, "schedulerName", "default-scheduler", "spec.")
-    is_foreign = ours is not None and scheduler not in ours
+    is_foreign = reading.ours is not None and scheduler not in reading.ours
     scheduling, problems = readable_spec_from(raw, is_foreign=is_foreign)
     caution = ""
     if reading.openfaas:

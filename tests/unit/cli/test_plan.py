@@ -505,6 +505,13 @@ def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwise(pla
     assert plan.gangs()[0]["feasible"]
 
 
+def test_pods_of_other_schedulers_take_what_the_operator_charges_them_for(plan: Plan) -> None:
+    there = pod("there", labels={"genius/gpu-number": "2"}, schedulerName="default-scheduler", nodeName="n1")
+    many = pod("many", schedulerName="default-scheduler", nodeName="n1", containers=[{"name": f"c{each}"} for each in range(70)])
+    new = pod("new", containers=[{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}])
+    assert plan.cluster(gpu_node("n1", 2), there, many).manifest(new).gangs()[0]["feasible"]
+
+
 def test_a_label_that_asks_for_gpus_and_can_not_be_understood_is_bad_input(plan: Plan) -> None:
     result = plan.cluster(gpu_node("n1")).manifest(pod("a", labels={"genius/gpu-number": "many"})).run()
     assert result.exit_code == 2

@@ -8,7 +8,7 @@ from allaboard.gangs.dialects import membership_of, min_available, object_name
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey
 from allaboard.model.marks import MARKS
-from allaboard.model.pod import ROLE_LABELS, Pod, pod_from
+from allaboard.model.pod import ROLE_LABELS, Pod, Reading, pod_from
 
 PAIR = "pod-group.scheduling.sigs.k8s.io"
 POD = Pod("ns", "p", "uid", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpec(requests=(("pods", 1),)))
@@ -62,7 +62,7 @@ def test_the_native_group_is_refused_by_name() -> None:
 
 def marked(kind: str, *names: str, scheduler: str = "allaboard") -> Pod:
     metadata = {"name": "p", "namespace": "ns", kind: dict.fromkeys(names, "x" * 60)}
-    return pod_from({"metadata": metadata, "spec": {"schedulerName": scheduler}}, ours={"allaboard"})
+    return pod_from({"metadata": metadata, "spec": {"schedulerName": scheduler}}, reading=Reading(ours={"allaboard"}))
 
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])

@@ -19,7 +19,7 @@ def a_pod(labels: dict[str, str] | None = None, requests: dict[str, str] | None 
         "metadata": {"name": "p", "labels": {f"genius/{key}": value for key, value in (labels or {}).items()}, "annotations": written},
         "spec": {"schedulerName": "ours", "containers": [{"name": "main", "resources": {"requests": requests or {}}}]},
     }
-    return pod_from(raw, ours=("ours",))
+    return pod_from(raw, reading=Reading(ours=("ours",)))
 
 
 def test_labels_ask_in_whole_mebibytes_and_annotations_in_quantities_too_and_win() -> None:
@@ -115,7 +115,7 @@ def test_whatever_is_wrong_beside_it_the_number_counts(wrong: dict[str, Any]) ->
         "metadata": {"name": "p", "labels": labels, "annotations": annotations},
         "spec": {"schedulerName": "ours", "nodeName": "n", "containers": containers},
     }
-    pod = pod_from(raw, ours=("ours",))
+    pod = pod_from(raw, reading=Reading(ours=("ours",)))
     assert pod.malformed
     assert pod.spec.amount(GPU) == 2
 
@@ -139,7 +139,7 @@ def test_a_number_that_is_not_charged_is_a_rule_about_nodes() -> None:
 
 def test_what_pods_of_other_schedulers_say_is_theirs() -> None:
     raw = {"metadata": {"name": "p", "labels": {"genius/gpu-number": "3"}}, "spec": {"schedulerName": "other", "containers": []}}
-    assert pod_from(raw, ours=("ours",)).spec == SchedulingSpec((("pods", 1),))
+    assert pod_from(raw, reading=Reading(ours=("ours",))).spec == SchedulingSpec((("pods", 1),))
 
 
 def a_group(**annotations: str) -> PodGroup:

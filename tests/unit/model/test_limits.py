@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.model import limits
-from allaboard.model.pod import Pod, pod_from
+from allaboard.model.pod import Pod, Reading, pod_from
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -69,7 +69,7 @@ OVER: dict[limits.Limit, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("limit", OVER, ids=lambda limit: limit.name)
 def test_a_pod_of_ours_over_a_limit_says_which_and_counts_with_all_it_takes(limit: limits.Limit) -> None:
     metadata, spec = OVER[limit]
-    pod = pod_from(raw_pod(metadata, spec), ours=OURS)
+    pod = pod_from(raw_pod(metadata, spec), reading=Reading(ours=OURS))
     assert pod.over == (limit.name,)
     assert f"more than the {limit.most} that are supported" in pod.malformed
     assert limit.words in pod.malformed
@@ -79,7 +79,7 @@ def test_a_pod_of_ours_over_a_limit_says_which_and_counts_with_all_it_takes(limi
 @pytest.mark.parametrize("limit", OVER, ids=lambda limit: limit.name)
 def test_a_foreign_pod_over_a_limit_counts_with_all_it_takes(limit: limits.Limit) -> None:
     metadata, spec = OVER[limit]
-    pod = pod_from(raw_pod(metadata, spec, "other"), ours=OURS)
+    pod = pod_from(raw_pod(metadata, spec, "other"), reading=Reading(ours=OURS))
     assert "containers" in spec or pod.spec.amount("cpu") == 2000
     assert (pod.key, pod.node_name, pod.is_bound) == ("evil/p", "n1", True)
     assert (pod.labels, pod.options, pod.owner, pod.spec.claims, pod.spec.images) == ((), (), None, (), ())
@@ -88,7 +88,7 @@ def test_a_foreign_pod_over_a_limit_counts_with_all_it_takes(limit: limits.Limit
 def test_of_a_foreign_pod_the_first_terms_of_anti_affinity_are_kept_and_those_that_are_too_large_are_not() -> None:
     too_large = selector(*several(9))
     terms = [selector({"key": f"k{number}", "operator": "Exists"}) for number in range(40)]
-    pod = pod_from(raw_pod({}, affinity(too_large, *terms, kind="podAntiAffinity"), "other"), ours=OURS)
+    pod = pod_from(raw_pod({}, affinity(too_large, *terms, kind="podAntiAffinity"), "other"), reading=Reading(ours=OURS))
     assert [term.expressions[0].key for term in pod.spec.repels] == [f"k{number}" for number in range(15)]
     assert pod.over == ("anti_affinity_terms",)
 
@@ -96,14 +96,14 @@ def test_of_a_foreign_pod_the_first_terms_of_anti_affinity_are_kept_and_those_th
 @pytest.mark.parametrize("scheduler", ["allaboard", "other"])
 def test_what_the_first_containers_ask_for_counts_when_there_are_too_many(scheduler: str) -> None:
     containers = [{"name": f"c{number}", "resources": {"requests": {"cpu": "1"}}} for number in range(MANY)]
-    pod = pod_from(raw_pod({}, {"containers": containers}, scheduler), ours=OURS)
+    pod = pod_from(raw_pod({}, {"containers": containers}, scheduler), reading=Reading(ours=OURS))
     assert pod.spec.amount("cpu") == 64_000
     assert pod.over == ("containers",)
 
 
 def test_cpu_and_memory_count_beside_any_number_of_other_resources() -> None:
     requests = {f"x.y/{number}": "1" for number in range(MANY)} | {"cpu": "3", "memory": "1Gi"}
-    pod = pod_from(raw_pod({}, {"containers": [{"name": "c", "resources": {"requests": requests}}]}, "other"), ours=OURS)
+    pod = pod_from(raw_pod({}, {"containers": [{"name": "c", "resources": {"requests": requests}}]}, "other"), reading=Reading(ours=OURS))
     assert (pod.spec.amount("cpu"), pod.spec.amount("memory")) == (3000, 2**30)
     assert pod.over == ("quantities",)
     assert len(pod.spec.requests) <= 6
@@ -111,18 +111,18 @@ def test_cpu_and_memory_count_beside_any_number_of_other_resources() -> None:
 
 def test_of_options_that_are_not_known_one_name_is_kept_and_no_value() -> None:
     annotations = {f"allaboard.dev/o{number}": "x" * 1000 for number in range(MANY)} | {"allaboard.dev/objective": "spread"}
-    pod = pod_from(raw_pod({"annotations": annotations}), ours=OURS)
+    pod = pod_from(raw_pod({"annotations": annotations}), reading=Reading(ours=OURS))
     assert pod.options == (("o0", ""), ("objective", "spread"))
 
 
 def test_what_we_have_promised_is_read_whatever_else_is_said() -> None:
     annotations = {"allaboard.dev/min-members": "x" * 8192, "allaboard.dev/transaction": "abc/3"}
-    pod = pod_from(raw_pod({"annotations": annotations}), ours=OURS)
+    pod = pod_from(raw_pod({"annotations": annotations}), reading=Reading(ours=OURS))
     assert (pod.promise, pod.over) == (3, ("option_characters",))
 
 
 def test_a_pod_whose_scheduler_has_an_endless_name_takes_what_it_takes() -> None:
-    pod = pod_from(raw_pod(scheduler="x" * 100_000), ours=OURS)
+    pod = pod_from(raw_pod(scheduler="x" * 100_000), reading=Reading(ours=OURS))
     assert pod.spec.amount("cpu") == 2000
     assert len(pod.scheduler_name) <= limits.CHARACTERS.most
 
@@ -183,7 +183,7 @@ MOST_BYTES = 750_000
 @settings(max_examples=50, deadline=None)
 @given(hostile_pods())
 def test_no_pod_takes_more_memory_than_the_limits_allow(raw: dict[str, Any]) -> None:
-    pod: Pod = pod_from(raw, ours=OURS)
+    pod: Pod = pod_from(raw, reading=Reading(ours=OURS))
     assert size_of(pod) <= MOST_BYTES
 
 
@@ -198,7 +198,7 @@ def test_a_pod_that_is_at_all_limits_at_once_is_taken_in_whole(scheduler: str) -
         "volumes": [{"persistentVolumeClaim": {"claimName": f"{wide}{number}"}} for number in range(64)],
     }
     metadata = {"labels": {f"{wide}{number}": wide for number in range(64)}}
-    pod = pod_from(raw_pod(metadata, spec, scheduler), ours=OURS)
+    pod = pod_from(raw_pod(metadata, spec, scheduler), reading=Reading(ours=OURS))
     assert (pod.malformed, pod.over) == ("", ())
     assert size_of(pod) <= MOST_BYTES
 
@@ -216,7 +216,7 @@ def test_nothing_of_the_object_is_held_once_it_was_read(limit: limits.Limit, sch
     gc.collect()
     gc.disable()  # which looks at old objects after hours
     try:
-        pod = pod_from(raw, ours=OURS)
+        pod = pod_from(raw, reading=Reading(ours=OURS))
         del raw
         assert end() is None
         assert pod.name == "p"

@@ -19,7 +19,7 @@ def read(annotation: object, *, openfaas: bool = True, ours: tuple[str, ...] | N
     """The pod of a function, with one container that states nothing."""
     metadata = {"name": "load-data-0", "namespace": "openfaas-fn", "uid": "u1", "annotations": {FUNCTION_SPEC: annotation}}
     raw = {"metadata": metadata, "spec": {"containers": [{"name": "load-data"}], **spec}}
-    return pod_from(raw, None, ours, Reading(openfaas=openfaas))
+    return pod_from(raw, reading=Reading(ours, openfaas))
 
 
 def function(**parts: object) -> str:

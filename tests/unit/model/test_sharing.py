@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allaboard.model.node import node_from
-from allaboard.model.pod import Pod, pod_from
+from allaboard.model.pod import Pod, Reading, pod_from
 from allaboard.model.sharing import HAMI, VOLCANO, Device, Share, Shared, Taken, annotations_of, charges, shared_by, taken_by
 from allaboard.model.snapshot import most_frequent
 
@@ -56,7 +56,7 @@ def raw_pod(requests: dict[str, str] | None = None, annotations: dict[str, Any] 
 
 
 def read(*arguments: Any, **spec: Any) -> Pod:
-    return pod_from(raw_pod(*arguments, **spec), ours=OURS)
+    return pod_from(raw_pod(*arguments, **spec), reading=Reading(ours=OURS))
 
 
 @pytest.mark.parametrize(
