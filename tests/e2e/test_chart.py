@@ -11,6 +11,8 @@ import pytest
 import yaml
 from rich.console import Console
 
+from allaboard.reloading import AT_RUN_TIME
+
 from .controlplane.binaries import HELM, MONITORING_CRDS, PROMETHEUS_OPERATOR, ensure, module_file
 from .controlplane.controlplane import ControlPlane
 from .document import DOCUMENT
@@ -219,12 +221,11 @@ def test_a_release_may_have_any_name_that_helm_takes(release: str, helm: Helm) -
 
 def test_a_value_is_a_value_whatever_it_holds(helm: Helm) -> None:
     hostile = 'x\n      hostNetwork: true\n      # "'
-    objects = _chart(helm, "priorityClass.name=no", f"image.repository=evil # {hostile}", "serviceAccount.name=off")
+    objects = _chart(helm, "priorityClass.name=no", f"nodeSelector.disk={hostile}", f"serviceAccount.name={hostile}")
     deployment = _only("Deployment", objects)
     pod = deployment["spec"]["template"]["spec"]
     assert pod["priorityClassName"] == "no"  # which is a truth value without quotes
-    assert pod["containers"][0]["image"] == f"evil # {hostile}:dev"
-    assert pod["serviceAccountName"] == "off"
+    assert pod["nodeSelector"]["disk"] == pod["serviceAccountName"] == hostile
     assert "hostNetwork" not in pod
 
 
@@ -244,6 +245,33 @@ def test_settings_become_a_configuration_file(helm: Helm) -> None:
     (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "settings")
     assert f"--config={mount['mountPath']}/allaboard.yaml" in pod["containers"][0]["args"]
     assert {"name": "settings", "configMap": {"name": config["metadata"]["name"]}} in pod["volumes"]
+
+
+def test_pods_are_made_anew_for_settings_that_a_running_scheduler_does_not_take_in_and_for_no_others(helm: Helm) -> None:
+    def digest(*values: str) -> str | None:
+        template = _only("Deployment", _chart(helm, *values))["spec"]["template"]
+        found: str | None = template["metadata"]["annotations"].get("allaboard.dev/settings")
+        return found
+
+    stated = {
+        "objective": "objective=spread",
+        "topology": "topology=rack",
+        "packing": "packing.resources.cpu=1",
+        "gpu": "gpu.charged_by_label=false",
+        "schedule_timeout_seconds": "scheduleTimeoutSeconds=9",
+    }
+    assert stated.keys() == AT_RUN_TIME
+    assert digest() is None
+    assert {digest(f"settings.{each}") for each in stated.values()} == {None}
+    one, other = digest("settings.namespaces={ml}"), digest("settings.namespaces={ml,default}")
+    assert len({None, one, other}) == 3
+    assert digest("settings.namespaces={ml}", "settings.objective=spread") == one
+
+
+@pytest.mark.parametrize(("namespaces", "is_tested"), [("{ml}", False), ("ml", False), (f"{{ml,{NAMESPACE}}}", True), ("", True)])
+def test_the_charts_own_test_is_there_where_its_gang_would_be_ours(namespaces: str, is_tested: bool, helm: Helm) -> None:
+    objects = _chart(helm, f"settings.namespaces={namespaces}", hooks=True)
+    assert ("Job" in {each["kind"] for each in objects}) is is_tested
 
 
 @pytest.mark.parametrize("spelling", ["apiVersion", "ApiVersion", "apiversion"])
@@ -299,6 +327,9 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
         ("settings.objektive=spread", "objektive"),
         ("settings.search.generation=9", "generation"),
         ("image.tag=a b", "tag"),
+        ("image.repository=r/allaboard:v1", "repository"),
+        ("image.repository=https://r/allaboard", "repository"),
+        ("settings.pipelines=true", "the chart's own value pipelines.enabled says it"),
         ("priorityClass.name=High", "name"),
         ("podLabels.app\\.kubernetes\\.io/name=other", "podLabels: app.kubernetes.io/name is the chart's own"),
         ("pipelines.namespaces={ml}", "pipelines.enabled is false"),

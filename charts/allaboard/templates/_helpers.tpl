@@ -42,6 +42,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{- /* A digest of the settings that a running scheduler doesn't take in; empty where there are none. */ -}}
+{{- define "allaboard.settingsOfTheStart" -}}
+{{- $stated := deepCopy (default dict .Values.settings) -}}
+{{- range list "objective" "topology" "packing" "gpu" "schedule_timeout_seconds" "scheduleTimeoutSeconds" "profiles" -}}
+{{- $_ := unset $stated . -}}
+{{- end -}}
+{{- with $stated -}}{{- toJson . | sha256sum | trunc 16 | quote -}}{{- end -}}
+{{- end -}}
+
+{{- /* Whether the test's gang, which is in the release's namespace, would be ours; empty where not. */ -}}
+{{- define "allaboard.isTested" -}}
+{{- $stated := .Values.settings.namespaces | default list -}}
+{{- $names := ternary (splitList "," (toString $stated)) $stated (kindIs "string" $stated) -}}
+{{- if or (empty $stated) (has .Release.Namespace $names) -}}true{{- end -}}
+{{- end -}}
+
 {{- /* The rules of a role as config/ has them: they are written, and explained, once. */ -}}
 {{- define "allaboard.rules" -}}
 {{- (index . 0).Files.Get (printf "files/%s" (index . 1)) | fromYaml | dig "rules" list | toYaml -}}

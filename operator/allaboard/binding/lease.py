@@ -27,6 +27,7 @@ _LOOKS_PER_RETRY = 8  # a follower can be no more punctual than it has seen the 
 _TRIES_PER_DEADLINE = 3  # a call that hangs must leave time for others
 _RELEASE_SECONDS = 2.0
 _NOT_RUN = "this process was held up"
+_WHERE = "--lease-namespace (lease_namespace) says where it is, and it takes the rights to get, create and update leases there"
 
 
 class LeaseLostError(Exception):
@@ -172,7 +173,7 @@ class Lease:
                 async with _limited(self._times.renew_deadline / _TRIES_PER_DEADLINE):
                     await self._follow()
             except ApiError as error:
-                where = "; its namespace is the setting lease_namespace" if error.status == 403 else ""
+                where = f"; {_WHERE}" if error.status in (403, 404) else ""
                 self._tell(f"the lease {self.key} can't be read or taken: {error}{where}; trying again", logging.WARNING)
             if not self.is_held:
                 await asyncio.sleep(self._until_next_look(began))
@@ -203,7 +204,7 @@ class Lease:
             try:
                 await self._write(self._identity, seen.transitions + bool(seen.raw and seen.holder != self._identity))
             except ApiError as error:
-                if error.status not in (404, 409):
+                if error.status not in (404, 409) or (error.status == 404 and not seen.version):  # nowhere to make it
                     raise
                 await self._look()  # another was quicker, or the holder is alive after all
         if self._seen and not self.is_held:

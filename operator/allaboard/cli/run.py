@@ -70,7 +70,9 @@ def _help(text: str, setting: str, of_none: str = "none") -> str:
 @click.option("--strategy", metavar="NAME", help=_help("Who places gangs unless they say otherwise", "strategy"))
 @click.option("--workers", type=int, help=_help("Processes that search", "workers"))
 @click.option("--leader-elect/--no-leader-elect", default=None, help=_help("Let one of several replicas decide", "leader_elect"))
-@click.option("--lease-namespace", help=_help("Namespace of the replicas' Lease", "lease_namespace", "the pod's own, or default"))
+@click.option(
+    "--lease-namespace", help=_help("Namespace of the replicas' Lease", "lease_namespace", "the pod's own; `default` outside of a cluster")
+)
 @click.option("--metrics-port", type=int, help=_help("Port of /metrics; 0 for none", "metrics_port"))
 @click.option("--health-port", type=int, help=_help("Port of /healthz; 0 for none", "health_port"))
 @click.option("--log-format", type=click.Choice(["text", "json"]), help=_help("How log lines look", "log_format"))

@@ -339,9 +339,12 @@ def test_a_follower_says_once_whom_it_waits_for(caplog: pytest.LogCaptureFixture
     assert [record.getMessage() for record in caplog.records] == ["waiting for the lease ns/allaboard, which other holds"]
 
 
-def test_a_lease_that_may_not_be_read_is_told_of_with_the_setting_that_says_where_it_is(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("status", [403, 404])  # 404: it is made where there is no such namespace
+def test_a_lease_that_can_not_be_had_is_told_of_with_the_option_that_says_where_it_is(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
     async def play() -> None:
-        replica = Replica(LeaseServer(script=[Answer(refused=403)] * 100), "b")
+        replica = Replica(LeaseServer(script=[Answer(refused=status)] * 100), "b")
         await asyncio.sleep(5)
         assert not replica.lease.is_held
         await replica.end()
@@ -349,7 +352,7 @@ def test_a_lease_that_may_not_be_read_is_told_of_with_the_setting_that_says_wher
     virtually(play())
     (told,) = {record.getMessage() for record in caplog.records}
     assert "the lease ns/allaboard can't be read or taken" in told
-    assert "the setting lease_namespace" in told
+    assert "--lease-namespace (lease_namespace) says where it is" in told
 
 
 def test_a_fenced_request_ends_before_the_lease_can_be_taken() -> None:
