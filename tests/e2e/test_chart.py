@@ -310,6 +310,25 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+_SECOND = "fullnameOverride=other,schedulerNames={other}"
+_FOREIGN = "settings.apiVersion=kubescheduler.config.k8s.io/v1,settings.kind=KubeSchedulerConfiguration"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "podLabels=null",
+        "settings=null",
+        "extraEnv=null",
+        "priorityClass.name=",
+        "enabled=true",
+        f"{_FOREIGN},settings.leaderElection.resourceLock=leases",
+    ],
+)
+def test_values_that_say_nothing_or_no_harm_are_taken(value: str, helm: Helm) -> None:
+    assert _chart(helm, value)
+
+
 @pytest.mark.parametrize(
     ("value", "told"),
     [
@@ -323,7 +342,23 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
         ("serviceAccount.create=false", "serviceAccount.name is needed"),
         ("settings.scheduler_names={x}", "settings.scheduler_names: the chart's own value schedulerNames says it"),
         ("settings.leaderElect=false", "settings.leaderElect: the chart's own value replicas says it"),
-        ("settings.metricsPort=9090", "settings.metricsPort: probes and Services"),
+        *(
+            (f"settings.{port}=9090", f"settings.{port}: probes and Services")
+            for port in ("metrics_port", "metricsPort", "health_port", "healthPort")
+        ),
+        *((f"settings.{each}=x", f"settings.{each}: the Lease is where") for each in ("lease_namespace", "leaseNamespace")),
+        *(
+            (f"settings.{each}=x", f"settings.{each}: the chart's own value")
+            for each in ("lease_name", "leaseName", "log_format", "logFormat")
+        ),
+        *((f"settings.{each}=1", f"settings.{each}: the chart's own value admission.port") for each in ("admission_port", "admissionPort")),
+        (f"{_FOREIGN},settings.leaderElection.resourceName=kube-scheduler", "settings.leaderElection.resourceName: the Lease"),
+        (f"{_SECOND},{_FOREIGN},settings.profiles[0].schedulerName=allaboard", "settings.profiles: an installation that is named other"),
+        (f"{_SECOND},{_FOREIGN},settings.schedulerName=allaboard", "settings.profiles: an installation that is named other"),
+        ("settings.apiVersion=1,settings.foo=2", "foo"),
+        ("admission.enabled=true,admission.port=8081", "port"),
+        ("pipelines.enabled=true,pipelines.namespaces={a.b}", "namespaces"),
+        (f"image.tag={'1' * 129}", "tag"),
         ("settings.objektive=spread", "objektive"),
         ("settings.search.generation=9", "generation"),
         ("image.tag=a b", "tag"),
@@ -331,7 +366,10 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
         ("image.repository=https://r/allaboard", "repository"),
         ("settings.pipelines=true", "the chart's own value pipelines.enabled says it"),
         ("priorityClass.name=High", "name"),
-        ("podLabels.app\\.kubernetes\\.io/name=other", "podLabels: app.kubernetes.io/name is the chart's own"),
+        *(
+            (f"podLabels.app\\.kubernetes\\.io/{each}=other", f"podLabels: app.kubernetes.io/{each} is the chart's own")
+            for each in ("name", "instance", "part-of")
+        ),
         ("pipelines.namespaces={ml}", "pipelines.enabled is false"),
     ],
 )

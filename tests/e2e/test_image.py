@@ -138,6 +138,7 @@ def test_nothing_gets_into_the_image_whose_hash_is_not_known() -> None:
         # Not what pip fetches of its own accord to build a wheel, either: what --no-build-isolation takes was installed before.
         assert {"--require-hashes", "--no-index", "--no-build-isolation"} & set(words), words
         assert "--require-hashes" in words or "--no-deps" in words, words
+        assert "--only-binary" in words or "--require-hashes" not in words, words  # an sdist fetches what builds it, and asks for no hash
 
 
 def test_make_builds_the_image_for_two_architectures_with_its_contents_and_its_origin() -> None:

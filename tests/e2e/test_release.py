@@ -73,6 +73,14 @@ def test_a_release_has_the_same_bytes_whoever_makes_it_and_when(source: Path, di
     assert (_release(again, umask=0o077) / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
 
 
+def test_the_archives_of_a_release_tell_nothing_of_who_made_them(dist: Path) -> None:
+    for path in dist.glob("*.tar.gz"):
+        with tarfile.open(path) as archive:
+            members = archive.getmembers()
+        assert [each.name for each in members] == sorted((each.name for each in members), key=lambda name: name.split("/"))
+        assert {(each.uid, each.gid, each.uname, each.gname, each.mtime) for each in members} == {(0, 0, "", "", 0)}
+
+
 @pytest.fixture(scope="module", params=["-py3-none-any.whl", ".tar.gz"])
 def elsewhere(request: pytest.FixtureRequest, dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the released package and what the image's requirements name."""

@@ -148,6 +148,21 @@ async def test_a_label_that_can_not_be_understood_holds_its_pod_and_is_named(
     await is_told(cluster, "odd", label)
 
 
+@pytest.mark.parametrize(("is_charged", "bound"), [(True, 1), (False, 2)])
+async def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwise(
+    is_charged: bool, bound: int, cluster: Cluster, start_app: StartApp
+) -> None:
+    gpu_node(cluster, "node-1", 2)
+    await start_app(gpu={"charged_by_label": is_charged})
+    for name in ("first", "second"):
+        cluster.create(a_pod(name, {"gpu-number": "2"}, gpus=1))
+    if bound == 2:
+        await is_bound(cluster, "first", "second")
+    else:
+        await cluster.wait_for(lambda s: any("Insufficient nvidia.com/gpu" in told(s, name) for name in ("first", "second")))
+        assert sum(bool(node_of(cluster, name)) for name in ("first", "second")) == bound
+
+
 async def test_of_equal_nodes_the_one_with_the_idler_and_cooler_gpus_is_taken(cluster: Cluster, start_app: StartApp) -> None:
     for number in (1, 2, 3):
         gpu_node(cluster, f"node-{number}", 2)

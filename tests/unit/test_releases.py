@@ -134,6 +134,17 @@ def test_every_night_each_release_is_run() -> None:
     assert all(f"K8S={release.minor}" in done.stdout for release in releases.all_releases())
 
 
+def test_a_module_of_end_to_end_tests_is_played_on_one_control_plane_and_somebodys_cluster_by_one_process() -> None:
+    def command(*words: str) -> str:
+        return subprocess.run(["make", "--dry-run", "e2e", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert re.search(r"pytest .* tests/e2e +tests/integration -n \d+ --dist loadfile", command())
+    existing = command("E2E_EXISTING=1")
+    assert "--ignore=tests/e2e/test_judged.py" in existing
+    assert "tests/integration" not in existing
+    assert " -n " not in existing
+
+
 def test_what_make_nightly_runs_is_run_by_workflows_every_night() -> None:
     done = subprocess.run(["make", "--dry-run", "nightly"], cwd=ROOT, capture_output=True, text=True, check=True)
     nightly = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yaml") if "- cron:" in path.read_text()]

@@ -349,7 +349,7 @@ def test_the_chart_knows_the_options_of_a_configuration_file_and_no_others() -> 
         # A kube-scheduler's configuration has its own, which the program checks; in 2020 keys were in any case.
         "if": {
             "not": {"propertyNames": {"not": {"pattern": _API_VERSION}}},
-            "patternProperties": {_API_VERSION: {"pattern": "^kubescheduler"}},
+            "patternProperties": {_API_VERSION: {"type": "string", "pattern": "^kubescheduler[.]config[.]k8s[.]io/"}},
         },
         "else": _names(Settings, apiVersion={}, kind={}),
     }

@@ -53,7 +53,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /* Whether the test's gang, which is in the release's namespace, would be ours; empty where not. */ -}}
 {{- define "allaboard.isTested" -}}
-{{- $stated := .Values.settings.namespaces | default list -}}
+{{- $stated := get (default dict .Values.settings) "namespaces" | default list -}}
 {{- $names := ternary (splitList "," (toString $stated)) $stated (kindIs "string" $stated) -}}
 {{- if or (empty $stated) (has .Release.Namespace $names) -}}true{{- end -}}
 {{- end -}}

@@ -355,6 +355,17 @@ def test_a_lease_that_can_not_be_had_is_told_of_with_the_option_that_says_where_
     assert "--lease-namespace (lease_namespace) says where it is" in told
 
 
+def test_a_bad_day_of_the_api_server_is_not_blamed_on_the_leases_place(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        replica = Replica(LeaseServer(script=[Answer(refused=500)] * 100), "b")
+        await asyncio.sleep(5)
+        await replica.end()
+
+    virtually(play())
+    assert caplog.records
+    assert not [record for record in caplog.records if "lease-namespace" in record.getMessage()]
+
+
 def test_a_fenced_request_ends_before_the_lease_can_be_taken() -> None:
     async def play() -> None:
         server = LeaseServer()

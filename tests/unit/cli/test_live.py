@@ -1,5 +1,6 @@
 """A plan on a live cluster starts from the nodes, pods and PodGroups that its API server lists."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from allaboard.cli.bundled import crds
 from allaboard.cli.live import read_live_cluster
 from allaboard.cluster.client import ApiError, CredentialsError, load_credentials
+from allaboard.model.pod import Reading
 from allaboard_sandbox import Sandbox
 
 GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
@@ -37,6 +39,27 @@ async def test_nodes_pods_and_pod_groups_are_listed(tmp_path: Path, monkeypatch:
     assert [group.raw["metadata"]["name"] for group in found.pod_groups] == ["g"]
     assert found.priorities.by_class["high"] == 7
     assert notes == []
+
+
+async def test_pods_are_read_as_the_settings_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, labelled = pod("function", schedulerName="allaboard"), pod("labelled", schedulerName="allaboard")
+    function["metadata"]["annotations"] = {"com.openfaas.function.spec": '{"requests": {"cpu": "3"}}'}
+    labelled["metadata"]["labels"] = {"genius/gpu-number": "2"}
+    labelled["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    theirs = copy.deepcopy(labelled)
+    theirs["metadata"]["name"], theirs["spec"]["schedulerName"] = "theirs", "theirs"
+    async with Sandbox() as sandbox:
+        for each in (function, labelled, theirs):
+            sandbox.apply(each)
+        point_at(sandbox, tmp_path, monkeypatch)
+        for charged in (True, False):
+            reading = Reading(("allaboard",), openfaas=True, charged_by_label=charged)
+            found = await read_live_cluster([], reading)
+            asked = {each.name: dict(each.spec.requests) for each in found.pods}
+            assert found.reading == reading
+            assert asked["function"]["cpu"] == 3000
+            assert asked["labelled"]["nvidia.com/gpu"] == (2 if charged else 1)
+            assert asked["theirs"]["nvidia.com/gpu"] == 1
 
 
 async def test_a_cluster_without_the_crd_has_no_pod_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
