@@ -16,8 +16,7 @@ from allaboard.cli.steps import unfolded
 from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, Workload, expander, made_up_uid
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import mapping, text
-from allaboard.model.interner import Interner
-from allaboard.model.pod import PLAIN, Pod, Reading, pod_from
+from allaboard.model.pod import Pod, pod_from
 from allaboard.model.requests import RawObject
 
 __all__ = ["Expanded", "ManifestError", "Manifests", "Origin", "read_manifests"]
@@ -77,16 +76,19 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
     return found
 
 
-def pod_record(raw: RawObject, origin: Origin, intern: Interner | None = None, reading: Reading = PLAIN) -> Pod:
-    """The record of a raw pod. Raises ``ManifestError`` when the scheduler could not use it."""
-    try:
-        pod = pod_from(raw, intern, reading=reading)
-    except MalformedError as error:
-        raise origin.blame(error) from error
+def refuse_malformed(pod: Pod, origin: Origin) -> None:
+    """Raises ``ManifestError`` when the scheduler could not use the pod."""
     if pod.malformed:
         where, _, problem = pod.malformed.partition(": ")
         raise origin.error(where, problem)
-    return pod
+
+
+def _refuse_unusable(raw: RawObject, origin: Origin) -> None:
+    """Raises ``ManifestError`` when the scheduler could not use a raw pod."""
+    try:
+        refuse_malformed(pod_from(raw), origin)
+    except MalformedError as error:
+        raise origin.blame(error) from error
 
 
 def _objects(document: Document, namespace: str, position: int, notes: list[str]) -> Iterator[Expanded]:
@@ -121,7 +123,7 @@ def _pods(pod_set: PodSet, workload: Workload) -> Iterator[Expanded]:
     try:
         for index, pod in enumerate(pod_set.pods(workload.namespace)):
             if index == 0:
-                pod_record(pod, origin)
+                _refuse_unusable(pod, origin)
             yield Expanded(pod, origin, workload)
     except MalformedError as error:
         raise origin.blame(error) from error
@@ -135,7 +137,7 @@ def _pod(document: Document, namespace: str, name: str) -> RawPod:
     raw = {**pod, "metadata": {**pod["metadata"], **stated, "name": name, "namespace": namespace}}
     if mapping(document.raw, "status"):
         raw["status"] = document.raw["status"]
-    pod_record(raw, document.origin)
+    _refuse_unusable(raw, document.origin)
     return raw
 
 

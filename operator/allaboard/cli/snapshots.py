@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from allaboard.cli.documents import ManifestError, read_documents
 from allaboard.cli.jobgroups import flag_of
-from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, pod_record, raw_pod_group
+from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, raw_pod_group, refuse_malformed
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, mapping
@@ -77,8 +77,8 @@ def read_cluster(paths: Iterable[str], reading: Reading = PLAIN) -> Cluster:
             elif document.kind == "Pod":
                 raw = {**raw, "spec": default_requests(mapping(raw, "spec"))}
                 pod = found.pod_from(raw)
-                if found.is_ours(pod) and pod.malformed and not pod.malformed.startswith("metadata."):  # what no cluster would have taken
-                    pod_record(raw, document.origin, found.intern, reading)
+                if found.is_ours(pod) and not pod.malformed.startswith("metadata."):  # what no cluster would have taken
+                    refuse_malformed(pod, document.origin)
                 found.pods.append(pod)
                 found.heed(raw, pod)
             elif (document.group, document.kind) == POD_GROUP:
