@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,11 @@ for number in (signal.SIGINT, signal.SIGHUP):
 HOMES = ("sandbox", "controlplane")
 VERSIONS = pytest.StashKey[str]()
 VERSIONS_OUTPUT = "ran_on"
+LOGS = pytest.StashKey[list[Path]]()
+"""Folders with logs of the processes that tests have started."""
+_LINES_TOLD = 40
+
+LogFolder = Callable[[str], Path]
 
 
 class SandboxHome:
@@ -67,6 +72,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"sandbox only: {marker.args[0]}"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a test that fails, tell what other processes have said meanwhile."""
+    report = yield
+    if report.failed:
+        own = getattr(item, "funcargs", {}).get("tmp_path")
+        folders = [*item.config.stash.get(LOGS, []), *([own] if own else [])]
+        logs = (log for folder in folders for log in sorted(folder.rglob("*.log")))
+        for log in (log for log in logs if log.stat().st_mtime >= call.start):
+            lines = log.read_text(errors="replace").splitlines()[-_LINES_TOLD:]
+            report.sections.append((f"the end of {log.parent.name}/{log.name}", "\n".join(lines)))
+    return report
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if (output := getattr(session.config, "workeroutput", None)) is not None:
         output[VERSIONS_OUTPUT] = session.config.stash.get(VERSIONS, "")
@@ -86,12 +105,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def control_plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def log_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LogFolder:
+    """Makes folders for processes: with a test that fails, the logs in them are told of."""
+    folders = request.config.stash.setdefault(LOGS, [])
+
+    def make(name: str) -> Path:
+        folders.append(tmp_path_factory.mktemp(name))
+        return folders[-1]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def control_plane(request: pytest.FixtureRequest, log_folder: LogFolder) -> Iterator[Any]:
     """A real control plane, for all tests that want one: booted, or with ``E2E_EXISTING`` that of the cluster ``KUBECONFIG`` names."""
     # Imported here: whoever runs the tests on the sandbox needs nothing of it.
     from tests.e2e.controlplane import access, controlplane, existing
 
-    folder = tmp_path_factory.mktemp("controlplane")
+    folder = log_folder("controlplane")
     try:
         if existing.is_wanted():
             lent: Any = existing.ExistingCluster(folder, is_operator_deployed=existing.is_operator_deployed())

@@ -13,6 +13,7 @@ import yaml
 
 from allaboard.cli.stories import Objects, Stage
 from tests.cluster import Cluster, Home
+from tests.conftest import LogFolder
 
 from .controlplane import existing
 from .controlplane.operators import OperatorProcess, shipped_arguments
@@ -48,9 +49,9 @@ def alone() -> None:
 
 
 @pytest.fixture(scope="module")
-def start_operator(alone: None, home: Home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartOperator]:
+def start_operator(alone: None, home: Home, log_folder: LogFolder) -> Iterator[StartOperator]:
     """Starts the operator with the shipped options and rights, straight at the API server; returns it when it makes decisions."""
-    folder = tmp_path_factory.mktemp("operator")
+    folder = log_folder("operator")
     arguments = shipped_arguments(yaml.safe_load(DEPLOYMENT.read_text()))
     home.write_direct_operator_kubeconfig(folder / "kubeconfig")
     with _ended() as started:

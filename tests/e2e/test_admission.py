@@ -18,6 +18,7 @@ import yaml
 
 from allaboard_sandbox import ApiError
 from tests.cluster import Body, Cluster, Home
+from tests.conftest import LogFolder
 from tests.stories import MINIMUM, NAME, bound, gang_pod, gpu_nodes, pods, running, status_of
 
 from .conftest import DEPLOYMENT
@@ -59,9 +60,9 @@ def installed(alone: None, home: Home, control_plane: Any) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def start(installed: None, home: Home, control_plane: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+def start(installed: None, home: Home, control_plane: Any, log_folder: LogFolder) -> Iterator[Start]:
     """Starts the operator as the component has it; returns it when its webhooks are called."""
-    folder = tmp_path_factory.mktemp("operator")
+    folder = log_folder("operator")
     home.write_direct_operator_kubeconfig(folder / "kubeconfig")  # type: ignore[attr-defined]
     settings = {"ADMISSION_PORT": str(PORT), "ADMISSION_HOSTS": "127.0.0.1", "RESYNC_SECONDS": "1"}
     environment = {**os.environ, "PYTHONWARNINGS": "error", **{f"ALLABOARD_{name}": value for name, value in settings.items()}}

@@ -25,7 +25,8 @@ STAGES = Path(__file__).with_name("stages.yaml")
 ETCD_DATA = "etcd-data"
 """A link in a control plane's folder to where etcd keeps its data: in memory, where there is such a folder."""
 _ETCD_MEMORY = Path("/dev/shm")
-_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")  # training-operator's own choice
+_CERTIFICATES = Path("k8s-webhook-server/serving-certs")
+"""Below the folder for temporary files: where training-operator's webhook server reads its certificate."""
 _BASIC = (binaries.ETCD, binaries.APISERVER, binaries.CONTROLLER_MANAGER, binaries.KWOK)
 
 
@@ -207,14 +208,15 @@ def start_scheduler(
 def start_training_operator(processes: Processes, program: Path, api: Api, kubeconfig: Path, gang_scheduler_name: str) -> None:
     """Start training-operator against any cluster, again if need be, with what its webhook server insists on.
 
-    Its certificate rotator fills a Secret and waits until a kubelet has put that into the one folder it looks in.
-    Here it's filled from the Secret. Nobody calls the webhook, which listens on all interfaces: it can be told the port only.
+    Its certificate rotator fills a Secret and waits until a kubelet has put that into a folder. Here it's filled from the Secret, and each
+    has one of its own: a certificate and another's key would end it. The rotator only looks whether there is one in /tmp.
+    Nobody calls the webhook, which listens on all interfaces: it can be told the port only.
     """
     api.apply(yaml.safe_load(binaries.module_file(binaries.TRAINING_OPERATOR, binaries.TFJOB_CRD).read_text()))
     for obj in _WEBHOOK_FURNITURE:
         api.apply(obj)
     metrics, health, webhook = free_ports(3)
-    _CERTIFICATES.mkdir(parents=True, exist_ok=True)
+    own = kubeconfig.parent
     flags = [
         f"--kubeconfig={kubeconfig}",
         "--enable-scheme=tfjob",
@@ -226,11 +228,13 @@ def start_training_operator(processes: Processes, program: Path, api: Api, kubec
         *([f"--gang-scheduler-name={gang_scheduler_name}"] if gang_scheduler_name else []),
     ]
     processes.stop("training-operator")
-    processes.start("training-operator", [program, *flags])
+    processes.start("training-operator", [program, *flags], {"TMPDIR": str(own)})
     secret = "/api/v1/namespaces/kubeflow/secrets/training-operator-webhook-cert"
     wanted = {"ca.crt", "ca.key", "tls.crt", "tls.key"}
     processes.wait_until("training-operator", lambda: wanted <= set((api.find(secret) or {}).get("data") or {}))
-    api.write_secret(secret, _CERTIFICATES)
+    for folder in (own, Path("/tmp")):
+        (folder / _CERTIFICATES).mkdir(parents=True, exist_ok=True)
+        api.write_secret(secret, folder / _CERTIFICATES)
     processes.wait_until("training-operator", lambda: api.answers(f"http://127.0.0.1:{health}/readyz"))
 
 
