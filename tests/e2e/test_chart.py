@@ -221,11 +221,11 @@ def test_a_release_may_have_any_name_that_helm_takes(release: str, helm: Helm) -
 
 def test_a_value_is_a_value_whatever_it_holds(helm: Helm) -> None:
     hostile = 'x\n      hostNetwork: true\n      # "'
-    objects = _chart(helm, "priorityClass.name=no", f"nodeSelector.disk={hostile}", f"serviceAccount.name={hostile}")
+    objects = _chart(helm, "priorityClass.name=no", f"nodeSelector.disk={hostile}", "serviceAccount.name=no")
     deployment = _only("Deployment", objects)
     pod = deployment["spec"]["template"]["spec"]
-    assert pod["priorityClassName"] == "no"  # which is a truth value without quotes
-    assert pod["nodeSelector"]["disk"] == pod["serviceAccountName"] == hostile
+    assert pod["priorityClassName"] == pod["serviceAccountName"] == "no"  # which is a truth value without quotes
+    assert pod["nodeSelector"]["disk"] == hostile
     assert "hostNetwork" not in pod
 
 
@@ -370,7 +370,16 @@ def test_values_that_say_nothing_or_no_harm_are_taken(value: str, helm: Helm) ->
             (f"podLabels.app\\.kubernetes\\.io/{each}=other", f"podLabels: app.kubernetes.io/{each} is the chart's own")
             for each in ("name", "instance", "part-of")
         ),
+        *(
+            (f"{each}.labels.app\\.kubernetes\\.io/version=one", f"{each}.labels: app.kubernetes.io/version is the chart's own")
+            for each in ("serviceMonitor", "alerts", "dashboard")
+        ),
+        ("podAnnotations.allaboard\\.dev/settings=one", "podAnnotations: allaboard.dev/settings is the chart's own"),
         ("pipelines.namespaces={ml}", "pipelines.enabled is false"),
+        ("priorityClass.create=true,priorityClass.name=high", "priorityClass.name: the one that priorityClass.create makes"),
+        *((f"{each}=No Name", each.split(".")[-1]) for each in ("nameOverride", "fullnameOverride", "serviceAccount.name")),
+        ("imagePullSecrets[0].name=No Name", "imagePullSecrets"),
+        ("imagePullSecrets[0].nam=x", "imagePullSecrets"),
     ],
 )
 def test_values_that_make_no_sense_are_refused_by_name(value: str, told: str, helm: Helm) -> None:
@@ -379,11 +388,29 @@ def test_values_that_make_no_sense_are_refused_by_name(value: str, told: str, he
     assert told in done.stderr
 
 
+def test_without_a_value_a_chart_is_rendered_as_well_or_the_value_is_named(helm: Helm) -> None:
+    for path in _paths(yaml.safe_load((CHART / "values.yaml").read_text())):
+        done = helm("template", "allaboard", str(CHART), "--set", f"{','.join(ALL_OF_IT[1])},{path}=null")
+        if done.returncode:
+            assert f"missing property '{path.split('.')[-1]}'" in done.stderr, (path, done.stderr)
+        else:
+            assert not re.search(r"nil|null|%!|no value", done.stdout), path
+
+
 def test_the_crds_are_the_ones_of_the_project_and_stay_when_a_release_goes(helm: Helm) -> None:
     shown = [each for each in yaml.safe_load_all(helm("show", "crds", str(CHART)).stdout) if each]
     assert sorted(each["metadata"]["name"] for each in shown) == ["mlflows.kopf.dev", "podgroups.scheduling.x-k8s.io"]
     assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in shown} == {"keep"}
     assert "CustomResourceDefinition" not in {each["kind"] for each in _chart(helm)}
+
+
+def _paths(values: Body, prefix: str = "") -> Iterator[str]:
+    """Every value's name, as ``--set`` wants it."""
+    for key, value in values.items():
+        path = prefix + key.replace(".", r"\.")
+        yield path
+        if isinstance(value, dict):
+            yield from _paths(value, f"{path}.")
 
 
 def _only(kind: str, objects: Iterable[Body]) -> Body:

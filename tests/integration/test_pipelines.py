@@ -293,6 +293,15 @@ async def test_a_function_is_charged_what_its_annotation_says_as_soon_as_it_is_b
     assert bool(doubts) is (memory == "512")
 
 
+async def test_a_function_that_is_touched_meanwhile_is_still_what_was_planned(cluster: Cluster, start_app: StartApp) -> None:
+    cluster.add_node("node-1", cpu="3")
+    await start_app(openfaas=True)
+    cluster.faults.add(Fault("bind", "pods", status=409, dry_run=None))
+    cluster.create(function_pod("fn", '{"requests": {"cpu": "2"}}'))
+    await cluster.wait_for(lambda s: is_settled(s, "fn"))
+    assert [bool(pod["spec"].get("nodeName")) for pod in cluster.list("pods")] == [True]
+
+
 async def test_a_function_whose_annotation_is_no_json_is_held_with_a_warning_and_nobody_else(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="3")
     await start_app(openfaas=True)

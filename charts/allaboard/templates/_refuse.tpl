@@ -29,10 +29,19 @@
 {{- fail (printf "settings.profiles: an installation that is named %s and not allaboard can't schedule for allaboard, or two would schedule the same pods" $name) -}}
 {{- end -}}
 {{- end -}}
-{{- range $label, $_ := include "allaboard.podLabels" . | fromYaml -}}
-{{- if hasKey (default dict $.Values.podLabels) $label -}}
-{{- fail (printf "podLabels: %s is the chart's own, by which it knows its pods" $label) -}}
+{{- $ofPods := include "allaboard.podLabels" . | fromYaml -}}
+{{- $own := include "allaboard.labels" . | fromYaml -}}
+{{- range list (list "podLabels" .Values.podLabels $ofPods) (list "podAnnotations" .Values.podAnnotations (dict "allaboard.dev/settings" "")) (list "serviceMonitor.labels" .Values.serviceMonitor.labels $own) (list "alerts.labels" .Values.alerts.labels $own) (list "dashboard.labels" .Values.dashboard.labels $own) -}}
+{{- $where := index . 0 -}}
+{{- $kept := index . 2 -}}
+{{- range $key, $_ := default dict (index . 1) -}}
+{{- if hasKey $kept $key -}}
+{{- fail (printf "%s: %s is the chart's own" $where $key) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.priorityClass.create (not (has (default "" .Values.priorityClass.name) (list "" "system-cluster-critical"))) -}}
+{{- fail "priorityClass.name: the one that priorityClass.create makes is named as the release" -}}
 {{- end -}}
 {{- if and .Values.pipelines.namespaces (not .Values.pipelines.enabled) -}}
 {{- fail "pipelines.namespaces: nothing is deployed into them while pipelines.enabled is false" -}}

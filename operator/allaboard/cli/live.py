@@ -12,14 +12,14 @@ from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, ApiPath
 from allaboard.model.errors import MalformedError
 from allaboard.model.node import node_from
-from allaboard.model.pod import PLAIN, Pod, Reading
+from allaboard.model.pod import Pod, Reading
 
 Record = TypeVar("Record")
 
 _PAGE_SIZE = 1000
 
 
-async def read_live_cluster(notes: list[str], reading: Reading = PLAIN) -> Cluster:
+async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
     """Nodes, pods, PodGroups and priorities as they are now. What can't be understood is left out, with a note.
 
     Raises ``CredentialsError`` and ``ApiError``.

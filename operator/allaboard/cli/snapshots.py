@@ -12,7 +12,7 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, mapping
 from allaboard.model.interner import Interner
 from allaboard.model.node import Node, node_from
-from allaboard.model.pod import PLAIN, Pod, Reading, pod_from
+from allaboard.model.pod import Pod, Reading, pod_from
 from allaboard.model.requests import RawObject, default_requests
 
 
@@ -25,7 +25,7 @@ class Cluster:
     Pods are read by its ``reading``.
     """
 
-    reading: Reading = PLAIN
+    reading: Reading
     nodes: list[Node] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
     pod_groups: list[Expanded] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Cluster:
             self.priorities.learn_from_pod(raw)
 
 
-def read_cluster(paths: Iterable[str], reading: Reading = PLAIN) -> Cluster:
+def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
     """The nodes, pods, PodGroups and PriorityClasses in files such as ``kubectl get nodes,pods -A -o json`` writes.
 
     Raises ``ManifestError``.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -15,6 +16,8 @@ from rich.table import Table
 
 from allaboard.cli.gpus import CardRow, NodeRow, _fitted, _of_cards, _of_nodes
 from allaboard.cli.main import cli
+from allaboard.gpu.gathering import Reading
+from allaboard.model.gpus import Measure
 from allaboard_sandbox import Sandbox
 
 
@@ -122,6 +125,41 @@ def test_without_metrics_cards_are_told_by_labels(sandbox: Sandbox, tmp_path: Pa
         *(["gpu-1", str(card), "A100-SXM4-40GB", "40Gi"] for card in range(4)),
         *(["gpu-2", str(card), "-", "-"] for card in range(2)),
     ]
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the cards of ``gpu-2`` has failed, says an exporter that was asked 100 s ago, and the other draws 70 W."""
+    values = np.full((len(Measure), 1, 2), np.nan, dtype=np.float32)
+    values[Measure.XID, 0, 0], values[Measure.POWER, 0, :] = 79.0, 70.0
+    reading = Reading(("gpu-2",), (("0", "1"),), (), np.full((1, 2), -1, dtype=np.int32), values, np.array([100.0]))
+
+    class Source:
+        async def read(self) -> Reading:
+            return reading
+
+    async def find(*_: object) -> Source:
+        return Source()
+
+    monkeypatch.setattr("allaboard.cli.gpus.find", find)
+
+
+@pytest.mark.parametrize(("unhealthy", "free"), [("exclude", 1), ("ignore", 2)])
+def test_a_card_that_has_failed_is_free_where_that_is_set(
+    unhealthy: str, free: int, measured: None, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALLABOARD_GPU__UNHEALTHY", unhealthy)
+    told = json.loads(run(tmp_path, "-o", "json").stdout)
+    assert [(row["node"], row["free"]) for row in told["nodes"]] == [("gpu-1", 1), ("gpu-2", free)]
+
+
+@pytest.mark.parametrize(("stale_seconds", "watts"), [(90, None), (110, 70.0)])
+def test_numbers_are_shown_for_as_long_as_they_count(
+    stale_seconds: int, watts: float | None, measured: None, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALLABOARD_GPU_METRICS__STALE_SECONDS", str(stale_seconds))
+    told = json.loads(run(tmp_path, "-o", "json").stdout)
+    assert {card["power_watts"] for row in told["nodes"] for card in row["cards"]} == {watts}
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

@@ -9,7 +9,7 @@ import pytest
 from allaboard.cli.bundled import crds
 from allaboard.cli.live import read_live_cluster
 from allaboard.cluster.client import ApiError, CredentialsError, load_credentials
-from allaboard.model.pod import Reading
+from allaboard.model.pod import PLAIN, Reading
 from allaboard_sandbox import Sandbox
 
 GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
@@ -33,7 +33,7 @@ async def test_nodes_pods_and_pod_groups_are_listed(tmp_path: Path, monkeypatch:
         sandbox.add_node("n1", cpu="4")
         point_at(sandbox, tmp_path, monkeypatch)
         notes: list[str] = []
-        found = await read_live_cluster(notes)
+        found = await read_live_cluster(notes, PLAIN)
     assert [node.name for node in found.nodes] == ["n1"]
     assert sorted((pod.key, pod.node_name) for pod in found.pods) == [("default/a", "n1"), ("default/b", "")]
     assert [group.raw["metadata"]["name"] for group in found.pod_groups] == ["g"]
@@ -65,7 +65,7 @@ async def test_pods_are_read_as_the_settings_have_it(tmp_path: Path, monkeypatch
 async def test_a_cluster_without_the_crd_has_no_pod_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Sandbox() as sandbox:
         point_at(sandbox, tmp_path, monkeypatch)
-        found = await read_live_cluster([])
+        found = await read_live_cluster([], PLAIN)
     assert found.pod_groups == []
 
 
@@ -73,13 +73,13 @@ async def test_an_api_server_that_is_gone_is_an_error(tmp_path: Path, monkeypatc
     async with Sandbox() as sandbox:
         point_at(sandbox, tmp_path, monkeypatch)
     with pytest.raises(ApiError, match="can't be reached"):
-        await read_live_cluster([])
+        await read_live_cluster([], PLAIN)
 
 
 async def test_without_a_kubeconfig_there_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     with pytest.raises(CredentialsError, match="no cluster to connect to"):
-        await read_live_cluster([])
+        await read_live_cluster([], PLAIN)
 
 
 @pytest.mark.parametrize(

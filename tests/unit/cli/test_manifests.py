@@ -14,7 +14,7 @@ from allaboard.cli.documents import Document, Origin, read_documents
 from allaboard.cli.manifests import Expanded, ManifestError, Manifests, read_manifests
 from allaboard.cli.snapshots import read_cluster
 from allaboard.cli.workloads import MAX_PODS
-from allaboard.model.pod import pod_from
+from allaboard.model.pod import PLAIN, pod_from
 
 CONTAINER = {"name": "main", "image": "busybox", "resources": {"limits": {"cpu": "1"}}}
 
@@ -440,7 +440,7 @@ def cluster_file(tmp_path: Path, *items: Any) -> str:
 
 def test_a_cluster_is_the_nodes_pods_and_pod_groups_of_its_files(tmp_path: Path) -> None:
     group = workload("PodGroup", "scheduling.x-k8s.io/v1alpha1", minMember=2)
-    found = read_cluster([cluster_file(tmp_path, node("n1"), pod("a", nodeName="n1"), node("n2"), workload("Service", "v1"), group)])
+    found = read_cluster([cluster_file(tmp_path, node("n1"), pod("a", nodeName="n1"), node("n2"), workload("Service", "v1"), group)], PLAIN)
     assert [known.name for known in found.nodes] == ["n1", "n2"]
     assert [(known.key, known.node_name) for known in found.pods] == [("default/a", "n1")]
     assert [known.raw["metadata"]["name"] for known in found.pod_groups] == ["w"]
@@ -451,7 +451,7 @@ def test_a_cluster_may_be_several_files_and_typed_lists(tmp_path: Path) -> None:
     bare = {key: value for key, value in node().items() if key not in ("kind", "apiVersion")}
     nodes.write_text(json.dumps({"kind": "NodeList", "apiVersion": "v1", "items": [bare]}))
     pods.write_text("kind: List\napiVersion: v1\nitems:\n- {kind: Pod, metadata: {name: a}}\n")
-    found = read_cluster([str(nodes), str(pods)])
+    found = read_cluster([str(nodes), str(pods)], PLAIN)
     assert (len(found.nodes), len(found.pods)) == (1, 1)
 
 
@@ -467,7 +467,7 @@ def test_a_cluster_may_be_several_files_and_typed_lists(tmp_path: Path) -> None:
 )
 def test_a_bad_field_of_a_cluster_is_named_with_its_place(tmp_path: Path, item: Any, field: str) -> None:
     with pytest.raises(ManifestError) as caught:
-        read_cluster([cluster_file(tmp_path, item)])
+        read_cluster([cluster_file(tmp_path, item)], PLAIN)
     assert caught.value.field == field
     assert caught.value.file.endswith("cluster.json")
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from allaboard.cli.main import cli
 from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cluster.client import ApiError, CredentialsError
-from allaboard.model.pod import Reading
+from allaboard.model.pod import PLAIN, Reading
 from tests.unit.cli.asking import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 
 # What is answered
@@ -447,12 +447,15 @@ def test_a_pipeline_that_makes_no_sense_is_bad_input(plan: Plan) -> None:
 
 
 def test_without_a_snapshot_the_live_cluster_is_read(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def read(notes: list[str], _: Reading) -> Cluster:
+    async def read(notes: list[str], reading: Reading) -> Cluster:
         notes.append("left out a pod of the cluster")
-        return Cluster()
+        assert reading == Reading({"mine"}, openfaas=True, charged_by_label=False)
+        return Cluster(reading)
 
     monkeypatch.setattr("allaboard.cli.live.read_live_cluster", read)
-    plan.manifest(pod("a"))
+    for name, value in (("SCHEDULER_NAMES", "mine"), ("OPENFAAS", "true"), ("GPU__CHARGED_BY_LABEL", "false")):
+        monkeypatch.setenv(f"ALLABOARD_{name}", value)
+    plan.manifest(pod("a", schedulerName="mine"))
     result = CliRunner().invoke(cli, ["plan", "-f", str(plan.folder / "gangs.yaml")])
     assert result.exit_code == 1
     assert "no nodes available to schedule pods" in result.stdout
@@ -531,5 +534,5 @@ def test_a_pod_of_the_snapshot_that_makes_no_sense_is_held_as_in_the_cluster_and
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "8", "pods": "110"}}}
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))
-    found = read_cluster([str(path)])
+    found = read_cluster([str(path)], PLAIN)
     assert [(pod.name, bool(pod.malformed)) for pod in found.pods] == [("waits", True), ("runs", True)]
