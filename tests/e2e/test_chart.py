@@ -348,7 +348,7 @@ def test_values_that_say_nothing_or_no_harm_are_taken(value: str, helm: Helm) ->
         ),
         *((f"settings.{each}=x", f"settings.{each}: the Lease is where") for each in ("lease_namespace", "leaseNamespace")),
         *(
-            (f"settings.{each}=x", f"settings.{each}: the chart's own value")
+            (f"settings.{each}=json", f"settings.{each}: the chart's own value")
             for each in ("lease_name", "leaseName", "log_format", "logFormat")
         ),
         *((f"settings.{each}=1", f"settings.{each}: the chart's own value admission.port") for each in ("admission_port", "admissionPort")),
@@ -361,6 +361,9 @@ def test_values_that_say_nothing_or_no_harm_are_taken(value: str, helm: Helm) ->
         (f"image.tag={'1' * 129}", "tag"),
         ("settings.objektive=spread", "objektive"),
         ("settings.search.generation=9", "generation"),
+        ("settings.objective=sprede", "/settings/objective': value must be one of 'binpack', 'spread'"),
+        ("settings.bind_concurrency=0", "/settings/bind_concurrency': minimum"),
+        ("settings.openfaas=maybe", "/settings/openfaas'"),
         ("image.tag=a b", "tag"),
         ("image.repository=r/allaboard:v1", "repository"),
         ("image.repository=https://r/allaboard", "repository"),

@@ -98,6 +98,7 @@ def test_a_mistake_in_the_environment_is_named(name: str, value: str, words: str
         (b"nope: 1", "nope: no such option; known are .*backoff_initial_seconds, "),
         (b"search: {generation: 3}", "search.generation: no such option; did you mean generations or "),
         (b"search: {minGenerations: 3, min_generations: 4}", "search.min_generations: is stated twice, in different spellings"),
+        (b"search: {preset: [seed]}", r"search.preset: must be '' or 'seed', not \['seed'\]$"),
         (b"search: 5", "search: must be a mapping of preset, generations, .*, not 5$"),
         (b"scheduler_names: []", r"scheduler_names: must name at least one, not \[\]$"),
         (b"node_selector: {zone: 1}", "node_selector.zone: must be text in quotes, not 1$"),
@@ -358,11 +359,30 @@ def test_the_chart_knows_the_options_of_a_configuration_file_and_no_others() -> 
 _API_VERSION = "^[aA][pP][iI][vV][eE][rR][sS][iI][oO][nN]$"
 
 
+_NUMBERS = ("minimum", "exclusiveMinimum", "maximum")
+_TRUTHS = ("true", "t", "yes", "y", "on", "1", "false", "f", "no", "n", "off", "0")
+
+
 def _names(options: type[BaseModel], **more: object) -> dict[str, Any]:
-    """A schema of the names that ``options`` have, in their spellings, and of nothing else: what they may be is for the program to say."""
+    """A schema of the names that ``options`` have, in their spellings, and of nothing else."""
     known: dict[str, Any] = dict(more)
+    schema = options.model_json_schema(by_alias=False)
     for name, field in options.model_fields.items():
         kind, second = field.annotation, to_camel(name) if options is Settings else field.alias or name
         is_group = isinstance(kind, type) and issubclass(kind, BaseModel)
-        known[name] = known[second] = _names(kind) if is_group else {}
-    return {"properties": known, "additionalProperties": options.model_config["extra"] == "allow"}
+        stated = schema["properties"][name]
+        known[name] = known[second] = _names(kind) if is_group else _values(schema["$defs"][kind.__name__] if "$ref" in stated else stated)
+    return {"type": "object", "properties": known, "additionalProperties": options.model_config["extra"] == "allow"}
+
+
+def _values(stated: dict[str, Any]) -> dict[str, Any]:
+    """What an option may be that is one of a few words, a number or a truth value, also as text; the rest is for the program to say."""
+    match stated.get("type"):
+        case "integer" | "number" as kind:
+            whole = {"multipleOf": 1} if kind == "integer" else {}
+            return {key: stated[key] for key in _NUMBERS if key in stated} | whole | {"pattern": "[0-9]"}
+        case "boolean":
+            words = ("".join(f"[{each}{each.upper()}]" if each.isalpha() else each for each in word) for word in _TRUTHS)
+            return {"minimum": 0, "maximum": 1, "pattern": f"^({'|'.join(words)})$"}
+        case _:
+            return {"enum": stated["enum"]} if "enum" in stated else {}

@@ -57,10 +57,10 @@ class SearchOptions(BaseModel):
     @classmethod
     def _fill_in_the_preset(cls, stated: object) -> object:
         """What is stated beside a preset wins over it."""
-        if not isinstance(stated, Mapping) or stated.get("preset") not in _PRESETS:
+        if not isinstance(stated, Mapping) or (preset := _PRESETS.get(str(stated.get("preset")))) is None:
             return stated
         names = {to_camel(name): name for name in cls.model_fields}
-        return dict(_PRESETS[str(stated["preset"])]) | {names.get(str(name), name): value for name, value in stated.items()}
+        return dict(preset) | {names.get(str(name), name): value for name, value in stated.items()}
 
 
 class PackingOptions(BaseModel):

@@ -269,6 +269,8 @@ def test_pods_of_the_default_scheduler_are_taken_only_when_we_are_told_to() -> N
     assert any("list it in scheduler_names to take them over" in warning for warning in left.warnings)
     taken = in_force(foreign, ["default-scheduler"])
     assert (taken.names, set(taken.profiles)) == (("default-scheduler", "pack"), {"default-scheduler", "pack"})
+    assert any("kube-scheduler takes pods of default-scheduler, too" in warning for warning in taken.warnings)
+    assert not any("kube-scheduler takes pods" in warning for warning in left.warnings)
 
 
 def test_a_profile_without_a_name_is_for_our_own_names() -> None:
