@@ -164,7 +164,7 @@ def test_the_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(valu
     ("values", "path", "found"),
     [
         ("schedulerNames={one,allaboard}", "containers.0.args", ["--scheduler-name=one", "--scheduler-name=allaboard"]),
-        ("extraArgs={--dry-run=none}", "containers.0.args", ["--dry-run=none"]),
+        ("verbose=true", "containers.0.args", ["--verbose"]),
         ("extraEnv[0].name=TZ,extraEnv[0].value=UTC", "containers.0.env", [{"name": "TZ", "value": "UTC"}]),
         (
             "pipelines.enabled=true,pipelines.namespaces={ml}",
@@ -209,23 +209,27 @@ def test_the_charts_own_test_is_a_gang_of_two_of_ours(helm: Helm) -> None:
     assert template["spec"]["schedulerName"] == "second"
 
 
-@pytest.mark.parametrize("release", ["123", "true", "1e3", "r" * 53])
-def test_a_release_may_have_any_name_that_helm_takes(release: str, helm: Helm) -> None:
+@pytest.mark.parametrize("release", ["123", "true", "1e3", "r" * 53, "my.rel", f"{'r' * 48}--s"])
+def test_a_release_and_its_namespace_may_have_any_name_that_helm_takes(release: str, helm: Helm) -> None:
     _, values = ALL_OF_IT
-    objects = _chart(helm, *(set(values) - {"admission.enabled=true"}), "schedulerNames={second}", release=release, hooks=True)
-    names = [each["metadata"]["name"] for each in objects]
-    assert [name for name in names if not isinstance(name, str) or len(name) > 63] == []
+    chosen = (*(set(values) - {"admission.enabled=true"}), "schedulerNames={second}", "settings.objective=binpack")
+    objects = _chart(helm, *chosen, release=release, namespace=release.replace(".", "-"), hooks=True)
+    assert [name for each in objects if not _IS_LABEL.fullmatch(name := each["metadata"]["name"])] == []
+    assert {each["metadata"].get("namespace") for each in objects} == {None, release.replace(".", "-")}
     for each in objects:
         assert all(isinstance(value, str) for labels in _all_of("labels", each) for value in labels.values())
 
 
+_IS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
 def test_a_value_is_a_value_whatever_it_holds(helm: Helm) -> None:
     hostile = 'x\n      hostNetwork: true\n      # "'
-    objects = _chart(helm, "priorityClass.name=no", f"nodeSelector.disk={hostile}", "serviceAccount.name=no")
-    deployment = _only("Deployment", objects)
-    pod = deployment["spec"]["template"]["spec"]
+    objects = _chart(helm, "priorityClass.name=no", f"podAnnotations.disk={hostile}", "serviceAccount.name=no")
+    template = _only("Deployment", objects)["spec"]["template"]
+    pod = template["spec"]
     assert pod["priorityClassName"] == pod["serviceAccountName"] == "no"  # which is a truth value without quotes
-    assert pod["nodeSelector"]["disk"] == hostile
+    assert template["metadata"]["annotations"]["disk"] == hostile
     assert "hostNetwork" not in pod
 
 
@@ -312,6 +316,7 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
 
 _SECOND = "fullnameOverride=other,schedulerNames={other}"
 _FOREIGN = "settings.apiVersion=kubescheduler.config.k8s.io/v1,settings.kind=KubeSchedulerConfiguration"
+_OLD = "settings.apiVersion=kubescheduler.config.k8s.io/v1alpha1,settings.kind=KubeSchedulerConfiguration"
 
 
 @pytest.mark.parametrize(
@@ -323,6 +328,10 @@ _FOREIGN = "settings.apiVersion=kubescheduler.config.k8s.io/v1,settings.kind=Kub
         "priorityClass.name=",
         "enabled=true",
         f"{_FOREIGN},settings.leaderElection.resourceLock=leases",
+        f"{_FOREIGN},settings.profiles=x",
+        "settings.namespaces=5",
+        "serviceMonitor.enabled=true,serviceMonitor.interval=1m30s",
+        "resources.limits.memory=1.5Gi,resources.requests.cpu=0.5",
     ],
 )
 def test_values_that_say_nothing_or_no_harm_are_taken(value: str, helm: Helm) -> None:
@@ -353,10 +362,28 @@ def test_values_that_say_nothing_or_no_harm_are_taken(value: str, helm: Helm) ->
         ),
         *((f"settings.{each}=1", f"settings.{each}: the chart's own value admission.port") for each in ("admission_port", "admissionPort")),
         (f"{_FOREIGN},settings.leaderElection.resourceName=kube-scheduler", "settings.leaderElection.resourceName: the Lease"),
+        (f"{_OLD},settings.LeaderElection.LockObjectName=x", "settings.LeaderElection.LockObjectName: the Lease"),
+        (f"{_OLD},settings.leaderelection.lockobjectnamespace=x", "settings.leaderelection.lockobjectnamespace: the Lease"),
+        (f"{_SECOND},{_OLD},settings.SchedulerName=allaboard", "settings.profiles: an installation that is named other"),
+        (f"{_SECOND},{_OLD},settings.Profiles[0].SchedulerName=allaboard", "settings.profiles: an installation that is named other"),
+        ("extraEnv[0].name=Allaboard_lease_name,extraEnv[0].value=x", "extraEnv: Allaboard_lease_name would win"),
+        ("extraEnv[0].name=A,extraEnv[1].name=A", "extraEnv: A is there already"),
+        ("extraEnv[0].name=A,extraEnv[0].value=5", "/extraEnv/0/value"),
+        ("extraVolumes[0].name=tmp", "extraVolumes: tmp is there already"),
+        ("extraVolumeMounts[0].name=a,extraVolumeMounts[0].mountPath=/tmp/", "extraVolumeMounts: /tmp/ is there already"),
+        ("imagePullSecrets[0].name=a,imagePullSecrets[1].name=a", "imagePullSecrets: a is there already"),
+        ("podAnnotations.kubectl\\.kubernetes\\.io/default-container=x", "podAnnotations: kubectl.kubernetes.io/default-container"),
+        ("podLabels.a b=c", "podLabels': additional properties 'a b'"),
+        ("nodeSelector.a=b c", "nodeSelector"),
+        ("resources.request.cpu=1", "request"),
+        ("resources.requests.cpu=x", "/resources/requests/cpu"),
+        ("tolerations[0].operater=Exists", "operater"),
+        ("affinity.nonsense.a=b", "nonsense"),
+        ("podSecurityContext.runAsUser=me", "/podSecurityContext/runAsUser"),
         (f"{_SECOND},{_FOREIGN},settings.profiles[0].schedulerName=allaboard", "settings.profiles: an installation that is named other"),
         (f"{_SECOND},{_FOREIGN},settings.schedulerName=allaboard", "settings.profiles: an installation that is named other"),
         ("settings.apiVersion=1,settings.foo=2", "foo"),
-        ("admission.enabled=true,admission.port=8081", "port"),
+        ("admission.enabled=true,admission.port=8081", "admission.port: 8080 and 8081 are those of metrics and health"),
         ("pipelines.enabled=true,pipelines.namespaces={a.b}", "namespaces"),
         (f"image.tag={'1' * 129}", "tag"),
         ("settings.objektive=spread", "objektive"),

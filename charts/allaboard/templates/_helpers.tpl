@@ -1,12 +1,9 @@
 {{- /* Short enough for what is put behind it, in a Service's name of 63 at most. */ -}}
 {{- define "allaboard.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
-{{- else if contains (default "allaboard" .Values.nameOverride) .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name (default "allaboard" .Values.nameOverride) | trunc 50 | trimSuffix "-" -}}
-{{- end -}}
+{{- $added := default "allaboard" .Values.nameOverride -}}
+{{- $name := ternary .Release.Name (printf "%s-%s" .Release.Name $added) (contains $added .Release.Name) -}}
+{{- /* A release may have dots in its name, and a Service may not. */ -}}
+{{- default $name .Values.fullnameOverride | replace "." "-" | trunc 50 | regexFind "^.*[^-]" -}}
 {{- end -}}
 
 {{- define "allaboard.selectorLabels" -}}
@@ -54,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* Whether the test's gang, which is in the release's namespace, would be ours; empty where not. */ -}}
 {{- define "allaboard.isTested" -}}
 {{- $stated := get (default dict .Values.settings) "namespaces" | default list -}}
-{{- $names := ternary (splitList "," (toString $stated)) $stated (kindIs "string" $stated) -}}
+{{- $names := ternary $stated (splitList "," (toString $stated)) (kindIs "slice" $stated) -}}
 {{- if or (empty $stated) (has .Release.Namespace $names) -}}true{{- end -}}
 {{- end -}}
 

@@ -100,6 +100,7 @@ def plan(
         settings = load_settings({name: value for name, value in flags.items() if value})
         manifests, reading = read_manifests(files, namespace), settings.reading
         cluster = read_cluster(snapshots, reading) if snapshots else _live_cluster(kubeconfig, notes, reading)
+        notes += _doubts(cluster, snapshots)
         gang_scheduler = cluster.gang_scheduler if gang_scheduler_name is None else gang_scheduler_name
         manifests = with_pod_groups(manifests, gang_scheduler)
         notes += manifests.notes
@@ -113,6 +114,16 @@ def plan(
     _PRINTERS[output](gangs, time.monotonic() - started)
     if not all(gang.feasible for gang in gangs):
         sys.exit(SOME_DO_NOT_FIT)
+
+
+def _doubts(cluster: Cluster, snapshots: Sequence[str]) -> Iterator[str]:
+    """What a snapshot may lack, without which a plan is too good to be true."""
+    namespaces = {pod.namespace for pod in cluster.pods}
+    all_of_it = "`kubectl get nodes,pods -A -o json` writes all there are"
+    if snapshots and not namespaces:
+        yield f"no pods in {', '.join(snapshots)}: its nodes are taken to be empty; {all_of_it}"
+    elif snapshots and len(namespaces) == 1:
+        yield f"no pods in {', '.join(snapshots)} but those of namespace {min(namespaces)}; {all_of_it}"
 
 
 def as_json(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> dict[str, Any]:

@@ -47,8 +47,10 @@ class Plan:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def cluster(self, *items: Any) -> "Plan":
-        self._write("cluster.json", {"apiVersion": "v1", "kind": "List", "items": items})
+    def cluster(self, *items: Any, is_whole: bool = True) -> "Plan":
+        """With ``is_whole`` there are pods of several namespaces, as in any cluster, which take nothing."""
+        ended = [pod("ended", metadata={"namespace": name}) | {"status": {"phase": "Succeeded"}} for name in ("kube-public", "kube-system")]
+        self._write("cluster.json", {"apiVersion": "v1", "kind": "List", "items": [*items, *(ended if is_whole else ())]})
         return self
 
     def manifest(self, *objects: Any) -> "Plan":

@@ -443,6 +443,21 @@ def test_a_pipeline_that_makes_no_sense_is_bad_input(plan: Plan) -> None:
     assert "spec.pipeline.stage1.step[0].name: 'No Name' must be" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("there", "note"),
+    [
+        ([], "its nodes are taken to be empty; `kubectl get nodes,pods -A -o json` writes all there are"),
+        ([pod("a", nodeName="n1")], "but those of namespace default; `kubectl get nodes,pods -A -o json` writes all there are"),
+        ([pod("a", nodeName="n1"), pod("b", metadata={"namespace": "other"})], ""),
+    ],
+)
+def test_a_snapshot_that_may_lack_pods_is_noted(there: list[Any], note: str, plan: Plan) -> None:
+    said = plan.cluster(node("n1", cpu="8"), *there, is_whole=False).manifest(pod("c")).run()
+    assert said.exit_code == 0
+    assert note in said.stderr
+    assert said.stderr.count("no pods in") == bool(note)
+
+
 # The live cluster
 
 
