@@ -6,10 +6,10 @@ from pathlib import Path
 DOCUMENT = Path(__file__).parents[2] / "docs" / "install.md"
 
 
-def blocks_under(title: str) -> list[str]:
-    """The commands of a section of the document, as they stand there together."""
+def blocks_under(title: str, language: str = "sh") -> list[str]:
+    """The commands of a section of the document, as they stand there together; or what is shown in another language."""
     (section,) = (part for part in DOCUMENT.read_text().split("\n## ") if part.startswith(title))
-    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
 
 
 def commands_under(title: str, program: str = "") -> list[str]:

@@ -15,7 +15,7 @@ from allaboard.reloading import AT_RUN_TIME
 
 from .controlplane.binaries import HELM, MONITORING_CRDS, PROMETHEUS_OPERATOR, ensure, module_file
 from .controlplane.controlplane import ControlPlane
-from .document import DOCUMENT
+from .document import blocks_under
 from .shipped import CONFIG, NAMESPACE, ROOT, Kubectl, api_server, installed, kubectl, manifests
 
 __all__ = ["api_server", "installed", "kubectl", "manifests"]
@@ -104,7 +104,7 @@ def test_a_second_release_has_names_a_lease_and_pods_of_its_own(helm: Helm) -> N
 
 
 def test_the_second_installation_that_the_document_shows_is_apart_from_the_first(tmp_path: Path) -> None:
-    (shown,) = re.findall(r"```yaml\n(apiVersion: kustomize.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    (shown,) = blocks_under("Two side by side", "yaml")
     overlay = yaml.safe_load(shown)
     assert overlay["resources"] == ["../config"]
     second = _kustomized(tmp_path, overlay | {"resources": [os.path.relpath(CONFIG, tmp_path.resolve())]})

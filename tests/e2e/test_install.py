@@ -28,7 +28,7 @@ from .controlplane.certificates import write_user_certificate
 from .controlplane.client import MERGE_PATCH
 from .controlplane.controlplane import NODE_ANNOTATION, ControlPlane, Options
 from .controlplane.operators import OperatorProcess, shipped_arguments
-from .document import commands_under
+from .document import blocks_under, commands_under
 from .shipped import ACCOUNT, CONFIG, NAMESPACE, ROOT, account_kubeconfig
 
 pytestmark = pytest.mark.timeout(300)
@@ -84,7 +84,7 @@ class Reader:
 
     def run(self, command: str, stdin: str = "") -> str:
         """Run one command and return what it prints."""
-        words = shlex.split(command.replace("OVERLAY", str(self.overlay)).replace("REGISTRY/", "localhost/"))
+        words = shlex.split(command.replace("OVERLAY", str(self.overlay)).replace("REGISTRY/", "localhost/").replace("=TAG", "=v1"))
         environment = {**os.environ, "KUBECONFIG": str(self.plane.kubeconfig), "PATH": f"{self.helm.parent}:{os.environ['PATH']}"}
         done = subprocess.run(words, input=stdin, cwd=self.root, env=environment, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
@@ -230,6 +230,7 @@ def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, older
             reader.run(test)
         reader.run(f"{upgrade} --set logFormat=text")
         reader.run(rollback)
+        reader.run(commands_under("Remove", "kubectl")[0])
         reader.run(f"{uninstall} --wait")
         assert _pods(reader, "first") == first
     finally:
@@ -331,16 +332,12 @@ def _jobs_that_end(plane: ControlPlane) -> Iterator[None]:
 
 
 def _overlay(root: Path, folder: Path) -> Path:
-    """Writes an overlay of a version's ``config/`` with all that can be chosen."""
+    """Writes the document's overlay of a version's ``config/``, with all that can be chosen."""
     folder.mkdir()
     config = os.path.relpath(root / "config", folder.resolve())
-    overlay = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [config],
-        "components": [f"{config}/components/{option}" for option in OPTIONS],
-        "images": [{"name": "allaboard", "newTag": folder.name}],
-    }
+    (shown,) = blocks_under("Install", "yaml")
+    overlay = yaml.safe_load(shown.replace("../config", config).replace("REGISTRY/", "localhost/").replace("TAG", folder.name))
+    overlay["components"] += [f"{config}/components/{option}" for option in OPTIONS]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     return folder
 

@@ -68,8 +68,8 @@ def in_force(foreign: Foreign, own: Sequence[str]) -> InForce:
     names, profiles, warnings = dict.fromkeys(own), {}, list(foreign.warnings)
     if DEFAULT_SCHEDULER in own:
         warnings.append(
-            f"scheduler_names: kube-scheduler takes pods of {DEFAULT_SCHEDULER}, too, and one by one, so that gangs start in part, unless its"
-            " own profile has another schedulerName; admission webhooks name the scheduler of pods that name none (docs/admission.md)"
+            f"scheduler_names: kube-scheduler takes pods of {DEFAULT_SCHEDULER}, too, and one by one, so that gangs start in part, unless"
+            " its own profile has another schedulerName; admission webhooks name the scheduler of pods that name none (docs/admission.md)"
         )
     for profile in foreign.profiles:
         if profile.scheduler_name == DEFAULT_SCHEDULER and DEFAULT_SCHEDULER not in own:
