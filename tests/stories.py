@@ -70,19 +70,19 @@ async def a_job_whose_operator_makes_the_pod_group(cluster: Cluster) -> None:
     for replica in job["spec"]["tfReplicaSpecs"].values():
         del replica["template"]["metadata"]["labels"]
     cluster.create(job)
-    await cluster.wait_for(_has_pods, message="there are pods")
+    await cluster.wait_for(partial(has_pods, "tf-smoke-gpu"), message="there are pods")
     await cluster.wait_for(lambda s: running(s) == 5, message="all five run")
     await cluster.wait_for(lambda s: status_of(s, "tf-smoke-gpu").get("phase") == "Running", message="the PodGroup says so")
     assert len({pod["spec"]["nodeName"] for pod in bound(cluster)}) == 1
 
 
-def _has_pods(cluster: Cluster) -> bool:
-    """Whether the job has pods. One that has none is touched, once a second: training-operator looks again when the job's status changes,
-    whose time is in whole seconds; if it hasn't heard of its own PodGroup by the second look of one second, it never looks again.
+def has_pods(tfjob: str, cluster: Cluster) -> bool:
+    """Whether a job, the only one, has pods. One that has none is touched, once a second: training-operator looks again when the job's
+    status changes, whose time is in whole seconds; if it hasn't heard of its own PodGroup by the second look of one second, it never does.
     """
     if cluster.list("pods"):
         return True
-    cluster.patch("tfjobs", "tf-smoke-gpu", {"metadata": {"annotations": {"example.com/touched": f"{time.time():.0f}"}}})
+    cluster.patch("tfjobs", tfjob, {"metadata": {"annotations": {"example.com/touched": f"{time.time():.0f}"}}})
     return False
 
 

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -29,6 +30,7 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 KUBELET_VERSION = "v1.37.0"
 SHUTDOWN_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +222,12 @@ class Sandbox:
         self.store.compact()
 
     async def wait_for(self, predicate: Callable[[Self], bool], timeout: float = 10.0, message: str = "") -> None:
-        """Wait until ``predicate`` holds; it is evaluated again after each change."""
+        """Wait until ``predicate`` holds; it is evaluated after each change, and now and then: it may be about other things, too."""
         try:
             async with asyncio.timeout(timeout):
                 while not predicate(self):
-                    await self.store.changed.wait()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self.store.changed.wait(), _LOOK_SECONDS)
         except TimeoutError:
             raise TimeoutError(message or f"not within {timeout} s: {predicate}") from None
 

@@ -1,6 +1,7 @@
 """What Kopf's handler of pending pods is good for, and what goes on without it."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,29 +94,37 @@ async def test_of_a_gang_that_has_begun_the_reflector_alone_tells(
         assert app.view.pod("default/gang-9") is None
 
 
+class Late:
+    """Has what the pods' watch tells wait until it is called."""
+
+    def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+        reflector, self._waiting = app._reflectors["pods"], list[dict[str, Any]]()
+        self._note = reflector._note
+        monkeypatch.setattr(reflector, "_note", self._waiting.append)
+
+    def waits(self, name: str) -> bool:
+        """Whether a pod is among those who wait."""
+        return any(event["object"]["metadata"].get("name") == name for event in self._waiting)
+
+    def __call__(self, until: str = "") -> None:
+        while self._waiting and self._waiting[0]["object"]["metadata"].get("name") != until:
+            self._note(self._waiting.pop(0))
+
+
+MakeLate = Callable[[App], Late]
+
+
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> Any:
+def late(monkeypatch: pytest.MonkeyPatch) -> MakeLate:
     """Has what the pods' watch tells wait, from when it is called until what it returns is."""
-
-    def begin(app: App) -> Any:
-        reflector, waiting = app._reflectors["pods"], list[dict[str, Any]]()
-        note = reflector._note
-        monkeypatch.setattr(reflector, "_note", waiting.append)
-
-        def tell(until: str = "") -> None:
-            while waiting and waiting[0]["object"]["metadata"].get("name") != until:
-                note(waiting.pop(0))
-
-        return tell
-
-    return begin
+    return lambda app: Late(app, monkeypatch)
 
 
 def hear(app: App, cluster: Cluster, name: str) -> None:
     app.observe_pending_pod("ADDED", {"kind": "Pod", **(cluster.get("pods", name) or {})})
 
 
-async def test_a_gang_that_we_have_seated_takes_nobody_who_is_only_heard_of(cluster: Cluster, start_app: StartApp, late: Any) -> None:
+async def test_a_gang_that_we_have_seated_takes_nobody_who_is_only_heard_of(cluster: Cluster, start_app: StartApp, late: MakeLate) -> None:
     """Though the watch hasn't told of its binds, and may tell of its members' end long after."""
     cluster.add_node("node-1", cpu="4")
     app = await start_app()
@@ -132,7 +141,9 @@ async def test_a_gang_that_we_have_seated_takes_nobody_who_is_only_heard_of(clus
     assert app.view.pod("default/gang-9") is None
 
 
-async def test_what_becomes_of_a_pod_that_is_known_is_for_the_reflector_to_tell(cluster: Cluster, start_app: StartApp, late: Any) -> None:
+async def test_what_becomes_of_a_pod_that_is_known_is_for_the_reflector_to_tell(
+    cluster: Cluster, start_app: StartApp, late: MakeLate
+) -> None:
     """Or the gangs that Kopf hears of would be free to go, as after a seal, before those of higher priority of which it doesn't."""
     app = await start_app()
     cluster.create(gang_pod("gang-0"))
@@ -145,7 +156,7 @@ async def test_what_becomes_of_a_pod_that_is_known_is_for_the_reflector_to_tell(
     assert app.view.pod("default/gang-0") is before
 
 
-async def test_that_a_pod_is_pending_no_more_is_for_the_reflector_to_tell(cluster: Cluster, start_app: StartApp, late: Any) -> None:
+async def test_that_a_pod_is_pending_no_more_is_for_the_reflector_to_tell(cluster: Cluster, start_app: StartApp, late: MakeLate) -> None:
     cluster.add_node("node-1", cpu="4")
     app = await start_app()
     late(app)
@@ -156,7 +167,7 @@ async def test_that_a_pod_is_pending_no_more_is_for_the_reflector_to_tell(cluste
 
 
 async def test_whoever_was_heard_of_is_forgotten_until_the_watch_has_come_to_it_when_its_gang_turns_out_to_have_begun(
-    cluster: Cluster, start_app: StartApp, late: Any
+    cluster: Cluster, start_app: StartApp, late: MakeLate
 ) -> None:
     """Somebody else has bound a member, which ended before the newcomer came: of the two there never was a gang."""
     cluster.add_node("node-1", cpu="4")
@@ -169,9 +180,11 @@ async def test_whoever_was_heard_of_is_forgotten_until_the_watch_has_come_to_it_
     cluster.create(gang_pod("gang-9", minimum=2))
     hear(app, cluster, "gang-9")
     await cluster.wait_for(lambda s: app.view.pod("default/gang-9") is not None)
+    await cluster.wait_for(lambda s: tell.waits("marker"))
     tell("marker")
     await cluster.wait_for(lambda s: any(pod.node_name for pod in app.view.pods()))
     assert app.view.pod("default/gang-9") is None
+    await cluster.wait_for(lambda s: tell.waits("gang-9"))
     tell()
     await cluster.wait_for(lambda s: app.view.pod("default/gang-9") is not None)
     assert app.view.pod("default/gang-0") is None

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from tests.cluster import Cluster, Home
+from tests.stories import has_pods
 
 pytestmark = pytest.mark.kubectl
 
@@ -240,6 +242,7 @@ async def kubeflow(home: Home) -> AsyncIterator[Cluster]:
 async def test_a_tfjob_brings_pods_services_and_a_pod_group(kubeflow: Cluster, kubectl_binary: str, tmp_path: Path) -> None:
     kubectl = Kubectl(kubectl_binary, tmp_path, kubeflow)
     assert await kubectl("apply", "-f", "-", manifest=tfjob()) == "tfjob.kubeflow.org/mnist created\n"
+    await kubeflow.wait_for(partial(has_pods, "mnist"))
     created = {"Created pod: mnist-worker-0", "Created pod: mnist-worker-1"}
     await kubeflow.wait_for(lambda home: created <= {event["message"] for event in home.list("events", "default")})
     await kubeflow.wait_for(lambda home: bool((home.get("tfjobs", "mnist") or {}).get("status", {}).get("conditions")))

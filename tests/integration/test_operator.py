@@ -18,7 +18,15 @@ from allaboard.cli.embedded import OperatorEndedError, operator
 from allaboard.cli.run import _JsonLines
 from allaboard.cli.stories import manifest
 from tests.cluster import Cluster, Home
-from tests.stories import a_job_whose_operator_makes_the_pod_group, a_pod_group_that_is_deleted, gang_pod, gpu_nodes, pod_group_crd, running
+from tests.stories import (
+    a_job_whose_operator_makes_the_pod_group,
+    a_pod_group_that_is_deleted,
+    gang_pod,
+    gpu_nodes,
+    pod_group_crd,
+    running,
+    status_of,
+)
 
 from .conftest import Kubectl
 
@@ -145,7 +153,7 @@ async def test_every_decision_is_one_line_with_its_facts(cluster: Cluster, kubec
     async with operator(kubeconfig):
         for name in "abc":
             cluster.create(gang_pod(name))
-        await cluster.wait_for(lambda s: "2 of 3" in ((s.get("podgroups", "gang") or {}).get("status") or {}).get("message", ""))
+        await cluster.wait_for(lambda s: "2 of 3 members placeable" in status_of(s, "gang").get("message", ""))
     (record, *_) = [record for record in caplog.records if record.name == "allaboard.decisions"]
     assert "outcome=refused" in record.getMessage()
     line = json.loads(_JsonLines().format(record))

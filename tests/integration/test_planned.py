@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from allaboard.cli.stories import Objects, manifest
 from allaboard.gangs.dialects import membership_of
 from allaboard.model.pod import pod_from
 from tests.cluster import Cluster, Home
-from tests.stories import gpu_nodes
+from tests.stories import gpu_nodes, has_pods
 from tests.unit.placement.solvers.test_search import DEMO_CPU, DEMO_MEMORY
 
 from .conftest import StartApp, gang_pod
@@ -224,6 +225,7 @@ async def test_a_job_whose_operator_makes_the_pod_group_is_planned_as_the_gang_t
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
         said = await plan([job], tmp_path, "--gang-scheduler-name", "allaboard")
         cluster.create(job)
+        await cluster.wait_for(partial(has_pods, "tf-smoke-gpu"), message="there are pods")
         await cluster.wait_for(lambda s: len(s.list("pods")) == 5, message="five pods")
         async with operator(tmp_path / "kubeconfig") as app:
             await cluster.wait_for(lambda s: is_decided(s, 5), message="all five are bound")

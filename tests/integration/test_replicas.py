@@ -113,7 +113,7 @@ async def test_one_replica_decides_and_the_other_only_reads(
     assert first.health()["leader"] is True
     assert second.health()["leader"] is False
     assert second.is_ready
-    assert second.view.counts == first.view.counts
+    await cluster.wait_for(lambda _: second.view.counts == first.view.counts)
     assert (first.metrics.registry.get_sample_value("allaboard_leader"), second.metrics.registry.get_sample_value("allaboard_leader")) == (
         1,
         0,

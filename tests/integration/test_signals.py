@@ -18,6 +18,7 @@ async def running(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]
     """A scheduler of its own process, which makes decisions."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "allaboard", "run", "--kubeconfig", str(kubeconfig), "--metrics-port", "0", "--health-port", "0"),
+        env={**os.environ, "ALLABOARD_GPU_METRICS__SOURCE": "off"},  # which says something of its own, a moment later
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

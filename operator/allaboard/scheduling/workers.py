@@ -117,7 +117,7 @@ class Searcher:
     def __init__(self, settings: SearchSettings, *, workers: int = 1, timeout_seconds: float = 60.0) -> None:
         self._settings = settings = replace(settings, seconds=_ANSWER_SHARE * timeout_seconds, clock=time.monotonic)
         # On a busy machine a short search takes longer, and is none the worse for that.
-        short = replace(settings, seconds=_ANSWER_SHARE * _SHORT_SECONDS, clock=time.process_time)
+        short = replace(settings, seconds=_ANSWER_SHARE * _SHORT_SECONDS, clock=time.process_time, wall=time.monotonic)
         self._short, self._joint = replace(short, effort=SHORT_EFFORT), replace(short, effort=JOINT_EFFORT)
         self._first: Workers | OnTheSpot = Workers(workers, timeout_seconds, _SHORT_SECONDS) if workers else OnTheSpot()
         self._beside: Workers | OnTheSpot = Workers(1, timeout_seconds, niceness=_NICER) if workers else OnTheSpot()
@@ -181,7 +181,8 @@ def _end(pool: ProcessPool) -> None:
 
 
 def _search(problem: Problem | Draft, settings: SearchSettings, seed: int) -> Plan:
-    budget = Budget(seconds=settings.seconds, clock=settings.clock)  # building a problem of hundreds of kinds takes seconds, too
+    # Building a problem of hundreds of kinds takes seconds, too.
+    budget = Budget(seconds=settings.seconds, clock=settings.clock, wall=settings.wall)
     return Genetic(settings, seed).place(problem.built() if isinstance(problem, Draft) else problem, budget)
 
 

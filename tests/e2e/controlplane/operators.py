@@ -12,7 +12,7 @@ from typing import Any
 
 from .processes import free_ports
 
-START_SECONDS = 45.0
+START_SECONDS = 90.0
 STOP_SECONDS = 20.0
 _AS_IN_A_POD = {"ALLABOARD_LEASE_NAMESPACE": "allaboard-system"}
 """What a pod would read from its service account's folder."""
@@ -35,12 +35,12 @@ class OperatorProcess:
         environment: Mapping[str, str] | None = None,
         working_directory: Path | None = None,
     ) -> None:
-        (self._port,) = free_ports(1)
+        health, self._port = free_ports(2)
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "operator.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*command, "--metrics-port=0", f"--health-port={self._port}"],
+                [*command, f"--metrics-port={self._port}", f"--health-port={health}"],
                 env={**(os.environ if environment is None else environment), "KUBECONFIG": str(kubeconfig), **_AS_IN_A_POD},
                 cwd=working_directory or folder,
                 stdout=log,
@@ -50,8 +50,9 @@ class OperatorProcess:
     def is_ready(self) -> bool:
         """Whether it says that it knows the cluster."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/healthz", timeout=2) as answer:
-                return bool(json.load(answer)["scheduler"]["ready"])
+            # Not by the liveness probe, whose answers Kopf keeps for ten seconds.
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 

@@ -6,11 +6,13 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from allaboard.model.gang import Objective
 from allaboard.placement import Plan, Problem, SearchSettings, build_problem, search
+from allaboard.placement.problem.draft import Draft
 from allaboard.scheduling import workers as workers_module
 from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunError, Workers
 from tests.unit.placement.clusters import node, pods, snapshot
@@ -157,3 +159,12 @@ async def test_a_search_ends_before_its_process_is_ended_a_short_one_by_the_time
     assert (short.clock, long.clock) == (time.process_time, time.monotonic)
     assert short.seconds < workers_module._SHORT_SECONDS
     assert long.seconds == 30.0
+
+
+async def test_short_searches_are_timed_by_their_process_and_others_solvers_by_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "place_together", lambda contest, settings: settings)
+    monkeypatch.setattr(workers_module, "_search", lambda problem, settings, seed: settings)
+    here = Searcher(SearchSettings(), workers=0)
+    contest = SimpleNamespace(gangs=(), problem=SimpleNamespace(nodes=()))
+    for settings in (await here.place_together(contest), await here.search_briefly(Draft.__new__(Draft), 1)):  # type: ignore[arg-type]
+        assert (settings.clock, settings.wall) == (time.process_time, time.monotonic)  # type: ignore[attr-defined]

@@ -71,7 +71,7 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
         return _only(contest, settings)
     # 1. Those that must not be overtaken, each as if it were alone.
     decoder = Decoder(contest)
-    share, budget = -(-settings.effort // 3), Budget(0.0, settings.seconds, settings.clock)
+    share, budget = -(-settings.effort // 3), Budget(0.0, settings.seconds, settings.clock, settings.wall)
     seating = _Seating(contest, decoder, replace(settings, effort=share), budget, _Purse(share or np.inf))
     table, seats = decoder.start.copy(), []
     for position, gang in enumerate(contest.gangs):
@@ -97,7 +97,7 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
             best = lineup.evolved(seed, lambda outcome: _is_best(outcome, lineup, most), settings.generations)
         # 5. What the solver would do.
         if choice is not None and settings.branches and not _is_best(best, lineup, most):
-            best = max(best, seating.solved(lineup, choice, _SOLVER * budget.seconds), key=_fitness)
+            best = max(best, seating.solved(lineup, choice, _SOLVER * budget.wall_seconds), key=_fitness)
         best = seating.with_missed(best, others)
     # 6. Larger gangs once more, among the others.
     return seating.joint(best, first, lineup)

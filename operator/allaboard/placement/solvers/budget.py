@@ -15,12 +15,13 @@ def no_clock() -> float:
 
 
 class Budget:
-    """``effort`` is in microseconds of a processor, ``seconds`` on the clock; 0 is for no limit."""
+    """``effort`` is in microseconds of a processor, ``seconds`` on the clock; 0 is for no limit. Others' solvers go by the ``wall``."""
 
-    def __init__(self, effort: float = 0.0, seconds: float = 0.0, clock: Clock = no_clock) -> None:
+    def __init__(self, effort: float = 0.0, seconds: float = 0.0, clock: Clock = no_clock, wall: Clock = no_clock) -> None:
         self._left = effort or math.inf
-        self._clock = clock
-        self._ends = clock() + seconds if seconds else math.inf
+        self._clock, self._wall = clock, wall
+        self._began = clock(), wall()
+        self._ends = self._began[0] + seconds if seconds else math.inf
 
     @property
     def left(self) -> float:
@@ -31,6 +32,12 @@ class Budget:
     def seconds(self) -> float:
         """How long until the end, infinite without one."""
         return self._ends - self._clock()
+
+    @property
+    def wall_seconds(self) -> float:
+        """How long until the end by the wall's clock, if that goes on as it did: a process's own is slower on a busy machine."""
+        spent, passed = self._clock() - self._began[0], self._wall() - self._began[1]
+        return self.seconds * (max(1.0, passed / spent) if spent > 0.0 else 1.0)
 
     @property
     def is_over(self) -> bool:

@@ -95,7 +95,7 @@ def ask(
     for limit, cost in _tries(branches, len(upper)) if is_patient else [(branches, None)]:
         refuted = 0
         for presolve in (not is_large, is_large):
-            status, values = solve(rows, upper, limit, cost=cost, presolve=presolve, seconds=budget.seconds, is_any=True)
+            status, values = solve(rows, upper, limit, cost=cost, presolve=presolve, seconds=budget.wall_seconds, is_any=True)
             if values is None and status != INFEASIBLE:
                 break
             if values is None:

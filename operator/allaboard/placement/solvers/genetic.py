@@ -64,8 +64,8 @@ class SearchSettings:
 
     ``effort`` is for those whom others wait for: about how many microseconds of a processor to search for, reckoned from sizes and not
     from the clock, so that the answer is the same everywhere. What no greedy rule seats is then a question to the solver, if it is a small
-    one, and not to generations. 0 is for as long as it pays. After ``seconds`` by
-    the ``clock`` the best so far is the answer whatever the search is at; 0 is for no end.
+    one, and not to generations. 0 is for as long as it pays. After ``seconds`` by the ``clock`` the best so far is the answer whatever the
+    search is at; 0 is for no end. ``wall`` is the clock of solvers that know no other.
     """
 
     generations: int = 60
@@ -78,6 +78,7 @@ class SearchSettings:
     effort: int = 0
     seconds: float = 0.0
     clock: Clock = no_clock
+    wall: Clock = no_clock
 
     def within(self, budget: Budget) -> Self:
         """The same with no more time than ``budget`` has left: for a search that is part of something."""

@@ -28,7 +28,7 @@ from allaboard.placement.solvers.pursuit import STEPS, Pursuit
 
 def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Collection[str] = STEPS) -> Plan:
     """The best placement found for ``problem``; without some of ``steps`` to see what they are worth."""
-    budget = Budget(settings.effort, settings.seconds, settings.clock)
+    budget = Budget(settings.effort, settings.seconds, settings.clock, settings.wall)
     # 1. Rule out what can't be.
     bounds = bounds_of(problem)
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
