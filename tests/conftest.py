@@ -137,6 +137,12 @@ def control_plane(request: pytest.FixtureRequest, log_folder: LogFolder) -> Iter
         pytest.exit(f"E2E_EXISTING: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def kubectl_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """kubectl remembers by the port what a cluster serves, and the same port may have been another cluster's."""
+    os.environ["KUBECACHEDIR"] = str(tmp_path_factory.mktemp("kubectl"))
+
+
 @pytest.fixture(autouse=True)
 def is_new_enough(request: pytest.FixtureRequest) -> None:
     """Leaves out what the cluster's Kubernetes is too old for; the sandbox does as the newest one."""

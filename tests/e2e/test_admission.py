@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ CONFIG = Path(__file__).parents[2] / "config"
 COMPONENT = CONFIG / "components" / "admission"
 TFJOB = Path(__file__).with_name("tfjob-2020.yaml")
 SECRET = "/api/v1/namespaces/allaboard-system/secrets/allaboard-admission"
-PORT = free_ports(1)[0]
 SCHEDULE = "allaboard.dev/schedule"
+_PATIENT_SECONDS = 10  # on a busy machine the shipped second may pass, and the webhook be ignored
 _API_SERVERS_OWN_SECONDS = 10  # for which it waits for a webhook that doesn't say otherwise
 
 Start = Callable[[], OperatorProcess]
@@ -48,9 +49,7 @@ def installed(alone: None, home: Home, control_plane: Any) -> Iterator[None]:
     kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     manifests = [manifest for manifest in manifests if manifest["kind"] in kinds]
     for manifest in manifests:
-        for webhook in manifest.get("webhooks", ()):
-            webhook["clientConfig"] = {"url": f"https://127.0.0.1:{PORT}{webhook['clientConfig']['service']['path']}"}
-        control_plane.api.apply(manifest)
+        control_plane.api.apply(_reached(manifest, _PATIENT_SECONDS))
     _label(control_plane, "default", "true")
     yield
     _label(control_plane, "default", None)
@@ -64,7 +63,7 @@ def start(installed: None, home: Home, control_plane: Any, log_folder: LogFolder
     """Starts the operator as the component has it; returns it when its webhooks are called."""
     folder = log_folder("operator")
     home.write_direct_operator_kubeconfig(folder / "kubeconfig")  # type: ignore[attr-defined]
-    settings = {"ADMISSION_PORT": str(PORT), "ADMISSION_HOSTS": "127.0.0.1", "RESYNC_SECONDS": "1"}
+    settings = {"ADMISSION_PORT": str(_port()), "ADMISSION_HOSTS": "127.0.0.1", "RESYNC_SECONDS": "1"}
     environment = {**os.environ, "PYTHONWARNINGS": "error", **{f"ALLABOARD_{name}": value for name, value in settings.items()}}
     command = [sys.executable, "-m", "allaboard", "run", *shipped_arguments(yaml.safe_load(DEPLOYMENT.read_text()))]
     started: list[OperatorProcess] = []
@@ -202,13 +201,15 @@ async def test_a_new_certificate_is_served_without_a_restart_and_no_request_fail
 async def test_a_webhook_that_is_down_costs_nothing_but_its_effect(
     operator: OperatorProcess, start: Start, home: Home, control_plane: Any
 ) -> None:
+    for configuration in COMPONENT.glob("*-webhook.yaml"):
+        control_plane.api.apply(_reached(yaml.safe_load(configuration.read_text())))
     async with home.open() as cluster:
         assert await asyncio.to_thread(operator.stop) == 0
         # Nobody listens.
         began = time.monotonic()
         unnoticed = [await asyncio.to_thread(cluster.create, _without_scheduler(gang_pod("unnoticed-1", minimum="five")))]
         # Somebody does, and never answers.
-        with socket.create_server(("127.0.0.1", PORT)):
+        with socket.create_server(("127.0.0.1", _port())):
             unnoticed.append(await asyncio.to_thread(cluster.create, _without_scheduler(gang_pod("unnoticed-2", minimum="five"))))
         took = time.monotonic() - began
 
@@ -220,6 +221,25 @@ async def test_a_webhook_that_is_down_costs_nothing_but_its_effect(
         for number in range(3):
             cluster.create(_without_scheduler(gang_pod(f"again-{number}", "again")))
         await cluster.wait_for(lambda s: len(bound(s, "again")) == 3, message="the gang is ours again")
+
+
+@cache
+def _port() -> int:
+    """Where the webhooks are served."""
+    return free_ports(1)[0]
+
+
+def _reached(manifest: Body, seconds: int | None = None) -> Body:
+    """A manifest whose webhooks, if it has any, are where this machine serves them; ``seconds`` instead of as many as are shipped."""
+    webhooks = [
+        {
+            **webhook,
+            "clientConfig": {"url": f"https://127.0.0.1:{_port()}{webhook['clientConfig']['service']['path']}"},
+            "timeoutSeconds": seconds or webhook["timeoutSeconds"],
+        }
+        for webhook in manifest.get("webhooks", ())
+    ]
+    return {**manifest, **({"webhooks": webhooks} if webhooks else {})}
 
 
 def _without_scheduler(pod: Body) -> Body:
@@ -247,7 +267,7 @@ def _is_refused(plane: Any, obj: Body) -> bool:
 
 def _served() -> str:
     """The certificate that a new connection is shown."""
-    return ssl.get_server_certificate(("127.0.0.1", PORT), timeout=5)
+    return ssl.get_server_certificate(("127.0.0.1", _port()), timeout=5)
 
 
 def _label(plane: Any, namespace: str, value: str | None) -> None:

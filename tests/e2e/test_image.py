@@ -34,7 +34,7 @@ __all__ = ["api_server", "container", "deployment", "installed", "kubectl", "man
 
 GANG = "pod-group.scheduling.sigs.k8s.io"
 
-pytestmark = pytest.mark.timeout(600)  # the image's packages may have to be downloaded
+pytestmark = pytest.mark.timeout(900)  # the image's packages may have to be downloaded
 
 
 @dataclass(frozen=True, slots=True)

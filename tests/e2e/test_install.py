@@ -31,7 +31,7 @@ from .controlplane.operators import OperatorProcess, shipped_arguments
 from .document import blocks_under, commands_under
 from .shipped import ACCOUNT, CONFIG, NAMESPACE, ROOT, account_kubeconfig
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 POD_GROUPS = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
 MEMBERS = 3

@@ -21,7 +21,7 @@ async def cluster(alone: None, home: Home) -> AsyncIterator[Cluster]:
         yield opened
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 async def test_a_gang_whose_scheduler_is_killed_at_any_of_twenty_points_of_its_commit_is_whole_after_the_restart(
     cluster: Cluster, home: Home, tmp_path: Path
 ) -> None:

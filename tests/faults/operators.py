@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-START_SECONDS = 40.0
+START_SECONDS = 90.0
 SETTLED_SECONDS = 5.0
 RUN = ("-m", "allaboard", "run")
 # Short pauses: what they are is the queue's own test.

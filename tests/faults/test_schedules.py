@@ -9,7 +9,6 @@ from .schedules import SAMPLE
 pytestmark = pytest.mark.usefixtures("silence")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("machine", "share"), SHARES.items())
 def test_whatever_happens_every_gang_ends_whole_or_absent_or_is_kept_open_by_a_rule(machine: str, share: float) -> None:
     before, wanted = schedules.TALLY.schedules, round(share * SAMPLE)

@@ -120,7 +120,6 @@ def is_known(app: App) -> bool:
     return free_memory(app) == {"gpu-1": [30000.0, 30000.0], "gpu-2": [6144.0]}
 
 
-@pytest.mark.timeout(180)
 async def test_gpus_are_known_while_prometheus_lives_and_gangs_are_scheduled_all_the_same(
     cluster: Cluster,
     start_app: StartApp,

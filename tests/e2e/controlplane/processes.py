@@ -2,14 +2,18 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 STOP_SECONDS = 10.0
+_RANDOM = random.SystemRandom()  # which nobody seeds
+_PORTS = range(15_000, 30_000)  # below those of connections and of NodePorts
 
 
 class StartError(RuntimeError):
@@ -100,15 +104,13 @@ def stop_noted(folder: Path) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody listens on just now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Ports on loopback that nobody listens on just now, and that no connection is given by itself before somebody does."""
+    found: list[int] = []
+    while len(found) < count:
+        port = _RANDOM.choice(_PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found += [port] if port not in found else []
+    return found
 
 
 def _started(pid: int) -> str:
