@@ -8,12 +8,15 @@ import asyncio
 import logging
 import os
 import signal
+from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import kopf
 
 from allaboard.app import App
 from allaboard.cluster.client import CredentialsError, load_credentials
+from allaboard.cluster.nesting import PrunedResponse
 from allaboard.cluster.reach import UnreachableError
 from allaboard.gangs.dialects import MIN_AVAILABLE_LABEL
 from allaboard.settings import SettingsError, load_settings
@@ -71,8 +74,28 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     memo.app = app
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Session(kopf.AiohttpSession):
+    """What Kopf would make of ``info``, by which it is known, but for answers that are nested too deep for Kopf. Kopf closes it."""
+
+    info: kopf.ConnectionInfo
+    aiohttp_session: aiohttp.ClientSession = field(init=False, compare=False, repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "aiohttp_session":
+            raise AttributeError(name)
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self.info.as_ssl_context()),
+            headers=self.info.as_http_headers(),
+            proxy=self.info.proxy_url,
+            response_class=PrunedResponse,
+        )
+        object.__setattr__(self, name, session)  # made when it is first used: who isn't used isn't closed
+        return session
+
+
 @kopf.on.login()
-async def log_in(memo: kopf.Memo, **_: Any) -> kopf.ConnectionInfo:
+async def log_in(memo: kopf.Memo, **_: Any) -> kopf.AiohttpSession:
     """The credentials the scheduler itself uses."""
     try:
         configuration = await load_credentials(memo.app.settings.kubeconfig if "app" in memo else "")
@@ -80,7 +103,7 @@ async def log_in(memo: kopf.Memo, **_: Any) -> kopf.ConnectionInfo:
         raise kopf.LoginError(str(error)) from error
     header = (await configuration.auth_settings()).get("BearerToken", {}).get("value") or ""
     scheme, _separator, token = header.rpartition(" ")
-    return kopf.ConnectionInfo(
+    info = kopf.ConnectionInfo(
         server=configuration.host,
         ca_path=configuration.ssl_ca_cert,
         insecure=not configuration.verify_ssl,
@@ -90,6 +113,7 @@ async def log_in(memo: kopf.Memo, **_: Any) -> kopf.ConnectionInfo:
         private_key_path=configuration.key_file,
         proxy_url=configuration.proxy,
     )
+    return _Session(server=info.server, info=info)
 
 
 @kopf.on.cleanup()

@@ -22,6 +22,7 @@ from yarl import URL
 
 from allaboard.cluster.errors import ApiError as ApiError
 from allaboard.cluster.errors import InvalidNameError, TooLargeError, WrongAnswerError
+from allaboard.cluster.nesting import loads
 from allaboard.cluster.pace import Pace
 from allaboard.cluster.paths import ApiPath
 from allaboard.model.errors import shown
@@ -313,7 +314,7 @@ def api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
 def decoded(payload: bytes, path: ApiPath) -> RawObject:
     """The object that an answer is. Raises ``ApiError`` when it is something else."""
     try:
-        answer = orjson.loads(payload)
+        answer = loads(payload)
     except ValueError as error:
         raise ApiError(0, "Malformed", f"{path}: the answer is not JSON: {payload[:100]!r}") from error
     if not isinstance(answer, dict):

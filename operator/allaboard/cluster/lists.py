@@ -12,6 +12,7 @@ from typing import Any
 
 from allaboard.cluster.client import OBJECT_BYTES, ApiServer, RawObject, check_list, decoded
 from allaboard.cluster.errors import ApiError, TooLargeError
+from allaboard.cluster.nesting import pruned
 from allaboard.cluster.paths import ApiPath
 
 _PAGE_SIZE = 500
@@ -110,6 +111,11 @@ def _objects(text: str) -> tuple[list[RawObject], str, bool]:
             return found, "", True
         try:
             item, at = _DECODER.raw_decode(text, at)
+        except RecursionError:
+            whole, at = text[at:].encode(), 0
+            if (text := pruned(whole).decode()) == whole.decode():
+                return found, text, False
+            continue
         except json.JSONDecodeError:
             return found, text[at:], False
         found.append(item)

@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import orjson
-
 from allaboard.cluster.client import ApiServer
 from allaboard.cluster.errors import ApiError, WrongAnswerError
 from allaboard.cluster.lists import pages
+from allaboard.cluster.nesting import loads
 from allaboard.cluster.paths import ApiPath
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import version_number, version_of
@@ -223,7 +222,7 @@ class Reflector:
         worked = 0.0
         async for line in lines:
             began = self._clock()
-            self._note(orjson.loads(line))
+            self._note(loads(line))
             worked += self._clock() - began
             if worked > _SLICE_SECONDS:
                 await asyncio.sleep(0)

@@ -7,11 +7,12 @@ trusted but which device it has: how much is what it asks for. Of another schedu
 and where a whole GPU is asked for, of which its driver may have been told less.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
+
+import orjson
 
 from allaboard.model.gpus import NVIDIA
 from allaboard.model.limits import DEVICES, REGISTRATION_CHARACTERS
@@ -138,7 +139,7 @@ def _hami(text: str) -> Iterator[Device]:
     if not text.lstrip().startswith("["):
         yield from _HAMI_COLUMNS(text)
         return
-    for entry in json.loads(text):
+    for entry in orjson.loads(text):
         is_usable = entry.get("health") is True and entry.get("mode") != "mig"  # what is false is left out
         yield _device(entry["id"], entry.get("devmem", 0), entry.get("count", 0), is_usable)
 

@@ -73,6 +73,11 @@ class Api:
     def note_created(self, path: str, uid: str) -> None:
         """Told of each object that a request has created."""
 
+    def send(self, method: str, path: str, payload: bytes = b"") -> int:
+        """The status of an answer that isn't read."""
+        headers = {**self._pool.headers, "Content-Type": "application/json"}
+        return int(self._pool.request(method, f"{self.url}{path}", body=payload or None, headers=headers).status)
+
     def find(self, path: str) -> Body | None:
         """GET; None when there is none, or nobody answers yet."""
         try:
