@@ -269,3 +269,29 @@ async def test_after_a_conflict_a_pod_that_is_not_what_was_planned_for_is_not_bo
     server = Touched(**changes)
     reply = await Binder(server, sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, server.versions) == (Result.GONE, ["1"])
+
+
+async def test_no_more_than_four_releases_of_a_namespace_are_under_way_however_quick_it_was() -> None:
+    class Slow(Kept):
+        is_slow = False
+
+        async def get(self, path: Any, query: Any = None) -> dict[str, Any]:
+            kept = await super().get(path, query)
+            name = str(path).rpartition("/")[2]
+            return {**kept, "metadata": {**kept["metadata"], "name": name, "uid": name}}
+
+        async def delete(self, path: Any, body: Any = None) -> dict[str, Any]:
+            self.changed.append(str(path))
+            return await asyncio.Future() if self.is_slow else {}
+
+    server = Slow()
+    binder = Binder(server)
+    assert await binder.release(a_pod("first", "team"))
+    server.is_slow = True
+    releases = [asyncio.create_task(binder.release(a_pod(f"p{number}", "team"))) for number in range(40)]
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert len(server.changed) == 1 + 4
+    for task in releases:
+        task.cancel()
+    await asyncio.gather(*releases, return_exceptions=True)

@@ -483,3 +483,36 @@ def test_short_times_work_as_well() -> None:
         await follower.end()
 
     virtually(play())
+
+
+def test_a_follower_of_shorter_times_waits_as_long_as_the_holder_has_stated() -> None:
+    """Else two lead while an update changes the times."""
+
+    async def play() -> None:
+        server = LeaseServer()
+        leader = Replica(server, "a", LeaseTimes(60, 50.0, 2.0))
+        await leader.lease.acquired.wait()
+        follower = Replica(server, "b", LeaseTimes(15, 10.0, 2.0))
+        await asyncio.sleep(5)
+        await leader.end()
+        killed = now()
+        await follower.lease.acquired.wait()
+        assert not leader.lease.is_held
+        assert now() - killed > 55
+        await follower.end()
+
+    virtually(play())
+
+
+def test_a_holder_whose_lease_another_has_written_over_leads_no_more_when_it_ends() -> None:
+    async def play() -> None:
+        server = LeaseServer()
+        replica = Replica(server, "a")
+        await replica.lease.acquired.wait()
+        server.store({"metadata": server.lease["metadata"], "spec": {**server.spec, "holderIdentity": "b"}})  # type: ignore[index]
+        await until(replica.task.done)
+        assert not replica.lease.is_held
+        assert replica.lease.seconds_left() == 0
+        await replica.end()
+
+    virtually(play())

@@ -300,3 +300,11 @@ def test_a_job_that_is_suspended_late_goes_on_as_well() -> None:
 
     virtually(play())
     assert [patch["spec"]["suspend"] for patch in server.patches] == [False]
+
+
+@pytest.mark.parametrize(("uid", "may"), [("uid-job", True), ("another", False)])
+async def test_a_job_that_is_not_the_pods_own_says_nothing_of_it(uid: str, may: bool) -> None:
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    job = a_job(podFailurePolicy={"rules": [rule]})
+    job["metadata"]["uid"] = uid
+    assert await ignores_disruption(Server(job), POD) is may  # type: ignore[arg-type]

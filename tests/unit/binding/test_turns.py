@@ -158,3 +158,48 @@ async def test_requests_that_have_not_begun_never_do_when_nobody_waits_for_them_
     for _ in range(100):
         await asyncio.sleep(0)
     assert len(begun) == before < 1000
+
+
+@pytest.mark.parametrize(("pause", "begins"), [(0.0, [0.0] * 4 + [15.0] * 2), (601.0, [0.0] * 6)])
+def test_a_namespace_that_was_slow_leaves_turns_for_ten_minutes_though_it_is_quick_now(pause: float, begins: list[float]) -> None:
+    begun: list[float] = []
+
+    async def request(turns: Turns, seconds: float) -> None:
+        async with turns.of("odd"):
+            begun.append(now())
+            await asyncio.sleep(seconds)
+
+    async def play() -> None:
+        turns = Turns(8, 6)
+        await request(turns, 1.0)
+        await asyncio.sleep(pause)
+        await request(turns, 0.01)
+        start = now()
+        begun.clear()
+        await asyncio.gather(*(request(turns, 15.0) for _ in range(6)))
+        begun[:] = [when - start for when in begun]
+
+    virtually(play())
+    assert begun == pytest.approx(begins, abs=0.05)
+
+
+def test_those_whose_rehearsals_alone_were_quick_leave_a_fourth_of_the_turns() -> None:
+    begun: list[str] = []
+
+    async def request(turns: Turns, namespace: str, seconds: float) -> None:
+        async with turns.of(namespace):
+            begun.append(namespace)
+            await asyncio.sleep(seconds)
+
+    async def play() -> None:
+        rehearsals = Turns(8, 6)
+        for name in ("sly", "sly too"):
+            await request(rehearsals, name, 0.01)
+        begun.clear()
+        turns = Turns(8, 6, rehearsals)
+        tasks = [asyncio.create_task(request(turns, name, 0.4)) for name in ("sly", "sly too") for _ in range(6)]
+        await asyncio.sleep(0.1)
+        assert len(begun) == 6
+        await asyncio.gather(*tasks)
+
+    virtually(play())

@@ -333,3 +333,9 @@ def test_the_example_is_what_it_says() -> None:
         ("spread", Objective.SPREAD),
     ]
     assert set(stated.options) == {"client_qps", "client_burst", "objective", "headroom", "search"}
+
+
+def test_durations_may_have_hours_and_minutes_and_no_limit_of_requests_is_none_of_ours() -> None:
+    elections = {"leaseDuration": "1m30s", "renewDeadline": "1h", "lockObjectName": "theirs"}
+    found = kubescheduler_from(config(leaderElection=elections, clientConnection={"qps": -1}))
+    assert found.options == {"lease_duration_seconds": 90, "lease_renew_deadline_seconds": 3600, "lease_name": "theirs"}

@@ -173,3 +173,37 @@ async def test_a_job_that_is_put_again_while_it_runs_is_done_again() -> None:
         async with asyncio.timeout(5):
             await writer.drain()
     assert runs == [1, 2]
+
+
+async def test_a_defect_in_one_word_keeps_no_other_from_being_written() -> None:
+    async def defective() -> None:
+        raise KeyError("a defect")
+
+    writer, written = Writer(), asyncio.Event()
+
+    async def quick() -> None:
+        written.set()
+
+    async def never(_: float) -> None:
+        pass
+
+    running = asyncio.create_task(writer.run(never))
+    for number in range(20):
+        writer.put(f"defective {number}", defective, "a")
+    writer.put("quick", quick, "b")
+    async with asyncio.timeout(5):
+        await writer.drain()
+    assert written.is_set()
+    assert writer.dropped == 20
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def test_words_of_all_tenants_together_are_bounded() -> None:
+    async def never() -> None:
+        pass
+
+    writer = Writer()
+    for number in range(module._LIMIT + 10):
+        writer.put(f"{number}", never, f"tenant-{number % 5}")
+    assert (writer.waiting, writer.dropped) == (module._LIMIT, 10)

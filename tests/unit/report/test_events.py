@@ -1,0 +1,26 @@
+"""Events are their namespace's words, and repeated ones are counted now and then."""
+
+from typing import Any
+
+from allaboard.report.events import EventRecorder, ObjectReference
+from allaboard.report.writer import Writer
+
+
+class Noted(Writer):
+    """Keeps for whom there was something to write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tenants: list[str] = []
+
+    def put(self, key: str, job: Any, tenant: str = "") -> None:
+        self.tenants.append(tenant)
+
+
+def test_an_event_is_in_its_namespaces_line_and_is_counted_once_a_minute_at_most() -> None:
+    clock, writer = [0.0], Noted()
+    events = EventRecorder(None, writer, "c", "i", clock=lambda: clock[0])  # type: ignore[arg-type]
+    about = ObjectReference("v1", "Pod", "team", "a", "u")
+    for clock[0] in (0.0, 30.0, 61.0, 62.0, 90.0, 122.0):
+        events.warning(about, "r", "a", "note")
+    assert writer.tenants == ["team"] * 3
