@@ -27,7 +27,10 @@ help: ## Show this help
 
 $(RUNS): setup.cfg constraints.txt
 	@echo "Installing into $(VENV): takes a minute, and the network for packages from PyPI ..."
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed, and $(PYTHON) is `$(PYTHON) -V 2>&1`; name another: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@{ test "`$(BIN)/python -V 2>&1`" = "`$(PYTHON) -V 2>&1`" && $(BIN)/python -m pip --version >/dev/null 2>&1; } || \
+		$(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[sandbox]'
 	@touch $@
 

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from contextlib import suppress
 from typing import Any
@@ -41,6 +42,18 @@ def start_logging(settings: Settings, *, verbose: bool = False) -> None:
     if not verbose:
         logging.getLogger("kopf").setLevel(logging.WARNING)
         logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # the probes, every few seconds
+
+
+def _refuse_a_taken_port(port: int) -> None:
+    """Kopf, which serves health, would say so in a traceback. Raises ``ClickException``."""
+    try:
+        if port:
+            socket.create_server(("", port)).close()
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise click.ClickException(
+            f"health can't be served on port {port}: {reason}; choose another with --health-port, or 0 for none"
+        ) from error
 
 
 def _help(text: str, setting: str, of_none: str = "none") -> str:
@@ -100,6 +113,8 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
         asyncio.run(load_credentials(settings.kubeconfig, settings.in_force.kubeconfig_place))
     except CredentialsError as error:
         raise click.UsageError(str(error)) from error
+
+    _refuse_a_taken_port(settings.health_port)
 
     with uninterrupted():
         import kopf

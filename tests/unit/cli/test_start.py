@@ -90,6 +90,12 @@ def test_a_settings_file_with_a_mistake_is_told_in_a_line(content: str, words: s
     assert told.startswith(f"Error: {path}: {words}")
 
 
+def test_a_health_port_that_is_taken_is_told_in_a_line(taken_port: str, tmp_path: Path) -> None:
+    status, told = ended(*OURS[:-1], taken_port, KUBECONFIG=str(kubeconfig_of(9, tmp_path)))
+    words = f"health can't be served on port {taken_port}: Address already in use; choose another with --health-port, or 0 for none"
+    assert (status, told) == (1, f"Error: {words}\n")
+
+
 @ALL_STARTS
 def test_a_metrics_port_that_is_taken_is_told_in_a_line(start: tuple[str, ...], taken_port: str, tmp_path: Path) -> None:
     kubeconfig = kubeconfig_of(9, tmp_path)
