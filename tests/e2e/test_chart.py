@@ -167,9 +167,9 @@ def test_the_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(valu
         ("verbose=true", "containers.0.args", ["--verbose"]),
         ("extraEnv[0].name=TZ,extraEnv[0].value=UTC", "containers.0.env", [{"name": "TZ", "value": "UTC"}]),
         (
-            "pipelines.enabled=true,pipelines.namespaces={ml}",
+            "pipelines.enabled=true,pipelines.namespaces={ml,more}",
             "containers.0.env",
-            [{"name": "ALLABOARD_PIPELINE_NAMESPACES", "value": "ml"}],
+            [{"name": "ALLABOARD_PIPELINE_NAMESPACES", "value": "ml,more"}],
         ),
         ("admission.enabled=true,admission.port=9999", "containers.0.env", [{"name": "ALLABOARD_ADMISSION_PORT", "value": "9999"}]),
         ("admission.enabled=true,admission.port=9999", "containers.0.ports", [{"name": "admission", "containerPort": 9999}]),

@@ -84,6 +84,18 @@ async def test_a_lease_that_is_lost_is_told_as_ever(elsewhere: Sandbox) -> None:
         assert not candidate.is_held
 
 
+async def test_the_lease_is_in_the_cluster_that_the_settings_name(
+    elsewhere: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    async with in_own_thread(made, str(tmp_path / "kubeconfig")) as candidate:
+        running = asyncio.create_task(candidate.run())
+        await within(10, candidate.acquired.wait())
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert lease_of(elsewhere)["holderIdentity"] == "us"
+
+
 async def test_no_thread_is_left_behind(elsewhere: Sandbox) -> None:
     async with in_own_thread(made) as candidate:
         running = asyncio.create_task(candidate.run())

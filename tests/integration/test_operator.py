@@ -28,7 +28,7 @@ from tests.stories import (
     status_of,
 )
 
-from .conftest import Kubectl
+from .conftest import Kubectl, StartApp
 
 UPSTREAM_STATUS = ("phase", "occupiedBy", "running", "succeeded", "failed", "scheduleStartTime")
 
@@ -145,6 +145,16 @@ async def test_a_metrics_port_that_is_taken_stops_the_start_with_the_reason(
             async with operator(kubeconfig, metrics_port=taken.getsockname()[1]):
                 pass
     assert "ALLABOARD_METRICS_PORT" in caplog.text
+
+
+async def test_a_pod_group_of_a_users_own_is_owned_by_nobody(cluster: Cluster, start_app: StartApp) -> None:
+    """It stays when the pods of its first run are gone."""
+    cluster.add_node("node-1")
+    await start_app()
+    for obj in manifest("podgroup.yaml"):
+        cluster.create(obj)
+    await cluster.wait_for(lambda s: status_of(s, "trio").get("phase") == "Running", message="the PodGroup says that all run")
+    assert "ownerReferences" not in cluster.list("podgroups")[0]["metadata"]
 
 
 async def test_every_decision_is_one_line_with_its_facts(cluster: Cluster, kubeconfig: Path, caplog: pytest.LogCaptureFixture) -> None:

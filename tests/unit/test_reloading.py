@@ -89,9 +89,10 @@ async def test_a_name_whose_profile_has_gone_keeps_it_and_is_named(write: Write,
         assert {name: each.scoring.strategy for name, each in taken[-1].profiles.items()} == {"batch": Strategy.MOST}
         assert "'batch' has no profile in the file any more; it keeps its scoring until the operator starts again" in caplog.text
         assert ("'batched' isn't ours until the operator starts again" in caplog.text) == ("batched" in text)
-    write(PROFILE.replace("Most", "Least"))
-    await reloading.look()
-    assert taken[-1].profiles["batch"].scoring.strategy is Strategy.LEAST
+    for text in (PROFILE.replace("Most", "Least"), "objective: spread\n"):
+        write(text)
+        await reloading.look()
+        assert taken[-1].profiles["batch"].scoring.strategy is Strategy.LEAST
 
 
 @pytest.mark.parametrize("text", ["", "# objective: spread\n", "---\n---\n"])
