@@ -1,5 +1,6 @@
 """The chart installs what config/ does, whatever is chosen of it, and a real API server takes all of it."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import yaml
 from rich.console import Console
 
 from allaboard.reloading import AT_RUN_TIME
+from allaboard.settings import Settings
 
 from .controlplane.binaries import HELM, MONITORING_CRDS, PROMETHEUS_OPERATOR, ensure, module_file
 from .controlplane.controlplane import ControlPlane
@@ -270,6 +272,17 @@ def test_pods_are_made_anew_for_settings_that_a_running_scheduler_does_not_take_
     one, other = digest("settings.namespaces={ml}"), digest("settings.namespaces={ml,default}")
     assert len({None, one, other}) == 3
     assert digest("settings.namespaces={ml}", "settings.objective=spread") == one
+
+
+def test_every_other_setting_makes_pods_anew(helm: Helm) -> None:
+    untold = []
+    for name, value in Settings().model_dump(mode="json").items():
+        done = helm("template", "allaboard", str(CHART), "--no-hooks", "--set-json", f"settings.{name}={json.dumps(value)}")
+        if done.returncode:
+            assert f"settings.{name}: " in done.stderr  # which the chart's own values say
+        elif "allaboard.dev/settings: " not in done.stdout:
+            untold.append(name)
+    assert set(untold) == AT_RUN_TIME
 
 
 @pytest.mark.parametrize(("namespaces", "is_tested"), [("{ml}", False), ("ml", False), (f"{{ml,{NAMESPACE}}}", True), ("", True)])
