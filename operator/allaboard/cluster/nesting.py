@@ -13,7 +13,9 @@ import orjson
 DEEPEST = 100
 """Levels; what is of use to anybody has no more than twenty."""
 
-_QUOTE, _OPENING, _CLOSING = b'"', b"{[", b"}]"
+_QUOTE = ord('"')
+_STEPS = np.zeros(256, dtype=np.int8)  # by character
+_STEPS[list(b"{[")], _STEPS[list(b"}]")] = 1, -1
 
 
 def pruned(payload: bytes) -> bytes:
@@ -26,11 +28,11 @@ def pruned(payload: bytes) -> bytes:
     # Of the same length: no quote is part of a text any more.
     plain = payload.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in payload else payload
     characters = np.frombuffer(plain, dtype=np.uint8)
-    is_text = (np.cumsum(characters == ord(_QUOTE), dtype=np.int32) & 1).astype(bool)
-    is_opening, is_closing = (np.isin(characters, list(brackets)) & ~is_text for brackets in (_OPENING, _CLOSING))
-    depth = np.cumsum(is_opening.astype(np.int8) - is_closing.astype(np.int8), dtype=np.int32)
-    begins = np.flatnonzero(is_opening & (depth == DEEPEST + 1))
-    ends = np.flatnonzero(is_closing & (depth == DEEPEST))
+    steps = _STEPS[characters]
+    steps[np.cumsum(characters == _QUOTE, dtype=np.uint8) & 1 == 1] = 0  # in a text; the number of quotes may overflow, which keeps it odd
+    depth = np.cumsum(steps, dtype=np.int32)
+    begins = np.flatnonzero((steps == 1) & (depth == DEEPEST + 1))
+    ends = np.flatnonzero((steps == -1) & (depth == DEEPEST))
     kept, at = [], 0
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=False):
         kept += [payload[at:begin], b"null"]
