@@ -1,6 +1,7 @@
 """Stories that are played with the operator in this process and with one of its own, on whatever cluster it schedules."""
 
 import time
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from .cluster import Body, Cluster
 
 NAME = "pod-group.scheduling.sigs.k8s.io/name"
 MINIMUM = "pod-group.scheduling.sigs.k8s.io/min-available"
+_OVERDUE_SECONDS = 3.0
 
 
 def pods(cluster: Cluster, prefix: str = "") -> list[Body]:
@@ -77,12 +79,15 @@ async def a_job_whose_operator_makes_the_pod_group(cluster: Cluster) -> None:
 
 
 def has_pods(tfjob: str, cluster: Cluster) -> bool:
-    """Whether a job, the only one, has pods. One that has none is touched, once a second: training-operator looks again when the job's
-    status changes, whose time is in whole seconds; if it hasn't heard of its own PodGroup by the second look of one second, it never does.
+    """Whether a job, the only one, has pods. One that has none for seconds is touched: training-operator looks again when the job's status
+    changes, whose time is in whole seconds; if it hasn't heard of its own PodGroup by the second look of one second, it never does. Not at
+    once: what it has noted of a new job, and not written yet, would be lost.
     """
     if cluster.list("pods"):
         return True
-    cluster.patch("tfjobs", tfjob, {"metadata": {"annotations": {"example.com/touched": f"{time.time():.0f}"}}})
+    now, job = time.time(), cluster.get("tfjobs", tfjob)
+    if job is not None and now - datetime.fromisoformat(job["metadata"]["creationTimestamp"]).timestamp() > _OVERDUE_SECONDS:
+        cluster.patch("tfjobs", tfjob, {"metadata": {"annotations": {"example.com/touched": f"{now:.0f}"}}})
     return False
 
 

@@ -27,6 +27,8 @@ ETCD_DATA = "etcd-data"
 _ETCD_MEMORY = Path("/dev/shm")
 _CERTIFICATES = Path("k8s-webhook-server/serving-certs")
 """Below the folder for temporary files: where training-operator's webhook server reads its certificate."""
+_CONTROLLERS_WORK = "Registering webhook"
+"""What training-operator says at last when it starts."""
 _BASIC = (binaries.ETCD, binaries.APISERVER, binaries.CONTROLLER_MANAGER, binaries.KWOK)
 
 
@@ -228,6 +230,7 @@ def start_training_operator(processes: Processes, program: Path, api: Api, kubec
         *([f"--gang-scheduler-name={gang_scheduler_name}"] if gang_scheduler_name else []),
     ]
     processes.stop("training-operator")
+    begun = processes.said("training-operator", _CONTROLLERS_WORK)
     processes.start("training-operator", [program, *flags], {"TMPDIR": str(own)})
     secret = "/api/v1/namespaces/kubeflow/secrets/training-operator-webhook-cert"
     wanted = {"ca.crt", "ca.key", "tls.crt", "tls.key"}
@@ -236,6 +239,8 @@ def start_training_operator(processes: Processes, program: Path, api: Api, kubec
         (folder / _CERTIFICATES).mkdir(parents=True, exist_ok=True)
         api.write_secret(secret, folder / _CERTIFICATES)
     processes.wait_until("training-operator", lambda: api.answers(f"http://127.0.0.1:{health}/readyz"))
+    # It says that it is ready before its controllers are; of a job that comes in between it never says that it was created.
+    processes.wait_until("training-operator", lambda: processes.said("training-operator", _CONTROLLERS_WORK) > begun)
 
 
 _WEBHOOK_FURNITURE: Sequence[dict[str, Any]] = (

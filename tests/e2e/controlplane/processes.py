@@ -60,6 +60,11 @@ class Processes:
         """The end of a process's log."""
         return "\n".join((self._folder / f"{name}.log").read_text(errors="replace").splitlines()[-lines:])
 
+    def said(self, name: str, words: str) -> int:
+        """How often a process, or those of the same name before it, have said something."""
+        log = self._folder / f"{name}.log"
+        return log.read_text(errors="replace").count(words) if log.exists() else 0
+
     def stop(self, name: str) -> None:
         """End a process, hard when it doesn't listen."""
         process = self._started.pop(name, None)
