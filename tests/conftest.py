@@ -79,8 +79,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.failed:
         own = getattr(item, "funcargs", {}).get("tmp_path")
         folders = [*item.config.stash.get(LOGS, []), *([own] if own else [])]
-        logs = (log for folder in folders for log in sorted(folder.rglob("*.log")))
-        for log in (log for log in logs if log.stat().st_mtime >= call.start):
+        for log in (log for folder in folders for log in sorted(folder.rglob("*.log")) if log.stat().st_mtime >= call.start):
             lines = log.read_text(errors="replace").splitlines()[-_LINES_TOLD:]
             report.sections.append((f"the end of {log.parent.name}/{log.name}", "\n".join(lines)))
     return report

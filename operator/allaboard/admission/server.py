@@ -20,6 +20,7 @@ from aiohttp import web
 
 from allaboard.admission.certificates import Pair
 from allaboard.admission.review import Rules, answer
+from allaboard.model.errors import unserved
 
 PATH = "/review"
 
@@ -101,7 +102,5 @@ def bound(port: int) -> socket.socket:
         made.bind(("", port))
     except OSError as error:
         made.close()
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        text = f"webhooks can't be served on port {port}: {reason}; choose another with ALLABOARD_ADMISSION_PORT, or 0 for none"
-        raise OSError(error.errno, text) from error
+        raise OSError(error.errno, unserved("webhooks", port, error, "ALLABOARD_ADMISSION_PORT")) from error
     return made

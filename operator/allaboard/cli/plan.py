@@ -118,12 +118,12 @@ def plan(
 
 def _doubts(cluster: Cluster, snapshots: Sequence[str]) -> Iterator[str]:
     """What a snapshot may lack, without which a plan is too good to be true."""
+    if not snapshots:
+        return
     namespaces = {pod.namespace for pod in cluster.pods}
-    all_of_it = "`kubectl get nodes,pods -A -o json` writes all there are"
-    if snapshots and not namespaces:
-        yield f"no pods in {', '.join(snapshots)}: its nodes are taken to be empty; {all_of_it}"
-    elif snapshots and len(namespaces) == 1:
-        yield f"no pods in {', '.join(snapshots)} but those of namespace {min(namespaces)}; {all_of_it}"
+    if len(namespaces) < 2:
+        lacking = "".join(f" but those of namespace {name}" for name in namespaces) or ": its nodes are taken to be empty"
+        yield f"no pods in {', '.join(snapshots)}{lacking}; `kubectl get nodes,pods -A -o json` writes all there are"
 
 
 def as_json(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> dict[str, Any]:

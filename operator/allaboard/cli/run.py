@@ -14,6 +14,7 @@ import click
 
 from allaboard.cli.inputs import endings, uninterrupted
 from allaboard.cluster.client import CredentialsError, load_credentials
+from allaboard.model.errors import unserved
 from allaboard.model.gang import Objective
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
@@ -50,10 +51,7 @@ def _refuse_a_taken_port(port: int) -> None:
         if port:
             socket.create_server(("", port)).close()
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise click.ClickException(
-            f"health can't be served on port {port}: {reason}; choose another with --health-port, or 0 for none"
-        ) from error
+        raise click.ClickException(unserved("health", port, error, "--health-port")) from error
 
 
 def _help(text: str, setting: str, of_none: str = "none") -> str:

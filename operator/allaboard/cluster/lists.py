@@ -112,8 +112,9 @@ def _objects(text: str) -> tuple[list[RawObject], str, bool]:
         try:
             item, at = _DECODER.raw_decode(text, at)
         except RecursionError:
-            whole, at = text[at:].encode(), 0
-            if (text := pruned(whole).decode()) == whole.decode():
+            rest = text[at:]
+            text, at = pruned(rest.encode()).decode(), 0
+            if text == rest:  # the object hasn't come to its end
                 return found, text, False
             continue
         except json.JSONDecodeError:

@@ -1,5 +1,6 @@
 """What can be wrong with an object somebody else wrote."""
 
+import os
 from typing import Self
 
 _SHOWN_LENGTH = 80
@@ -29,3 +30,9 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):  # an int of more than 4,300 digits has no repr
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= _SHOWN_LENGTH else f"{text[: _SHOWN_LENGTH - 3]}..."
+
+
+def unserved(what: str, port: int, error: OSError, setting: str) -> str:
+    """That ``what`` can't be served on ``port``, which ``setting`` is for."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return f"{what} can't be served on port {port}: {reason}; choose another with {setting}, or 0 for none"

@@ -1,11 +1,11 @@
 """Prometheus metrics: kube-scheduler's suffixes and label values under our own prefix. No names of pods or gangs in labels."""
 
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from allaboard.model.errors import unserved
 from allaboard.placement import SearchReport
 
 _SECONDS = tuple(0.001 * 2**power for power in range(16))
@@ -113,9 +113,7 @@ async def serve(metrics: Metrics, port: int, is_ready: Callable[[], bool]) -> As
         try:
             await web.TCPSite(runner, port=port).start()
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            text = f"metrics can't be served on port {port}: {reason}; choose another with ALLABOARD_METRICS_PORT, or 0 for none"
-            raise OSError(error.errno, text) from error
+            raise OSError(error.errno, unserved("metrics", port, error, "ALLABOARD_METRICS_PORT")) from error
         yield
     finally:
         await runner.cleanup()

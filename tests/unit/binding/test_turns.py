@@ -8,6 +8,20 @@ from allaboard.binding.turns import Turns, in_slices
 from tests.unit.binding.elections import now, virtually
 
 
+async def a_request(turns: Turns, seconds: float) -> float:
+    """Of one namespace, answered after ``seconds``; returns when it began."""
+    async with turns.of("one"):
+        began = now()
+        await asyncio.sleep(seconds)
+    return began
+
+
+async def beginnings(turns: Turns, number: int) -> list[float]:
+    """When each of so many slow requests, made together, began: seconds from now, the first of them first."""
+    start = now()
+    return sorted([began - start for began in await asyncio.gather(*(a_request(turns, 15.0) for _ in range(number)))])
+
+
 async def test_no_namespace_has_more_than_its_own_turns_and_nobody_more_than_all() -> None:
     turns = Turns(5, 2)
     now: dict[str, int] = {}
@@ -85,18 +99,10 @@ def test_a_gang_whose_rehearsal_was_quick_begins_whole_and_one_whose_rehearsal_w
 ) -> None:
     begun: list[float] = []
 
-    async def request(turns: Turns, seconds: float) -> None:
-        async with turns.of("new"):
-            begun.append(now())
-            await asyncio.sleep(seconds)
-
     async def play() -> None:
         rehearsals = Turns(8, 6)
-        await request(rehearsals, seconds)
-        turns, start = Turns(8, 6, rehearsals), now()
-        begun.clear()
-        await asyncio.gather(*(request(turns, 15.0) for _ in begins))
-        begun[:] = [when - start for when in begun]
+        await a_request(rehearsals, seconds)
+        begun[:] = await beginnings(Turns(8, 6, rehearsals), len(begins))
 
     virtually(play())
     assert begun == pytest.approx(begins, abs=0.05)
@@ -164,20 +170,12 @@ async def test_requests_that_have_not_begun_never_do_when_nobody_waits_for_them_
 def test_a_namespace_that_was_slow_leaves_turns_for_ten_minutes_though_it_is_quick_now(pause: float, begins: list[float]) -> None:
     begun: list[float] = []
 
-    async def request(turns: Turns, seconds: float) -> None:
-        async with turns.of("odd"):
-            begun.append(now())
-            await asyncio.sleep(seconds)
-
     async def play() -> None:
         turns = Turns(8, 6)
-        await request(turns, 1.0)
+        await a_request(turns, 1.0)
         await asyncio.sleep(pause)
-        await request(turns, 0.01)
-        start = now()
-        begun.clear()
-        await asyncio.gather(*(request(turns, 15.0) for _ in range(6)))
-        begun[:] = [when - start for when in begun]
+        await a_request(turns, 0.01)
+        begun[:] = await beginnings(turns, len(begins))
 
     virtually(play())
     assert begun == pytest.approx(begins, abs=0.05)
