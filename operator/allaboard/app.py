@@ -19,12 +19,13 @@ from allaboard.binding.lease import Lease, LeaseLostError, LeaseTimes, Server, o
 from allaboard.binding.restart import JobRestarter
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.pace import Pace
-from allaboard.cluster.paths import CLAIMS, NODES, PODS, VOLUMES
+from allaboard.cluster.paths import CLAIMS, JOBS, NODES, PODS, VOLUMES
 from allaboard.cluster.reach import reach
 from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
 from allaboard.gangs.hearsay import Hearsay
+from allaboard.gangs.job_counts import JobStore, job_counts_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.gpu.scraper import Scraper, keep_cards
 from allaboard.model.gang import GangKey
@@ -196,6 +197,7 @@ class App:
                 server, NODES.everywhere, lambda raw: node_from(raw, self._intern), NodeStore(self.view, settings.node_selector)
             ),
             "pods": Reflector(server, PODS.everywhere, self._pod_from, PodStore(self.view)),
+            "jobs": Reflector(server, JOBS.everywhere, job_counts_from, JobStore(self.registry.observe_job)),
             "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_terms_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
         }
@@ -300,7 +302,7 @@ class App:
         if self._lease is not None:
             await self._lease.acquired.wait()
             await epoch.begin(self._lease.transitions)
-            unsealed = await epoch.seal_all(lambda: (pod for gang in self.registry.gangs() for pod in gang.candidates))
+            unsealed = await epoch.seal_all(lambda: (pod for gang in self.registry.gangs() for pod in gang.everybody if pod.is_candidate))
             await scheduler.quarantine.begin(unsealed)
         with suppress(TimeoutError):
             async with asyncio.timeout(_RESUME_SECONDS):

@@ -18,8 +18,7 @@ def checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Se
     """
     # 1. Who is still there to be seated?
     pods = {pod.uid: pod for pod in gang.candidates}
-    startable = gang.startable(assignments.keys() & pods.keys())
-    seats = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in startable]
+    seats = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in pods]
     if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):
         return Refused(MembersChanged(len(seats), gang.missing))
     # 2. Does everybody still fit? Plain integers against the view as it is now.

@@ -11,16 +11,20 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from allaboard.gangs.dialects import Membership, membership_of
+from allaboard.gangs.job_counts import JobCounts
 from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
+from allaboard.gangs.runs import Run, Source, next_in_turn, runs_of
 from allaboard.gangs.urgency import Urgency
-from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
-from allaboard.model.limits import ENDED, MEMBERS, POD_GROUPS, Limit
+from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, RoleMinimums, Undo
+from allaboard.model.limits import DELETED_RUNS, ENDED, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES
 from allaboard.settings import Settings
 
 DirtyListener = Callable[[GangKey], None]
+
+_AGREE = "; the pods that wait must agree: delete those of the older template"
 
 OVER_LIMIT = "OverLimit"
 """The reason of a hold of a gang that is over a limit, the name of which is the hold's field."""
@@ -70,6 +74,9 @@ class GangRegistry:
         self._bound: dict[GangKey, set[str]] = {}  # living members that have a node, by UID
         self._begun: dict[GangKey, set[str]] = {}  # members that have a node, are going or have ended, by UID
         self._first: dict[GangKey, Pod] = {}  # the living member that comes first, where that is known
+        self._jobs: dict[str, JobCounts] = {}  # by UID
+        self._of_job: dict[str, Counter[GangKey]] = {}  # how many pods of each gang a batch Job has, by its UID
+        self._deleted_successes: dict[GangKey, Counter[tuple[str, str]]] = {}
         self._listeners: list[DirtyListener] = []
         self.on_excess: Callable[[str], None] = lambda limit: None
         self.urgency = Urgency()
@@ -100,6 +107,11 @@ class GangRegistry:
         if old is not None and (membership := self._memberships.pop(old.uid, None)):
             members = self._members[membership.key]
             self._leaves(membership.key, members.pop(old.uid))
+            if old.phase == "Succeeded" and old.transaction and (new is None or new.uid != old.uid):
+                deleted = self._deleted_successes.setdefault(membership.key, Counter())
+                run = (old.owner.uid if old.owner else "", old.transaction)
+                if run in deleted or len(deleted) < DELETED_RUNS.most:
+                    deleted[run] += 1
             self._assembled.pop(membership.key, None)
             if not members:
                 del self._members[membership.key]
@@ -113,6 +125,8 @@ class GangRegistry:
             self._assembled.pop(membership.key, None)
             changed[membership.key] = None
         for key in changed:  # not before: a gang of one isn't gone in between
+            if key not in self._members:
+                self._deleted_successes.pop(key, None)
             self._notify(key)
 
     def observe_group(self, group: PodGroup) -> None:
@@ -137,6 +151,17 @@ class GangRegistry:
             group.malformed,
         ):
             self._notify(group.key)
+
+    def observe_job(self, old: JobCounts | None, new: JobCounts | None) -> None:
+        """Take a change of a batch Job's numbers; ``None`` stands for absence."""
+        if old is not None:
+            self._jobs.pop(old.uid, None)
+        if new is not None:
+            self._jobs[new.uid] = new
+        job = new or old
+        for key in list(self._of_job.get(job.uid, ())) if job else ():
+            self._assembled.pop(key, None)
+            self._notify(key)
 
     def forget_group(self, key: GangKey, version: int) -> None:
         """Take that a PodGroup wasn't there any more at ``version``; one that is newer has been made since."""
@@ -215,6 +240,8 @@ class GangRegistry:
     def _joins(self, key: GangKey, pod: Pod) -> None:
         is_alive = _is_alive(pod)
         self.urgency.joins(key, pod)
+        if pod.owner is not None and pod.is_of_job:
+            self._of_job.setdefault(pod.owner.uid, Counter())[key] += 1
         if pod.node_name or not is_alive:
             self._begun.setdefault(key, set()).add(pod.uid)
         if not is_alive:
@@ -227,6 +254,13 @@ class GangRegistry:
 
     def _leaves(self, key: GangKey, pod: Pod) -> None:
         self.urgency.leaves(key, pod)
+        if pod.owner is not None and pod.is_of_job:
+            of_job = self._of_job[pod.owner.uid]
+            of_job[key] -= 1
+            if not of_job[key]:
+                del of_job[key]
+            if not of_job:
+                del self._of_job[pod.owner.uid]
         for some in (self._bound, self._begun):
             uids = some.get(key, set())
             uids.discard(pod.uid)
@@ -245,8 +279,23 @@ class GangRegistry:
         if len(alive) > MEMBERS.most:
             return self._left_alone(key, group, members, alive)
         first = alive[0] if alive else (members[0] if members else None)
-        minimum = self._min_member(group, first, alive)
-        stating = _stating(alive)
+        runs = (
+            [Run(tuple(members))]
+            if key.kind == "Pod"
+            else runs_of(members, self._required(group, alive), self._jobs, self._deleted_successes.get(key, {}))
+        )
+        gangs = [self._gang_of(key, group, run, _created(group, first)) for run in runs or [Run(())]]
+        gang = next_in_turn(gangs)
+        others = tuple(pod for each in gangs if each is not gang for pod in each.members)
+        return replace(gang, others=others) if others else gang
+
+    def _gang_of(self, key: GangKey, group: PodGroup | None, run: Run, created: float) -> Gang:
+        """Return the gang as one of its runs is."""
+        alive = list(filter(_is_alive, run.members))
+        first = next((pod for pod in alive if pod.node_name), next(iter(alive or run.members), None))
+        speaking = _speaking(alive)
+        minimum = self._min_member(group, speaking, alive)
+        stating = _stating(speaking)
         objective, objective_hold = choice_of("objective", Objective, group, stating, self._defaults.objective_of(first))
         allowed = dict.fromkeys((self._defaults.strategy, *self._defaults.strategies))
         strategy, strategy_hold = option_of("strategy", one_of(allowed, "strategies"), group, stating, self._defaults.strategy)
@@ -260,9 +309,9 @@ class GangRegistry:
         return Gang(
             key=key,
             min_member=minimum,
-            members=tuple(members),
-            priority=first.priority if first else 0,
-            created=_created(group, first),
+            members=run.members,
+            priority=_priority(alive) if alive else (first.priority if first else 0),
+            created=created,
             objective=objective,
             timeout_seconds=(group.timeout_seconds if group else 0) or self._defaults.timeout_seconds,
             uid=group.uid if group else (first.uid if first and key.kind == "Pod" else ""),
@@ -271,16 +320,25 @@ class GangRegistry:
             undo=undo,
             topology=topology,
             required_topology=required,
-            role_minimums=minimums,
+            role_minimums=_still_possible(minimums, run),
             gpus=gpus,
-            hold=self._hold(key, group, alive, minimum) or next(filter(None, holds), None) or meaningless_option(group, stating),
+            hold=self._hold(key, group, alive, speaking, minimum) or next(filter(None, holds), None) or meaningless_option(group, stating),
+            gone=run.gone,
+            deleted_successes=run.deleted_successes,
+            may_replace=run.replaces,
         )
+
+    def _required(self, group: PodGroup | None, alive: Sequence[Pod]) -> int:
+        """Return how many members start together, as the youngest template has it: what tells one run from the next."""
+        speaking = _speaking(alive)
+        minimums, _ = option_of("min-members", role_minimums, group, _stating(speaking), ())
+        return max(self._min_member(group, speaking, alive), sum(least for _, least in minimums))
 
     def _left_alone(self, key: GangKey, group: PodGroup | None, members: Sequence[Pod], alive: Sequence[Pod]) -> Gang:
         """A gang with too many members to look at what each of them says."""
         return Gang(
             key=key,
-            min_member=self._min_member(group, alive[0], alive),
+            min_member=self._min_member(group, alive[:1], alive),
             members=tuple(members),
             priority=alive[0].priority,
             created=_created(group, alive[0]),
@@ -290,17 +348,18 @@ class GangRegistry:
             hold=over_limit(key, MEMBERS, len(alive)),
         )
 
-    def _min_member(self, group: PodGroup | None, first: Pod | None, alive: Sequence[Pod]) -> int:
-        """The PodGroup's minimum, except where we made it from labels: then the labels' own. Without either, what was promised."""
-        stated = self._memberships[first.uid].min_member if first else None
+    def _min_member(self, group: PodGroup | None, speaking: Sequence[Pod], alive: Sequence[Pod]) -> int:
+        """Return the PodGroup's minimum, except where we made it from labels: then the labels' own. Without either, what was promised."""
+        stated = self._memberships[speaking[0].uid].min_member if speaking else None
         if stated is not None and (group is None or group.is_ours):
             return stated
         # A forged promise is none to more than there are.
         return group.min_member if group else min(len(alive), max((pod.promise for pod in alive if pod.node_name), default=0)) or 1
 
-    def _hold(self, key: GangKey, group: PodGroup | None, alive: Sequence[Pod], minimum: int) -> Hold | None:
-        """The first reason in what the members are why the gang must not be scheduled."""
-        for pod in alive:
+    def _hold(self, key: GangKey, group: PodGroup | None, alive: Sequence[Pod], speaking: Sequence[Pod], minimum: int) -> Hold | None:
+        """Return the first reason in what the members are why the gang must not be scheduled. Members that run hold nobody."""
+        waiting = [pod for pod in alive if not pod.node_name]
+        for pod in waiting or speaking:
             membership = self._memberships[pod.uid]
             if membership.error:
                 return Hold(membership.reason, f"pod {pod.name}: {membership.error}", pod, membership.field)
@@ -308,24 +367,25 @@ class GangRegistry:
                 return Hold("InvalidPod", f"pod {pod.name}: {pod.malformed}", pod, pod.malformed.partition(": ")[0])
         if group is not None and group.malformed:
             return Hold("InvalidPodGroup", f"podgroup {key}: {group.malformed}", field=group.malformed.partition(": ")[0])
-        bound = sum(1 for pod in alive if pod.node_name)
         # A PodGroup that goes half way through a commit leaves its gang to be completed all the same.
-        if group is None and not 0 < bound < minimum:
-            unstated = [pod for pod in alive if self._memberships[pod.uid].min_member is None]
+        if group is None and not 0 < len(alive) - len(waiting) < minimum:
+            unstated = [pod for pod in (*waiting, *alive) if self._memberships[pod.uid].min_member is None]
             if unstated:
-                pod = next((pod for pod in unstated if not pod.node_name), unstated[0])  # whoever waits is told of it
+                pod = unstated[0]
                 return Hold("PodGroupNotFound", f"PodGroup not found: pod {pod.name} names podgroup {key}", pod)
-        for pod in alive:
+        for pod in speaking:
             stated = self._memberships[pod.uid].min_member
             if stated is not None and stated != minimum:
-                text = f"PodGroupMinAvailables do not match: pod {pod.name} says {stated}, podgroup {key} has {minimum}"
+                text = f"PodGroupMinAvailables do not match: pod {pod.name} says {stated}, podgroup {key} has {minimum}{_AGREE}"
                 return Hold("MinAvailableMismatch", text, pod, "metadata.labels[pod-group.scheduling.sigs.k8s.io/min-available]")
-        for pod in alive:
-            if pod.priority != alive[0].priority:
-                text = f"Priorities do not match: pod {pod.name} has {pod.priority}, pod {alive[0].name} has {alive[0].priority}"
+        for pod in () if _is_rollout(waiting) else waiting:
+            if pod.priority != waiting[0].priority:
+                text = (
+                    f"Priorities do not match: pod {pod.name} has {pod.priority}, pod {waiting[0].name} has {waiting[0].priority}{_AGREE}"
+                )
                 return Hold("PriorityMismatch", text, pod, "spec.priority")
-        for pod in alive:
-            if pod.spec.unsupported and not pod.node_name:
+        for pod in waiting:
+            if pod.spec.unsupported:
                 return Hold("Unsupported", f"pod {pod.name}: {'; '.join(pod.spec.unsupported)}", pod)
         return None
 
@@ -361,6 +421,41 @@ def _counted(members: Collection[Pod]) -> Collection[Pod]:
         return members
     ended = heapq.nlargest(ENDED.most, ended, key=_by_age)
     return [*(pod for pod in members if not pod.is_terminal), *ended]
+
+
+def _is_rollout(waiting: Sequence[Pod]) -> bool:
+    """Return whether pods that wait come from several controllers such as ReplicaSets, of which one replaces the other."""
+    owners = {id(pod.owner): pod.owner for pod in waiting}  # mostly one object for all pods of a controller
+    return len(owners) > 1 and len(set(owners.values())) > 1 and all(Source.of(owner) is Source.SERVING for owner in owners.values())
+
+
+def _speaking(alive: Sequence[Pod]) -> Sequence[Pod]:
+    """Return the living pods, oldest first, by which a run's options go: those that wait, of the youngest template in a rollout.
+
+    Where none waits it is the youngest pod. Members that run don't hold a newcomer that differs from them.
+    """
+    waiting = [pod for pod in alive if not pod.node_name]
+    if _is_rollout(waiting):
+        youngest = max(waiting, key=_by_age).owner
+        return [pod for pod in waiting if pod.owner == youngest]
+    return waiting or [max(alive, key=_by_age)] if alive else ()
+
+
+def _priority(alive: Sequence[Pod]) -> int:
+    """Return the priority of a run: of its oldest bound member, but not more than of any pod that waits.
+
+    So a replacement of a higher priority doesn't raise its gang's, nor does one bound pod lend its priority to many that wait.
+    """
+    bound = next(([pod.priority] for pod in alive if pod.node_name), [])
+    return min((*bound, *(pod.priority for pod in alive if not pod.node_name)))
+
+
+def _still_possible(minimums: RoleMinimums, run: Run) -> RoleMinimums:
+    """Return the minimums of roles, less the pods that no Job will make any more."""
+    if not (minimums and run.gone_of_role):
+        return minimums
+    succeeded = Counter(pod.role for pod in run.members if pod.phase == "Succeeded" and not pod.is_terminating)
+    return tuple((role, max(0, least - max(0, run.gone_of_role.get(role, 0) - succeeded[role]))) for role, least in minimums)
 
 
 def _stating(alive: Sequence[Pod]) -> Sequence[Pod]:

@@ -3,8 +3,8 @@
 *quorum* = minMember less the members that have succeeded; *bound* = members with a node, neither terminating nor terminal;
 *missing* = what the quorum lacks. A gang is *whole* when nothing is missing, *absent* when nobody is bound, else *open*.
 
-A *run* lasts from the first bind until nobody is bound; all its binds carry one id. Only who has succeeded in the run that is going on
-counts: when nobody is bound, the next run needs its whole minimum.
+A *run* is one submission of a job, with everything that replaces its members; all its binds carry one id. Pods of several runs can name
+one gang: a ``Gang`` is the run whose turn it is, and the pods of the other runs are kept apart (``gangs.runs``).
 """
 
 from collections import Counter
@@ -99,8 +99,12 @@ class Outline(NamedTuple):
 class Gang:
     """One gang as it stands at one moment.
 
-    ``members`` are the pods of ours that name it, terminal ones included, oldest first. ``created`` is seconds since the epoch, of
-    the PodGroup or of the oldest member, whichever came first. ``uid`` is the PodGroup's, or the pod's for a gang of one; empty
+    ``members`` are the pods of the run whose turn it is, terminal ones included, oldest first; ``others`` are the pods of other runs.
+    ``created`` is seconds since the epoch, of the PodGroup or of the oldest pod, whichever came first. ``gone`` is how many pods of the
+    minimum no Job will make any more, since its completions have succeeded, and ``deleted_successes`` how many members of the run have
+    succeeded and been deleted. ``may_replace`` tells that the pods come from a controller
+    that has had members succeed: they may be replacements, and fewer than the minimum. ``settles`` tells that no more of them are waited
+    for. ``uid`` is the PodGroup's, or the pod's for a gang of one; empty
     without either. ``topology`` is the node label of whose values few are to be used, empty when that doesn't matter.
     ``strategy`` is the name of who places it. ``gpus`` is what its PodGroup asks of the GPUs of members that ask for any. ``levels`` are
     the labels that members mean who ask for a level of the topology by a name, by that name.
@@ -123,6 +127,26 @@ class Gang:
     gpus: GpuAsk | None = None
     levels: tuple[tuple[str, str], ...] = ()
     hold: Hold | None = None
+    others: tuple[Pod, ...] = ()
+    gone: int = 0
+    deleted_successes: int = 0
+    may_replace: bool = False
+    settles: bool = False
+
+    @property
+    def everybody(self) -> tuple[Pod, ...]:
+        """The pods of all runs."""
+        return (*self.members, *self.others) if self.others else self.members
+
+    @property
+    def bound_in_all_runs(self) -> tuple[Pod, ...]:
+        """Pods of any run that have a node and keep it."""
+        return (*self.bound, *(pod for pod in self.others if pod.is_bound and not pod.is_terminating)) if self.others else self.bound
+
+    @property
+    def alive_in_all_runs(self) -> tuple[Pod, ...]:
+        """Pods of any run that have not ended and aren't ending."""
+        return (*self.alive, *(pod for pod in self.others if not (pod.is_terminal or pod.is_terminating))) if self.others else self.alive
 
     @cached_property
     def alive(self) -> tuple[Pod, ...]:
@@ -147,33 +171,32 @@ class Gang:
 
     @property
     def run(self) -> str:
-        """The id of the run that is going on, which whoever joins it is given; empty when nobody is bound, or not by us."""
-        return next((pod.transaction for pod in self.bound if pod.transaction), "")
+        """The id that the binds of the run carry; empty when none of its members was bound by us."""
+        return next((pod.transaction for pod in (*self.bound, *self.members) if pod.transaction and pod.node_name), "")
 
     def of_this_run(self) -> tuple[Pod, ...]:
-        """Members that were bound in the run that is going on, the ended and ending ones that can still be seen among them."""
-        runs = {pod.transaction for pod in self.bound if pod.transaction}
-        return tuple(pod for pod in self.members if pod.node_name and pod.transaction in runs) if runs else ()
+        """Members that were bound in the run, the ended and ending ones that can still be seen among them."""
+        return tuple(pod for pod in self.members if pod.node_name and pod.transaction)
 
     @property
     def succeeded(self) -> int:
-        """Members that have succeeded in the run that is going on."""
-        return len(self._successes)
+        """Members that have succeeded in the run."""
+        return len(self._successes) + self.deleted_successes
 
     def in_phase(self, phase: str) -> int:
-        """How many members are in ``phase``, in whatever run."""
-        return sum(pod.phase == phase for pod in self.members)
+        """How many pods are in ``phase``, in whatever run."""
+        return sum(pod.phase == phase for pod in self.everybody)
 
     @cached_property
     def _successes(self) -> tuple[Pod, ...]:
         if not any(pod.phase == "Succeeded" for pod in self.members):
             return ()  # the rule
-        return tuple(pod for pod in self.of_this_run() if pod.phase == "Succeeded")
+        return tuple(pod for pod in self.of_this_run() if pod.phase == "Succeeded" and not pod.is_terminating)
 
     @property
     def quorum(self) -> int:
         """Members that must be bound for the gang to be whole."""
-        return max(0, self.min_member - self.succeeded)
+        return max(0, self.min_member - max(self.succeeded, self.gone))
 
     @property
     def missing(self) -> int:
@@ -181,8 +204,9 @@ class Gang:
         return max(0, self.quorum - len(self.bound), sum(self.lacking.values()))
 
     def missing_once_bound(self, uids: Collection[str]) -> int:
-        """Members that are missing once candidates, by uid, have got a node."""
-        return max(0, self.quorum - len(self.bound) - len(uids), sum(self._lacking(uids).values()))
+        """Members that are missing once candidates, by uid, have got a node; of a gang that ``settles``, those of them that haven't."""
+        missing = max(0, self.quorum - len(self.bound) - len(uids), sum(self._lacking(uids).values()))
+        return min(missing, max(0, self.least - len(uids))) if self.settles else missing
 
     @property
     def lacking(self) -> Mapping[str, int]:
@@ -192,51 +216,14 @@ class Gang:
     def _lacking(self, soon_bound: Collection[str] = ()) -> Mapping[str, int]:
         if not self.role_minimums:
             return {}
-        here = self._here(soon_bound)
-        return {role: minimum - here[role] for role, minimum in self.role_minimums if minimum > here[role]}
-
-    def _here(self, soon_bound: Collection[str]) -> Counter[str]:
-        """How many count of each role."""
         here = Counter(pod.role for pod in self._successes)
         here.update(pod.role for pod in self.alive if pod.node_name or pod.uid in soon_bound)
-        return here
+        return {role: minimum - here[role] for role, minimum in self.role_minimums if minimum > here[role]}
 
     @property
     def least(self) -> int:
-        """How many candidates the next commit must bind at least. Members beyond the quorum ride along one by one, a next wave doesn't."""
-        if self.missing:
-            return self.missing
-        wave = self.next_wave
-        return max(1, self.required - len(self.bound)) if wave and len(wave) == len(self.candidates) else 1
-
-    @cached_property
-    def next_wave(self) -> frozenset[str]:
-        """Candidates, by uid, that were made after the run had begun and are there when members of it have succeeded.
-
-        A Job with more completions than parallelism makes them: they are not the others' leftovers, but start with a minimum of their own.
-        """
-        if not self._successes:
-            return frozenset()
-        # Times are whole seconds: who was made in the same one may have come after it.
-        began = min(pod.bound_at for pod in self.of_this_run())
-        return frozenset(pod.uid for pod in self.candidates if pod.created >= began)
-
-    def startable(self, uids: Collection[str]) -> frozenset[str]:
-        """Those of candidates, by uid, that may be bound in one commit.
-
-        Of the next wave nobody but for a missing member's sake, unless with all of them the whole minimum is bound and alive.
-        """
-        chosen = frozenset(uids)
-        wave = self.next_wave & chosen
-        if not wave or len(self.bound) + len(chosen) >= self.required or self.missing_once_bound(chosen):
-            return chosen
-        minimums, here = dict(self.role_minimums), self._here(chosen)
-        spare, left = len(self.bound) + len(chosen) - self.quorum, set(chosen)
-        for pod in sorted((pod for pod in self.candidates if pod.uid in wave), key=lambda pod: pod.uid):
-            if spare > 0 and here[pod.role] > minimums.get(pod.role, 0):
-                spare, here[pod.role] = spare - 1, here[pod.role] - 1
-                left.remove(pod.uid)
-        return frozenset(left)
+        """How many candidates the next commit must bind at least. Members beyond the quorum ride along one by one."""
+        return max(1, min(self.missing, len(self.candidates)) if self.settles else self.missing)
 
     @property
     def together(self) -> Mapping[tuple[str, str], tuple[Pod, ...]]:
@@ -255,7 +242,7 @@ class Gang:
     @property
     def awaits_pods(self) -> bool:
         """Whether pods that it needs don't exist yet."""
-        return len(self.candidates) < self.least or bool(self.roles_without_pods)
+        return len(self.candidates) < self.least or bool(self.roles_without_pods and not self.settles)
 
     @property
     def is_whole(self) -> bool:
@@ -272,8 +259,8 @@ class Gang:
 
     @property
     def required(self) -> int:
-        """Members that must start together: the minimum, or those of the roles if they are more."""
-        return max(self.min_member, sum(least for _, least in self.role_minimums))
+        """Members that must start together: the minimum, or those of the roles if they are more, but for pods that will never exist."""
+        return max(1, self.min_member - max(0, self.gone - self.succeeded), sum(least for _, least in self.role_minimums))
 
     @property
     def roles_without_pods(self) -> Mapping[str, int]:

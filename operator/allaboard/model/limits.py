@@ -74,6 +74,7 @@ POD_NAMESPACES = Limit("anti_affinity_namespaces", 16, "namespaces of a term of 
 # Of one gang.
 MEMBERS = Limit("members", 5000, "living members")
 ENDED = Limit("ended_members", 5000, "members that have ended, of which the youngest are counted")
+DELETED_RUNS = Limit("deleted_runs", 256, "runs of a gang of which members have succeeded and been deleted, of which the rest is forgotten")
 KINDS = Limit("kinds", 256, "kinds of members")
 GANG_REQUIREMENTS = Limit("gang_requirements", 2048, "requirements of nodes and images, of all kinds of members")
 TOPOLOGIES = Limit("topologies", 64, "groups of members that share a topology domain")

@@ -245,7 +245,7 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
     own.gpus, wrong = asked_of_gpus(_whatever(metadata, "labels"), _whatever(metadata, "annotations"))
     found += (problem.noted() for problem in wrong)
     try:
-        own.owner = _controller(metadata)
+        own.owner = controller_of(metadata)
     except OverLimitError as error:
         found.append(error.noted())
     own.group_name = text(mapping(spec, "schedulingGroup", "spec."), "podGroupName", path="spec.schedulingGroup.")
@@ -320,7 +320,8 @@ def parse_time(timestamp: str) -> float:
         return 0.0
 
 
-def _controller(metadata: Mapping[str, object]) -> Owner | None:
+def controller_of(metadata: Mapping[str, object]) -> Owner | None:
+    """Return the controller that an object's metadata names, None without one. Raises ``MalformedError``."""
     for path, reference in items(metadata, "ownerReferences", "metadata.", OWNERS):
         if reference.get("controller") is True:
             return Owner(

@@ -53,6 +53,6 @@ def rules_of(gang: Gang) -> Rules:
         if pod.role in uids:
             uids[pod.role].add(pod.uid)
     return Rules(
-        parts=[(uids[role], number) for role, number in lacking.items()],
+        parts=[(uids[role], min(number, len(uids[role])) if gang.settles else number) for role, number in lacking.items()],
         together=[(label, {pod.uid for pod in members}) for (label, _), members in gang.together.items()],
     )

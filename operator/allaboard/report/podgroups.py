@@ -147,7 +147,9 @@ class PodGroupKeeper:
     async def _create(self, gang: Gang) -> None:
         try:
             self.observe(
-                await self._server.post(POD_GROUPS.within(gang.key.namespace), implicit_pod_group(gang.key, gang.min_member, gang.alive))
+                await self._server.post(
+                    POD_GROUPS.within(gang.key.namespace), implicit_pod_group(gang.key, gang.min_member, gang.alive_in_all_runs)
+                )
             )
         except ApiError as error:
             if error.status != 409:
@@ -156,7 +158,7 @@ class PodGroupKeeper:
 
     async def _mend(self, gang: Gang, group: PodGroup) -> None:
         """Follow the labels and owners of a gang whose PodGroup we made."""
-        references = owner_references(gang.alive)
+        references = owner_references(gang.alive_in_all_runs)
         patch: dict[str, Any] = {}
         if not {str(reference["uid"]) for reference in references} <= group.owner_uids:
             patch["metadata"] = {"ownerReferences": references}

@@ -178,7 +178,7 @@ class Actor:
         finally:
             self.start_long_search()
         await until_fresh(self.is_fresh)
-        if is_enough(plan, gang):
+        if is_enough(plan):
             await self._let_pass(gang.key)
             if transaction := self._promised(attempt, plan):
                 self.queue.seated(gang.key)
@@ -200,7 +200,7 @@ class Actor:
 
     async def _make_way_if_refused(self, gang: Gang, plan: Plan) -> None:
         """In the turn of a long search, since it takes many short ones: nobody else's do in between."""
-        if not is_enough(plan, gang):
+        if not is_enough(plan):
             await until_fresh(self.is_fresh)
             await self._make_way(gang)
 

@@ -27,14 +27,14 @@ _MOST_LEAVERS = 200
 
 def leavers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
     """The gangs that hold seats, by key: those of the lowest priority first, then those with fewest members bound."""
-    others = [other for other in gangs if other.key != gang.key and not other.is_single and other.bound]
-    others.sort(key=lambda other: (other.priority, len(other.bound), other.key))
+    others = [other for other in gangs if other.key != gang.key and not other.is_single and other.bound_in_all_runs]
+    others.sort(key=lambda other: (other.priority, len(other.bound_in_all_runs), other.key))
     return {str(other.key): other for other in others[:_MOST_LEAVERS]}
 
 
 def reach(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> Reach:
     """What advice for ``gang`` is found from, when any of ``others`` might leave; ``problem`` is that of placing it."""
-    bound = [(key, other.bound) for key, other in others.items()]
+    bound = [(key, other.bound_in_all_runs) for key, other in others.items()]
     return reach_of(problem, gang.candidates, snapshot, bound, rules_of(gang), filters)
 
 

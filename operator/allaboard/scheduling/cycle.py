@@ -39,6 +39,7 @@ from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.longsearch import LongSearches
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.outcomes import Attempt, Outcomes
+from allaboard.scheduling.past import settled
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
 from allaboard.scheduling.problems import Packings
 from allaboard.scheduling.quarantine import Quarantine
@@ -311,6 +312,8 @@ class Scheduler:
         self._open.observe(gang)
         # 2. What is to be done? Whatever was left half bound, and could not be finished, is undone before anything else.
         look = at_look(gang, self.docket.find_half(key), self.clock())
+        if look is not Look.AWAIT_MEMBERS and not gang.settles:
+            self.docket.case(key).short_since = None
         return attempt if self._act.on_look(attempt, look) else None
 
     async def attempt(self, attempt: Attempt, plan: Plan | None) -> None:
@@ -340,7 +343,9 @@ class Scheduler:
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
         gang = self.registry.gang(key)
-        return in_surroundings(gang, self.volumes, self.view, self.levels) if gang else None
+        if gang is None:
+            return None
+        return in_surroundings(settled(gang, self.docket.find(key), self.clock()), self.volumes, self.view, self.levels)
 
     async def _advice(self, key: GangKey) -> str:
         """What would help a gang that can't be placed; empty when nothing is known to, or it isn't refused any more."""

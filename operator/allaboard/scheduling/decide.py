@@ -95,14 +95,14 @@ def _ending(gang: Gang, half: Half, now: float) -> Found | None:
     return Found.RESTART_JOBS if half.is_kept_open and gang.undo is Undo.SUSPEND else None
 
 
-def is_enough(plan: Plan, gang: Gang) -> bool:
+def is_enough(plan: Plan) -> bool:
     """Whether the gang may start on the seats that were found."""
-    return bool(plan.feasible and gang.startable(dict(plan.assignments)))
+    return bool(plan.feasible and plan.assignments)
 
 
 def on_plan(gang: Gang, plan: Plan, half: Half | None) -> Found:
     """What a short search's plan is good for."""
-    if is_enough(plan, gang):
+    if is_enough(plan):
         return Found.BIND
     if plan.feasible is None and not (half and half.is_finishing):  # one that is half bound has no time for that
         return Found.SEARCH_LONGER

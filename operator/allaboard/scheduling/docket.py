@@ -113,6 +113,8 @@ class Case:
     """What its members asked for in all, by resource, when it was whole last."""
     is_inherited: bool = False
     """Whether it was there before us, and hasn't been looked at."""
+    short_since: float | None = None
+    """Since when fewer replacements exist than the gang has lost members, on the clock; None while it isn't short of them."""
     is_given_grace: bool = False
     """Whether it has been waited for its PodGroup once."""
     task: asyncio.Task[None] | None = None

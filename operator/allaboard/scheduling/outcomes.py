@@ -18,7 +18,7 @@ from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.lobby import need_of
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.order import ANYTHING, NOTHING, Lacks
-from allaboard.scheduling.past import asked_by, was_cut_off
+from allaboard.scheduling.past import SETTLE_SECONDS, asked_by, may_settle, was_cut_off
 from allaboard.scheduling.queue import GangQueue
 
 logger = logging.getLogger(__name__)
@@ -124,9 +124,7 @@ class Outcomes:
         gang = attempt.gang
         seconds = self.clock() - attempt.started
         if why is None:
-            # Of a next wave everybody waits, those too who would have found a seat.
-            refusals = words.pod_refusals(gang, plan) if gang.next_wave else words.surplus_refusals(plan)
-            self.announcer.surplus_refused(gang, refusals)
+            self.announcer.surplus_refused(gang, words.surplus_refusals(plan))
             self.announcer.unchanged(gang)
         else:
             refusal = words.refused(gang, plan, why)
@@ -140,8 +138,17 @@ class Outcomes:
         self.queue.refuse(gang.key, lacks, seen=attempt.changes, is_promised=is_promised, retry_by=retry_by, need=need)
 
     def awaits_members(self, gang: Gang) -> None:
-        """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller."""
+        """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller.
+
+        A run that is known to have been whole needs only its lost members: soon it is content with those of them that exist.
+        """
         self._look_again_in_time(gang)
+        case = self.docket.case(gang.key)
+        if may_settle(gang, case):
+            case.short_since = self.clock() if case.short_since is None else case.short_since
+            self.queue.retry(gang.key, max(0.0, case.short_since + SETTLE_SECONDS - self.clock()))
+        else:
+            case.short_since = None
         self.announcer.members_missing(gang, words.members_missing(gang), words.members_missing_in_short(gang))
 
     def held(self, attempt: Attempt, hold: Hold) -> None:
@@ -214,5 +221,5 @@ class Outcomes:
 
 def _follows_success(gang: Gang) -> bool:
     """Whether it is the next run of a gang that has ended well."""
-    phases = {pod.phase for pod in gang.members if pod.is_terminal}
+    phases = {pod.phase for pod in gang.everybody if pod.is_terminal}
     return not gang.bound and phases == {"Succeeded"}

@@ -6,12 +6,31 @@ It has never been only when that is certain from what can be seen; when it can't
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
 from allaboard.report.conditions import scheduled_since
 from allaboard.scheduling.docket import Case
+
+SETTLE_SECONDS = 5.0
+"""How long a run that has been whole waits for the replacements of all members that it has lost, before it takes those that exist."""
+
+
+def may_settle(gang: Gang, case: Case | None) -> bool:
+    """Return whether a gang that waits for pods may do with those that exist, since they replace members of a run that has been whole.
+
+    Its controller may have fewer to make than the minimum says: it was scaled down, or members that have succeeded were deleted.
+    """
+    return bool(gang.candidates) and (gang.may_replace or (gang.is_open and run_was_whole(gang, case)))
+
+
+def settled(gang: Gang, case: Case | None, now: float) -> Gang:
+    """Return the gang, content with the replacements that exist if it has waited long enough for more."""
+    if case is None or case.short_since is None or now < case.short_since + SETTLE_SECONDS or not may_settle(gang, case):
+        return gang
+    return replace(gang, settles=True)
 
 
 def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:

@@ -169,5 +169,5 @@ def may_suspend(gang: Gang, half: Half | None, now: float) -> bool:
 
 def leaving_of(gang: Gang, half: Half, now: float) -> Sequence[Pod]:
     """Who of a gang was released and is there still, for no longer than may be waited for."""
-    here = {pod.uid for pod in gang.members} if half.released and half.released_until > now else set()
+    here = {pod.uid for pod in gang.everybody} if half.released and half.released_until > now else set()
     return [pod for pod in half.released if pod.uid in here]

@@ -150,6 +150,31 @@ def test_a_member_that_cannot_be_trusted_holds_the_gang_and_is_named(odd_one: Po
     assert gang.hold.pod.name == "b"
 
 
+@pytest.mark.parametrize(("bound", "waiting", "expected"), [(0, 1000, 0), (1000, 0, 0), (7, 7, 7)])
+def test_running_members_hold_no_newcomer_of_another_priority_and_neither_lends_the_other_its_own(
+    bound: int, waiting: int, expected: int
+) -> None:
+    gang = a_registry(a_pod("a", node_name="n1", priority=bound), a_pod("b", priority=waiting)).gang(KEY)
+    assert gang is not None
+    assert gang.hold is None
+    assert gang.priority == expected
+
+
+def test_in_a_rollout_the_youngest_template_states_minimum_and_options() -> None:
+    def serves(name: str, owner: str, minimum: str, objective: str, **parts: Any) -> Pod:
+        return a_pod(name, minimum, options=(("objective", objective),), owner=Owner("apps/v1", "ReplicaSet", owner, owner), **parts)
+
+    old = [serves(f"o{number}", "old", "4", "binpack", node_name="n1") for number in range(4)]
+    new = serves("n", "new", "3", "spread", created=9.0)
+    gang = a_registry(*old, new).gang(KEY)
+    assert gang is not None
+    assert (gang.hold, gang.min_member, gang.objective) == (None, 3, Objective.SPREAD)
+    waiting = [replace(pod, node_name="") for pod in old]
+    gang = a_registry(*waiting, new).gang(KEY)
+    assert gang is not None
+    assert (gang.hold, gang.min_member, gang.objective) == (None, 3, Objective.SPREAD)
+
+
 def test_a_finished_member_that_disagrees_is_past_caring() -> None:
     gang = a_registry(a_pod("a"), a_pod("b", minimum="4", phase="Succeeded")).gang(KEY)
     assert gang is not None
@@ -405,7 +430,7 @@ def test_of_members_that_have_ended_the_youngest_are_counted() -> None:
     assert gang is not None
     assert gang.hold is None
     assert [pod.name for pod in gang.alive] == ["a", "b"]
-    assert {pod.name for pod in gang.members} == {"a", "b"} | {f"e{number}" for number in range(3, ENDED.most + 3)}
+    assert {pod.name for pod in gang.everybody} == {"a", "b"} | {f"e{number}" for number in range(3, ENDED.most + 3)}
 
 
 def test_a_namespace_has_so_many_pod_groups_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,8 +506,11 @@ def test_the_outline_of_a_gang_says_what_the_gang_does(events: list[tuple[str, d
         outline, gang = registry.outline(KEY), registry.gang(KEY)
         if gang is None or not gang.alive:
             assert outline is None
-        else:
-            assert outline == Outline(KEY, gang.priority, gang.created, is_open=bool(gang.bound))
+        elif gang.bound:  # then the whole gang is looked at
+            assert outline is not None
+            assert (outline.created, outline.is_open) == (gang.created, True)
+        elif gang.hold is None:
+            assert outline == Outline(KEY, gang.priority, gang.created)
 
 
 def test_the_outline_of_a_gang_is_told_without_looking_at_its_members_again() -> None:

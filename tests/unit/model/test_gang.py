@@ -64,19 +64,6 @@ def test_a_succeeded_member_of_the_run_that_goes_on_lowers_the_quorum() -> None:
     assert (found.succeeded, found.quorum, found.missing) == (1, 2, 1)
 
 
-@pytest.mark.parametrize(
-    "others",
-    [
-        (member("b"), member("c")),  # nobody is bound: the next run needs its whole minimum
-        (member("b", node="n1", run="b"), member("c")),  # another run goes on
-        (member("b", node="n1", run=""), member("c")),  # bound by somebody else
-        (member("b", node="n1", terminating=True), member("c")),
-    ],
-)
-def test_succeeded_members_of_an_earlier_run_do_not_count(others: tuple[Pod, ...]) -> None:
-    assert gang(2, member("a", phase="Succeeded", node="n1"), *others).succeeded == 0
-
-
 def test_a_pod_that_others_have_bound_counts_for_nothing_when_it_has_succeeded() -> None:
     assert gang(3, member("a", phase="Succeeded", node="n1", run=""), member("b", node="n1")).succeeded == 0
 
@@ -87,93 +74,32 @@ def test_the_quorum_is_never_negative() -> None:
     assert (found.quorum, found.missing, found.is_whole) == (0, 0, True)
 
 
-FIRST, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
+def test_pods_that_no_job_will_make_lower_the_quorum() -> None:
+    found = replace(gang(4, member("a"), member("b")), gone=2)
+    assert (found.quorum, found.missing, found.required) == (2, 2, 2)
+    assert not found.awaits_pods
 
 
-def worker(name: str, phase: str = "Pending", *, created: str = FIRST, is_bound: bool = False, run: str = "a", minimum: int = 4) -> Pod:
-    """A member that was made when the run began, or ``LATER``; bound at ``FIRST``, if it is."""
-    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:05Z"}
-    metadata = {"name": name, "uid": name, "creationTimestamp": created, "annotations": {STAMP: f"{run}/{minimum}"} if is_bound else {}}
-    status = {"phase": phase, "conditions": [bound] if is_bound else []}
-    return pod_from({"metadata": metadata, "spec": {"nodeName": "n1" if is_bound else ""}, "status": status})
+def test_what_is_gone_and_has_succeeded_in_the_run_is_counted_once() -> None:
+    ended = [member(name, phase="Succeeded", node="n1") for name in "ab"]
+    found = replace(gang(4, *ended, member("c", node="n1"), member("d")), gone=2)
+    assert (found.quorum, found.missing, found.required) == (2, 1, 4)
 
 
-def wave(succeeded: int, running: int, leftovers: int = 0, new: int = 0) -> Gang:
-    """A Job's gang of at least four."""
-    return gang(
-        4,
-        *(worker(f"s{number}", "Succeeded", is_bound=True) for number in range(succeeded)),
-        *(worker(f"r{number}", "Running", is_bound=True) for number in range(running)),
-        *(worker(f"l{number}") for number in range(leftovers)),
-        *(worker(f"n{number}", created=LATER) for number in range(new)),
-    )
+@pytest.mark.parametrize(("candidates", "least", "missing"), [(1, 1, 0), (2, 2, 0), (4, 3, 0)])
+def test_a_run_that_settles_is_content_with_the_replacements_that_exist(candidates: int, least: int, missing: int) -> None:
+    pods = [member(f"c{number}") for number in range(candidates)]
+    found = replace(gang(4, member("a", node="n1"), *pods), settles=True)
+    assert not found.awaits_pods
+    assert (found.least, found.missing) == (least, 3)
+    assert found.missing_once_bound([pod.uid for pod in pods]) == missing
 
 
-@pytest.mark.parametrize(
-    ("found", "least"),
-    [
-        (wave(0, 0, leftovers=4), 4),
-        (wave(4, 0, new=4), 4),  # the second wave, when all of the first have ended together
-        (wave(1, 3, new=1), 1),  # one of the second, with three of the first: four are alive
-        (wave(3, 1, new=3), 3),
-        (wave(3, 1, new=2), 3),  # which must wait for a third
-        (wave(0, 4, new=2), 1),  # nobody has ended: the gang has grown
-        (wave(1, 3, leftovers=2), 1),  # those that the first wave left over ride along
-        (wave(2, 1, new=3), 1),  # one is lost, and replaced as ever
-        (wave(2, 1, leftovers=1, new=3), 1),
-    ],
-)
-def test_a_next_wave_starts_with_a_whole_minimum_alive_or_not_at_all(found: Gang, least: int) -> None:
-    assert found.least == least
-    assert found.awaits_pods is (len(found.candidates) < least)
-
-
-@pytest.mark.parametrize(
-    ("found", "chosen", "startable"),
-    [
-        (wave(3, 1, new=3), "n0 n1 n2", "n0 n1 n2"),
-        (wave(3, 1, new=3), "n0 n1", ""),
-        (wave(3, 1, leftovers=1, new=3), "l0 n0", "l0"),
-        (wave(3, 1, leftovers=1, new=3), "l0 n0 n1", "l0 n0 n1"),
-        (wave(2, 1, new=3), "n0 n1", "n1"),  # one heals, the other would be part of a wave
-        (wave(0, 4, new=3), "n0 n1", "n0 n1"),
-    ],
-)
-def test_of_a_next_wave_nobody_starts_who_replaces_nobody_unless_all_can(found: Gang, chosen: str, startable: str) -> None:
-    assert found.startable(chosen.split()) == set(startable.split())
-
-
-@given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 3), st.integers(0, 6), st.data())
-def test_whoever_is_started_makes_the_gang_whole_or_rides_along_with_the_run(
-    succeeded: int, running: int, leftovers: int, new: int, data: st.DataObject
-) -> None:
-    found = wave(succeeded, running, leftovers, new)
-    chosen = data.draw(
-        st.sets(st.sampled_from([pod.uid for pod in found.candidates] or ["nobody"])).filter(lambda uids: "nobody" not in uids)
-    )
-    if found.missing_once_bound(chosen):
-        return  # no plan
-    started = found.startable(chosen)
-    assert not found.missing_once_bound(started)
-    if found.next_wave & started and running + len(started) < 4:
-        assert len(started) == found.missing
-
-
-@given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 3), st.integers(0, 6), st.integers(0, 4), st.data())
-def test_of_a_next_wave_as_few_start_as_the_gang_and_its_roles_need(
-    succeeded: int, running: int, leftovers: int, new: int, least: int, data: st.DataObject
-) -> None:
-    plain = wave(succeeded, running, leftovers, new)
-    roles = {pod.uid: data.draw(st.sampled_from(["ps", "worker"])) for pod in plain.members}
-    members = tuple(replace(pod, options=(("role", roles[pod.uid]),)) for pod in plain.members)
-    found = replace(plain, members=members, role_minimums=(("ps", least),) if least else ())
-    chosen = frozenset(pod.uid for pod in found.candidates if data.draw(st.booleans()))
-    expected = chosen
-    if len(found.bound) + len(chosen) < found.required:
-        for uid in sorted(found.next_wave & chosen):
-            if not found.missing_once_bound(expected - {uid}):
-                expected -= {uid}
-    assert found.startable(chosen) == expected
+def test_pods_of_other_runs_are_counted_where_all_are_asked_for() -> None:
+    others = (member("a", node="n1", run="b"), member("b", phase="Succeeded", node="n1", run="b"), member("c", node="n1", terminating=True))
+    found = replace(gang(2, member("d"), member("e")), others=others)
+    assert (len(found.bound), len(found.bound_in_all_runs), len(found.alive_in_all_runs), found.in_phase("Succeeded")) == (0, 1, 3, 1)
+    assert len(found.everybody) == 5
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ async def on_found(world: World, attempt: Attempt, found: Found, *, is_alone: bo
         found = await world.act.make_way(attempt.gang, 1.0)
     if found is Found.SEARCH_LONGER:
         plan = replace(plan, feasible=None)
-    assert is_enough(plan, attempt.gang) is (found is Found.BIND)
+    assert is_enough(plan) is (found is Found.BIND)
     await world.act.on_found(attempt, plan, found, is_alone=is_alone)
 
 

@@ -114,7 +114,7 @@ def a_plan(gang: Gang, *, feasible: bool | None, seated: int = 0) -> Plan:
 def test_what_a_plan_is_good_for(gang: Gang, feasible: bool | None, seated: int, half: Half | None, found: Found) -> None:
     plan = a_plan(gang, feasible=feasible, seated=seated)
     assert on_plan(gang, plan, half) is found
-    assert is_enough(plan, gang) is (found is Found.BIND)
+    assert is_enough(plan) is (found is Found.BIND)
 
 
 @pytest.mark.parametrize(

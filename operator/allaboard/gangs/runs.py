@@ -1,0 +1,382 @@
+"""Which run of its job does a pod belong to, and what does this run still need?
+
+A *run* is one submission of a job, with everything that replaces its members. Pods of several runs can name one gang at the same time: a
+CronJob whose Jobs overlap, a Job that is submitted again, the next wave of a Job with more completions than parallelism. Each run is
+bound whole or not at all, and no pod of one run counts for another. The table of cases is in ``docs/reliability.md``.
+
+1. Pods are divided into *lineages* by their controllers. Controllers whose pods were bound in one run are one lineage, and so are those
+   that are needed to reach the minimum together, such as a ``ps`` and a ``worker`` Job.
+2. A lineage is divided into runs by the stamps of its bound pods. A pod without a node replaces a lost member of its lineage, or is a
+   surplus member, or belongs to the next run.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import MappingProxyType
+
+from allaboard.gangs.job_counts import JobCounts, SeenPods
+from allaboard.model.gang import Gang
+from allaboard.model.pod import Owner, Pod
+
+_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+_OWN_LABELS = ("-index", "/pod-name", "job-name", "controller-uid", "pod-template-hash", "restart-attempt", "job-key", "/jobset-uid")
+"""How the labels end that a controller gives each of its pods, and that differ between two runs of one job."""
+
+_SERVING = frozenset(
+    {("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"), ("apps/v1", "DaemonSet"), ("v1", "ReplicationController")},
+)
+_MOST_RUNS = 16
+"""Runs of one lineage that are told apart."""
+
+
+class Source(Enum):
+    """What makes a pod, as far as that tells its run."""
+
+    BARE = auto()
+    """Nothing: a pod without a controller."""
+    SERVING = auto()
+    """A controller that keeps a number of pods running, such as a ReplicaSet. All of a gang's belong together: a rollout replaces one by
+    another."""
+    JOB = auto()
+    """A batch Job, which makes a pod for each completion and for each lost pod."""
+    OPERATOR = auto()
+    """A job operator's object, such as a TFJob, which makes a pod again when it is lost."""
+
+    @classmethod
+    def of(cls, owner: Owner | None) -> "Source":
+        """Return what kind of source ``owner`` is."""
+        if owner is None:
+            return cls.BARE
+        if owner.is_batch_job:
+            return cls.JOB
+        return cls.SERVING if (owner.api_version, owner.kind) in _SERVING else cls.OPERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a gang.
+
+    ``members`` are its pods, oldest first, those that have ended included. ``gone`` is how many of the pods that must start together no
+    Job will make any more, and ``deleted_successes`` how many members have succeeded and been deleted. ``replaces`` tells that its pods
+    come from a controller of which pods have succeeded already: they may be replacements, and fewer than the minimum.
+    """
+
+    members: tuple[Pod, ...]
+    gone: int = 0
+    gone_of_role: Mapping[str, int] = field(default_factory=dict)
+    deleted_successes: int = 0
+    replaces: bool = False
+
+
+DeletedSuccesses = Mapping[tuple[str, str], int]
+"""How many pods have succeeded and been deleted, by the UID of their controller, empty without one, and by the run of their stamp."""
+
+
+def runs_of(
+    members: Sequence[Pod], minimum: int, jobs: Mapping[str, JobCounts], deleted_successes: DeletedSuccesses = MappingProxyType({})
+) -> list[Run]:
+    """Return the runs of a gang's ``members`` (oldest first), the oldest run first; pods of runs that have ended come before all others.
+
+    ``minimum`` is how many members start together. ``jobs`` are the batch Jobs that are known, by UID.
+    """
+    census = _Census(members, minimum, jobs, deleted_successes)
+    if len(census.alive) == 1 and census.has_nothing_but_waiting:
+        return [census.run(members)]  # a gang that is yet to start
+    runs = [run for lineage in census.lineages() for run in census.divided(lineage)]
+    placed = {pod.uid for run in runs for pod in run.members}
+    past = tuple(pod for pod in members if pod.uid not in placed)
+    return [Run(past), *runs] if past else runs
+
+
+def next_in_turn(gangs: Sequence[Gang]) -> Gang:
+    """Return the run to see to next, of one gang's runs, the oldest first.
+
+    A run that is partially bound goes before one that is yet to start, unless it was whole and waits for pods. A run that waits for pods,
+    or is held, keeps no other waiting. Surplus members come after all of these. Where nothing is to be done it is the newest.
+    """
+    return min(enumerate(gangs), key=lambda each: (_turn(each[1]), -each[0] if _turn(each[1]) == _RESTS else each[0]))[1]
+
+
+_RESTS = 6
+
+
+def _turn(gang: Gang) -> int:
+    can_act = bool(gang.candidates) and not gang.awaits_pods and gang.hold is None
+    if gang.is_open and can_act:
+        return 0
+    if gang.is_open and not gang.succeeded and len(gang.of_this_run()) < max((pod.promise for pod in gang.bound), default=0):
+        return 1  # it may never have been whole: its deadlines must be kept
+    if can_act:
+        return 2 if gang.missing else 3
+    if gang.is_open or gang.candidates:
+        return 4
+    return 5 if gang.alive and not gang.is_whole else _RESTS
+
+
+class _Lineage:
+    """The living pods of some controllers that belong together; ``size`` is how many of them these controllers run at once."""
+
+    def __init__(self, roots: Iterable[str], pods: Iterable[Pod], size: int) -> None:
+        self.roots, self.pods, self.size = list(roots), list(pods), size
+
+    def add(self, other: "_Lineage") -> None:
+        """Take the controllers and pods of ``other``."""
+        self.roots += other.roots
+        self.pods += other.pods
+        self.size += other.size
+
+
+class _Going:
+    """A run of which somebody is bound, or was, while its members are found."""
+
+    def __init__(self, members: Sequence[Pod], minimum: int, deleted_successes: int, unseen_successes: int) -> None:
+        self.members = list(members)
+        self.owners = {pod.owner.uid for pod in members if pod.owner}
+        self.began = min((pod.bound_at for pod in members if pod.transaction), default=0.0)
+        self.succeeded = sum(map(_has_succeeded, members)) + deleted_successes + unseen_successes
+        self._promise = max((pod.promise for pod in members), default=0) or minimum
+        self._alive = sum(map(_is_alive, members))
+        self._failed = {_index_of(pod) for pod in members if pod.phase != "Succeeded" and not _is_alive(pod)} - {None}
+
+    def take(self, pods: Sequence[Pod]) -> None:
+        """Take living pods into the run."""
+        self.members += pods
+        self._alive += len(pods)
+
+    @property
+    def lost(self) -> int:
+        """How many of those that were promised to start together are neither alive nor have succeeded."""
+        return max(0, self._promise - self.succeeded - self._alive)
+
+    def has_failed_at(self, pod: Pod) -> bool:
+        """Return whether ``pod`` is an indexed Job's pod for an index that a member of the run has failed at."""
+        return bool(self._failed) and _index_of(pod) in self._failed
+
+    def is_of(self, pod: Pod) -> bool:
+        """Return whether the controller of ``pod`` has made members of the run."""
+        return not self.owners or (pod.owner is not None and pod.owner.uid in self.owners)
+
+
+class _Census:
+    """The members of a gang, counted once. Nothing here grows faster than they do, but for sorting."""
+
+    def __init__(self, members: Sequence[Pod], minimum: int, jobs: Mapping[str, JobCounts], deleted: DeletedSuccesses) -> None:
+        self.minimum, self.jobs = minimum, jobs
+        self.alive: dict[str, list[Pod]] = {}  # by root, the root of the oldest pod first
+        self.by_stamp: dict[str, list[Pod]] = {}
+        self._roots: dict[int, str] = {}  # by the identity of the owner's record
+        self.bound_of: Counter[str] = Counter()  # living pods, by the UID of the controller
+        self.succeeded_of: Counter[str] = Counter()
+        self.deleted_of_run: Counter[str] = Counter()
+        self.has_nothing_but_waiting = not deleted
+        for (owner, stamp), number in deleted.items():
+            self.succeeded_of[owner] += number
+            self.deleted_of_run[stamp] += number
+        for pod in members:
+            owner = pod.owner.uid if pod.owner else ""
+            is_alive = _is_alive(pod)
+            if is_alive:
+                self.alive.setdefault(self.root(pod), []).append(pod)
+            if not pod.node_name and is_alive:
+                continue
+            self.has_nothing_but_waiting = False
+            self.bound_of[owner] += is_alive
+            self.succeeded_of[owner] += _has_succeeded(pod)
+            if pod.node_name:
+                self.by_stamp.setdefault(pod.transaction, []).append(pod)
+
+    def root(self, pod: Pod) -> str:
+        """Return the UID of the object whose pod it is; bare pods have one together, and so have pods of serving controllers."""
+        root = self._roots.get(id(pod.owner))
+        if root is None:
+            source = Source.of(pod.owner)
+            if pod.owner is None or source is Source.SERVING:
+                root = source.name
+            else:
+                job = self.jobs.get(pod.owner.uid)
+                root = job.root if job else pod.owner.uid
+            self._roots[id(pod.owner)] = root
+        return root
+
+    def lineages(self) -> list[_Lineage]:
+        """Return the lineages that have living pods: those that have begun, and then those that haven't; the older first in each."""
+        begun = self._begun()
+        placed = {root for lineage in begun for root in lineage.roots}
+        fresh: list[_Lineage] = []
+        for root in self.alive:
+            if root in placed:
+                continue
+            lineage = self._lineage([root])
+            if root in (Source.BARE.name, Source.SERVING.name) and (begun or fresh):
+                (begun or fresh)[0].add(lineage)
+            elif fresh and fresh[-1].size < self.minimum:
+                fresh[-1].add(lineage)
+            else:
+                fresh.append(lineage)
+        # Only the last can be too little for a run. It is a part of what runs, unless it is the same job again, or isn't known yet.
+        if begun and fresh and fresh[-1].size < self.minimum and not self._is_unknown(fresh[-1]) and not _repeats(fresh[-1], begun):
+            begun[-1].add(fresh.pop())
+        return [*begun, *fresh]
+
+    def divided(self, lineage: _Lineage) -> list[Run]:
+        """Return the runs of one lineage, the oldest first."""
+        bound = sorted((pod for pod in lineage.pods if pod.node_name), key=_bound_at)
+        waiting = [pod for pod in lineage.pods if not pod.node_name]
+        stamps = list(dict.fromkeys(pod.transaction for pod in bound if pod.transaction))
+        # Anybody can write a stamp: the oldest beyond a few are taken for one.
+        together = (
+            [stamps[: -_MOST_RUNS + 1], *([stamp] for stamp in stamps[-_MOST_RUNS + 1 :])]
+            if len(stamps) > _MOST_RUNS
+            else [[each] for each in stamps]
+        )
+        going = [self._going([pod for stamp in some for pod in self.by_stamp[stamp]]) for some in together]
+        if unstamped := [pod for pod in bound if not pod.transaction]:
+            if going:
+                going[0].take(unstamped)
+            else:
+                going = [self._going(unstamped)]
+        replaces = False
+        if not going and (ended := self._last_ended(waiting)):
+            replaces = True
+            going = [run] if (run := self._going(ended)).lost else []
+        rest = self._assigned(waiting, going)
+        return [self.run(each, replaces=replaces) for each in (*(run.members for run in going), rest) if each]
+
+    def _begun(self) -> list[_Lineage]:
+        """Return the lineages of which somebody is bound: controllers whose pods were bound in one run belong together."""
+        leaders = {root: root for root in self.alive}
+
+        def leader(root: str) -> str:
+            while leaders.setdefault(root, root) != root:
+                leaders[root] = root = leaders[leaders[root]]
+            return root
+
+        begun: set[str] = set()
+        for stamp in {pod.transaction: None for pods in self.alive.values() for pod in pods if pod.node_name}:
+            first, *others = dict.fromkeys(self.root(pod) for pod in self.by_stamp[stamp])
+            for other in others:
+                leaders[leader(other)] = leader(first)
+            begun.add(first)
+        led = {leader(root) for root in begun}
+        lineages: dict[str, list[str]] = {}
+        for root in self.alive:
+            if leader(root) in led:
+                lineages.setdefault(leader(root), []).append(root)
+        return [self._lineage(roots) for roots in lineages.values()]
+
+    def _lineage(self, roots: Iterable[str]) -> _Lineage:
+        found = list(roots)
+        pods = [pod for root in found for pod in self.alive[root]]
+        owners = {pod.owner.uid for pod in pods if pod.owner} & self.jobs.keys()
+        size = sum(self.jobs[uid].initial for uid in owners) + sum(1 for pod in pods if not (pod.owner and pod.owner.uid in owners))
+        return _Lineage(found, pods, size)
+
+    def _is_unknown(self, lineage: _Lineage) -> bool:
+        """Return whether any pod is of a batch Job that hasn't been heard of."""
+        return any(pod.owner is not None and pod.is_of_job and pod.owner.uid not in self.jobs for pod in lineage.pods)
+
+    def _last_ended(self, waiting: Sequence[Pod]) -> Sequence[Pod]:
+        """Return the members of the last run of which nobody is alive, if some have succeeded and its controllers made ``waiting`` pods."""
+        owners = {pod.owner.uid for pod in waiting if pod.owner and Source.of(pod.owner) in (Source.JOB, Source.OPERATOR)}
+        runs = [pods for stamp, pods in self.by_stamp.items() if stamp and any(pod.owner and pod.owner.uid in owners for pod in pods)]
+        last = max(runs, key=lambda pods: max(map(_bound_at, pods)), default=())
+        return last if any(map(_has_succeeded, last)) or (last and self.deleted_of_run[last[0].transaction]) else ()
+
+    def _going(self, members: Sequence[Pod]) -> "_Going":
+        """Return the run of ``members``, of which somebody is bound or was."""
+        deleted = sum(self.deleted_of_run[stamp] for stamp in {pod.transaction for pod in members})
+        # Successes that only a Job's status tells of may be of this run, and then nobody is lost.
+        jobs = {pod.owner.uid for pod in members if pod.owner} & self.jobs.keys()
+        unseen = sum(max(0, self.jobs[uid].done - self.succeeded_of[uid]) for uid in jobs)
+        return _Going(members, self.minimum, deleted, unseen)
+
+    def _assigned(self, waiting: Sequence[Pod], going: Sequence[_Going]) -> list[Pod]:
+        """Give each run that is going on the ``waiting`` pods that belong to it, and return the others: they are the next run."""
+        if not going:
+            return list(waiting)
+        rest: list[Pod] = []
+        # 1. Controllers that keep a number of pods running have one run at a time.
+        for pod in waiting:
+            if Source.of(pod.owner) in (Source.SERVING, Source.OPERATOR):
+                own = [run for run in going if run.is_of(pod)] or going
+                next((run for run in own if run.lost), own[0]).take([pod])
+            else:
+                rest.append(pod)
+        # 2. An index that has failed is made again.
+        for run in going:
+            rest = _moved(rest, [pod for pod in rest if run.has_failed_at(pod)], run)
+        # 3. Others stand in for lost members. Bare pods that are enough for a run of their own are the next run instead.
+        rest.sort(key=_by_index)
+        for run in going:
+            is_next = run.succeeded and len(rest) >= self.minimum and all(pod.owner is None for pod in rest)
+            rest = rest if is_next else _moved(rest, [pod for pod in rest if run.is_of(pod)][: run.lost], run)
+        # 4. What was there before a run began is left over from it; what comes while nobody has succeeded makes the run larger.
+        is_first = not any(run.succeeded for run in going)
+        for run in going:
+            rest = _moved(rest, [pod for pod in rest if is_first or pod.created < run.began], run)
+        return rest
+
+    def run(self, members: Sequence[Pod], *, replaces: bool = False) -> Run:
+        """Return the run of ``members``, with what its Jobs will not make any more."""
+        own = sorted(members, key=lambda pod: (pod.created, pod.name))
+        deleted = sum(self.deleted_of_run[stamp] for stamp in {pod.transaction for pod in own if pod.transaction})
+        living = [pod for pod in own if _is_alive(pod)]
+        owners = {id(pod.owner): pod.owner for pod in living}.values()  # mostly one object for all pods of a controller
+        is_operators = replaces and all(Source.of(owner) is Source.OPERATOR for owner in owners)
+        if not any(owner is not None and owner.uid in self.jobs for owner in owners):
+            return Run(tuple(own), deleted_successes=deleted, replaces=is_operators)
+        here = Counter(pod.owner.uid for pod in living if pod.owner and pod.owner.uid in self.jobs)
+        has_node = Counter(pod.owner.uid for pod in living if pod.owner and pod.node_name)
+        roles = {pod.owner.uid: pod.role for pod in {id(pod.owner): pod for pod in living}.values() if pod.owner}
+        gone: Counter[str] = Counter()
+        for uid, number in here.items():
+            seen = SeenPods(number, has_node[uid], self.bound_of[uid] - has_node[uid], self.succeeded_of[uid])
+            left = self.jobs[uid].left(seen)
+            gone[roles[uid]] += max(0, self.jobs[uid].initial - left)
+        spare = sum(self.jobs[uid].initial for uid in here) + len(living) - here.total() - self.minimum
+        return Run(tuple(own), max(0, gone.total() - max(0, spare)), dict(+gone), deleted, is_operators)
+
+
+def _moved(rest: Sequence[Pod], taken: Sequence[Pod], run: _Going) -> list[Pod]:
+    """Take some pods of the ``rest`` into a run; returns the others."""
+    run.take(taken)
+    uids = {pod.uid for pod in taken}
+    return [pod for pod in rest if pod.uid not in uids]
+
+
+def _repeats(lineage: _Lineage, begun: Sequence[_Lineage]) -> bool:
+    """Return whether a lineage has pods that are alike to some of those that run: the same job again."""
+    running = {_sort_of(pod) for each in begun for pod in each.pods}
+    return any(_sort_of(pod) in running for pod in lineage.pods)
+
+
+def _sort_of(pod: Pod) -> tuple[object, ...]:
+    """Return what is the same for the pods of two runs of a job: the kind of controller, and the labels that users write."""
+    kind = (pod.owner.api_version, pod.owner.kind) if pod.owner else ()
+    return (*kind, pod.role, tuple(pair for pair in pod.labels if not pair[0].endswith(_OWN_LABELS)))
+
+
+def _index_of(pod: Pod) -> tuple[str, str] | None:
+    """Return the Job and the completion index of an indexed Job's pod."""
+    index = pod.label(_INDEX_LABEL)
+    return (pod.owner.uid, index) if index is not None and pod.owner else None
+
+
+def _by_index(pod: Pod) -> tuple[int, float, str]:
+    """Order pods by completion index, since a Job makes the lowest that is missing first, and by age."""
+    index = pod.label(_INDEX_LABEL) or ""
+    return int(index) if index.isdecimal() else 0, pod.created, pod.name
+
+
+def _is_alive(pod: Pod) -> bool:
+    return not (pod.is_terminal or pod.is_terminating)
+
+
+def _has_succeeded(pod: Pod) -> bool:
+    return pod.phase == "Succeeded" and not pod.is_terminating
+
+
+def _bound_at(pod: Pod) -> float:
+    return pod.bound_at

@@ -1,0 +1,291 @@
+"""Runs of a gang: the run that each pod belongs to, and what the run whose turn it is still needs."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+
+from allaboard.gangs.job_counts import JobCounts, job_counts_from
+from allaboard.gangs.registry import GangRegistry
+from allaboard.gangs.runs import runs_of
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Owner, Pod
+
+KEY = GangKey("default", "gang")
+NAME, MINIMUM = "pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"
+INDEX = "batch.kubernetes.io/job-completion-index"
+FIRST_BIND = 100.0
+Kind = Literal["ReplicaSet", "Job", "TFJob", ""]
+VERSIONS = {"ReplicaSet": "apps/v1", "Job": "batch/v1", "TFJob": "kubeflow.org/v1"}
+
+
+def a_pod(
+    name: str,
+    state: str = "waits",
+    *,
+    kind: Kind = "",
+    owner: str = "o",
+    run: str = "a",
+    created: float = 0.0,
+    minimum: int = 4,
+    labels: Mapping[str, str] = {},  # never written to
+    index: int | None = None,
+    bound_at: float = FIRST_BIND,
+) -> Pod:
+    """A pod that ``waits``, is ``bound``, or has ``succeeded``, ``failed`` or begun to ``end`` after it was bound in ``run``."""
+    phases = {"succeeded": "Succeeded", "failed": "Failed", "bound": "Running"}
+    own = {NAME: "gang", MINIMUM: str(minimum), **labels} | ({INDEX: str(index)} if index is not None else {})
+    pod = Pod(
+        "default",
+        name,
+        f"uid-{name}",
+        "1",
+        created,
+        "allaboard",
+        "",
+        phases.get(state, "Pending"),
+        0,
+        SchedulingSpec((("pods", 1),)),
+        labels=tuple(sorted(own.items())),
+        owner=Owner(VERSIONS[kind], kind, owner, owner) if kind else None,
+        is_terminating=state == "ends",
+    )
+    return pod if state == "waits" else replace(pod, node_name="n1", transaction=run, promise=minimum, bound_at=bound_at)
+
+
+def several(text: str, **parts: object) -> list[Pod]:
+    """Pods such as ``3 succeeded, 1 bound, 2 wait``: those that wait were made after the first bind."""
+    pods = []
+    for part in text.split(", "):
+        number, state = part.split()
+        state = "waits" if state == "wait" else state
+        for _ in range(int(number)):
+            created = FIRST_BIND + 10 if state == "waits" else 0.0
+            pods.append(a_pod(f"p{len(pods)}{parts.get('owner', '')}", state, **{"created": created, **parts}))  # type: ignore[arg-type]
+    return pods
+
+
+def a_job(uid: str = "o", *, parallelism: int = 4, completions: int | None = 4, done: int = 0, root: str = "") -> JobCounts:
+    return JobCounts(uid, root or uid, parallelism, completions, done)
+
+
+def gang_of(pods: list[Pod], *jobs: JobCounts) -> Gang:
+    registry = GangRegistry(["allaboard"])
+    for job in jobs:
+        registry.observe_job(None, job)
+    for pod in pods:
+        registry.observe_pod(None, pod)
+    gang = registry.gang(KEY)
+    assert gang is not None
+    return gang
+
+
+def told(gang: Gang) -> str:
+    """What is to be done next about a gang."""
+    if gang.hold:
+        return gang.hold.reason
+    if not gang.candidates:
+        return "rests" if gang.is_whole else "awaits"
+    return "awaits" if gang.awaits_pods else f"starts {gang.least} of {len(gang.candidates)}"
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ("4 wait", "starts 4 of 4"),
+        ("3 wait", "awaits"),
+        ("4 bound", "rests"),
+        ("3 bound, 1 wait", "starts 1 of 1"),  # one of the run is lost
+        ("4 bound, 1 wait", "starts 1 of 1"),  # surplus
+        ("4 succeeded, 4 wait", "starts 4 of 4"),  # the next run
+        ("4 succeeded, 3 wait", "awaits"),
+        ("3 succeeded, 1 bound, 4 wait", "starts 4 of 4"),  # the next run, beside a straggler
+        ("3 succeeded, 1 bound, 3 wait", "awaits"),
+        ("2 succeeded, 1 bound, 1 wait", "starts 1 of 1"),  # one of the run is lost
+        ("2 succeeded, 1 bound, 4 wait", "starts 4 of 4"),  # as many as a run has are one
+        ("3 succeeded, 1 failed, 1 wait", "awaits"),  # nobody is bound any more: a run of bare pods has ended
+    ],
+)
+def test_of_bare_pods(pods: str, expected: str) -> None:
+    assert told(gang_of(several(pods))) == expected
+
+
+@pytest.mark.parametrize(
+    ("pods", "job", "expected"),
+    [
+        ("4 wait", a_job(), "starts 4 of 4"),
+        ("4 bound, 2 wait", a_job(parallelism=6, completions=6), "starts 1 of 2"),  # surplus
+        ("2 succeeded, 1 bound, 1 failed, 1 wait", a_job(done=2), "starts 1 of 1"),
+        ("3 succeeded, 1 failed, 1 wait", a_job(done=3), "starts 1 of 1"),
+        ("1 wait", a_job(done=3), "starts 1 of 1"),  # those that have succeeded were deleted
+        ("4 failed, 3 wait", a_job(), "awaits"),  # all are lost: the run starts again, and whole
+        ("3 succeeded, 1 failed, 4 wait", a_job(completions=8, done=3), "starts 1 of 1"),  # the wave ends before the next one starts
+        ("4 succeeded, 4 wait", a_job(completions=8, done=4), "starts 4 of 4"),
+        ("4 succeeded, 3 wait", a_job(completions=8, done=4), "awaits"),
+        ("3 succeeded, 1 bound, 3 wait", a_job(completions=8, done=3), "awaits"),  # the next wave is four, beside a straggler
+        ("4 succeeded, 2 wait", a_job(completions=6, done=4), "starts 2 of 2"),  # the last wave is smaller
+        ("4 succeeded, 1 wait", a_job(completions=6, done=4), "awaits"),
+        ("3 succeeded, 1 bound, 2 wait", a_job(completions=6, done=3), "starts 2 of 2"),
+        ("3 succeeded, 1 bound, 3 wait", a_job(completions=8, done=4), "awaits"),  # the straggler has succeeded, and isn't seen to have
+        ("2 wait", a_job(parallelism=2, completions=2), "awaits"),  # another Job is to make the others
+        ("1 succeeded, 2 bound, 1 wait", a_job(completions=None, done=1), "starts 1 of 1"),  # a work queue makes none any more
+        ("4 wait", None, "starts 4 of 4"),  # a Job that hasn't been heard of
+        ("3 succeeded, 1 bound, 3 wait", None, "awaits"),
+        ("3 bound, 1 wait", a_job(completions=8, done=1), "awaits"),  # what has succeeded was deleted: nobody is lost
+    ],
+)
+def test_of_a_job(pods: str, job: JobCounts | None, expected: str) -> None:
+    assert told(gang_of(several(pods, kind="Job"), *([job] if job else []))) == expected
+
+
+def test_a_success_is_remembered_when_its_pod_is_deleted() -> None:
+    registry = GangRegistry(["allaboard"])
+    registry.observe_job(None, a_job(completions=8))
+    pods = several("1 succeeded, 3 bound", kind="Job")
+    for pod in (*pods, a_pod("next", kind="Job", created=FIRST_BIND + 5)):
+        registry.observe_pod(None, pod)
+    registry.observe_pod(pods[0], None)
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert (told(gang), [pod.name for pod in gang.candidates]) == ("awaits", ["next"])
+    registry.observe_job(a_job(completions=8), a_job(completions=8, done=1))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert told(gang) == "awaits"
+
+
+def test_an_index_that_has_failed_is_made_again_in_its_wave() -> None:
+    ended = [a_pod(f"s{index}", "succeeded", kind="Job", index=index) for index in range(3)]
+    failed = a_pod("f", "failed", kind="Job", index=3)
+    waiting = [a_pod(f"w{index}", kind="Job", index=index, created=FIRST_BIND + 5) for index in (5, 4, 3, 6)]
+    gang = gang_of([*ended, failed, *waiting], a_job(completions=8, done=3))
+    assert [pod.name for pod in gang.candidates] == ["w3"]
+    assert {pod.name for pod in gang.others} == {"w4", "w5", "w6"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "jobs", "expected"),
+    [
+        ("4 bound", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),
+        ("4 bound", "2 wait", (a_job("one"), a_job("two")), "awaits"),
+        ("4 bound", "2 wait", (), "awaits"),  # neither has been heard of
+        ("4 bound", "2 wait", (a_job("one"),), "awaits"),
+        ("4 wait", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),  # not some of both
+        ("2 wait", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),  # the older waits for its pods, and keeps nobody waiting
+        ("3 bound, 1 wait", "4 wait", (a_job("one"), a_job("two")), "starts 1 of 1"),  # who runs is healed first
+        ("3 bound", "4 wait", (a_job("one"), a_job("two")), "awaits"),  # it may never have been whole
+        ("3 bound, 1 failed", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),
+        ("4 succeeded", "2 wait", (a_job("one", done=4), a_job("two")), "awaits"),
+        ("4 bound", "1 wait", (a_job("one"), a_job("two", parallelism=1, completions=1)), "awaits"),  # the same job, if smaller
+    ],
+)
+def test_of_two_jobs_that_are_two_runs(first: str, second: str, jobs: tuple[JobCounts, ...], expected: str) -> None:
+    pods = [*several(first, kind="Job", owner="one"), *several(second, kind="Job", owner="two")]
+    assert told(gang_of(pods, *jobs)) == expected
+
+
+PS, WORKER = {"role": "ps"}, {"role": "worker"}
+
+
+@pytest.mark.parametrize(
+    ("ps", "workers", "minimum", "expected"),
+    [
+        ("1 wait", "4 wait", 5, "starts 5 of 5"),
+        ("1 wait", "3 wait", 5, "awaits"),
+        ("1 bound", "4 bound", 5, "rests"),
+        ("1 bound", "3 bound, 1 failed, 1 wait", 5, "starts 1 of 1"),
+        ("1 wait", "4 bound", 4, "starts 1 of 1"),  # one that comes late, and wasn't needed
+    ],
+)
+def test_of_two_jobs_that_are_one_gang(ps: str, workers: str, minimum: int, expected: str) -> None:
+    pods = [
+        *several(ps, kind="Job", owner="ps", labels=PS, minimum=minimum),
+        *several(workers, kind="Job", owner="worker", labels=WORKER, minimum=minimum),
+    ]
+    assert told(gang_of(pods, a_job("ps", parallelism=1, completions=1), a_job("worker"))) == expected
+
+
+def test_the_next_run_of_a_gang_of_two_jobs_takes_nobody_of_the_first() -> None:
+    first = [
+        *several("1 bound", kind="Job", owner="ps", labels=PS, minimum=5),
+        *several("4 bound", kind="Job", owner="w", labels=WORKER, minimum=5),
+    ]
+    second = several("1 wait", kind="Job", owner="ps2", labels=PS, minimum=5)
+    jobs = [a_job("ps", parallelism=1, completions=1), a_job("w"), a_job("ps2", parallelism=1, completions=1), a_job("w2")]
+    assert told(gang_of([*first, *second], *jobs)) == "awaits"
+    second += several("4 wait", kind="Job", owner="w2", labels=WORKER, minimum=5)
+    assert told(gang_of([*first, *second], *jobs)) == "starts 5 of 5"
+
+
+def test_jobs_of_one_job_set_are_one_gang() -> None:
+    pods = [*several("1 wait", kind="Job", owner="d", minimum=3), *several("2 wait", kind="Job", owner="w", minimum=3)]
+    jobs = [a_job("d", parallelism=1, completions=1, root="set"), a_job("w", parallelism=2, completions=2, root="set")]
+    assert told(gang_of(pods, *jobs)) == "starts 3 of 3"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("4 bound", "1 wait", "starts 1 of 1"),
+        ("3 bound", "2 wait", "starts 1 of 2"),
+        ("1 bound", "3 bound", "rests"),
+        ("4 wait", "1 wait", "starts 4 of 5"),
+    ],
+)
+def test_of_a_rollout(old: str, new: str, expected: str) -> None:
+    pods = [*several(old, kind="ReplicaSet", owner="old"), *several(new, kind="ReplicaSet", owner="new")]
+    assert told(gang_of(pods)) == expected
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ("4 bound, 1 succeeded, 1 wait", "starts 1 of 1"),
+        ("3 succeeded, 1 failed, 1 wait", "starts 1 of 1"),  # the last worker is made again
+        ("2 succeeded, 2 failed, 1 wait", "awaits"),
+        ("4 failed, 3 wait", "awaits"),  # all are made again
+    ],
+)
+def test_of_a_job_operator(pods: str, expected: str) -> None:
+    assert told(gang_of(several(pods, kind="TFJob"))) == expected
+
+
+def test_a_job_of_an_operator_that_is_submitted_again_is_another_run() -> None:
+    first = several("4 bound", kind="TFJob", owner="one")
+    second = several("3 wait", kind="TFJob", owner="two")
+    assert told(gang_of([*first, *second])) == "awaits"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"spec": {"parallelism": "4"}},
+        {"spec": {"completions": []}},
+        {"status": {"succeeded": "x"}},
+    ],
+)
+def test_a_malformed_job_is_refused(raw: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"whole number|object"):
+        job_counts_from({"metadata": {"uid": "u"}, **raw})
+
+
+def test_the_numbers_of_a_job_are_read() -> None:
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "set", "controller": True}
+    raw = {
+        "metadata": {"uid": "u", "ownerReferences": [owner]},
+        "spec": {"parallelism": 4, "completions": 9},
+        "status": {"succeeded": 2, "failedIndexes": "0,3-5"},
+    }
+    assert job_counts_from(raw) == JobCounts("u", "set", 4, 9, 6)
+    raw["metadata"] = {"uid": "u", "ownerReferences": [{**owner, "kind": "CronJob"}]}
+    assert job_counts_from(raw).root == "u"
+
+
+def test_a_gang_of_thousands_of_forged_stamps_is_divided_without_a_pause() -> None:
+    pods = [a_pod(f"b{number}", "bound", run=f"{number:x}", bound_at=float(number)) for number in range(2000)]
+    pods += [a_pod(f"w{number}", created=1e6) for number in range(2000)]
+    runs = runs_of(pods, 4, {})
+    assert sum(len(run.members) for run in runs) == len(pods)
+    assert len(runs) <= 18
