@@ -126,8 +126,8 @@ async def test_without_the_permission_the_job_is_kept_open_and_the_permission_na
     verb: str, cluster: Cluster, start_app: StartApp
 ) -> None:
     refuse_one_bind(cluster)
+    await start_app(schedule_timeout_seconds=1)  # Jobs are listed first
     cluster.faults.add(Fault(verb, "jobs", times=FOR_EVER, status=403, message="no such right"))
-    await start_app(schedule_timeout_seconds=1)
     cluster.create(suspendable())
     expected = f"can't be suspended without the permission to {verb} jobs.batch: no such right"
     await cluster.wait_for(lambda s: any(expected in text for text in warnings(s, "KeptOpen")), timeout=20)

@@ -94,25 +94,98 @@ async def test_the_next_run_of_bare_pods_starts_whole_or_not_at_all(cluster: Clu
     assert len(stamps(cluster, "first") | stamps(cluster, "second")) == 2, "each run has its own"
 
 
-@pytest.mark.parametrize("at_once", [4, 3], ids=["all", "all but one"])
-async def test_the_second_wave_of_a_job_starts_whole_or_not_at_all(at_once: int, cluster: Cluster, start_app: StartApp) -> None:
+async def test_the_second_wave_of_a_job_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="4")
     cluster.create(job(4, completions=8))
     await cluster.wait_for(lambda s: running(s) == 4)
-    await asyncio.sleep(1.1)  # the API server's times are whole seconds: the second wave is younger than the first bind
     first = bound(cluster)
-    cordon = {"spec": {"unschedulable": True}}
-    cluster.patch("nodes", "node-1", cordon)
-    cluster.add_node("node-2", cpu=str(at_once - 1))  # room for all of the second wave but one
-    for name in first[:at_once]:
+    cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
+    cluster.add_node("node-2", cpu="3")  # capacity for all of the second wave but one
+    for name in first:
         cluster.finish_pod(name)
-    await cluster.wait_for(lambda s: len(s.list("pods")) == 4 + at_once)
+    await cluster.wait_for(lambda s: len(s.list("pods")) == 8)
     second = [pod["metadata"]["name"] for pod in cluster.list("pods") if pod["metadata"]["name"] not in first]
     await cluster.wait_for(lambda s: all("Insufficient cpu" in str(pod_condition(s, name).get("message")) for name in second))
     assert set(bound(cluster)) == set(first)
     cluster.add_node("node-3", cpu="1")
     await cluster.wait_for(lambda s: set(bound(s)) == {*first, *second})
+
+
+async def test_the_second_wave_of_a_job_waits_for_the_straggler_of_the_first(cluster: Cluster, start_app: StartApp) -> None:
+    await start_app()
+    cluster.add_node("node-1", cpu="8")
+    cluster.create(job(4, completions=8))
+    await cluster.wait_for(lambda s: running(s) == 4)
+    first = bound(cluster)
+    for name in first[:3]:
+        cluster.finish_pod(name)
+    await cluster.wait_for(lambda s: "waiting for members: 3 of 4 exist" in message(s))
+    assert set(bound(cluster)) == set(first)
+    cluster.finish_pod(first[3])
+    await cluster.wait_for(lambda s: len(bound(s)) == 8)
+
+
+async def test_the_last_wave_of_a_job_may_be_smaller_than_the_minimum(cluster: Cluster, start_app: StartApp) -> None:
+    await start_app()
+    cluster.add_node("node-1", cpu="4")
+    cluster.create(job(4, completions=5))
+    await cluster.wait_for(lambda s: running(s) == 4)
+    for name in bound(cluster):
+        cluster.finish_pod(name)
+    await cluster.wait_for(lambda s: len(bound(s)) == 5)
+
+
+async def test_a_job_submitted_again_beside_the_first_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
+    await start_app()
+    cluster.add_node("node-1", cpu="6")
+    cluster.create(job(4))
+    await cluster.wait_for(lambda s: running(s) == 4)
+    again = job(4)
+    again["metadata"]["name"] = "again"
+    cluster.create(again)
+    await cluster.wait_for(lambda s: "2 of 4 members placeable" in message(s))
+    assert not bound(cluster, "again")
+    cluster.add_node("node-2", cpu="2")
+    await cluster.wait_for(lambda s: len(bound(s, "again")) == 4)
+    assert len(stamps(cluster, "")) == 2, "each run has a stamp of its own"
+
+
+async def test_the_last_worker_that_is_lost_starts_again_when_the_others_have_succeeded(cluster: Cluster, start_app: StartApp) -> None:
+    await start_app()
+    cluster.add_node("node-1", cpu="4")
+    pair = job(2)
+    pair["spec"]["backoffLimit"] = 3
+    cluster.create(pair)
+    await cluster.wait_for(lambda s: running(s) == 2)
+    first, second = bound(cluster)
+    cluster.finish_pod(first)
+    cluster.finish_pod(second, phase="Failed")
+    await cluster.wait_for(lambda s: len(bound(s)) == 3)
+
+
+async def test_a_run_that_was_whole_takes_the_replacements_that_exist_when_it_was_scaled_down(
+    cluster: Cluster, start_app: StartApp
+) -> None:
+    await start_app()
+    cluster.add_node("node-1", cpu="8")
+    cluster.create(replica_set(replicas=4))
+    await cluster.wait_for(lambda s: running(s) == 4)
+    cluster.patch("replicasets", "gang", {"spec": {"replicas": 2}})
+    await cluster.wait_for(lambda s: len(s.list("pods")) == 2)
+    cluster.delete("pods", bound(cluster)[0], grace=0)
+    await cluster.wait_for(lambda s: len(bound(s)) == 2, timeout=20)
+
+
+async def test_a_rollout_that_changes_the_minimum_goes_on_beside_running_members(cluster: Cluster, start_app: StartApp) -> None:
+    await start_app()
+    cluster.add_node("node-1", cpu="8")
+    cluster.create(replica_set("old", replicas=4))
+    await cluster.wait_for(lambda s: running(s) == 4)
+    newer = replica_set("new", replicas=1)
+    newer["spec"]["template"]["metadata"]["labels"] |= gang_pod("x", "old", 3)["metadata"]["labels"]
+    cluster.create(newer)
+    await cluster.wait_for(lambda s: len(bound(s, "new")) == 1)
 
 
 async def test_no_stamp_passes_a_higher_priority(cluster: Cluster, start_app: StartApp) -> None:
