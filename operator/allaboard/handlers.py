@@ -19,6 +19,7 @@ from allaboard.cluster.client import CredentialsError, load_credentials
 from allaboard.cluster.nesting import PrunedResponse
 from allaboard.cluster.reach import UnreachableError
 from allaboard.gangs.dialects import MIN_AVAILABLE_LABEL
+from allaboard.logs import keep_records_apart
 from allaboard.settings import SettingsError, load_settings
 
 PODGROUPS = ("scheduling.x-k8s.io", "v1alpha1", "podgroups")
@@ -50,6 +51,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     await asyncio.sleep(0)  # Kopf takes the signals, and begins its other tasks, or Python warns of them when this fails
     if take_signals := memo.get(TAKE_SIGNALS):
         take_signals()
+    keep_records_apart()  # `kopf run` has made its own handlers
     settings.posting.enabled = False
     # Selected on the server, which has one selector for a resource: Kopf would otherwise receive every change of every pod of the
     # cluster, to drop most of them at a millisecond each. A pod's bind or end comes as one more event, by which it leaves the selection.

@@ -14,6 +14,7 @@ import click
 
 from allaboard.cli.inputs import endings, uninterrupted
 from allaboard.cluster.client import CredentialsError, load_credentials
+from allaboard.logs import keep_records_apart
 from allaboard.model.errors import unserved
 from allaboard.model.gang import Objective
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
@@ -40,6 +41,7 @@ def start_logging(settings: Settings, *, verbose: bool = False) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines() if settings.log_format == "json" else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    keep_records_apart()
     if not verbose:
         logging.getLogger("kopf").setLevel(logging.WARNING)
         logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # the probes, every few seconds

@@ -32,6 +32,16 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_LENGTH else f"{text[: _SHOWN_LENGTH - 3]}..."
 
 
+def one_line(text: str) -> str:
+    """Return ``text`` without line ends or other characters that don't print, which are escaped: others wrote parts of it.
+
+    Example: ``"denied\\nall is well"`` becomes ``"denied\\\\nall is well"``, which can't be read as two messages.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+
+
 def unserved(what: str, port: int, error: OSError, setting: str) -> str:
     """That ``what`` can't be served on ``port``, which ``setting`` is for."""
     reason = os.strerror(error.errno) if error.errno else str(error)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from allaboard.cluster.paths import Resource
-from allaboard.model.errors import MalformedError
+from allaboard.model.errors import MalformedError, one_line
 from allaboard.model.gang import GangKey
 from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, Body, change_to, complaint_of, is_current, is_ready, object_of
 from allaboard.pipelines.stages import Pipeline, Policy, Stage, digest
@@ -191,6 +191,7 @@ def _told(pipeline: Pipeline, standing: Standing) -> dict[str, Any]:
 
 
 def _cut(message: str) -> str:
+    message = one_line(message)
     return message if len(message) <= _LONGEST_MESSAGE else f"{message[: _LONGEST_MESSAGE - 4]} ..."
 
 

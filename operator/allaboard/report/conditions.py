@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from allaboard.model.errors import one_line
 from allaboard.model.gang import Gang
 from allaboard.model.pod import parse_time
 from allaboard.model.reasons import Code
@@ -53,7 +54,7 @@ def pod_group_status(gang: Gang, phase: str, opinion: Opinion, current: Mapping[
         "failed": gang.in_phase("Failed"),
         "reason": opinion.code,
         "summary": summary(opinion.short or opinion.message),
-        "message": opinion.message,
+        "message": one_line(opinion.message),
         "conditions": _conditions(opinion, gang, current.get("conditions") or (), now),
     }
     started = opinion.started or current.get("scheduleStartTime")
@@ -73,7 +74,7 @@ def scheduled_since(status: Mapping[str, Any]) -> float | None:
 
 def pod_unscheduled(message: str, now: str, reason: str = "Unschedulable") -> Condition:
     """The condition that autoscalers react to."""
-    return {"type": "PodScheduled", "status": "False", "reason": reason, "message": message, "lastTransitionTime": now}
+    return {"type": "PodScheduled", "status": "False", "reason": reason, "message": one_line(message), "lastTransitionTime": now}
 
 
 def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
@@ -105,4 +106,4 @@ def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any
 def _condition(kind: str, is_true: bool, reason: str, message: str, before: Mapping[str, Any], now: str) -> Condition:
     status = "True" if is_true else "False"
     since = before.get("lastTransitionTime") if before.get("status") == status else None
-    return {"type": kind, "status": status, "reason": reason, "message": message[:32_000], "lastTransitionTime": since or now}
+    return {"type": kind, "status": status, "reason": reason, "message": one_line(message)[:32_000], "lastTransitionTime": since or now}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from allaboard.binding.answers import BindReply, Committed, MembersChanged, NotAdmitted, Refused, Seat
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.errors import one_line
 from allaboard.model.gang import Gang, Hold
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import format_amount
@@ -175,7 +176,8 @@ def members_bound(number: int) -> str:
 
 
 def summary(text: str) -> str:
-    """``text`` cut to what a column of a table holds."""
+    """Return ``text`` on one line, cut to what a column of a table holds."""
+    text = one_line(text)
     return text if len(text) <= _SUMMARY_LIMIT else f"{text[: _SUMMARY_LIMIT - 1].rstrip()}…"
 
 
@@ -271,7 +273,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def event_note(text: str) -> str:
-    """``text`` cut to what an event may hold, as kube-scheduler cuts it."""
+    """Return ``text`` on one line, cut to what an event may hold as kube-scheduler cuts it."""
+    text = one_line(text)
     encoded = text.encode()
     if len(encoded) <= _EVENT_NOTE_LIMIT:
         return text

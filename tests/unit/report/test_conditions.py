@@ -8,7 +8,7 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod, parse_time
 from allaboard.model.reasons import Code
-from allaboard.report.conditions import Opinion, pod_group_status, scheduled_since
+from allaboard.report.conditions import Opinion, pod_group_status, pod_unscheduled, scheduled_since
 
 
 @pytest.mark.parametrize("stated", ["x", 7, ["x", None, 3], {"type": "Timeout"}, [{"type": ["Timeout"]}]])
@@ -63,3 +63,11 @@ def test_a_gang_was_scheduled_initially_for_ever_once_it_was() -> None:
     status = pod_group_status(gang, "Scheduling", Opinion(Code.RETRYING, "lost a member"), before, "2026-01-01T00:00:09Z")
     (condition,) = [each for each in status["conditions"] if each["type"] == "PodGroupInitiallyScheduled"]
     assert (condition["status"], condition["lastTransitionTime"]) == ("True", "2026-01-01T00:00:00Z")
+
+
+def test_what_a_webhook_wrote_with_line_ends_stands_on_one_line_of_a_status() -> None:
+    gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
+    status = pod_group_status(gang, "Pending", Opinion(Code.RETRYING, "denied\nall is well"), {}, "2026-01-01T00:00:00Z")
+    messages = [status["summary"], status["message"], *(condition["message"] for condition in status["conditions"])]
+    messages.append(pod_unscheduled("denied\nall is well", "2026-01-01T00:00:00Z")["message"])
+    assert set(messages) == {"denied\\nall is well"}

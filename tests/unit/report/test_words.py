@@ -221,6 +221,10 @@ def test_a_short_note_is_left_alone() -> None:
     assert words.event_note("short") == "short"
 
 
+def test_a_note_with_line_ends_stands_on_one_line() -> None:
+    assert words.event_note("denied\nall is well") == "denied\\nall is well"
+
+
 @pytest.mark.parametrize(
     ("undo", "problem", "expected"),
     [
