@@ -350,7 +350,7 @@ class App:
         """What a gang waits for, in a few words, which name no other gang; nothing once it is scheduled."""
         told = self.docket.find_told(key)
         opinion = told.opinion if told else None
-        return "" if opinion is None or opinion.code is Code.SCHEDULED else opinion.short or opinion.message
+        return "" if opinion is None or not opinion.code.is_waiting else opinion.short or opinion.message
 
     async def _lead(self, lease: Candidate) -> None:
         """Compete for the lease when everything is known. When it is lost nothing more is decided or written, whoever else hangs."""
@@ -376,7 +376,7 @@ class App:
     def _measure(self, writer: Writer) -> None:
         sizes, counts, gauges = self.queue.sizes, self.view.counts, self.metrics.gauges
         gauges("pending_podgroups", "Gangs by where they wait.", "queue", {name: partial(self._queued, name) for name in sizes()})
-        reasons = {str(code): partial(self._waiting, code) for code in Code if code is not Code.SCHEDULED}
+        reasons = {str(code): partial(self._waiting, code) for code in Code if code.is_waiting}
         gauges("waiting_podgroups", "Gangs that aren't whole, by what their PodGroup gives as the reason.", "reason", reasons)
         gauges("cache_size", "Objects known.", "type", {name: partial(self._known, name) for name in counts})
         silences = {name: partial(_silence, reflector) for name, reflector in self._reflectors.items()}

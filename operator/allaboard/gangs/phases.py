@@ -1,33 +1,83 @@
-"""The PHASE of a PodGroup, derived from its members (scheduler-plugins, controllers/podgroup_controller.go).
+"""The PHASE of a PodGroup: how far its gang has come (the words are those of scheduler-plugins, apis/scheduling/v1alpha1/types.go).
 
-Conditions are authoritative; the phase is there because users of PodGroups look for it.
+Conditions are authoritative; the phase is there because users of PodGroups look for it. ``Finished`` and ``Failed`` stay until a member
+lives again, also when the pods are deleted and when the operator is restarted: then the PodGroup's own status says which it was.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from allaboard.gangs.endings import Ends
 from allaboard.model.gang import Gang
+
+_MOST = 2**31 - 1
 
 
 class Phase(StrEnum):
     """Upstream's phases; Unknown is never set."""
 
     PENDING = "Pending"
+    """No member is bound: the gang waits for pods, for capacity, or for somebody to mend it."""
     SCHEDULING = "Scheduling"
+    """Members are bound, and members that must start together are not bound or don't run yet."""
     RUNNING = "Running"
+    """The members that must start together are bound and run."""
     FINISHED = "Finished"
+    """No member lives, and the members have succeeded."""
     FAILED = "Failed"
+    """No member lives, and a member has failed."""
 
 
-def phase_of(gang: Gang) -> Phase:
-    """How far the gang has come."""
-    running = sum(1 for pod in gang.members if pod.phase == "Running" and not pod.is_terminating)
-    # While anybody lives, those who ended in an earlier run of the job don't count.
-    succeeded = gang.succeeded if gang.alive else gang.in_phase("Succeeded")
-    failed = gang.in_phase("Failed")
-    if succeeded >= gang.min_member:
-        return Phase.FINISHED
-    if failed and not gang.candidates and failed + running + succeeded >= gang.min_member:
-        return Phase.FAILED
-    if len(gang.alive) + succeeded < gang.min_member:
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a gang has ended of which no member lives any more."""
+
+    phase: Phase
+    succeeded: int
+    failed: int
+
+
+def phase_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | None = None) -> Phase:
+    """Return how far the gang has come; ``ends`` and ``stated`` are as ``ending_of`` takes them."""
+    if not gang.alive:
+        ending = ending_of(gang, ends, stated)
+        return ending.phase if ending else Phase.PENDING
+    if not gang.bound:
         return Phase.PENDING
-    return Phase.RUNNING if running + succeeded >= gang.min_member else Phase.SCHEDULING
+    running = sum(pod.phase == "Running" for pod in gang.bound)
+    needed = min(len(gang.bound), max(0, gang.required - gang.succeeded))
+    return Phase.RUNNING if gang.is_whole and running >= needed else Phase.SCHEDULING
+
+
+def ending_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | None = None) -> Ending | None:
+    """Return how a gang has ended; None while a member lives, and when its members were all deleted before they ended.
+
+    ``ends`` is what this process has seen of its members' ends. Where it has seen nothing, the members that are left and the PodGroup's
+    status as it is ``stated`` tell.
+    """
+    if gang.alive:
+        return None
+    succeeded, failed = gang.in_phase("Succeeded"), gang.in_phase("Failed")
+    if ends is not None:
+        phase = _phase(ends.succeeded, ends.failed, gang.required)
+        return Ending(phase, max(succeeded, ends.succeeded), max(failed, ends.failed)) if phase else None
+    stated = stated or {}
+    succeeded, failed = max(succeeded, _count(stated, "succeeded")), max(failed, _count(stated, "failed"))
+    before = next((phase for phase in (Phase.FINISHED, Phase.FAILED) if stated.get("phase") == phase), None)
+    phase = before or _phase(succeeded, failed, gang.required)
+    return Ending(phase, succeeded, failed) if phase else None
+
+
+def _phase(succeeded: int, failed: int, required: int) -> Phase | None:
+    """Return how a gang has ended by its members' ends. A job may be done by fewer successes than it has members."""
+    if succeeded >= required or (succeeded and not failed):
+        return Phase.FINISHED
+    return Phase.FAILED if failed else None
+
+
+def _count(stated: Mapping[str, Any], field: str) -> int:
+    """Return a count that a status states; 0 where it is none, since anybody may write one."""
+    value = stated.get(field)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else 0

@@ -67,7 +67,8 @@ class Pod:
     instead of being lost. ``caution`` is what its owner should know, and doesn't hold it. ``over`` names the limits that it is over.
     ``labels`` are sorted, as are ``options``; a pod of another scheduler has neither, nor anything else that says no more than whose it
     is. ``mark`` is the name of a label or annotation by which it asks another scheduler for a gang. ``devices`` are those of
-    its node's shared GPUs that it says it has; in a view those that it was promised, or first said it has.
+    its node's shared GPUs that it says it has; in a view those that it was promised, or first said it has. ``is_disrupted`` tells of one
+    that is being deleted that it was evicted, preempted or lost with its node.
     """
 
     namespace: str
@@ -87,6 +88,7 @@ class Pod:
     mark: str = ""
     is_terminating: bool = False
     is_gated: bool = False
+    is_disrupted: bool = False
     promise: int = 0
     transaction: str = ""
     was_whole: bool = False
@@ -202,6 +204,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         mark=own.mark,
         is_terminating=metadata.get("deletionTimestamp") is not None,
         is_gated=own.is_gated,
+        is_disrupted=not is_foreign and metadata.get("deletionTimestamp") is not None and _is_disrupted(status),
         promise=promise,
         transaction=intern(run),
         was_whole=was_whole,
@@ -310,6 +313,15 @@ def _bound_at(status: Mapping[str, object]) -> float:
     except OverLimitError:
         pass  # as one that doesn't say
     return 0.0
+
+
+def _is_disrupted(status: Mapping[str, object]) -> bool:
+    """Return whether a condition says that the pod goes for a reason that isn't its own or its controller's."""
+    try:
+        conditions = items(status, "conditions", "status.", ENTRIES)
+        return any((each.get("type"), each.get("status")) == ("DisruptionTarget", "True") for _, each in conditions)
+    except MalformedError:
+        return False
 
 
 def parse_time(timestamp: str) -> float:

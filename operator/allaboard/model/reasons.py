@@ -69,7 +69,7 @@ Counted = tuple[tuple[Reason, int], ...]
 
 
 class Code(StrEnum):
-    """Why a gang isn't whole: the closed list that its PodGroup's condition, its printer column and the metrics have."""
+    """Why a gang isn't whole, or that it is, or has ended: the closed list of PodGroups' conditions and printer columns, and of metrics."""
 
     WAITING = "WaitingForMembers"
     HELD = "Held"  # somebody must mend it first
@@ -79,6 +79,12 @@ class Code(StrEnum):
     CONSTRAINTS = "Constraints"  # not for want of room
     RETRYING = "Retrying"  # the attempt failed, not the gang
     SCHEDULED = "Scheduled"
+    ENDED = "Ended"  # no member lives any more
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the gang isn't whole and is yet to be."""
+        return self not in (Code.SCHEDULED, Code.ENDED)
 
 
 class Cause(NamedTuple):

@@ -163,7 +163,7 @@ class Announcer:
         if (about := self._reference(gang)) is not None:
             self._events.warning(about, "KeptOpen", "Binding", message)
         before = self._keeper.opinion(gang.key)
-        self._say(gang, before.code if before and before.code is not Code.SCHEDULED else Code.RETRYING, message)
+        self._say(gang, before.code if before and before.code.is_waiting else Code.RETRYING, message)
 
     def unchanged(self, gang: Gang) -> None:
         """Nothing to decide; the PodGroup's counts, or what was last said, may not be so any more."""
@@ -174,15 +174,26 @@ class Announcer:
                 self._say(gang, Code.SCHEDULED, message)
                 self._end_wait(gang.key)
                 return
-        elif gang.members and not gang.alive:
-            succeeded = gang.in_phase("Succeeded")
-            self._say(gang, Code.SCHEDULED, f"ended: {succeeded} members succeeded, {gang.in_phase('Failed')} failed")
+        elif not gang.alive and not gang.is_single:
+            self._none_lives(gang)
             return
         self._keeper.tell(gang)
 
-    def forget_pod(self, pod: Pod) -> None:
-        """The pod is gone."""
-        self._pods.forget(pod.uid)
+    def _none_lives(self, gang: Gang) -> None:
+        """Say how a gang has ended; or, if its members were deleted before they ended, that it waits for pods again."""
+        ending = self._keeper.ending(gang)
+        if ending is not None:
+            self._end_wait(gang.key)
+            self._say(gang, Code.ENDED, words.ended(ending))
+        elif self._keeper.is_known(gang):
+            self._end_wait(gang.key)
+            self._say(gang, Code.WAITING, words.members_missing(gang), words.members_missing_in_short(gang))
+
+    def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Take a change of a pod: how it has ended is told of its gang, and nothing more is told of one that is gone."""
+        self._keeper.observe_pod(old, new)
+        if new is None and old is not None:
+            self._pods.forget(old.uid)
 
     def _end_wait(self, key: GangKey) -> None:
         """The gang is whole, lacks members or is gone: a later wait for seats is counted from its own beginning."""
@@ -198,7 +209,7 @@ class Announcer:
             short,
             started=api_time(wait.started) if wait else "",
             whole_since=api_time(self._now()) if code is Code.SCHEDULED else before.whole_since if before else "",
-            has_timed_out=wait is not None and wait.has_timed_out and code is not Code.SCHEDULED,
+            has_timed_out=wait is not None and wait.has_timed_out and code.is_waiting,
             is_being_bound=is_being_bound,
         )
         self._keeper.tell(gang, opinion)
@@ -207,7 +218,7 @@ class Announcer:
 
     def _tell_change(self, gang: Gang, code: Code, message: str) -> None:
         """One event for the gang where each of its pods would have the same; of one that only begins, or is held, there is another."""
-        about = None if gang.is_single or code in (Code.WAITING, Code.HELD) else self._reference(gang)
+        about = None if gang.is_single or code in (Code.WAITING, Code.HELD, Code.ENDED) else self._reference(gang)
         if about is None:
             return
         if code is Code.SCHEDULED:

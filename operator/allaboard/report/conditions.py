@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from allaboard.gangs.phases import Ending
 from allaboard.model.errors import one_line
 from allaboard.model.gang import Gang
 from allaboard.model.pod import parse_time
@@ -40,8 +41,13 @@ def api_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def pod_group_status(gang: Gang, phase: str, opinion: Opinion, current: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """The whole status of a PodGroup. Conditions keep their ``lastTransitionTime`` unless their status flips."""
+def pod_group_status(
+    gang: Gang, phase: str, opinion: Opinion, current: Mapping[str, Any], now: str, ending: Ending | None = None
+) -> dict[str, Any]:
+    """Return the whole status of a PodGroup. Conditions keep their ``lastTransitionTime`` unless their status flips.
+
+    The ``ending`` of a gang that has ended counts members whose pods are deleted by then.
+    """
     living = gang.alive
     owners = sorted({f"{pod.namespace}/{pod.owner.name if pod.owner else pod.name}" for pod in living})
     status: dict[str, Any] = {
@@ -50,8 +56,8 @@ def pod_group_status(gang: Gang, phase: str, opinion: Opinion, current: Mapping[
         "members": len(living),
         "scheduled": len(gang.bound),
         "running": sum(1 for pod in living if pod.phase == "Running"),
-        "succeeded": gang.in_phase("Succeeded"),
-        "failed": gang.in_phase("Failed"),
+        "succeeded": ending.succeeded if ending else gang.in_phase("Succeeded"),
+        "failed": ending.failed if ending else gang.in_phase("Failed"),
         "reason": opinion.code,
         "summary": summary(opinion.short or opinion.message),
         "message": one_line(opinion.message),

@@ -7,7 +7,7 @@ without any CRD gangs that are made by labels are scheduled all the same.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,12 +15,15 @@ from typing import Any
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import POD_GROUPS, ApiPath
-from allaboard.gangs.phases import phase_of
+from allaboard.gangs.endings import Endings
+from allaboard.gangs.phases import Ending, ending_of, phase_of
 from allaboard.gangs.podgroup import PodGroup, implicit_pod_group, key_of, owner_references, pod_group_from
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import version_number, version_of
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Pod
+from allaboard.model.reasons import Code
 from allaboard.report.conditions import Opinion, api_time, pod_group_status
 from allaboard.report.told import Remembered, Told, Written
 from allaboard.report.writer import Writer
@@ -44,6 +47,7 @@ class PodGroupKeeper:
         self._remembered = remembered
         self._writer = writer
         self._now = now
+        self._endings = Endings(registry)
 
     def observe(self, raw: dict[str, Any]) -> None:
         """Take a PodGroup as the API server has it."""
@@ -51,6 +55,10 @@ class PodGroupKeeper:
             self._registry.observe_group(pod_group_from(raw))
         except MalformedError as error:
             logger.warning("a PodGroup can't be understood and is left out: %s", error)
+
+    def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Take a change of a pod: how members end outlives their pods."""
+        self._endings.observe_pod(old, new)
 
     def forget(self, raw: dict[str, Any]) -> None:
         """Take the deletion of a PodGroup, as the API server had it last."""
@@ -99,10 +107,23 @@ class PodGroupKeeper:
         told = self._remembered.find_told(key)
         return told.opinion if told else None
 
+    def ending(self, gang: Gang) -> Ending | None:
+        """Return how a gang has ended; None while a member lives, and when its members were deleted before they ended."""
+        return ending_of(gang, self._endings.find(gang.key), self._stated(gang.key))
+
+    def is_known(self, gang: Gang) -> bool:
+        """Return whether the gang has, or has had, members of ours, as far as is remembered or its PodGroup's status says."""
+        reason = self._stated(gang.key).get("reason")
+        return bool(gang.members) or self.opinion(gang.key) is not None or reason in tuple(Code)
+
+    def _stated(self, key: GangKey) -> Mapping[str, Any]:
+        """Return the status of a PodGroup as the API server has it; empty without one."""
+        group = self._registry.group(key)
+        return group.status or {} if group else {}
+
     def _is_foreign(self, gang: Gang) -> bool:
-        """Whether the PodGroup is another scheduler's business: no pod of ours has ever named it, and somebody has spoken of it."""
-        group = self._registry.group(gang.key)
-        return not gang.members and self.opinion(gang.key) is None and group is not None and bool(group.status)
+        """Return whether the PodGroup is another scheduler's: no pod of ours has named it, and its status isn't of our writing."""
+        return bool(self._stated(gang.key)) and not self.is_known(gang)
 
     def _write(self, key: GangKey) -> None:
         self._remembered.told(key).is_unwritten = True
@@ -118,7 +139,8 @@ class PodGroupKeeper:
         await asyncio.sleep(0)  # it may have thousands of members, and has been put together just now
         group = await self._group_of(gang) if gang is not None and opinion is not None else None
         if gang is not None and opinion is not None and group is not None:
-            status = pod_group_status(gang, phase_of(gang), opinion, group.status or {}, self._now())
+            stated, ends = group.status or {}, self._endings.find(key)
+            status = pod_group_status(gang, phase_of(gang, ends, stated), opinion, stated, self._now(), ending_of(gang, ends, stated))
             if status == group.status:
                 told.written = Written(group.uid, status, status)
             elif told.written != Written(group.uid, status, group.status):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from allaboard.binding.answers import BindReply, Committed, MembersChanged, NotAdmitted, Refused, Seat
+from allaboard.gangs.phases import Ending
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.errors import one_line
 from allaboard.model.gang import Gang, Hold
@@ -173,6 +174,11 @@ def _free(amount: str) -> str:
 def members_bound(number: int) -> str:
     """What is told of a gang that is whole."""
     return f"{number} {'member' if number == 1 else 'members'} bound"
+
+
+def ended(ending: Ending) -> str:
+    """Return what is told of a gang of which no member lives any more."""
+    return f"ended: {ending.succeeded} {'member' if ending.succeeded == 1 else 'members'} succeeded, {ending.failed} failed"
 
 
 def summary(text: str) -> str:

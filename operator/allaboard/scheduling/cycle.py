@@ -153,10 +153,9 @@ class Scheduler:
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod has changed: seats it no longer takes may be what others wait for."""
+        self.announcer.observe_pod(old, new)
         if old is None:
             return
-        if new is None:
-            self.announcer.forget_pod(old)
         if freed := old.freed(new):
             self.queue.wake(freed)
 

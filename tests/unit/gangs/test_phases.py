@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from allaboard.gangs.phases import phase_of
+from allaboard.gangs.endings import Ends
+from allaboard.gangs.phases import Ending, Phase, ending_of, phase_of
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Owner, Pod
@@ -16,8 +17,16 @@ BOUND: dict[str, Any] = {"node_name": "n1", "promise": 3, "transaction": "a"}
 
 
 def a_gang(*phases: str, minimum: int = 3) -> Gang:
+    """A gang with members in these phases, of which ``Bound`` ones have a node and are yet to run, and ``Deleted`` ones are going."""
     members = tuple(
-        replace(POD, name=str(number), uid=str(number), phase=phase, **({} if phase == "Pending" else BOUND))
+        replace(
+            POD,
+            name=str(number),
+            uid=str(number),
+            phase="Pending" if phase == "Bound" else "Running" if phase == "Deleted" else phase,
+            is_terminating=phase == "Deleted",
+            **({} if phase == "Pending" else BOUND),
+        )
         for number, phase in enumerate(phases)
     )
     return Gang(GangKey("ns", "g"), minimum, members, 0, 0.0, Objective.BINPACK, 60)
@@ -28,15 +37,59 @@ def a_gang(*phases: str, minimum: int = 3) -> Gang:
     [
         ((), "Pending"),
         (("Pending", "Pending"), "Pending"),
-        (("Pending",) * 3, "Scheduling"),
+        (("Pending",) * 3, "Pending"),  # whether it has been looked at or never fits
+        (("Bound", "Pending", "Pending"), "Scheduling"),
+        (("Bound",) * 3, "Scheduling"),
         (("Running", "Running", "Pending"), "Scheduling"),
+        (("Running", "Running"), "Scheduling"),
         (("Running",) * 3, "Running"),
+        (("Running",) * 3 + ("Bound",), "Running"),
+        (("Running",) * 3 + ("Pending",), "Running"),
         (("Running", "Running", "Succeeded"), "Running"),
         (("Succeeded",) * 3, "Finished"),
-        (("Running", "Succeeded", "Failed"), "Failed"),
-        (("Failed", "Running", "Running", "Running"), "Failed"),
+        (("Succeeded",) * 3 + ("Failed",), "Finished"),
+        (("Succeeded", "Succeeded", "Failed"), "Failed"),
+        (("Failed",), "Failed"),
+        (("Running", "Succeeded", "Failed"), "Scheduling"),  # a member lives
+        (("Failed", "Running", "Running", "Running"), "Running"),
         (("Failed", "Pending", "Running", "Running"), "Scheduling"),
+        (("Succeeded", "Deleted", "Deleted"), "Finished"),
+        (("Deleted",) * 3, "Pending"),
     ],
 )
 def test_the_phase_follows_from_the_members(phases: tuple[str, ...], expected: str) -> None:
     assert phase_of(a_gang(*phases)) == expected
+
+
+@pytest.mark.parametrize("before", ["Finished", "Failed"])
+@pytest.mark.parametrize("phases", [(), ("Succeeded",), ("Failed", "Deleted")])
+def test_an_ended_gang_stays_so_by_its_podgroups_status_while_its_pods_are_deleted(before: str, phases: tuple[str, ...]) -> None:
+    stated = {"phase": before, "succeeded": 3, "failed": 1}
+    assert ending_of(a_gang(*phases), None, stated) == Ending(Phase(before), 3, 1)
+
+
+@pytest.mark.parametrize("before", ["Finished", "Failed"])
+def test_a_member_that_lives_begins_a_new_run(before: str) -> None:
+    gang = a_gang("Pending")
+    assert ending_of(gang, Ends(3, 1), {"phase": before}) is None
+    assert phase_of(gang, Ends(3, 1), {"phase": before}) == "Pending"
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        (Ends(1, 0), Ending(Phase.FINISHED, 1, 0)),  # a TFJob is done when its chief is
+        (Ends(3, 1), Ending(Phase.FINISHED, 3, 1)),
+        (Ends(2, 1), Ending(Phase.FAILED, 2, 1)),
+        (Ends(0, 1), Ending(Phase.FAILED, 0, 1)),
+        (Ends(0, 0), None),
+    ],
+)
+def test_a_gang_whose_pods_are_deleted_has_ended_as_was_seen(ends: Ends, expected: Ending | None) -> None:
+    assert ending_of(a_gang(), ends, {"phase": "Running", "succeeded": 3}) == expected
+
+
+@pytest.mark.parametrize("written", [None, "3", -1, True, 2**40, {}])
+def test_a_status_that_states_no_counts_tells_nothing(written: object) -> None:
+    stated = {"phase": "Running", "succeeded": written, "failed": written}
+    assert ending_of(a_gang(), None, stated) is None

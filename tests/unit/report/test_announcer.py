@@ -144,7 +144,7 @@ async def test_who_was_bound_or_is_gone_before_it_was_told_of_a_refusal_never_is
     async with a_stage() as stage:
         stage.refuse(gang)
         stage.bind(gang, [last])
-        stage.announcer.forget_pod(last_but_one)
+        stage.announcer.observe_pod(last_but_one, None)
     assert set(stage.server.conditions) == {pod.uid for pod in others}
     assert set(stage.recorder.of("Scheduled")) == {last.uid, "group"}
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from allaboard.binding.answers import BindReply, Committed, MembersChanged, Refused, Result, Seat
+from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import OVER_LIMIT
-from allaboard.model.gang import Gang, Hold
+from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.reasons import Cause, Code
 from allaboard.scheduling.decide import Reply, on_reply
 from allaboard.scheduling.outcomes import Attempt
@@ -286,3 +287,45 @@ async def test_a_gang_is_healed_before_older_ones_for_what_it_held_and_not_for_m
         (larger,) = pods("larger", 1, {"cpu": cpus * 1000})
         world.view.upsert_pod(replace(larger, owner=lost.owner, labels=lost.labels, created=9.0))
         assert world.queue.peek() == (healed if is_first else older)
+
+
+@pytest.mark.parametrize(
+    ("phases", "code", "said"),
+    [
+        (("Succeeded", "Succeeded"), Code.ENDED, "ended: 2 members succeeded, 0 failed"),
+        (("Succeeded", "Pending"), Code.ENDED, "ended: 1 member succeeded, 0 failed"),
+        (("Failed", "Pending"), Code.ENDED, "ended: 0 members succeeded, 1 failed"),
+        (("Pending", "Pending"), Code.WAITING, "podgroup default/g: waiting for members: 0 of 2 exist"),
+    ],
+)
+async def test_a_gang_whose_pods_were_deleted_says_how_it_ended_or_that_it_waits(phases: tuple[str, ...], code: Code, said: str) -> None:
+    async with World() as world:
+        key = world.add("g", bound=2)
+        world.outcomes.rests(world.gang(key))
+        members = world.gang(key).members
+        for pod, phase in zip(members, phases, strict=True):
+            world.view.upsert_pod(replace(pod, phase=phase))
+        for pod in members:
+            world.view.remove_pod(pod.key)
+        world.outcomes.rests(world.gang(key))
+        opinion = world.keeper.opinion(key)
+        assert opinion is not None
+        assert (opinion.code, opinion.message) == (code, said)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({"phase": "Finished", "reason": "Ended", "succeeded": 2}, "ended: 2 members succeeded, 0 failed"),
+        ({"phase": "Running", "reason": "Scheduled", "succeeded": 1, "failed": 1}, "ended: 1 member succeeded, 1 failed"),
+        ({"phase": "Running", "reason": "Scheduled"}, "podgroup default/g: waiting for members: 0 of 2 exist"),
+        ({"phase": "Finished"}, ""),  # another scheduler's, or of upstream's CRD: it stays as it is
+        (None, ""),
+    ],
+)
+async def test_after_a_restart_a_podgroups_own_status_says_how_its_gang_ended(status: dict[str, Any] | None, said: str) -> None:
+    async with World() as world:
+        key = GangKey("default", "g")
+        world.registry.observe_group(PodGroup(key, "uid", 1, 2, 60, 0.0, {}, status=status))
+        world.outcomes.rests(world.gang(key))
+        assert world.said(key) == said

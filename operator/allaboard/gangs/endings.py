@@ -1,0 +1,78 @@
+"""Remembers how members of each gang have ended, for PodGroups whose pods are deleted by then.
+
+Job operators delete the pods of a job that has ended (cleanPodPolicy), and a Job's pods vanish when it is suspended. The pods that are left
+don't tell the one from the other, so their ends are noted as they happen. A new pod means that the run goes on, or that the next one
+begins: it starts the counts anew.
+"""
+
+from dataclasses import dataclass
+
+from allaboard.gangs.dialects import membership_of
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.gang import GangKey
+from allaboard.model.pod import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """How many members of a gang have ended by themselves since the last new pod came."""
+
+    succeeded: int = 0
+    failed: int = 0
+
+
+def ends_after(ends: Ends | None, old: Pod | None, new: Pod | None) -> Ends | None:
+    """Return what is known of a gang's ends after a change of one of its pods; ``ends`` is what was known before, None for nothing.
+
+    A pod that is deleted while it lives has not ended by itself: its job has ended, as a rule, or was suspended. Disrupted pods (evicted,
+    preempted, lost with their node) count as failed. A batch Job deletes no pod of a run that goes well: if one of its pods is
+    deleted, earlier successes don't mean that the Job is done.
+    """
+    if new is not None and old is None:
+        return Ends() if _lives(new) and not new.node_name else ends
+    pod = new or old
+    if old is None or pod is None or not _lives(old) or (new is not None and _lives(new)):
+        return ends
+    known = ends or Ends()
+    if pod.is_disrupted or (pod.phase == "Failed" and not pod.is_terminating):
+        return Ends(known.succeeded, known.failed + 1)
+    if pod.phase == "Succeeded" and not pod.is_terminating:
+        return Ends(known.succeeded + 1, known.failed)
+    return Ends(0, known.failed) if pod.is_of_job else ends
+
+
+class Endings:
+    """The ends of all gangs' members that this process has seen, by gang. Belongs to the event loop."""
+
+    def __init__(self, registry: GangRegistry) -> None:
+        self._registry = registry
+        self._ends: dict[GangKey, Ends] = {}
+        registry.listen(self._forget_unknown)
+
+    def find(self, key: GangKey) -> Ends | None:
+        """Return the ends of a gang's members; None when no new pod of it has come and none has ended since this process started."""
+        return self._ends.get(key)
+
+    def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Take a change of a pod; None stands for absence."""
+        if old is not None and new is not None:
+            if old.uid != new.uid:
+                self.observe_pod(old, None)
+                old = None
+            elif _lives(old) == _lives(new):
+                return
+        pod = new or old
+        if pod is None or not self._registry.is_ours(pod):
+            return
+        key = membership_of(pod).key
+        ends = ends_after(self._ends.get(key), old, new)
+        if ends is not None and key.kind == "PodGroup" and self._registry.knows(key):
+            self._ends[key] = ends
+
+    def _forget_unknown(self, key: GangKey) -> None:
+        if key in self._ends and not self._registry.knows(key):
+            del self._ends[key]
+
+
+def _lives(pod: Pod) -> bool:
+    return not (pod.is_terminal or pod.is_terminating)

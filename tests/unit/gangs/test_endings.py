@@ -1,0 +1,128 @@
+"""How members of a gang have ended, when their pods are deleted."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allaboard.gangs.dialects import POD_GROUP_LABEL
+from allaboard.gangs.endings import Endings, Ends
+from allaboard.gangs.podgroup import PodGroup
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import GangKey
+from allaboard.model.pod import Owner, Pod
+
+KEY = GangKey("ns", "g")
+TFJOB, JOB = Owner("kubeflow.org/v1", "TFJob", "t", "t"), Owner("batch/v1", "Job", "j", "j")
+POD = Pod("ns", "a", "a", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpec((("pods", 1),)), labels=((POD_GROUP_LABEL, "g"),))
+
+
+class Stage:
+    """A registry and the endings that it is told of."""
+
+    def __init__(self) -> None:
+        self.registry = GangRegistry(["allaboard"])
+        self.endings = Endings(self.registry)
+        self.registry.observe_group(PodGroup(KEY, "u", 1, 2, 60, 0.0, {}))
+        self.pods: dict[str, Pod] = {}
+
+    def change(self, name: str, **fields: Any) -> None:
+        """Let a pod come, or change."""
+        old = self.pods.get(name)
+        new = replace(old or replace(POD, name=name, uid=name), **fields)
+        self.pods[name] = new
+        self.tell(old, new)
+
+    def delete(self, name: str) -> None:
+        self.tell(self.pods.pop(name), None)
+
+    def tell(self, old: Pod | None, new: Pod | None) -> None:
+        self.registry.observe_pod(old, new)
+        self.endings.observe_pod(old, new)
+
+    def start(self, *names: str, owner: Owner | None = TFJOB) -> None:
+        for name in names:
+            self.change(name, owner=owner)
+        for name in names:
+            self.change(name, node_name="n", phase="Running")
+
+    @property
+    def ends(self) -> Ends | None:
+        return self.endings.find(KEY)
+
+
+def test_a_success_is_remembered_when_the_job_operator_deletes_all_pods() -> None:
+    stage = Stage()
+    stage.start("ps", "worker")
+    stage.change("worker", phase="Succeeded")
+    stage.delete("worker")
+    stage.change("ps", is_terminating=True)
+    stage.change("ps", phase="Failed")  # 143: it was ended by a signal
+    stage.delete("ps")
+    assert stage.ends == Ends(1, 0)
+
+
+def test_evicted_members_have_failed() -> None:
+    stage = Stage()
+    stage.start("a", "b")
+    stage.change("a", is_terminating=True, is_disrupted=True)
+    stage.delete("a")
+    stage.change("b", is_terminating=True)
+    assert stage.ends == Ends(0, 1)
+
+
+@pytest.mark.parametrize("is_seen_going", [True, False])
+def test_a_job_that_is_suspended_has_not_ended_though_members_had_succeeded(is_seen_going: bool) -> None:
+    stage = Stage()
+    stage.start("a", "b", "c", owner=JOB)
+    stage.change("a", phase="Succeeded")
+    for name in ("b", "c"):
+        if is_seen_going:
+            stage.change(name, is_terminating=True)
+        stage.delete(name)
+    assert stage.ends == Ends(0, 0)
+
+
+def test_a_failed_member_that_is_replaced_is_no_failure_of_the_gang() -> None:
+    stage = Stage()
+    stage.start("a", "b", owner=JOB)
+    stage.change("a", phase="Failed")
+    assert stage.ends == Ends(0, 1)
+    stage.start("c", owner=JOB)
+    for name in "bc":
+        stage.change(name, phase="Succeeded")
+    assert stage.ends == Ends(2, 0)
+
+
+def test_a_pod_that_comes_again_under_its_name_is_a_new_one() -> None:
+    stage = Stage()
+    stage.start("a")
+    stage.change("a", phase="Failed")
+    new = replace(POD, name="a", uid="a-2")
+    stage.tell(stage.pods["a"], new)
+    assert stage.ends == Ends(0, 0)
+
+
+def test_of_a_run_that_had_begun_before_this_process_nothing_is_known_until_a_member_ends() -> None:
+    stage = Stage()
+    stage.change("done", node_name="n", phase="Succeeded")
+    stage.change("a", node_name="n", phase="Running")
+    assert stage.ends is None
+    stage.change("a", phase="Failed")
+    assert stage.ends == Ends(0, 1)
+
+
+def test_nothing_is_remembered_of_pods_without_a_gang_of_others_or_of_gangs_that_are_gone() -> None:
+    stage = Stage()
+    single, foreign = replace(POD, labels=()), replace(POD, scheduler_name="default-scheduler")
+    for pod in (single, foreign):
+        stage.tell(None, pod)
+        stage.tell(pod, replace(pod, phase="Failed"))
+    assert not stage.endings._ends
+    stage.start("a")
+    stage.registry.forget_group(KEY, 1)
+    assert stage.ends == Ends(0, 0)
+    stage.change("a", phase="Failed")
+    stage.delete("a")
+    assert not stage.endings._ends
