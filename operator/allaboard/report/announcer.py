@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from allaboard.binding.answers import Committed
-from allaboard.cluster.paths import POD_GROUPS
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
 from allaboard.report import words
+from allaboard.report.changes import ChangeTeller, reference_of
 from allaboard.report.conditions import Opinion, api_time
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
 from allaboard.report.podgroups import PodGroupKeeper
-from allaboard.report.pods import FAILED, PodTeller
+from allaboard.report.pods import PodTeller
 from allaboard.report.told import Remembered, Wait
 from allaboard.report.words import Refusal
 
@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 decisions = logging.getLogger("allaboard.decisions")
 
 _NEW_WORDS_SECONDS = 60.0
+_AWAITED_SECONDS = 2.0  # in which the pods of a gang are made, as a rule: those that are there aren't told that they wait for the others
+_AWAITED_AGAIN_SECONDS = 10.0  # how often they are told that others have come, or gone
 
 
 class Announcer:
@@ -46,6 +48,7 @@ class Announcer:
         self._keeper = keeper
         self._remembered = remembered
         self._metrics = metrics
+        self._changes = ChangeTeller(events, remembered)
         self._clock = clock
         self._now = now
 
@@ -57,10 +60,11 @@ class Announcer:
         """When the gang's present wait for seats began, on the clock; now, if that is news."""
         return self._wait(gang).since
 
-    def _wait(self, gang: Gang) -> Wait:
+    def _wait(self, gang: Gang, *, is_for_pods: bool = False) -> Wait:
+        """Return the wait that the gang is in; another begins if it waited for something else, or for nothing."""
         told = self._remembered.told(gang.key)
-        if told.wait is None:
-            told.wait = Wait(self._clock(), self._now())
+        if told.wait is None or told.wait.is_for_pods != is_for_pods:
+            told.wait = Wait(self._clock(), self._now(), is_for_pods)
         return told.wait
 
     def seconds_left(self, gang: Gang) -> float:
@@ -71,26 +75,44 @@ class Announcer:
         """Whether the gang has waited longer for its seats than it asked to."""
         return self.seconds_left(gang) <= 0
 
-    def members_missing(self, gang: Gang, message: str, short: str) -> None:
-        """The gang waits for pods that don't exist yet."""
-        self._end_wait(gang.key)
+    def members_missing(self, gang: Gang, message: str, short: str) -> float | None:
+        """Tell that the gang waits for pods that don't exist yet; returns in how many seconds there may be more to tell, None for never.
+
+        Its PodGroup says so at once, its pods and events only when that lasts: most gangs' pods are made within a moment.
+        """
+        wait, now = self._wait(gang, is_for_pods=True), self._clock()
+        self._time_out_if_due(gang, wait, message)
         self._say(gang, Code.WAITING, message, short)
+        dues = [] if wait.has_timed_out else [wait.since + gang.timeout_seconds]
+        begins, again = wait.since + _AWAITED_SECONDS, wait.pods_told_at + _AWAITED_AGAIN_SECONDS
+        if now < begins:
+            dues.append(begins)
+        elif wait.pods_told in ("", message) or now >= again:
+            if wait.pods_told != message:
+                wait.pods_told, wait.pods_told_at = message, now
+            self._changes.waits(gang, Code.WAITING, message, gang.candidates)
+            self._pods.awaiting(gang.candidates, message)
+        else:
+            dues.append(again)
+        return min(dues) - now if dues else None
 
     def held(self, gang: Gang, reason: str, message: str, offender: Pod | None) -> None:
         """The gang can't be trusted until somebody mends ``offender``, or its PodGroup when that is ``None``."""
-        about = self._reference(gang) if offender is None else ObjectReference.of_pod(offender)
+        about = reference_of(gang) if offender is None else ObjectReference.of_pod(offender)
         if about is not None:
             self._events.warning(about, reason, "Scheduling", message)
         self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=False)
         self._say(gang, Code.HELD, message)
+        self._changes.waits(gang, f"{Code.HELD}: {reason}", message, gang.candidates, beside=about)
         self._metrics.attempts.labels("error").inc()
         self._log(gang, "held", None, 0.0, message)
 
     def refused(self, gang: Gang, refusal: Refusal, report: SearchReport | None, seconds: float) -> None:
         """The gang fits nowhere."""
         self._tell_refused(gang, refusal.of_pods, is_event=gang.is_single)
-        self._time_out_if_due(gang, refusal.message)
+        self._time_out_if_due(gang, self._wait(gang), refusal.message)
         self._say(gang, refusal.code, refusal.message, refusal.short)
+        self._changes.waits(gang, refusal.code, refusal.message, gang.candidates, lambda pod: refusal.of_pods.get(pod.uid, refusal.message))
         self._count("unschedulable", len(refusal.of_pods), seconds)
         self._log(gang, "refused", report, seconds, refusal.message)
 
@@ -102,13 +124,15 @@ class Announcer:
 
     def strategy_failed(self, gang: Gang, message: str) -> None:
         """The strategy that the gang has chosen has failed, and another decided. Words that change each time are told once a minute."""
-        logger.warning("gang %s: %s", gang.key, message)
-        told, about = self._remembered.told(gang.key), self._reference(gang)
+        told, about = self._remembered.told(gang.key), reference_of(gang)
         before = told.strategy
-        if about is None or (before is not None and before[0] != message and self._clock() - before[1] < _NEW_WORDS_SECONDS):
+        if before is not None and before[0] != message and self._clock() - before[1] < _NEW_WORDS_SECONDS:
             return
+        if before is None or before[0] != message:
+            logger.warning("gang %s: %s", gang.key, message)
         told.strategy = (message, self._clock())
-        self._events.warning(about, "StrategyFailed", "Scheduling", message)
+        if about is not None:
+            self._events.warning(about, "StrategyFailed", "Scheduling", message)
 
     def surplus_refused(self, gang: Gang, messages: Mapping[str, str]) -> None:
         """The gang is whole; members beyond its minimum found no seat."""
@@ -120,8 +144,9 @@ class Announcer:
         is_told_of_gang = bool(gang.missing) and not gang.is_single
         self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=not is_told_of_gang)
         if gang.missing:
-            self._time_out_if_due(gang, message)
+            self._time_out_if_due(gang, self._wait(gang), message)
             self._say(gang, Code.RETRYING, message)
+            self._changes.waits(gang, Code.RETRYING, message, gang.candidates)
         self._count("error", len(gang.candidates), seconds)
         self._log(gang, "failed", None, seconds, message)
 
@@ -141,11 +166,13 @@ class Announcer:
         if outcome.missing:
             text = f"{total} of {gang.quorum} members bound, {outcome.missing} missing: {words.not_bound(outcome)}"
             self._say(gang, Code.RETRYING, text)
+            self._changes.waits(gang, Code.RETRYING, text)
             self._log(gang, "open", report, seconds, text, outcome.missing)
             return
         if gang.missing:
             self._metrics.gang_latency.observe(self._clock() - self.waiting_since(gang))
         self._say(gang, Code.SCHEDULED, words.members_bound(total), is_being_bound=True)
+        self._changes.scheduled(gang, words.members_bound(total))
         self._end_wait(gang.key)
         self._log(gang, "bound", report, seconds, "", missing=0)
 
@@ -156,14 +183,17 @@ class Announcer:
         self._metrics.releases.inc(len(released))
         text = f"undone, released {', '.join(pod.name for pod in released)}: {message}"
         self._say(gang, Code.RETRYING, text)
+        self._changes.waits(gang, Code.RETRYING, text)
         self._log(gang, "undone", None, 0.0, text)
 
     def kept_open(self, gang: Gang, message: str) -> None:
         """Bound members of a half gang stay bound, since releasing them would cost more than their seats."""
-        if (about := self._reference(gang)) is not None:
+        if (about := reference_of(gang)) is not None:
             self._events.warning(about, "KeptOpen", "Binding", message)
         before = self._keeper.opinion(gang.key)
-        self._say(gang, before.code if before and before.code.is_waiting else Code.RETRYING, message)
+        code = before.code if before and before.code.is_waiting else Code.RETRYING
+        self._say(gang, code, message)
+        self._changes.waits(gang, code, message, gang.candidates)
 
     def unchanged(self, gang: Gang) -> None:
         """Nothing to decide; the PodGroup's counts, or what was last said, may not be so any more."""
@@ -172,6 +202,7 @@ class Announcer:
             message = words.members_bound(len(gang.bound))
             if before is None or before.code is not Code.SCHEDULED or before.message != message:
                 self._say(gang, Code.SCHEDULED, message)
+                self._changes.scheduled(gang, message)
                 self._end_wait(gang.key)
                 return
         elif not gang.alive and not gang.is_single:
@@ -185,6 +216,7 @@ class Announcer:
         if ending is not None:
             self._end_wait(gang.key)
             self._say(gang, Code.ENDED, words.ended(ending))
+            self._changes.ended(gang)
         elif self._keeper.is_known(gang):
             self._end_wait(gang.key)
             self._say(gang, Code.WAITING, words.members_missing(gang), words.members_missing_in_short(gang))
@@ -207,40 +239,20 @@ class Announcer:
             code,
             message,
             short,
-            started=api_time(wait.started) if wait else "",
+            started=api_time(wait.started) if wait and not wait.is_for_pods else "",
             whole_since=api_time(self._now()) if code is Code.SCHEDULED else before.whole_since if before else "",
             has_timed_out=wait is not None and wait.has_timed_out and code.is_waiting,
             is_being_bound=is_being_bound,
         )
         self._keeper.tell(gang, opinion)
-        if before is None or before.code is not code:
-            self._tell_change(gang, code, message)
 
-    def _tell_change(self, gang: Gang, code: Code, message: str) -> None:
-        """One event for the gang where each of its pods would have the same; of one that only begins, or is held, there is another."""
-        about = None if gang.is_single or code in (Code.WAITING, Code.HELD, Code.ENDED) else self._reference(gang)
-        if about is None:
-            return
-        if code is Code.SCHEDULED:
-            self._events.normal(about, "Scheduled", "Binding", message)
-        else:
-            self._events.warning(about, FAILED, "Scheduling", f"{code}: {message}")
-
-    def _time_out_if_due(self, gang: Gang, message: str) -> None:
-        wait = self._wait(gang)
-        if wait.has_timed_out or not self.has_timed_out(gang):
+    def _time_out_if_due(self, gang: Gang, wait: Wait, message: str) -> None:
+        """Tell, once, that a gang has waited for longer than it asked to."""
+        if wait.has_timed_out or self._clock() < wait.since + gang.timeout_seconds:
             return
         wait.has_timed_out = True
-        about = self._reference(gang)
-        if about is not None:
-            note = f"not scheduled within {gang.timeout_seconds} s: {message}"
-            self._events.warning(about, "Timeout", "Scheduling", note)
-
-    def _reference(self, gang: Gang) -> ObjectReference | None:
-        """What an event about the whole gang is about: its PodGroup, or one of its pods where there is none."""
-        if gang.is_single or not gang.uid:
-            return ObjectReference.of_pod(gang.members[0]) if gang.members else None
-        return ObjectReference(POD_GROUPS.api_version, POD_GROUPS.kind, gang.key.namespace, gang.key.name, gang.uid)
+        if (about := reference_of(gang)) is not None:
+            self._events.warning(about, "Timeout", "Scheduling", f"not scheduled within {gang.timeout_seconds} s: {message}")
 
     def _tell_refused(self, gang: Gang, messages: Mapping[str, str], *, is_event: bool) -> None:
         refused = [pod for pod in gang.candidates if pod.uid in messages]
@@ -252,7 +264,7 @@ class Announcer:
         self._metrics.attempt_seconds.labels(result).observe(seconds)
 
     def _log(self, gang: Gang, outcome: str, report: SearchReport | None, seconds: float, reason: str, missing: int | None = None) -> None:
-        """The one line per gang and attempt."""
+        """Log the one line per gang and attempt; a refusal that was logged last, word for word, is for debugging only."""
         facts: dict[str, object] = {
             "gang": str(gang.key),
             "outcome": outcome,
@@ -273,8 +285,13 @@ class Announcer:
         facts["durationMs"] = round(seconds * 1000, 1)
         if reason:
             facts["reason"] = reason
+        told, entry = self._remembered.told(gang.key), f"{outcome} {reason}"
+        level = logging.DEBUG if reason and told.logged == entry else logging.INFO
+        told.logged = entry
+        if not decisions.isEnabledFor(level):
+            return
         line = " ".join(f"{name}={_quoted(value)}" for name, value in facts.items())
-        decisions.info("%s", line, extra={"decision": facts, "history": report.history if report else ()})
+        decisions.log(level, "%s", line, extra={"decision": facts, "history": report.history if report else ()})
 
 
 def _quoted(value: object) -> str:

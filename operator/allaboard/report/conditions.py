@@ -100,11 +100,12 @@ def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any
     ]
     partial = gang.is_open and not opinion.is_being_bound
     if partial or "PartiallyBound" in before:
-        text = f"{len(gang.bound)} of {gang.quorum} members bound: {opinion.message}" if partial else "no longer"
+        bound = f"{len(gang.bound)} of {gang.quorum} members bound"
+        text = (opinion.message if bound in opinion.message else f"{bound}: {opinion.message}") if partial else "no longer"
         wanted.append(("PartiallyBound", partial, opinion.code if partial else "Whole", text))
     if opinion.has_timed_out or "Timeout" in before:
         text = f"not scheduled within {gang.timeout_seconds} s: {opinion.message}" if opinion.has_timed_out else "no longer"
-        wanted.append(("Timeout", opinion.has_timed_out, "ScheduleTimeout" if opinion.has_timed_out else "Scheduled", text))
+        wanted.append(("Timeout", opinion.has_timed_out, "ScheduleTimeout" if opinion.has_timed_out else opinion.code, text))
     times = {_INITIALLY: opinion.whole_since or now}
     return [_condition(*fields, before.get(fields[0], {}), times.get(fields[0], now)) for fields in wanted]
 

@@ -68,11 +68,11 @@ class EventRecorder:
         """Something went as it should."""
         self._record("Normal", about, reason, action, note)
 
-    def warning(self, about: ObjectReference, reason: str, action: str, note: str) -> None:
-        """Something the user should know or mend."""
-        self._record("Warning", about, reason, action, note)
+    def warning(self, about: ObjectReference, reason: str, action: str, note: str, *, is_low: bool = False) -> None:
+        """Record something the user should know or mend; behind all else that is told, if it ``is_low``."""
+        self._record("Warning", about, reason, action, note, is_low=is_low)
 
-    def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str) -> None:
+    def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str, *, is_low: bool = False) -> None:
         note = event_note(note)
         key = (about.uid or f"{about.kind}/{about.namespace}/{about.name}", reason, note)
         stamp = self._now().isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -85,7 +85,7 @@ class EventRecorder:
             series.posted = self._clock()
             body: dict[str, object] = {"series": {"count": series.count, "lastObservedTime": stamp}}
             repeat = partial(self._repeat, key, about.namespace, series.name, body)
-            self._writer.put(f"event {series.name} again", repeat, about.namespace)
+            self._writer.put(f"event {series.name} again", repeat, about.namespace, is_low=is_low)
             return
         name = f"{about.name[:230].rstrip('.-')}.{uuid4().hex[:16]}"
         self._series[key] = _Series(name, 1, self._clock())
@@ -110,7 +110,8 @@ class EventRecorder:
                 "uid": about.uid,
             },
         }
-        self._writer.put(f"event {name}", partial(self._create, key, about.namespace, event), about.namespace)
+        if not self._writer.put(f"event {name}", partial(self._create, key, about.namespace, event), about.namespace, is_low=is_low):
+            self._series.pop(key, None)
 
     async def _create(self, key: _Key, namespace: str, event: dict[str, object]) -> None:
         try:

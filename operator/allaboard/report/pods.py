@@ -10,6 +10,7 @@ from typing import Any
 from allaboard.cluster.client import STRATEGIC_PATCH, ApiServer
 from allaboard.cluster.paths import PODS
 from allaboard.model.pod import Pod
+from allaboard.model.reasons import Code
 from allaboard.report.conditions import api_time, pod_unscheduled
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.writer import Writer
@@ -42,6 +43,13 @@ class PodTeller:
         """``pods`` wait: PodScheduled=False, and ``FailedScheduling`` where that isn't told of their gang. Words aren't repeated."""
         self._each(FAILED, pods, lambda pod: self._wait(pod, message_of(pod), reason, is_event=is_event))
 
+    def awaiting(self, pods: Sequence[Pod], message: str) -> None:
+        """Tell ``pods``, behind all else, that their gang waits for others.
+
+        The condition's reason isn't ``Unschedulable``: cluster-autoscaler and Karpenter add nodes for that, and no node helps here.
+        """
+        self._each(FAILED, pods, lambda pod: self._wait(pod, message, Code.WAITING, is_event=False, is_low=True))
+
     def scheduled(self, pods: Sequence[Pod], node_of: Callable[[Pod], str]) -> None:
         """``pods`` are bound."""
         for pod in pods:
@@ -72,13 +80,15 @@ class PodTeller:
                 self._untold.pop(key)()
             await asyncio.sleep(0)
 
-    def _wait(self, pod: Pod, message: str, reason: str, *, is_event: bool) -> None:
+    def _wait(self, pod: Pod, message: str, reason: str, *, is_event: bool, is_low: bool = False) -> None:
         if is_event:
             self._events.warning(ObjectReference.of_pod(pod), FAILED, "Scheduling", message)
         if self._unscheduled.get(pod.uid) == message:
             return
         self._unscheduled[pod.uid] = message
-        self._writer.put(f"condition of pod {pod.key}", partial(self._write, pod, message, reason), pod.namespace)
+        write = partial(self._write, pod, message, reason)
+        if not self._writer.put(f"condition of pod {pod.key}", write, pod.namespace, is_low=is_low):
+            del self._unscheduled[pod.uid]  # it is said again at the next attempt
 
     async def _write(self, pod: Pod, message: str, reason: str) -> None:
         if self._unscheduled.get(pod.uid) != message:

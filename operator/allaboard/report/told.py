@@ -1,7 +1,7 @@
 """What was told of one gang, so that it is told again only when it has changed, and what is told next agrees with it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from allaboard.model.gang import GangKey
@@ -19,11 +19,29 @@ class Written:
 
 @dataclass(slots=True)
 class Wait:
-    """A wait for seats: since when, on the clock and in seconds since the epoch, and whether it was told that it takes too long."""
+    """A wait for capacity, or for pods that don't exist yet."""
 
     since: float
+    """When it began, on the clock."""
     started: float
+    """The same in seconds since the epoch."""
+    is_for_pods: bool = False
     has_timed_out: bool = False
+    """Whether it was told that it takes longer than the gang's time-out."""
+    pods_told: str = ""
+    """What the gang's pods were told last of a wait for others; empty before that."""
+    pods_told_at: float = 0.0
+    """When that was, on the clock."""
+
+
+@dataclass(slots=True)
+class Change:
+    """What events were last made of: why a gang waits, and the UID of the object that the event was about."""
+
+    topic: str = ""
+    about: str = ""
+    members: dict[str, str] = field(default_factory=dict)
+    """The topic that members were told last, by UID; only members that wait and are told by events."""
 
 
 @dataclass(slots=True)
@@ -35,6 +53,9 @@ class Told:
     written: Written | None = None
     strategy: tuple[str, float] | None = None
     """What was said of its strategy when it failed, and when, on the clock."""
+    change: Change = field(default_factory=Change)
+    logged: str = ""
+    """The outcome and the reason of the last attempt that was logged."""
     is_unwritten: bool = False
     """Whether its PodGroup doesn't show the opinion yet."""
 

@@ -99,7 +99,7 @@ def violation(found: Violation) -> str:
 def not_bound(outcome: Refused | Committed) -> str:
     """Why nobody, or not everybody, of a gang was bound for which there were seats."""
     if isinstance(outcome, Committed):
-        return "; ".join(f"pod {seat.pod.name}: {_why_not(reply)}" for seat, reply in outcome.failed[:3])
+        return "; ".join(f"pod{'s' if len(names) > 1 else ''} {_some(names)}: {why}" for why, names in _by_reason(outcome.failed)[:3])
     match outcome.because:
         case MembersChanged(there, missing):
             return f"members changed while the gang was being placed: {there} of {missing} missing ones are still there"
@@ -113,9 +113,18 @@ def not_bound(outcome: Refused | Committed) -> str:
             return f"podgroup {gone} is gone"
 
 
+def _by_reason(failed: Sequence[tuple[Seat, BindReply]]) -> list[tuple[str, list[str]]]:
+    """Return each reason for which binds failed, with the names of the pods; what differs by the pod's own name is one reason."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for seat, reply in failed:
+        why, name = _why_not(reply), seat.pod.name
+        found.setdefault(why.replace(f'"{name}"', ""), (why, []))[1].append(name)
+    return list(found.values())
+
+
 def seat_not_taken(seat: Seat, reply: BindReply) -> str:
-    """Why a member was not bound."""
-    return f"can't be bound to {seat.node_name}: {_why_not(reply)}"
+    """Return why a member was not bound, for a sentence about the member."""
+    return f"can't be bound to {seat.node_name}: {_why_not(reply).removeprefix(f'{seat.pod.key} on {seat.node_name}: ')}"
 
 
 def _why_not(reply: BindReply) -> str:
@@ -365,7 +374,7 @@ def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
     needed = min(already + explanation.placeable, gang.min_member - explanation.lacking)  # a role may lack some where others have surplus
     placeable = f"{needed} of {gang.min_member} members placeable"
-    head = f"podgroup {gang.key}: {placeable} (minMember {gang.min_member})"
+    head = f"podgroup {gang.key}: {placeable}"
     if why is not None and (why.resource or why.rule or why.code is Code.NEVER_FITS):
         head += f", {cause(why, plan)}"
         head += f" ({_with_errors(why)})" if why.unwell else ""

@@ -2,7 +2,8 @@
 while there is something to do.
 
 Each tenant has a line of its own, so that one's words keep nobody else's waiting. Jobs are keyed: a newer one replaces an older one of
-the same key that hasn't begun, so a status that changes ten times while the API server is busy is written once.
+the same key that hasn't begun, so a status that changes ten times while the API server is busy is written once. Jobs of low priority
+(what many pods are told alike) have lines, workers and a pace of their own, so that they cost the others next to nothing.
 """
 
 import asyncio
@@ -23,6 +24,10 @@ _LIMIT = 20_000
 _LIMIT_OF_ONE = 10_000
 _WORKERS = 8
 _WORKERS_FOR_ONE = 3
+_LOW_LIMIT = 10_000
+_LOW_LIMIT_OF_ONE = 5_000
+_LOW_WORKERS = 2
+_LOW_PAUSE_SECONDS = 0.02  # of each worker after each job: a hundred a second take some per cent of the event loop
 _ATTEMPTS = 4
 _PATIENCE_SECONDS = 3.0
 
@@ -35,6 +40,48 @@ class _Line:
     workers: int = 0
 
 
+class _Lines:
+    """The lines of all tenants for jobs of one priority, and the calls for workers; each call is a tenant whose turn it is."""
+
+    def __init__(self, *, limit: int, limit_of_one: int, workers_for_one: int) -> None:
+        self.calls: asyncio.Queue[str] = asyncio.Queue()
+        self.jobs: dict[str, Job] = {}
+        self.by_tenant: dict[str, _Line] = {}
+        self.running: set[str] = set()
+        self._limit = limit
+        self._limit_of_one = limit_of_one
+        self._workers_for_one = workers_for_one
+
+    def put(self, key: str, job: Job, tenant: str) -> bool:
+        """Take a job, in place of one of its key that hasn't begun; returns False when too many wait already."""
+        if key not in self.jobs:
+            line = self.by_tenant.get(tenant)
+            if len(self.jobs) >= self._limit or (line is not None and len(line.keys) >= self._limit_of_one):
+                return False
+            if key not in self.running:
+                self.queue(key, tenant)
+        self.jobs[key] = job
+        return True
+
+    def queue(self, key: str, tenant: str) -> None:
+        """Add a key to the end of its tenant's line, and call a worker unless enough are there."""
+        line = self.by_tenant.setdefault(tenant, _Line())
+        line.keys.append(key)
+        if line.workers < self._workers_for_one:
+            line.workers += 1
+            self.calls.put_nowait(tenant)
+
+    def release(self, tenant: str) -> None:
+        """Have the tenant's next job done when the others have had their turns."""
+        line = self.by_tenant[tenant]
+        if line.keys:
+            self.calls.put_nowait(tenant)
+            return
+        line.workers -= 1
+        if not line.workers:
+            del self.by_tenant[tenant]
+
+
 class Writer:
     """Bounded queues of writes, one for each tenant, and the workers that do them, a job of each tenant in turn.
 
@@ -43,75 +90,70 @@ class Writer:
 
     def __init__(self, sleep: Sleep = asyncio.sleep) -> None:
         self._sleep = sleep
-        self._calls: asyncio.Queue[str] = asyncio.Queue()  # the tenants whose turn it is; each as often as workers are to be at its jobs
-        self._lines: dict[str, _Line] = {}
-        self._jobs: dict[str, Job] = {}
-        self._running: set[str] = set()
+        self._ordinary = _Lines(limit=_LIMIT, limit_of_one=_LIMIT_OF_ONE, workers_for_one=_WORKERS_FOR_ONE)
+        self._low = _Lines(limit=_LOW_LIMIT, limit_of_one=_LOW_LIMIT_OF_ONE, workers_for_one=1)
         self.dropped = 0
 
-    def put(self, key: str, job: Job, tenant: str = "") -> None:
-        """Have ``job`` done soon; when too much is waiting already, of all or of its ``tenant``, it is dropped and counted."""
-        if key not in self._jobs:
-            line = self._lines.get(tenant)
-            if len(self._jobs) >= _LIMIT or (line is not None and len(line.keys) >= _LIMIT_OF_ONE):
-                self.dropped += 1
-                return
-            if key not in self._running:
-                self._queue(key, tenant)
-        self._jobs[key] = job
+    def put(self, key: str, job: Job, tenant: str = "", *, is_low: bool = False) -> bool:
+        """Have ``job`` done soon, or, if it ``is_low``, behind all others, at a slow pace. Returns whether it was taken.
+
+        When too much is waiting already, of all or of its ``tenant``, it is dropped, and counted unless it ``is_low``.
+        """
+        is_taken = self._lines_for(key, is_low=is_low).put(key, job, tenant)
+        self.dropped += not (is_taken or is_low)
+        return is_taken
+
+    def _lines_for(self, key: str, *, is_low: bool) -> _Lines:
+        """Return where a job goes: two of one key never run at once, and the more urgent place counts for one that hasn't begun."""
+        if is_low:
+            return self._ordinary if key in self._ordinary.jobs or key in self._ordinary.running else self._low
+        if key in self._low.running:
+            return self._low
+        self._low.jobs.pop(key, None)
+        return self._ordinary
 
     @property
     def waiting(self) -> int:
         """Jobs that have not begun."""
-        return len(self._jobs)
+        return len(self._ordinary.jobs) + len(self._low.jobs)
 
     async def run(self, lull: Lull) -> None:
         """Do jobs until cancelled. ``lull(seconds)`` returns when there is nothing more urgent, after ``seconds`` of that at most."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(_WORKERS):
-                workers.create_task(self._work(lull))
+                workers.create_task(self._work(self._ordinary, lull))
+            for _ in range(_LOW_WORKERS):
+                workers.create_task(self._work(self._low, lull, _LOW_PAUSE_SECONDS))
 
-    async def drain(self) -> None:
-        """Wait until everything put so far has been done or given up."""
-        await self._calls.join()
+    async def drain(self, *, with_low: bool = False) -> None:
+        """Wait until everything put so far has been done or given up; jobs of low priority only if asked to."""
+        await self._ordinary.calls.join()
+        if with_low:
+            await self._low.calls.join()
 
-    def _queue(self, key: str, tenant: str) -> None:
-        line = self._lines.setdefault(tenant, _Line())
-        line.keys.append(key)
-        if line.workers < _WORKERS_FOR_ONE:
-            line.workers += 1
-            self._calls.put_nowait(tenant)
-
-    async def _work(self, lull: Lull) -> None:
+    async def _work(self, lines: _Lines, lull: Lull, pause_seconds: float = 0.0) -> None:
         while True:
-            tenant = await self._calls.get()
+            tenant = await lines.calls.get()
             try:
                 await lull(_PATIENCE_SECONDS)
-                if (line := self._lines[tenant]).keys:
-                    await self._do_next(line.keys.popleft(), tenant)
+                if (line := lines.by_tenant[tenant]).keys:
+                    await self._do_next(lines, line.keys.popleft(), tenant)
             finally:
-                self._call_again(tenant)
-                self._calls.task_done()
+                lines.release(tenant)
+                lines.calls.task_done()
+            if pause_seconds:
+                await self._sleep(pause_seconds)
 
-    def _call_again(self, tenant: str) -> None:
-        """Have the tenant's next job done when the others have had their turns."""
-        line = self._lines[tenant]
-        if line.keys:
-            self._calls.put_nowait(tenant)
-            return
-        line.workers -= 1
-        if not line.workers:
-            del self._lines[tenant]
-
-    async def _do_next(self, key: str, tenant: str) -> None:
-        job = self._jobs.pop(key)
-        self._running.add(key)
+    async def _do_next(self, lines: _Lines, key: str, tenant: str) -> None:
+        if (job := lines.jobs.pop(key, None)) is None:
+            return  # one of ordinary priority has taken its place
+        lines.running.add(key)
         try:
             await self._do(key, job)
         finally:
-            self._running.discard(key)
-            if key in self._jobs:
-                self._queue(key, tenant)
+            lines.running.discard(key)
+            if key in lines.jobs:
+                lines.queue(key, tenant)
 
     async def _do(self, key: str, job: Job) -> None:
         try:

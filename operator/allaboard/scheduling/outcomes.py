@@ -149,7 +149,9 @@ class Outcomes:
             self.queue.retry(gang.key, max(0.0, case.short_since + SETTLE_SECONDS - self.clock()))
         else:
             case.short_since = None
-        self.announcer.members_missing(gang, words.members_missing(gang), words.members_missing_in_short(gang))
+        seconds = self.announcer.members_missing(gang, words.members_missing(gang), words.members_missing_in_short(gang))
+        if seconds is not None:
+            self.queue.retry(gang.key, seconds)
 
     def held(self, attempt: Attempt, hold: Hold) -> None:
         """It must not be scheduled until somebody mends it."""

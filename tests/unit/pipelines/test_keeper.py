@@ -86,8 +86,9 @@ class Line:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
 
-    def put(self, key: str, job: Job, tenant: str = "") -> None:
+    def put(self, key: str, job: Job, tenant: str = "", *, is_low: bool = False) -> bool:
         self.jobs[key] = job
+        return True
 
     async def once(self) -> None:
         """Do what waits now, and not what that brings about."""

@@ -1,12 +1,15 @@
 """What is said of a gang of thousands, and that nobody waits for it."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import Mock
+
+import pytest
 
 from allaboard.binding.answers import Committed, Seat
 from allaboard.cluster.client import ApiError, ApiServer
@@ -18,6 +21,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
 from allaboard.report.announcer import Announcer
+from allaboard.report.changes import MEMBERS_TOLD
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
 from allaboard.report.podgroups import PodGroupKeeper
@@ -37,16 +41,18 @@ def a_gang(members: int) -> Gang:
 
 
 class Server(ApiServer):
-    """Notes the pods whose condition was written."""
+    """Notes the pods whose condition was written, and the last reason of each."""
 
     def __init__(self) -> None:
         self.conditions: list[str] = []
+        self.reasons: dict[str, str] = {}
         self.is_deaf = False
 
     async def write(self, path: ApiPath, body: Any, content_type: str = "") -> None:
         if self.is_deaf:
             raise ApiError(403, "Forbidden", "denied")
         self.conditions.append(body["metadata"]["uid"])
+        self.reasons[body["metadata"]["uid"]] = body["status"]["conditions"][0]["reason"]
 
 
 class Recorder(EventRecorder):
@@ -54,9 +60,11 @@ class Recorder(EventRecorder):
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
+        self.low: list[str] = []
 
-    def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str) -> None:
+    def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str, *, is_low: bool = False) -> None:
         self.told.append((about.uid, reason))
+        self.low += [about.uid] if is_low else []
 
     def of(self, reason: str) -> Counter[str]:
         return Counter(uid for uid, told in self.told if told == reason)
@@ -66,7 +74,7 @@ class Stage:
     """An announcer, and what comes of what it says."""
 
     def __init__(self) -> None:
-        self.server, self.recorder, self.writer = Server(), Recorder(), Writer()
+        self.server, self.recorder, self.writer = Server(), Recorder(), Writer(sleep=instantly)
         docket = Docket()
         self.keeper = PodGroupKeeper(cast(ApiServer, self.server), GangRegistry(["allaboard"]), docket, self.writer)
         self.pods = PodTeller(self.server, self.recorder, self.writer)
@@ -82,9 +90,13 @@ class Stage:
     async def write_all(self) -> None:
         writing = asyncio.create_task(self.writer.run(never_busy))
         async with asyncio.timeout(10):
-            await self.writer.drain()
+            await self.writer.drain(with_low=True)
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
+
+
+async def instantly(seconds: float) -> None:
+    await asyncio.sleep(0)
 
 
 async def never_busy(patience: float) -> None:
@@ -195,14 +207,89 @@ async def test_that_a_gang_was_whole_is_not_forgotten_when_something_else_is_sai
     assert opinion.whole_since
 
 
-async def test_a_gang_has_one_event_for_each_change_of_its_reason_and_one_when_it_is_bound() -> None:
+async def test_a_gang_and_its_members_have_one_event_for_each_change_of_its_reason_and_one_when_it_is_bound() -> None:
     gang = a_gang(13)
     async with a_stage() as stage:
         for code in (Code.INSUFFICIENT, Code.INSUFFICIENT, Code.FRAGMENTED, Code.FRAGMENTED, Code.INSUFFICIENT):
             stage.refuse(gang, code)
         stage.bind(gang, gang.members)
-    assert stage.recorder.of("FailedScheduling") == Counter({"group": 3})
+    assert stage.recorder.of("FailedScheduling") == Counter({"group": 3, **dict.fromkeys(once_each(gang), 3)})
+    assert set(stage.recorder.low) == set(once_each(gang))
     assert stage.recorder.of("Scheduled") == once_each(gang) + Counter(["group"])
+
+
+async def test_of_a_large_gang_the_first_members_have_events() -> None:
+    gang = a_gang(MANY)
+    async with a_stage() as stage:
+        stage.refuse(gang)
+    assert stage.recorder.of("FailedScheduling") == Counter(["group", *(f"u{each}" for each in range(MEMBERS_TOLD))])
+
+
+async def test_a_member_that_comes_later_is_told_why_its_gang_waits() -> None:
+    gang = a_gang(3)
+    async with a_stage() as stage:
+        for number in (2, 3):
+            stage.refuse(replace(gang, members=gang.members[:number]))
+    assert stage.recorder.of("FailedScheduling") == Counter(["group", "u0", "u1", "u2"])
+
+
+async def test_a_podgroup_that_is_made_for_labels_is_told_what_its_first_pod_was_told() -> None:
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        stage.refuse(replace(gang, uid=""))
+        assert stage.recorder.of("FailedScheduling") == Counter(["u0", "u1"])
+        for _ in range(2):
+            stage.refuse(gang)
+    assert stage.recorder.of("FailedScheduling")["group"] == 1
+
+
+@pytest.mark.parametrize("has_group", [True, False])
+async def test_each_member_of_a_held_gang_is_told_and_its_podgroup_if_there_is_one(has_group: bool) -> None:
+    gang = a_gang(3) if has_group else replace(a_gang(3), uid="")
+    async with a_stage() as stage:
+        for _ in range(2):
+            stage.announcer.held(gang, "BadLabel", "pod w1: wrong", gang.members[1])
+    assert stage.recorder.of("BadLabel") == Counter({"u1": 2})  # one event with a count
+    assert stage.recorder.of("FailedScheduling") == Counter(["u0", "u2", *(["group"] if has_group else [])])
+    assert set(stage.server.reasons.values()) == {"SchedulerError"}
+
+
+async def test_members_are_told_after_a_moment_that_others_are_awaited_by_a_reason_that_autoscalers_leave_alone() -> None:
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        assert stage.announcer.members_missing(gang, "2 of 3 exist", "2 of 3") == 2.0
+        assert not stage.recorder.told
+        stage.now = 2.0
+        assert stage.announcer.members_missing(gang, "2 of 3 exist", "2 of 3") == 58.0
+        stage.announcer.members_missing(gang, "2 of 3 exist", "2 of 3")
+    assert stage.recorder.of("FailedScheduling") == Counter(["group", "u0", "u1"])
+    assert Counter(stage.server.conditions) == once_each(gang)
+    assert set(stage.server.reasons.values()) == {"WaitingForMembers"}
+
+
+async def test_members_are_told_seldom_while_others_come_one_after_another() -> None:
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        for second in range(32):
+            stage.now = float(second)
+            due = stage.announcer.members_missing(gang, f"{second} of 99 exist", "few")
+            await stage.write_all()
+    assert due == 1.0
+    assert set(Counter(stage.server.conditions).values()) == {3}
+    assert stage.recorder.of("FailedScheduling") == Counter(["group", "u0", "u1"])
+
+
+async def test_that_members_are_awaited_for_too_long_is_told_once_and_shown_by_the_podgroup() -> None:
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        for stage.now in (0.0, 2.0, 60.0, 61.0):
+            due = stage.announcer.members_missing(gang, "2 of 3 exist", "2 of 3")
+        opinion = stage.keeper.opinion(gang.key)
+    assert due is None
+    assert stage.recorder.of("Timeout") == Counter(["group"])
+    assert opinion is not None
+    assert opinion.has_timed_out
+    assert not opinion.started
 
 
 async def test_a_single_pod_has_its_events_itself() -> None:
@@ -262,3 +349,17 @@ async def test_of_series_of_events_the_last_are_remembered() -> None:
     for uid in ("u10000", "u0"):  # the one is known, and just now; the other is forgotten
         recorder.normal(ObjectReference("v1", "Pod", "ns", "p", uid), "Scheduled", "Binding", "bound")
     assert writer.put.call_count == begun + 1
+
+
+async def test_a_refusal_is_logged_once_until_something_else_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="allaboard.decisions")
+    gang = a_gang(2)
+    async with a_stage() as stage:
+        for _ in range(3):
+            stage.refuse(gang)
+        stage.announcer.failed(gang, "a webhook said no", 1.0)
+        stage.refuse(gang)
+        for _ in range(2):
+            stage.bind(gang, gang.members)
+    outcomes = [record.decision["outcome"] for record in caplog.records if record.name == "allaboard.decisions"]  # type: ignore[attr-defined]
+    assert outcomes == ["refused", "failed", "refused", "bound", "bound"]

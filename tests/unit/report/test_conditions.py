@@ -71,3 +71,15 @@ def test_what_a_webhook_wrote_with_line_ends_stands_on_one_line_of_a_status() ->
     messages = [status["summary"], status["message"], *(condition["message"] for condition in status["conditions"])]
     messages.append(pod_unscheduled("denied\nall is well", "2026-01-01T00:00:00Z")["message"])
     assert set(messages) == {"denied\\nall is well"}
+
+
+@pytest.mark.parametrize(
+    "message", ["1 of 2 members bound, 1 missing: pod b: no", "kept open with 1 of 2 members bound: a already running; no room", "no room"]
+)
+def test_how_many_members_are_bound_is_said_once_in_a_message(message: str) -> None:
+    pods = [Pod("ml", name, name, "1", 0.0, "allaboard", node, "Pending", 0, SchedulingSpec(())) for name, node in (("a", "n1"), ("b", ""))]
+    gang = Gang(GangKey("ml", "g"), 2, tuple(pods), 0, 0.0, Objective.BINPACK, 60)
+    status = pod_group_status(gang, "Scheduling", Opinion(Code.RETRYING, message), {}, "2026-01-01T00:00:00Z")
+    (condition,) = [each for each in status["conditions"] if each["type"] == "PartiallyBound"]
+    assert condition["message"].count("1 of 2 members bound") == 1
+    assert condition["message"].endswith(message)

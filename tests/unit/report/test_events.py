@@ -13,8 +13,9 @@ class Noted(Writer):
         super().__init__()
         self.tenants: list[str] = []
 
-    def put(self, key: str, job: Any, tenant: str = "") -> None:
+    def put(self, key: str, job: Any, tenant: str = "", *, is_low: bool = False) -> bool:
         self.tenants.append(tenant)
+        return True
 
 
 def test_an_event_is_in_its_namespaces_line_and_is_counted_once_a_minute_at_most() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from allaboard.binding.answers import BindReply, Committed, Result, Seat
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
@@ -44,7 +45,7 @@ def test_a_cluster_without_nodes_is_told_as_kube_scheduler_tells_it() -> None:
 def test_a_gangs_refusal_counts_members_and_names_the_pod_that_does_not_fit() -> None:
     gang, plan = a_gang("ps", "w0", "w1", minimum=3), a_plan(SERVER, WORKERS, placeable=1, minimum=3)
     assert words.refusal(gang, plan) == (
-        "podgroup ns/g: 1 of 3 members placeable (minMember 3); pod w0: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+        "podgroup ns/g: 1 of 3 members placeable; pod w0: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     )
 
 
@@ -136,6 +137,23 @@ def test_each_cause_is_told_in_a_few_words(why: Cause, told: str) -> None:
     assert (refusal.code, refusal.short) == (why.code, told)
     assert told in refusal.message
     assert len(told) <= 80
+
+
+def a_seat(name: str) -> Seat:
+    return Seat(a_pod(name), "n1")
+
+
+def test_binds_that_fail_for_one_reason_are_told_in_one_clause() -> None:
+    denied = {name: BindReply(Result.REFUSED, f'pods "{name}" is forbidden: exceeded quota') for name in ("a", "b", "c", "d", "e")}
+    failed = tuple((a_seat(name), reply) for name, reply in denied.items())
+    other = (a_seat("x"), BindReply(Result.UNANSWERED, "no answer"))
+    text = words.not_bound(Committed((), (*failed, other), missing=6))
+    assert text == 'pods a, b, c and 2 more: pods "a" is forbidden: exceeded quota; pod x: no answer'
+
+
+def test_a_seat_that_was_taken_is_named_once() -> None:
+    reply = BindReply(Result.REFUSED, violation=Violation(Wrong.PORT, "ns/a", "n1", subject="80"))
+    assert words.seat_not_taken(a_seat("a"), reply) == "can't be bound to n1: host port 80 is taken"
 
 
 def test_where_no_node_admits_a_gang_the_commonest_rule_is_told() -> None:

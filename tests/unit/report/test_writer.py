@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+import pytest
+
 from allaboard.binding.bind import Binder
 from allaboard.cluster.client import ApiServer
 from allaboard.model.pod import Pod, pod_from
@@ -153,7 +155,7 @@ async def test_one_tenant_fills_its_own_line_only() -> None:
     assert writer.waiting == module._LIMIT_OF_ONE + 1
     async with running(writer, never_busy), asyncio.timeout(20):
         await writer.drain()
-    assert not writer._lines
+    assert not writer._ordinary.by_tenant
 
 
 async def test_a_job_that_is_put_again_while_it_runs_is_done_again() -> None:
@@ -207,3 +209,65 @@ def test_words_of_all_tenants_together_are_bounded() -> None:
     for number in range(module._LIMIT + 10):
         writer.put(f"{number}", never, f"tenant-{number % 5}")
     assert (writer.waiting, writer.dropped) == (module._LIMIT, 10)
+
+
+async def test_words_of_low_priority_are_written_behind_all_others() -> None:
+    writer, written = Writer(sleep=instantly), list[str]()
+
+    async def job(name: str) -> None:
+        await asyncio.sleep(0)
+        written.append(name)
+
+    for number in range(30):
+        writer.put(f"low {number}", partial(job, "low"), "a", is_low=True)
+        writer.put(f"ordinary {number}", partial(job, "ordinary"), "a")
+    async with running(writer, never_busy), asyncio.timeout(5):
+        await writer.drain()
+        assert written.count("ordinary") == 30
+        assert written.count("low") < 30
+        await writer.drain(with_low=True)
+    assert written.count("low") == 30
+    assert not writer.waiting
+
+
+async def instantly(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+async def test_words_of_low_priority_go_at_a_pace() -> None:
+    pauses = list[float]()
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+
+    writer = Writer(sleep=noted)
+    for number in range(10):
+        writer.put(f"low {number}", partial(never_busy, 0), "a", is_low=True)
+    async with running(writer, never_busy), asyncio.timeout(5):
+        await writer.drain(with_low=True)
+        await settle()
+    assert pauses == [module._LOW_PAUSE_SECONDS] * 10
+
+
+@pytest.mark.parametrize("order", [(True, False), (False, True)])
+async def test_ordinary_words_of_a_key_take_the_place_of_those_of_low_priority(order: tuple[bool, bool]) -> None:
+    writer, written = Writer(sleep=instantly), list[int]()
+
+    async def job(number: int) -> None:
+        written.append(number)
+
+    for number, is_low in enumerate(order):
+        writer.put("condition of pod p", partial(job, number), "a", is_low=is_low)
+    async with running(writer, never_busy), asyncio.timeout(5):
+        await writer.drain()
+        assert written == [1]
+        await writer.drain(with_low=True)
+    assert written == [1]
+
+
+def test_words_of_low_priority_leave_room_for_others_and_are_bounded() -> None:
+    writer = Writer()
+    taken = [writer.put(f"{number}", partial(never_busy, 0), "a", is_low=True) for number in range(module._LOW_LIMIT_OF_ONE + 1)]
+    assert taken.count(False) == 1
+    assert writer.put("ordinary", partial(never_busy, 0), "a")
+    assert writer.dropped == 0

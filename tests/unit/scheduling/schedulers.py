@@ -141,7 +141,7 @@ class Recorder(EventRecorder):
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
 
-    def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str) -> None:
+    def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str, *, is_low: bool = False) -> None:
         self.told.append((about.name, reason))
 
 

@@ -35,7 +35,7 @@ LOOKS = {
     Look.RESTART_JOBS: Done(OF_A_JOB, SUSPENDED, f"{MISSING} 60 s", 1.0),
     Look.HOLD: Done({}, [], "a label is wrong", 300.0),
     Look.REST: Done({"bound": 2}, [], "2 members bound", NEVER),
-    Look.AWAIT_MEMBERS: Done({"minimum": 4}, [], "podgroup default/g: waiting for members: 2 of 4 exist", NEVER),
+    Look.AWAIT_MEMBERS: Done({"minimum": 4}, [], "podgroup default/g: waiting for members: 2 of 4 exist", 2.0),
     Look.PLACE: Done({}, [], "", NEVER),
 }
 FOUND = {
@@ -169,7 +169,7 @@ async def test_a_search_that_took_too_long_is_begun_anew_at_length_and_one_that_
     [
         ("seats are found", BOUND, "2 members bound", NEVER),
         ("the node shrinks", [], "", 0.02),
-        ("none are found", [], "podgroup default/g: 2 of 2 members placeable (minMember 2)", 60.0),
+        ("none are found", [], "podgroup default/g: 2 of 2 members placeable", 60.0),
         ("the process dies", [], "the process died", 1.0),
         ("it is abandoned", [], "", 60.0),
     ],
