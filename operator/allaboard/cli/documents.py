@@ -72,6 +72,11 @@ class Document:
         """The API group, empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
+    @property
+    def qualified_kind(self) -> str:
+        """The kind, with its API group where that isn't one of Kubernetes' own workloads: ``Job``, ``Job.batch.volcano.sh``."""
+        return self.kind if self.group in ("", "apps", "batch") else f"{self.kind}.{self.group}"
+
 
 def read_documents(paths: Iterable[str]) -> Iterator[Document]:
     """The objects of all files in order, lists taken apart. ``-`` is standard input, a folder stands for its YAML and JSON files.

@@ -100,7 +100,7 @@ def _objects(document: Document, namespace: str, position: int, notes: list[str]
     kind = (document.group, document.kind)
     expand = expander(document)
     if kind not in (_POD, POD_GROUP) and expand is None:
-        notes.append(f"skipped {title}: objects of this kind are not expanded into pods")
+        notes.append(f"skipped {document.qualified_kind} {namespace}/{name}: objects of this kind are not expanded into pods")
         return
     _check_name("metadata.name", name, 253)
     _check_name("metadata.namespace", namespace, 63)

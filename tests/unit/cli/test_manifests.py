@@ -264,13 +264,18 @@ def test_a_pod_group_is_kept_as_it_is_with_a_namespace(read: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "api_version"),
-    [("Service", "v1"), ("CronJob", "batch/v1"), ("Job", "batch.volcano.sh/v1alpha1"), ("PodGroup", "scheduling.volcano.sh/v1beta1")],
+    ("kind", "api_version", "told"),
+    [
+        ("Service", "v1", "Service"),
+        ("CronJob", "batch/v1", "CronJob"),
+        ("Job", "batch.volcano.sh/v1alpha1", "Job.batch.volcano.sh"),
+        ("PodGroup", "scheduling.volcano.sh/v1beta1", "PodGroup.scheduling.volcano.sh"),
+    ],
 )
-def test_what_is_not_expanded_is_skipped_with_a_note(read: Any, kind: str, api_version: str) -> None:
+def test_what_is_not_expanded_is_skipped_with_a_note_that_names_its_api_group(read: Any, kind: str, api_version: str, told: str) -> None:
     found = read(workload(kind, api_version))
     assert (found.pods, found.pod_groups) == ([], [])
-    assert found.notes == [f"skipped {kind} default/w: objects of this kind are not expanded into pods"]
+    assert found.notes == [f"skipped {told} default/w: objects of this kind are not expanded into pods"]
 
 
 def test_names_of_skipped_objects_may_be_anything(read: Any) -> None:
