@@ -48,7 +48,8 @@ class PodTeller:
 
         The condition's reason isn't ``Unschedulable``: cluster-autoscaler and Karpenter add nodes for that, and no node helps here.
         """
-        self._each(FAILED, pods, lambda pod: self._wait(pod, message, Code.WAITING, is_event=False, is_low=True))
+        news = [pod for pod in pods if self._unscheduled.get(pod.uid) != message]
+        self._each(FAILED, news, lambda pod: self._wait(pod, message, Code.WAITING, is_event=False, is_low=True))
 
     def scheduled(self, pods: Sequence[Pod], node_of: Callable[[Pod], str]) -> None:
         """``pods`` are bound."""
