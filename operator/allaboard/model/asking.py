@@ -7,6 +7,7 @@ and win. What can't be understood makes the pod malformed: one that asks for two
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fractions import Fraction
 from math import ceil
 
@@ -15,6 +16,7 @@ from allaboard.model.errors import MalformedError, shown
 from allaboard.model.gpunames import expression
 from allaboard.model.gpus import NVIDIA, is_gpu
 from allaboard.model.gpushares import SEVERAL
+from allaboard.model.limits import CHARACTERS
 from allaboard.model.options import OPTION_PREFIX
 from allaboard.model.quantities import parse_quantity
 from allaboard.model.requests import Requests, as_requests
@@ -24,6 +26,11 @@ URGENCY_LABEL = f"{LABEL_PREFIX}priority"
 GPU_OPTIONS = ("gpu-number", "gpu-memory-each", "gpu-memory-total", "gpu-model")
 """Names of labels after ``LABEL_PREFIX``, and of annotations after ``OPTION_PREFIX``."""
 
+_LABELS = {LABEL_PREFIX + name: name for name in (*GPU_OPTIONS, "priority")}
+_SIMILAR = 0.75
+"""From 0 to 1, how like one of ``_LABELS`` a name is that was meant to be it (``difflib``)."""
+_MOST_UNKNOWN = 8
+"""Names under ``LABEL_PREFIX`` that are compared: each takes up to 0.1 ms."""
 _MEBIBYTE = 2**20
 _MOST_GPUS = 1_000_000
 _MOST_MEBIBYTES = 2**31 - 1
@@ -58,7 +65,28 @@ def asked_of_gpus(labels: Mapping[str, object], annotations: Mapping[str, object
             _whole(urgency, f"metadata.labels[{URGENCY_LABEL}]", _MOST_URGENCY)
     except MalformedError as error:
         problems.append(error)
+    problems += _misspelt(labels, annotations)
     return (asked if asked != GpuAsk() else None), problems
+
+
+def _misspelt(labels: Mapping[str, object], annotations: Mapping[str, object]) -> list[MalformedError]:
+    """Return an error for each label that was meant to be one of Genius's, and each annotation that is called like one.
+
+    Others may have labels under the prefix: only a name that begins as theirs do, or is much like one of theirs, was meant to be it.
+    """
+    unknown = [name for name in labels if isinstance(name, str) and name.startswith(LABEL_PREFIX) and name not in _LABELS]
+    problems = []
+    for name in sorted(unknown[:_MOST_UNKNOWN]):
+        written = re.sub("[_.]", "-", name.removeprefix(LABEL_PREFIX).lower())[:63]
+        meant = get_close_matches(written, _LABELS.values(), 1, _SIMILAR)
+        if meant or written.startswith("gpu"):
+            known = f"did you mean {LABEL_PREFIX}{meant[0]}?" if meant else f"known are {', '.join(_LABELS)}"
+            problems.append(MalformedError(f"metadata.labels[{name[: CHARACTERS.most]}]", f"no such label; {known}"))
+    for name in sorted(name for name in _LABELS.keys() & annotations.keys() if annotations[name] is not None):
+        option = _LABELS[name]
+        instead = f"; the annotation is {OPTION_PREFIX}{option}" if option in GPU_OPTIONS else ""
+        problems.append(MalformedError(f"metadata.annotations[{name}]", f"is read as a label only{instead}"))
+    return problems
 
 
 def urgency_of(label: str | None) -> int:

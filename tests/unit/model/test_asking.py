@@ -126,6 +126,46 @@ def test_a_number_that_can_not_be_understood_leaves_the_requests() -> None:
     assert pod.spec.amount(GPU) == 3
 
 
+KNOWN_LABELS = "known are genius/gpu-number, genius/gpu-memory-each, genius/gpu-memory-total, genius/gpu-model, genius/priority"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gpu-nubmer", "did you mean genius/gpu-number?"),
+        ("gpu_number", "did you mean genius/gpu-number?"),
+        ("GPU-Model", "did you mean genius/gpu-model?"),
+        ("gpunumber", "did you mean genius/gpu-number?"),
+        ("number", "did you mean genius/gpu-number?"),
+        ("gpu-memory", "did you mean genius/gpu-memory-each?"),
+        ("priorty", "did you mean genius/priority?"),
+        ("gpus", KNOWN_LABELS),
+        ("gpu-count", KNOWN_LABELS),
+    ],
+)
+def test_a_label_that_is_nearly_one_of_geniuss_holds_its_pod_and_says_which_is_meant(name: str, meant: str) -> None:
+    pod = a_pod({name: "2"})
+    assert pod.malformed == f"metadata.labels[genius/{name}]: no such label; {meant}"
+
+
+@pytest.mark.parametrize("name", ["team", "queue", "x" * 63])
+def test_other_labels_under_geniuss_prefix_mean_nothing(name: str) -> None:
+    assert not a_pod({name: "2"}).malformed
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("gpu-number", "; the annotation is allaboard.dev/gpu-number"),
+        ("gpu-model", "; the annotation is allaboard.dev/gpu-model"),
+        ("priority", ""),
+    ],
+)
+def test_an_annotation_that_is_called_like_one_of_geniuss_labels_holds_its_pod(name: str, instead: str) -> None:
+    raw = {"metadata": {"name": "p", "annotations": {f"genius/{name}": "2"}}, "spec": {"containers": []}}
+    assert pod_from(raw).malformed == f"metadata.annotations[genius/{name}]: is read as a label only{instead}"
+
+
 def test_a_number_that_is_not_charged_is_a_rule_about_nodes() -> None:
     raw = {
         "metadata": {"name": "p", "labels": {"genius/gpu-number": "3"}},
