@@ -7,10 +7,10 @@ a label that another scheduler would have read.
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allaboard.model.gang import GangKey
-from allaboard.model.marks import MARKS
+from allaboard.model.marks import mark_of, sentence
 from allaboard.model.pod import Pod
 
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
@@ -52,10 +52,13 @@ class Dialect:
 
 
 def membership_of(pod: Pod) -> Membership:
-    """The gang ``pod`` belongs to; a pod that names none is a gang of one."""
+    """Return the gang ``pod`` belongs to; a pod that names none is a gang of one.
+
+    A pod that also asks another scheduler for more than its gang is in error: it wouldn't get it here.
+    """
     for dialect in DIALECTS:
         if membership := dialect.read(pod):
-            return membership
+            return membership if membership.error or not pod.marks.demand else _with_demand(membership, pod)
     return Membership(single(pod), min_member=1)
 
 
@@ -120,12 +123,26 @@ def _by_pair(prefix: str) -> Callable[[Pod], Membership | None]:
 
 
 def _foreign(pod: Pod) -> Membership | None:
-    if not pod.mark:
+    """A pod that names no gang in a way that is read, and has a mark: the gang it asks for comes before what else it asks."""
+    if not (first := pod.marks.first):
         return None
-    kind = "annotation" if pod.label(pod.mark) is None else "label"
+    mark, kind = mark_of(first), _kind_of(pod, first)
+    if not mark.asks_for_gang:
+        return _with_demand(Membership(single(pod)), pod) if pod.marks.demand else None
     advice = f"name the gang by the labels {' and '.join(_pair(PAIR_PREFIXES[0]))}, or remove it if the pod is to start alone"
-    error = f"{kind} {pod.mark} asks {MARKS[pod.mark]} for a gang, and isn't read here yet; {advice}"
-    return Membership(single(pod), error=error, field=f"metadata.{kind}s[{pod.mark}]", reason="Unsupported")
+    error = f"{kind} {first} asks {mark.scheduler} for a gang, and isn't read here yet; {advice}"
+    return Membership(single(pod), error=error, field=f"metadata.{kind}s[{first}]", reason="Unsupported")
+
+
+def _with_demand(membership: Membership, pod: Pod) -> Membership:
+    """``membership`` of a pod that asks another scheduler for what isn't done here, in error for that."""
+    name, kind = pod.marks.demand, _kind_of(pod, pod.marks.demand)
+    error = f"{kind} {name} {sentence(mark_of(name))}"
+    return replace(membership, error=error, field=f"metadata.{kind}s[{name}]", reason="Unsupported")
+
+
+def _kind_of(pod: Pod, name: str) -> str:
+    return "annotation" if pod.label(name) is None else "label"
 
 
 def _pair(prefix: str) -> tuple[str, str]:

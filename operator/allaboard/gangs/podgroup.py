@@ -11,6 +11,7 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, mapping, text, version_of
 from allaboard.model.gang import GangKey
 from allaboard.model.limits import POD_GROUP_OWNERS, STATUS_BYTES, OverLimitError
+from allaboard.model.marks import SPEC_FIELDS, mark_of, marks_in, sentence
 from allaboard.model.options import options_in
 from allaboard.model.pod import Pod, parse_time
 from allaboard.model.requests import RawObject
@@ -25,8 +26,9 @@ class PodGroup:
     """One PodGroup. ``min_member`` is at least 1; ``timeout_seconds`` is 0 when the default applies.
 
     ``version`` orders what is heard of it by several ways (watch, lists, replies): resourceVersions grow, also over a deletion.
-    ``is_ours`` tells the objects we made from labels: there the labels are right and the object follows. ``malformed`` is set when
-    a field can't be used; the gang is then held; ``over`` names the limit it is over, if that is why.
+    ``is_ours`` tells the objects we made from labels: there the labels are
+    right and the object follows. ``malformed`` is set when a field can't be used or asks for what isn't done here; the gang is then held;
+    ``over`` names the limit it is over, if that is why.
     """
 
     key: GangKey
@@ -62,7 +64,7 @@ def pod_group_from(raw: RawObject) -> PodGroup:
         is_ours = mapping(metadata, "labels", "metadata.").get(MANAGED_BY) == OURS
         stated, problem = options_in(metadata)
         options = dict(stated)
-        if problem:
+        if problem := problem or _unmet(metadata, spec):
             raise problem
     except MalformedError as error:
         minimum, malformed = max(1, minimum), str(error)
@@ -81,6 +83,14 @@ def pod_group_from(raw: RawObject) -> PodGroup:
         malformed=malformed,
         over=over,
     )
+
+
+def _unmet(metadata: RawObject, spec: RawObject) -> MalformedError | None:
+    """Return the first demand on another scheduler that isn't met here, ``None`` without one."""
+    labels, annotations = mapping(metadata, "labels", "metadata."), mapping(metadata, "annotations", "metadata.")
+    if name := marks_in(labels, annotations).demand:
+        return MalformedError(f"metadata.{'annotations' if labels.get(name) is None else 'labels'}[{name}]", sentence(mark_of(name)))
+    return next((MalformedError(f"spec.{name}", sentence(mark)) for name, mark in SPEC_FIELDS.items() if spec.get(name)), None)
 
 
 def _owner_uids(metadata: RawObject) -> frozenset[str]:

@@ -1,45 +1,201 @@
-"""The labels and annotations by which pods ask other schedulers for a gang, and that mean nothing here yet.
+"""The labels and annotations by which pods and PodGroups ask other schedulers for gangs, in one table.
 
-A pod of ours that has one asks for something that it wouldn't get, and would run alone without a word. So it is held, and told what to
-write instead. Whatever is read one day leaves this table. Those that name a role only (volcano.sh/task-spec) are read, and aren't in it.
-Whole names are looked up, none are searched for: a pod may have thousands of annotations.
+Some only name a gang, its queue or its size: a pod that also names its gang as this scheduler reads it loses nothing by them. Others ask
+for more, such as gangs that start together or a network topology. No such demand is dropped in silence: its gang is held, and the message
+says what asks for the same here. An entry leaves the table when this scheduler reads it. Labels that name a role are read.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
-_VOLCANO, _KOORDINATOR, _KAI, _YUNIKORN, _KUEUE = "Volcano", "Koordinator", "KAI", "YuniKorn", "Kueue"
+from allaboard.model.limits import CHARACTERS
 
-MARKS: Mapping[str, str] = {
-    # apis/pkg/apis/scheduling/v1beta1/labels.go and batch/v1alpha1/labels.go
-    "scheduling.k8s.io/group-name": _VOLCANO,
-    "scheduling.volcano.sh/group-name": _VOLCANO,
-    "scheduling.volcano.sh/group-min-member": _VOLCANO,
-    "volcano.sh/job-name": _VOLCANO,
-    # apis/extension/coscheduling.go; its labels pod-group.scheduling.sigs.k8s.io are read
-    "gang.scheduling.koordinator.sh/name": _KOORDINATOR,
-    "gang.scheduling.koordinator.sh/min-available": _KOORDINATOR,
-    "gang.scheduling.koordinator.sh/total-number": _KOORDINATOR,
-    "gang.scheduling.koordinator.sh/mode": _KOORDINATOR,
-    "gang.scheduling.koordinator.sh/groups": _KOORDINATOR,
-    "gang.scheduling.koordinator.sh/match-policy": _KOORDINATOR,
-    "gang.scheduling.koordinator.sh/waiting-time": _KOORDINATOR,
-    "gang.scheduling.koordinator.sh/network-topology-spec": _KOORDINATOR,
-    "gang.scheduling.koordinator.sh/network-topology-index": _KOORDINATOR,
+_VOLCANO, _KOORDINATOR, _KAI, _YUNIKORN, _KUEUE, _COSCHEDULING = "Volcano", "Koordinator", "KAI", "YuniKorn", "Kueue", "coscheduling"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a label or annotation asks another scheduler for.
+
+    ``demand`` is what it asks for beyond the gang's name, queue and size; empty when it asks for no more. ``instead`` says what asks for
+    the same here. ``met_by`` are the values that ask for what every gang gets here. ``kept_by`` are labels and annotations that another
+    component writes when it sees to the demand itself. ``same_as`` are labels that are read here and say the same: beside one of them the
+    mark is a demand only if its value differs, and without any of them it isn't one.
+    """
+
+    scheduler: str
+    demand: str = ""
+    instead: str = ""
+    met_by: frozenset[str] = frozenset()
+    kept_by: tuple[str, ...] = ()
+    same_as: tuple[str, ...] = ()
+
+    @property
+    def asks_for_gang(self) -> bool:
+        """Whether the mark asks for a gang and no more."""
+        return not self.demand or bool(self.same_as or self.met_by)
+
+    def is_unmet(self, value: object, labels: Mapping[str, object]) -> bool:
+        """Return whether the mark, with ``value``, asks an object with ``labels`` for what it wouldn't get here."""
+        if not self.demand or (isinstance(value, str) and value in self.met_by):
+            return False
+        return not self.same_as or any(labels.get(name, value) != value for name in self.same_as)
+
+
+class Marks(NamedTuple):
+    """The marks of one object, each empty without one."""
+
+    first: str = ""
+    """The first one in the order of ``MARKS``; unknown ones come last."""
+    demand: str = ""
+    """The first one that asks for what isn't done here."""
+
+
+_MINIMUM_LABELS = ("pod-group.scheduling.sigs.k8s.io/min-available", "pod-group.scheduling.x-k8s.io/min-available")
+_ADMITTED_BY_KUEUE = ("kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset")
+
+_MINIMUM = "another minimum of members than the label min-available"
+_SAY_MINIMUM = "state one minimum"
+_TOGETHER = "gangs that start together or not at all"
+_SAY_TOGETHER = "name one gang for all their pods, with allaboard.dev/min-members for the minimum of each part"
+_TASKS = "a minimum of members for each task"
+_SAY_TASKS = "state it with allaboard.dev/min-members: ps=1,worker=3"
+_NEAR = "members in one domain of a network topology"
+_SAY_NEAR = "state the node label of the domain with allaboard.dev/required-topology"
+_NEAR_IF_POSSIBLE = "members in few domains of a network topology"
+_SAY_NEAR_IF_POSSIBLE = "state the node label of the domains with allaboard.dev/topology"
+_SAY_EITHER = "state the node label with allaboard.dev/required-topology, or with allaboard.dev/topology if it is a preference"
+_SLICES = "parts of the gang each in one domain of a network topology"
+_SAY_SLICES = "give each part a role (allaboard.dev/role), and its pods allaboard.dev/required-topology"
+_NO_INSTEAD = "nothing asks for that here"
+_ALL_OR_NONE = "a gang is bound whole or not at all here"
+
+MARKS: Mapping[str, Mark] = {
+    # apis/pkg/apis/scheduling/v1beta1/labels.go, batch/v1alpha1/labels.go, topology/v1alpha1/labels.go; pkg/scheduler/plugins/task-topology
+    "scheduling.k8s.io/group-name": Mark(_VOLCANO),
+    "scheduling.volcano.sh/group-name": Mark(_VOLCANO),
+    "scheduling.volcano.sh/group-min-member": Mark(_VOLCANO, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
+    "volcano.sh/job-name": Mark(_VOLCANO),
+    "scheduling.volcano.sh/group-min-resources": Mark(
+        _VOLCANO, "resources that are free before the gang starts", "name a PodGroup that states them as spec.minResources"
+    ),
+    "volcano.sh/network-topology-mode": Mark(_VOLCANO, _NEAR, _SAY_EITHER),
+    "volcano.sh/network-topology-highest-tier": Mark(_VOLCANO, _NEAR, _SAY_NEAR),
+    "volcano.sh/task-topology-affinity": Mark(_VOLCANO, "tasks near each other", _SAY_EITHER),
+    "volcano.sh/task-topology-anti-affinity": Mark(_VOLCANO, "tasks apart from each other", _NO_INSTEAD),
+    "volcano.sh/task-topology-task-order": Mark(_VOLCANO, "tasks placed in an order", "all members are placed together here"),
+    # apis/extension/coscheduling.go; its labels pod-group.scheduling.sigs.k8s.io are read. While members are awaited, nothing is kept for
+    # the others here, so that there is no waiting-time to limit.
+    "gang.scheduling.koordinator.sh/name": Mark(_KOORDINATOR),
+    "gang.scheduling.koordinator.sh/min-available": Mark(_KOORDINATOR, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
+    "gang.scheduling.koordinator.sh/total-number": Mark(_KOORDINATOR),
+    "gang.scheduling.koordinator.sh/mode": Mark(
+        _KOORDINATOR, "a gang that may start in part", _ALL_OR_NONE, met_by=frozenset({"Strict", ""})
+    ),
+    "gang.scheduling.koordinator.sh/groups": Mark(_KOORDINATOR, _TOGETHER, _SAY_TOGETHER),
+    "gang.scheduling.koordinator.sh/match-policy": Mark(
+        _KOORDINATOR, "a rule which members count", "members that are bound, or have succeeded beside them, count here"
+    ),
+    "pod-group.scheduling.sigs.k8s.io/match-policy": Mark(
+        _KOORDINATOR, "a rule which members count", "members that are bound, or have succeeded beside them, count here"
+    ),
+    "gang.scheduling.koordinator.sh/waiting-time": Mark(_KOORDINATOR),
+    "gang.scheduling.koordinator.sh/network-topology-spec": Mark(_KOORDINATOR, _NEAR, _SAY_EITHER),
+    "gang.scheduling.koordinator.sh/network-topology-index": Mark(_KOORDINATOR, "neighbouring ranks on neighbouring nodes", _NO_INSTEAD),
     # pkg/common/constants/constants.go; every pod with a queue is of a group there, runai/ is what it was called before 0.6
-    "pod-group-name": _KAI,
-    "kai.scheduler/batch-min-member": _KAI,
-    "kai.scheduler/queue": _KAI,
-    "runai/queue": _KAI,
+    "pod-group-name": Mark(_KAI),
+    "kai.scheduler/batch-min-member": Mark(_KAI, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
+    "kai.scheduler/queue": Mark(_KAI),
+    "runai/queue": Mark(_KAI),
+    "kai.scheduler/topology-required-placement": Mark(_KAI, _NEAR, _SAY_NEAR),
+    "kai.scheduler/topology-preferred-placement": Mark(_KAI, _NEAR_IF_POSSIBLE, _SAY_NEAR_IF_POSSIBLE),
+    "kai.scheduler/topology": Mark(_KAI, _NEAR, _SAY_EITHER),
+    "kai.scheduler/segment-size": Mark(_KAI, _SLICES, _SAY_SLICES),
+    "kai.scheduler/segment-topology-required-placement": Mark(_KAI, _SLICES, _SAY_SLICES),
+    "kai.scheduler/segment-topology-preferred-placement": Mark(_KAI, _SLICES, _SAY_SLICES),
     # pkg/common/constants/constants.go; an applicationId without task groups asks for no gang
-    "yunikorn.apache.org/task-group-name": _YUNIKORN,
-    "yunikorn.apache.org/task-groups": _YUNIKORN,
-    # pkg/controller/jobs/pod/constants/constants.go
-    "kueue.x-k8s.io/pod-group-name": _KUEUE,
-    "kueue.x-k8s.io/pod-group-total-count": _KUEUE,
+    "yunikorn.apache.org/task-group-name": Mark(_YUNIKORN),
+    "yunikorn.apache.org/task-groups": Mark(_YUNIKORN, _TASKS, _SAY_TASKS),
+    "yunikorn.apache.org/schedulingPolicyParameters": Mark(_YUNIKORN, "a style of gang scheduling and its time-out", _ALL_OR_NONE),
+    "yunikorn.apache.org/scheduling-policy-parameters": Mark(_YUNIKORN, "a style of gang scheduling and its time-out", _ALL_OR_NONE),
+    # pkg/controller/jobs/pod/constants/constants.go; apis/kueue/v1beta2/topology_types.go. Kueue counts the pods of a group itself, behind
+    # its gate, and gives pods that it has admitted to a topology their nodes.
+    "kueue.x-k8s.io/pod-group-name": Mark(_KUEUE),
+    "kueue.x-k8s.io/pod-group-total-count": Mark(_KUEUE),
+    "kueue.x-k8s.io/podset-required-topology": Mark(_KUEUE, _NEAR, _SAY_NEAR, kept_by=_ADMITTED_BY_KUEUE),
+    "kueue.x-k8s.io/podset-preferred-topology": Mark(_KUEUE, _NEAR_IF_POSSIBLE, _SAY_NEAR_IF_POSSIBLE, kept_by=_ADMITTED_BY_KUEUE),
+    "kueue.x-k8s.io/podset-slice-required-topology": Mark(_KUEUE, _SLICES, _SAY_SLICES, kept_by=_ADMITTED_BY_KUEUE),
+    "kueue.x-k8s.io/podset-slice-size": Mark(_KUEUE, _SLICES, _SAY_SLICES, kept_by=_ADMITTED_BY_KUEUE),
+    "kueue.x-k8s.io/podset-group-name": Mark(_KUEUE, "several sets of pods in one domain", _SAY_NEAR, kept_by=_ADMITTED_BY_KUEUE),
 }
-"""Who reads what, the most telling first: a pod is told of the first that it has, as label or annotation."""
+"""What is known, by name. The most telling come first: a pod is told of the first that it has, as label or annotation."""
+
+_HARMLESS = frozenset(
+    {
+        *_MINIMUM_LABELS,
+        "pod-group.scheduling.sigs.k8s.io/name",
+        "scheduling.volcano.sh/queue-name",
+        "gang.scheduling.koordinator.sh/timeout",  # a report of Koordinator's scheduler
+        "kueue.x-k8s.io/podset-unconstrained-topology",
+    }
+)
+_WHATEVER = "something that isn't known here"
+_FAMILIES: Mapping[str, Mark] = {
+    "gang.scheduling.koordinator.sh/": Mark(_KOORDINATOR, _WHATEVER, _NO_INSTEAD),
+    "pod-group.scheduling.sigs.k8s.io/": Mark(_COSCHEDULING, _WHATEVER, "name and min-available are read here"),
+    "scheduling.volcano.sh/": Mark(_VOLCANO, _WHATEVER, _NO_INSTEAD),
+    "volcano.sh/network-topology": Mark(_VOLCANO, _NEAR, _SAY_EITHER),
+    "volcano.sh/task-topology": Mark(_VOLCANO, _WHATEVER, _NO_INSTEAD),
+    "kai.scheduler/topology": Mark(_KAI, _NEAR, _SAY_EITHER),
+    "kai.scheduler/segment-": Mark(_KAI, _SLICES, _SAY_SLICES),
+    "yunikorn.apache.org/task-group": Mark(_YUNIKORN, _TASKS, _SAY_TASKS),
+    "kueue.x-k8s.io/podset-": Mark(_KUEUE, _WHATEVER, _NO_INSTEAD, kept_by=_ADMITTED_BY_KUEUE),
+}
+"""How names begin of which each that isn't listed counts as a demand: a later version of a scheduler reads more of them."""
+
+_BEGINNINGS = tuple(_FAMILIES)
+_KEEPERS = {name for mark in (*MARKS.values(), *_FAMILIES.values()) for name in mark.kept_by}
+_RANK = {name: rank for rank, name in enumerate(MARKS)}
+NONE = Marks()
+
+SPEC_FIELDS: Mapping[str, Mark] = {
+    "minTaskMember": Mark(_VOLCANO, _TASKS, _SAY_TASKS),
+    "subGroupPolicy": Mark(_VOLCANO, "parts of the gang with minimums and topologies of their own", _SAY_TASKS),
+    "networkTopology": Mark(_VOLCANO, _NEAR, _SAY_EITHER),
+    "subGroups": Mark(_KAI, "parts of the gang with minimums and topologies of their own", _SAY_TASKS),
+    "minSubGroup": Mark(_KAI, "parts of the gang with minimums of their own", _SAY_TASKS),
+    "topologyConstraint": Mark(_KAI, _NEAR, _SAY_EITHER),
+    "schedulingConstraints": Mark("kube-scheduler", _NEAR, _SAY_NEAR),
+}
+"""Fields that other schedulers' PodGroups have in ``spec``. Most API servers drop them; a CRD that keeps unknown fields doesn't."""
 
 
-def mark_in(labels: Collection[str], annotations: Mapping[str, object]) -> str:
-    """The first of ``MARKS`` among the names of labels and annotations, whatever is said by it; empty without one."""
-    return next((mark for mark in MARKS if mark in labels or annotations.get(mark) is not None), "")
+def mark_of(name: str) -> Mark:
+    """Return what ``name``, which ``marks_in`` has found, asks for."""
+    return MARKS.get(name) or next(mark for beginning, mark in _FAMILIES.items() if name.startswith(beginning))
+
+
+def sentence(mark: Mark) -> str:
+    """Return what a demand asks for and what to write instead, to stand behind its name."""
+    return f"asks {mark.scheduler} for {mark.demand}, which isn't honoured here; {mark.instead}, or remove it"
+
+
+def marks_in(labels: Mapping[str, object], annotations: Mapping[str, object]) -> Marks:
+    """Return the marks among ``labels`` and ``annotations``, whose values may be anything; null counts as absent.
+
+    Left out are those that another component keeps by itself.
+    """
+    found = [
+        name
+        for some in (labels, annotations)
+        for name, value in some.items()
+        if value is not None and isinstance(name, str) and (name in MARKS or (name.startswith(_BEGINNINGS) and name not in _HARMLESS))
+    ]
+    if not found:
+        return NONE
+    there = {name for some in (labels, annotations) for name in _KEEPERS if some.get(name) is not None}
+    found = [name for name in found if there.isdisjoint(mark_of(name).kept_by)]
+    found.sort(key=lambda name: (_RANK.get(name, len(_RANK)), name))
+    unmet = (name for name in found if mark_of(name).is_unmet(labels.get(name, annotations.get(name)), labels))
+    return Marks(next(iter(found), "")[: CHARACTERS.most], next(unmet, "")[: CHARACTERS.most])

@@ -13,7 +13,7 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.interner import Interner
 from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimitError
-from allaboard.model.marks import mark_in
+from allaboard.model.marks import NONE, Marks, marks_in
 from allaboard.model.openfaas import with_function_demand
 from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
 from allaboard.model.options import Options, options_in
@@ -66,7 +66,7 @@ class Pod:
     ``malformed`` is set when the object could not be understood, and ``spec`` then holds what could: the pod is shown as what it is
     instead of being lost. ``caution`` is what its owner should know, and doesn't hold it. ``over`` names the limits that it is over.
     ``labels`` are sorted, as are ``options``; a pod of another scheduler has neither, nor anything else that says no more than whose it
-    is. ``mark`` is the name of a label or annotation by which it asks another scheduler for a gang. ``devices`` are those of
+    is. ``marks`` are the labels and annotations by which it asks another scheduler for a gang. ``devices`` are those of
     its node's shared GPUs that it says it has; in a view those that it was promised, or first said it has. ``is_disrupted`` tells of one
     that is being deleted that it was evicted, preempted or lost with its node.
     """
@@ -85,7 +85,7 @@ class Pod:
     options: tuple[tuple[str, str], ...] = ()
     owner: Owner | None = None
     group_name: str = ""
-    mark: str = ""
+    marks: Marks = NONE
     is_terminating: bool = False
     is_gated: bool = False
     is_disrupted: bool = False
@@ -201,7 +201,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         options=tuple(intern(pair) for pair in own.options),
         owner=intern.record(own.owner) if own.owner else None,
         group_name=intern(own.group_name),
-        mark=own.mark,
+        marks=own.marks,
         is_terminating=metadata.get("deletionTimestamp") is not None,
         is_gated=own.is_gated,
         is_disrupted=not is_foreign and metadata.get("deletionTimestamp") is not None and _is_disrupted(status),
@@ -227,7 +227,7 @@ class _Own:
     priority: int = 0
     owner: Owner | None = None
     group_name: str = ""
-    mark: str = ""
+    marks: Marks = NONE
     is_gated: bool = False
     gpus: GpuAsk | None = None
 
@@ -239,7 +239,7 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
         stated = labels(metadata, "labels", "metadata.", LABELS)
         own.labels = sorted(stated.items())
         own.options, problem = options_in(metadata)
-        own.mark = mark_in(stated, mapping(metadata, "annotations", "metadata."))
+        own.marks = marks_in(stated, mapping(metadata, "annotations", "metadata."))
         own.stamp = next((value for name, value in own.options if name == _STAMP_OPTION), "")
         found += [problem] if problem else []
         own.priority = integer(spec, "priority", path="spec.")

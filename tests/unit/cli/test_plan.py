@@ -551,3 +551,12 @@ def test_a_pod_of_the_snapshot_that_makes_no_sense_is_held_as_in_the_cluster_and
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))
     found = read_cluster([str(path)], PLAIN)
     assert [(pod.name, bool(pod.malformed)) for pod in found.pods] == [("waits", True), ("runs", True)]
+
+
+def test_a_demand_on_another_scheduler_is_told_by_its_name(plan: Plan) -> None:
+    labels = {"pod-group.scheduling.sigs.k8s.io/name": "prefill", "pod-group.scheduling.sigs.k8s.io/min-available": "1"}
+    groups = {"gang.scheduling.koordinator.sh/groups": '["default/prefill", "default/decode"]'}
+    manifest = pod("p", metadata={"labels": labels, "annotations": groups})
+    (told,) = plan.cluster(node("n1", cpu="3")).manifest(manifest).gangs(exit_code=1)
+    assert (told["reason"], told["assignments"]) == ("Held", [])
+    assert "annotation gang.scheduling.koordinator.sh/groups asks Koordinator" in told["message"]

@@ -12,6 +12,7 @@ from allaboard.gangs.registry import OVER_LIMIT, GangDefaults, GangRegistry
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey, Objective, Outline, Undo
 from allaboard.model.limits import ENDED, MEMBERS, Limit
+from allaboard.model.marks import SPEC_FIELDS
 from allaboard.model.pod import Owner, Pod
 
 PAIR = "pod-group.scheduling.sigs.k8s.io"
@@ -553,3 +554,32 @@ def test_only_pods_that_come_without_a_node_are_arrivals() -> None:
     assert registry.arrivals == 1
     registry.observe_pod(a_pod("a"), a_pod("a", node_name="n"))
     assert registry.arrivals == 1
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        ({"annotations": {"gang.scheduling.koordinator.sh/groups": '["default/train"]'}}, "metadata.annotations[{}groups]"),
+        ({"annotations": {"gang.scheduling.koordinator.sh/match-policy": "only-waiting"}}, "metadata.annotations[{}match-policy]"),
+        ({"labels": {"gang.scheduling.koordinator.sh/mode": "NonStrict"}}, "metadata.labels[{}mode]"),
+    ],
+)
+def test_a_demand_on_another_scheduler_holds_the_gang_of_its_pod_group(raw: dict[str, Any], field: str) -> None:
+    registry = a_registry(a_pod("a"))
+    registry.observe_group(a_group(**raw))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert gang.hold is not None
+    assert gang.hold.field == field.format("gang.scheduling.koordinator.sh/")
+    assert "asks Koordinator for " in gang.hold.message
+
+
+@pytest.mark.parametrize("name", SPEC_FIELDS)
+def test_a_field_of_another_schedulers_pod_group_holds_the_gang(name: str) -> None:
+    assert pod_group_from({"metadata": {"name": "g"}, "spec": {"minMember": 1, name: {"a": 1}}}).malformed.startswith(f"spec.{name}: asks ")
+    assert not pod_group_from({"metadata": {"name": "g"}, "spec": {"minMember": 1, name: {}}}).malformed
+
+
+@pytest.mark.parametrize("annotation", ["gang.scheduling.koordinator.sh/total-number", "scheduling.volcano.sh/group-name"])
+def test_a_mark_that_only_names_a_gang_means_nothing_on_its_pod_group(annotation: str) -> None:
+    assert not a_group(annotations={annotation: "4"}).malformed
