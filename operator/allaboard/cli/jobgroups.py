@@ -85,5 +85,7 @@ def _group(workload: Workload, pods: list[Expanded]) -> Expanded:
         "uid": made_up_uid(workload.namespace, workload.name, "PodGroup"),
         "annotations": labels(mapping(document.raw, "metadata"), "annotations", "metadata."),
     }
-    raw = {"kind": "PodGroup", "metadata": metadata, "spec": {"minMember": minimum, "scheduleTimeoutSeconds": timeout}}
+    # Where the job doesn't state them, training-operator sums up what its members ask for, which says no more than they do.
+    spec = {"minMember": minimum, "scheduleTimeoutSeconds": timeout, "minResources": policy.get("minResources")}
+    raw = {"kind": "PodGroup", "metadata": metadata, "spec": spec}
     return Expanded(raw, document.origin, position=pods[0].position)

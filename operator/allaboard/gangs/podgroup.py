@@ -10,11 +10,11 @@ from allaboard.cluster.paths import POD_GROUPS
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, mapping, text, version_of
 from allaboard.model.gang import GangKey
-from allaboard.model.limits import POD_GROUP_OWNERS, STATUS_BYTES, OverLimitError
+from allaboard.model.limits import MIN_RESOURCES, POD_GROUP_OWNERS, STATUS_BYTES, OverLimitError
 from allaboard.model.marks import SPEC_FIELDS, mark_of, marks_in, sentence
 from allaboard.model.options import options_in
 from allaboard.model.pod import Pod, parse_time
-from allaboard.model.requests import RawObject
+from allaboard.model.requests import RawObject, Requests, stated_amounts
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OURS = "allaboard"
@@ -26,7 +26,7 @@ class PodGroup:
     """One PodGroup. ``min_member`` is at least 1; ``timeout_seconds`` is 0 when the default applies.
 
     ``version`` orders what is heard of it by several ways (watch, lists, replies): resourceVersions grow, also over a deletion.
-    ``is_ours`` tells the objects we made from labels: there the labels are
+    ``min_resources`` is what must be free before the gang starts. ``is_ours`` tells the objects we made from labels: there the labels are
     right and the object follows. ``malformed`` is set when a field can't be used or asks for what isn't done here; the gang is then held;
     ``over`` names the limit it is over, if that is why.
     """
@@ -41,6 +41,7 @@ class PodGroup:
     is_ours: bool = False
     owner_uids: frozenset[str] = frozenset()
     status: Mapping[str, Any] | None = None
+    min_resources: Requests = ()
     malformed: str = ""
     over: str = ""
 
@@ -51,7 +52,7 @@ def pod_group_from(raw: RawObject) -> PodGroup:
     key = key_of(raw)
     minimum, timeout, malformed, over = 1, 0, "", ""
     options: dict[str, str] = {}
-    is_ours = False
+    is_ours, resources = False, Requests()
     try:
         spec = mapping(raw, "spec")
         # Zero counts as absent: mpi-operator writes zeros where it means the default.
@@ -61,6 +62,7 @@ def pod_group_from(raw: RawObject) -> PodGroup:
             raise MalformedError("spec.minMember", f"{minimum} is less than 1")
         if timeout < 0:
             raise MalformedError("spec.scheduleTimeoutSeconds", f"{timeout} is negative")
+        resources = stated_amounts(spec, "minResources", "spec.", MIN_RESOURCES)
         is_ours = mapping(metadata, "labels", "metadata.").get(MANAGED_BY) == OURS
         stated, problem = options_in(metadata)
         options = dict(stated)
@@ -80,6 +82,7 @@ def pod_group_from(raw: RawObject) -> PodGroup:
         is_ours=is_ours,
         owner_uids=_owner_uids(metadata) if is_ours else frozenset(),
         status=_status_from(raw),
+        min_resources=resources,
         malformed=malformed,
         over=over,
     )

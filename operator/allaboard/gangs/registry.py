@@ -143,12 +143,13 @@ class GangRegistry:
             self.on_excess(group.over)
         self._groups[group.key] = group
         self._assembled.pop(group.key, None)
-        if old is None or (old.uid, old.min_member, old.timeout_seconds, old.options, old.malformed) != (
+        if old is None or (old.uid, old.min_member, old.timeout_seconds, old.options, old.malformed, old.min_resources) != (
             group.uid,
             group.min_member,
             group.timeout_seconds,
             group.options,
             group.malformed,
+            group.min_resources,
         ):
             self._notify(group.key)
 
@@ -322,6 +323,8 @@ class GangRegistry:
             required_topology=required,
             role_minimums=_still_possible(minimums, run),
             gpus=gpus,
+            # What all members ask for isn't asked for by those that a Job still makes.
+            min_resources=group.min_resources if group and not run.gone else (),
             hold=self._hold(key, group, alive, speaking, minimum) or next(filter(None, holds), None) or meaningless_option(group, stating),
             gone=run.gone,
             deleted_successes=run.deleted_successes,

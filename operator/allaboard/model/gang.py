@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from allaboard.model.constraints import GpuAsk
 from allaboard.model.pod import Pod
+from allaboard.model.requests import Requests
 from allaboard.plugins import DEFAULT_STRATEGY
 
 
@@ -107,7 +108,8 @@ class Gang:
     for. ``uid`` is the PodGroup's, or the pod's for a gang of one; empty
     without either. ``topology`` is the node label of whose values few are to be used, empty when that doesn't matter.
     ``strategy`` is the name of who places it. ``gpus`` is what its PodGroup asks of the GPUs of members that ask for any. ``levels`` are
-    the labels that members mean who ask for a level of the topology by a name, by that name.
+    the labels that members mean who ask for a level of the topology by a name, by that name. ``min_resources`` is what its PodGroup wants
+    to be free before the gang starts.
     """
 
     key: GangKey
@@ -126,6 +128,7 @@ class Gang:
     role_minimums: RoleMinimums = ()
     gpus: GpuAsk | None = None
     levels: tuple[tuple[str, str], ...] = ()
+    min_resources: Requests = ()
     hold: Hold | None = None
     others: tuple[Pod, ...] = ()
     gone: int = 0

@@ -82,6 +82,7 @@ TOPOLOGIES = Limit("topologies", 64, "groups of members that share a topology do
 # Of PodGroups.
 POD_GROUP_OWNERS = Limit("podgroup_owners", 1000, "owner references of a PodGroup, of which the rest is left out")
 STATUS_BYTES = Limit("status_bytes", 65_536, "bytes of a PodGroup's status, which is taken for empty beyond")
+MIN_RESOURCES = Limit("min_resources", 64, "resources of minResources")
 POD_GROUPS = Limit("podgroups", 10_000, "PodGroups of one namespace")
 
 # Of a pipeline.

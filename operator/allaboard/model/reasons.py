@@ -25,6 +25,7 @@ class Kind(StrEnum):
     GPU_MEMORY_EACH = "gpu memory each"  # or with as much memory each
     GPU_MEMORY_TOTAL = "gpu memory total"  # or with as much together
     INSUFFICIENT = "insufficient"  # of the resource ``subject``; "pods" is one
+    MIN_RESOURCES = "min resources"  # of all nodes together: less of ``subject`` is free than the PodGroup's minResources
 
     @property
     def is_of_gpus(self) -> bool:
@@ -52,6 +53,7 @@ _LASTING = _OF_GPUS | frozenset(
         Kind.GPU_TOO_SMALL,
         Kind.GPU_CONTAINER,
         Kind.INSUFFICIENT,
+        Kind.MIN_RESOURCES,
     )
 )
 
@@ -90,9 +92,9 @@ class Code(StrEnum):
 class Cause(NamedTuple):
     """Why a gang has no room. ``requested`` and ``there`` are of ``resource``, in the units of ``model.requests``.
 
-    Where no resource is named it is something else: of ``CONSTRAINTS`` ``rule`` says which, and is ``None`` where no node admits those
-    who are needed; of ``NEVER_FITS`` it names the label of which no domain is large enough, and is ``None`` where the nodes are too
-    small in a way that no single amount tells.
+    With a rule ``MIN_RESOURCES`` they are of the PodGroup's minResources. Where no resource is named it is something else: of
+    ``CONSTRAINTS`` ``rule`` says which, and is ``None`` where no node admits those who are needed; of ``NEVER_FITS`` it names the label of
+    which no domain is large enough, and is ``None`` where the nodes are too small in a way that no single amount tells.
     """
 
     code: Code

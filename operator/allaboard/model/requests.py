@@ -11,7 +11,7 @@ from itertools import chain
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import items, mapping, text
-from allaboard.model.limits import CONTAINERS, ENTRIES, Tally
+from allaboard.model.limits import CHARACTERS, CONTAINERS, ENTRIES, Limit, Tally
 from allaboard.model.quantities import LARGEST_AMOUNT, milli_amount, whole_amount
 
 Requests = tuple[tuple[str, int], ...]
@@ -107,6 +107,14 @@ def default_requests(pod_spec: Mapping[str, object]) -> dict[str, object]:
 def as_requests(amounts: Mapping[str, int]) -> Requests:
     """``amounts`` in canonical form: sorted, without zeros."""
     return tuple(sorted((resource, amount) for resource, amount in amounts.items() if amount))
+
+
+def stated_amounts(parent: RawObject, key: str, path: str, limit: Limit) -> Requests:
+    """Return the amounts under ``key``. Raises ``MalformedError`` for those that can't be read, and for more resources than ``limit``."""
+    stated = mapping(parent, key, path)
+    if max((len(resource) for resource in stated if isinstance(resource, str)), default=0) > CHARACTERS.most:
+        raise MalformedError(f"{path}{key}", f"the name of a resource has more than {CHARACTERS.most} characters")
+    return as_requests(_whole(_amounts(stated, f"{path}{key}", Tally(limit))))
 
 
 def node_allocatable(node: RawObject) -> Requests:

@@ -43,6 +43,7 @@ _REASONS = {
     Kind.GPU_MEMORY_EACH: "node(s) didn't match gpu-memory-each",
     Kind.GPU_MEMORY_TOTAL: "node(s) didn't match gpu-memory-total",
     Kind.INSUFFICIENT: "Insufficient {subject}",
+    Kind.MIN_RESOURCES: "node(s) had less {subject} free together than minResources asks for",
 }
 """kube-scheduler's, where it has words for it (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports)."""
 
@@ -154,6 +155,10 @@ def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
     """Why a gang has no room, in a few words; ``who`` is too large if one is."""
     amounts = [format_amount(why.resource, amount) for amount in (why.requested, why.there)] if why.resource else []
     match why.code:
+        case Code.INSUFFICIENT if why.rule:
+            return f"minResources asks for {amounts[0]} {why.resource} where {_free(amounts[1])}"
+        case Code.NEVER_FITS if why.rule and amounts:
+            return f"minResources asks for {amounts[0]} {why.resource}; the nodes have {amounts[1]} in all"
         case Code.INSUFFICIENT:
             return f"needs {amounts[0]} {why.resource} where {_free(amounts[1])}" if amounts else "too little is free"
         case Code.FRAGMENTED if amounts:

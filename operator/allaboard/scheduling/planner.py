@@ -34,6 +34,7 @@ from allaboard.placement.strategies.trial import StrategyError
 from allaboard.plugins import DEFAULT_STRATEGY
 from allaboard.report.metrics import Metrics
 from allaboard.report.words import violation
+from allaboard.scheduling import minresources
 from allaboard.scheduling.advice import leavers, reach, sentence
 from allaboard.scheduling.problems import Packings, draft_of, problem_of, size_of, waiting_of
 from allaboard.scheduling.shares import Shares
@@ -66,9 +67,11 @@ class Past(Protocol):
 def goes_alone(gang: Gang | None) -> bool:
     """Whether a gang is placed by itself whoever else is due: nobody is left of it, some of it sit, nobody is missing, or by choice.
 
-    A strategy that it has chosen places one gang at a time.
+    A strategy that it has chosen places one gang at a time. What its minResources asks for beyond its members is what others leave.
     """
-    return gang is None or bool(gang.bound) or not gang.missing or gang.strategy != DEFAULT_STRATEGY
+    if gang is None or gang.bound or not gang.missing:
+        return True
+    return gang.strategy != DEFAULT_STRATEGY or bool(minresources.beyond_members(gang))
 
 
 @dataclass(slots=True)
@@ -97,6 +100,8 @@ class Planner:
         ``without`` are bound pods that are taken to be gone. Raises ``SearchError``.
         """
         snapshot = self.view.snapshot().without(without) if without else self.view.snapshot()
+        if short := minresources.shortage_of(gang, snapshot):
+            return minresources.refusal(gang, snapshot, short)
         problem = self._problem(gang, snapshot)
         with self._timed([gang]) as seconds:
             plan = None if without else await self._by_its_strategy(gang, problem, snapshot)
@@ -108,6 +113,8 @@ class Planner:
     async def cause(self, gang: Gang) -> Cause:
         """Why a gang has no room that was refused just now."""
         snapshot, rules = self.view.snapshot(), rules_of(gang)
+        if short := minresources.shortage_of(gang, snapshot):
+            return minresources.cause(snapshot, short)
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
             return Cause(Code.INSUFFICIENT)  # it takes as long again as to build the problem
         cause = cause_of(gang.candidates, gang.least, snapshot, rules=rules, filters=self._filters, repaired=self._repaired)
@@ -140,7 +147,10 @@ class Planner:
         finally:
             self.metrics.search_seconds.labels("long").inc(self.clock() - started)
         self.metrics.searched(plan.search, self.clock() - started)
-        return plan
+        # Others have taken seats since.
+        snapshot = self.view.snapshot()
+        short = minresources.shortage_of(gang, snapshot)
+        return minresources.refusal(gang, snapshot, short) if short else plan
 
     async def _by_its_strategy(self, gang: Gang, problem: Problem | Draft, snapshot: Snapshot) -> Plan | None:
         """The plan of the strategy that the gang has chosen; ``None`` when the search is to decide, since it has found none or has failed.
@@ -239,6 +249,8 @@ class Planner:
     async def advice(self, gang: Gang, gangs: Sequence[Gang]) -> str:
         """What would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""
         snapshot = self.view.snapshot()
+        if minresources.shortage_of(gang, snapshot):
+            return ""  # the refusal has the numbers
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
             return ""  # it takes twice as long as to build the problem
         problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packings.of(gang))

@@ -553,6 +553,17 @@ def test_a_pod_of_the_snapshot_that_makes_no_sense_is_held_as_in_the_cluster_and
     assert [(pod.name, bool(pod.malformed)) for pod in found.pods] == [("waits", True), ("runs", True)]
 
 
+def test_a_pod_groups_min_resources_are_asked_for_as_the_scheduler_does(plan: Plan) -> None:
+    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "spark"}, "spec": {"minMember": 1}}
+    driver = pod("driver", metadata={"labels": {"scheduling.x-k8s.io/pod-group": "spark"}})
+    plan.cluster(node("n1", cpu="3"))
+    (told,) = plan.manifest(group | {"spec": {"minMember": 1, "minResources": {"cpu": "4"}}}, driver).gangs(exit_code=1)
+    assert (told["reason"], told["feasible"]) == ("NeverFits", False)
+    assert "minResources asks for 4 cpu; the nodes have 3 in all" in told["message"]
+    (told,) = plan.manifest(group | {"spec": {"minMember": 1, "minResources": {"cpu": "3"}}}, driver).gangs()
+    assert told["feasible"]
+
+
 def test_a_demand_on_another_scheduler_is_told_by_its_name(plan: Plan) -> None:
     labels = {"pod-group.scheduling.sigs.k8s.io/name": "prefill", "pod-group.scheduling.sigs.k8s.io/min-available": "1"}
     groups = {"gang.scheduling.koordinator.sh/groups": '["default/prefill", "default/decode"]'}

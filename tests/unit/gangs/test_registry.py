@@ -583,3 +583,30 @@ def test_a_field_of_another_schedulers_pod_group_holds_the_gang(name: str) -> No
 @pytest.mark.parametrize("annotation", ["gang.scheduling.koordinator.sh/total-number", "scheduling.volcano.sh/group-name"])
 def test_a_mark_that_only_names_a_gang_means_nothing_on_its_pod_group(annotation: str) -> None:
     assert not a_group(annotations={annotation: "4"}).malformed
+
+
+def test_a_pod_groups_min_resources_are_its_gangs_and_a_change_of_them_is_told() -> None:
+    registry, told = a_registry(a_pod("a")), []
+    registry.listen(told.append)
+    raw = {"metadata": {"name": "train", "namespace": "default", "uid": "pg"}, "spec": {"minMember": 3, "minResources": {"cpu": "1500m"}}}
+    registry.observe_group(pod_group_from(raw))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert gang.min_resources == (("cpu", 1500),)
+    registry.observe_group(pod_group_from({**raw, "spec": {"minMember": 3}}))
+    assert told == [KEY, KEY]
+
+
+@pytest.mark.parametrize(
+    ("resources", "problem"),
+    [
+        ({"cpu": "much"}, "spec.minResources[cpu]: 'much' is not a quantity"),
+        ({"cpu": "-1"}, "spec.minResources[cpu]: '-1' is negative"),
+        ({"x" * 300: "1"}, "spec.minResources: the name of a resource has more than 253 characters"),
+        ({f"example.com/{number}": "1" for number in range(65)}, "spec.minResources: 65 resources of minResources are more than the 64"),
+        ([], "spec.minResources: [] is not an object"),
+    ],
+)
+def test_min_resources_that_cannot_be_understood_hold_the_gang(resources: object, problem: str) -> None:
+    group = pod_group_from({"metadata": {"name": "g"}, "spec": {"minMember": 1, "minResources": resources}})
+    assert group.malformed.startswith(problem)

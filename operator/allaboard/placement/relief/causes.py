@@ -132,6 +132,15 @@ def _as_if_well(snapshot: Snapshot, offered: Integers) -> Integers:
     return found
 
 
+def whole_amounts(snapshot: Snapshot, names: Sequence[str]) -> tuple[Integers, Integers]:
+    """Return what nodes have of the resources ``names``, and what of it is free, for pods that ask for whole GPUs.
+
+    Each is int64[resources, nodes], and nothing where there is less than that.
+    """
+    has, free = _offered((), snapshot)
+    return _amounts(snapshot, has, names), _amounts(snapshot, free, names)
+
+
 def amounts_alone(pods: Sequence[Candidate]) -> list[Candidate]:
     """``pods`` without the rules that keep them from each other: what has no room then lacks nothing but amounts."""
     specs = {spec: replace(spec, host_ports=()) for spec in {pod.spec for pod in pods}}

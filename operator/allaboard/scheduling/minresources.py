@@ -1,0 +1,83 @@
+"""``spec.minResources``: what must be free in the cluster before a gang starts, beside room for its members.
+
+Job operators write it for members that don't exist yet. Example: a Spark driver asks for 1 cpu, is a gang of one, and makes executors
+that ask for 3 more; with minResources of 4 cpu the driver starts once 4 cpu are free. As in coscheduling (``CheckClusterResource``) the sum
+over the nodes counts, however it is spread; nothing is kept for members that come later; a gang with a bound member isn't asked.
+"""
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+
+from allaboard.model.gang import Gang
+from allaboard.model.reasons import Cause, Code, Kind, Reason
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport
+from allaboard.placement.problem.plan import Shortage
+from allaboard.placement.relief.causes import whole_amounts
+
+
+def beyond_members(gang: Gang) -> dict[str, int]:
+    """Return what must be free of each resource of which minResources asks for more than the members take that start.
+
+    It is empty for most gangs: who has room for its members has what they ask for.
+    """
+    if not gang.min_resources or gang.bound or not gang.candidates:
+        return {}
+    kinds = {id(pod.spec): dict(pod.spec.requests) for pod in gang.candidates}  # equal specs are mostly one object
+    number = Counter(id(pod.spec) for pod in gang.candidates)
+    least = gang.least
+
+    def taken(resource: str) -> int:
+        """Return what as many members take as must start, those that ask for least."""
+        left, total = least, 0
+        for amount, pods in sorted((kinds[kind].get(resource, 0), pods) for kind, pods in number.items()):
+            total += amount * min(left, pods)
+            left -= min(left, pods)
+        return total
+
+    return {resource: amount for resource, amount in gang.min_resources if amount > taken(resource)}
+
+
+def shortage_of(gang: Gang, snapshot: Snapshot) -> Shortage | None:
+    """Return the resource of minResources of which least is free for what is asked, ``None`` when enough is free of each.
+
+    What members hold that are terminating counts as free. Nodes that take no pods count as full.
+    """
+    wanted = beyond_members(gang)
+    if not wanted:
+        return None
+    takes_pods = np.array([node.is_ready and not node.is_unschedulable for node in snapshot.nodes], dtype=np.bool_)
+    _, free = whole_amounts(snapshot, list(wanted))
+    there = dict(zip(wanted, free[:, takes_pods].sum(axis=1).tolist(), strict=True))
+    for pod in gang.members:
+        if pod.is_bound:
+            there.update({resource: there[resource] + amount for resource, amount in pod.spec.requests if resource in there})
+    short = [Shortage(resource, amount, there[resource]) for resource, amount in wanted.items() if amount > there[resource]]
+    return max(short, key=lambda each: (Fraction(each.requested, each.free + 1), each.resource), default=None)
+
+
+def refusal(gang: Gang, snapshot: Snapshot, short: Shortage) -> Plan:
+    """Return the plan of a gang that doesn't start for want of ``short``: nobody is placed, and there is nothing to search for."""
+    pods = tuple(pod.uid for pod in gang.candidates)
+    nodes = len(snapshot.nodes)
+    reasons = ((Reason(Kind.MIN_RESOURCES, short.resource), nodes),) if nodes else ()
+    roles = (RoleExplanation(pods, len(pods), len(pods), reasons),)
+    return Plan(
+        feasible=False,
+        assignments=(),
+        unplaced=pods,
+        explanation=Explanation(nodes, gang.least, 0, roles, short, lacking=gang.least),
+        search=SearchReport(0.0, 0.0, 0, "bound", (), ""),
+    )
+
+
+def cause(snapshot: Snapshot, short: Shortage) -> Cause:
+    """Return why a gang doesn't start that wants ``short``: the nodes don't have as much, or it isn't free."""
+    has, _ = whole_amounts(snapshot, [short.resource])
+    rule = Reason(Kind.MIN_RESOURCES, short.resource)
+    in_all = int(has.sum())
+    if in_all < short.requested:
+        return Cause(Code.NEVER_FITS, short.resource, short.requested, in_all, rule=rule)
+    return Cause(Code.INSUFFICIENT, short.resource, short.requested, short.free, rule=rule)
