@@ -38,6 +38,7 @@ from allaboard.model.reasons import Code
 from allaboard.pipelines.keeper import PipelineKeeper
 from allaboard.pipelines.objects import MLFLOWS
 from allaboard.pipelines.stages import Policy, pipeline_from
+from allaboard.pipelines.undeployed import UndeployedPipelines, undeployed_from, until_readable
 from allaboard.placement import SearchSettings
 from allaboard.reloading import Reloading
 from allaboard.report.announcer import Announcer
@@ -215,6 +216,8 @@ class App:
         self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
         if settings.pipelines:
             self._keep_pipelines(server, events, on_death)
+        else:
+            self._refuse_pipelines(server, events, on_death)
         if settings.gpu_metrics.source != "off":
             self._spawn("read GPU metrics", self._watch_gpus(), on_death)
         if lease is not None:
@@ -333,6 +336,17 @@ class App:
 
         self._spawn("reflect pipelines", Reflector(server, MLFLOWS.everywhere, pipeline_from, keeper).run(), on_death)
         self._spawn("keep pipelines", keep(), on_death)
+
+    def _refuse_pipelines(self, server: ApiServer, events: EventRecorder, on_death: Callable[[], None]) -> None:
+        """Tell pipelines that they are not deployed, where their kind is known."""
+        undeployed = UndeployedPipelines(server, self._writer, events, leads=lambda: self.leads, namespaces=self.settings.namespaces)
+
+        async def reflect() -> None:
+            await until_readable(server, MLFLOWS.everywhere)
+            await Reflector(server, MLFLOWS.everywhere, undeployed_from, undeployed).run()
+
+        self._spawn("reflect pipelines", reflect(), on_death)
+        self._spawn("refuse pipelines", undeployed.run(), on_death)
 
     def _watch_gpus(self) -> Coroutine[None, None, None]:
         """Know of GPUs what exporters say, as fresh as it is; nothing waits for it."""

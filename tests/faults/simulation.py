@@ -112,6 +112,13 @@ class Replica:
     searcher: InlineSearcher | None = None
 
 
+class _Operator(App):
+    """The operator without its look at pipelines: no schedule is about them, and their watch would use up chance that schedules rely on."""
+
+    def _refuse_pipelines(self, *_: object) -> None:
+        pass
+
+
 _connecting: ContextVar[DirectServer] = ContextVar("connecting")
 """The way to the cluster of the replica that is starting."""
 
@@ -260,7 +267,7 @@ class Simulation:
         server = replica.server
         replica.searcher = InlineSearcher(self.chance)
         searcher: Any = replica.searcher  # as much of a Searcher as is used
-        app = App(settings, searcher, lambda make: nullcontext(make(server)))
+        app = _Operator(settings, searcher, lambda make: nullcontext(make(server)))
 
         def on_death() -> None:
             self._keep(asyncio.ensure_future(self._rebirth(replica, app)))

@@ -334,3 +334,17 @@ def is_settled(cluster: Cluster, name: str) -> bool:
     """Whether a pod has a node, or has been told why it hasn't."""
     pod = cluster.get("pods", name)
     return pod is not None and bool(pod["spec"].get("nodeName") or refusal(cluster, name))
+
+
+async def test_while_pipelines_are_off_a_pipeline_is_told_that_nobody_deploys_it(cluster: Cluster, start_app: StartApp) -> None:
+    await start_app()
+    cluster.create(mlflow(stage1=stage("a")))
+    await cluster.wait_for(lambda s: ((s.get("mlflows", "lstm") or {}).get("status") or {}).get("phase") == "Failed")
+    await cluster.wait_for(lambda s: any(event.get("reason") == "PipelinesOff" for event in s.list("events")))
+    status = (cluster.get("mlflows", "lstm") or {})["status"]
+    (condition,) = status["conditions"]
+    assert (condition["type"], condition["status"]) == ("Ready", "False")
+    assert "setting pipelines is off" in condition["message"]
+    (event,) = [event for event in cluster.list("events") if event.get("reason") == "PipelinesOff"]
+    assert event["type"] == "Warning"
+    assert deployments(cluster) == set()

@@ -26,8 +26,8 @@ WRITES = {
     "secrets allaboard-admission": {"update"},
     "mutatingwebhookconfigurations.admissionregistration.k8s.io allaboard-admission": {"patch"},
     "validatingwebhookconfigurations.admissionregistration.k8s.io allaboard-admission": {"patch"},
+    "mlflows/status.kopf.dev": {"patch"},  # also without pipelines: that they are off
     # With pipelines.
-    "mlflows/status.kopf.dev": {"patch"},
     "mlflows/finalizers.kopf.dev": {"update"},
     "deployments.apps": {"create", "patch", "delete"},
     "functions.openfaas.com": {"create", "patch", "delete"},
