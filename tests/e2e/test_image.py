@@ -21,7 +21,7 @@ import yaml
 
 from allaboard import __version__
 from allaboard.cli import bundled
-from allaboard.cli.run import run
+from allaboard.cli.commands import run
 from allaboard.settings import Settings
 from allaboard_sandbox import NodeShape, node_object
 

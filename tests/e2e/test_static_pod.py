@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from allaboard.cli.run import run
+from allaboard.cli.commands import run
 
 from .controlplane.client import ApiError
 from .controlplane.controlplane import ControlPlane

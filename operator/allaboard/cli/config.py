@@ -19,22 +19,8 @@ from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_se
 _COLUMNS = 78
 
 
-@click.group()
-def config() -> None:
-    """Look at configuration files."""
-
-
-@config.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print it.")
-@click.option("--all", "all_options", is_flag=True, help="Show all options in the table, not only those that differ from their defaults.")
-def check(file: str, output: str, *, all_options: bool) -> None:
-    """Say what is in force with FILE as the --config file, and what of it isn't honoured.
-
-    FILE is a KubeSchedulerConfiguration (kubescheduler.config.k8s.io v1, v1beta1 to v1beta3, v1alpha1 or v1alpha2), an
-    AllaboardConfiguration (allaboard.dev/v1alpha1), both as documents of one file, or a mapping of options. The environment
-    (ALLABOARD_...) wins over it here, too. A file that can't be used is told about in one line, and the exit code is 2.
-    """
+def config(file: str, output: str, *, all_options: bool) -> None:
+    """Print what is in force with ``file``. Raises ``BadInputError`` when it can't be used."""
     try:
         with _configured_by(file):
             settings = load_settings()

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from allaboard.cli import bundled
 from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator
-from allaboard.cli.inputs import BadInputError, FiniteRange
+from allaboard.cli.inputs import BadInputError
 from allaboard.cli.stories import STORIES, Objects, Stage, Story, StoryError
 from allaboard.placement.solvers.pursuit import STEPS
 from allaboard.report import words
@@ -114,18 +114,8 @@ class _Listener(logging.Handler):
         self._theatre.history = getattr(record, "history", ())
 
 
-@click.command()
-@click.option("--keep", is_flag=True, help="Leave the sandbox and the scheduler up afterwards, for kubectl, until interrupted.")
-@click.option(
-    "--story", "names", multiple=True, type=click.Choice([story.name for story in STORIES]), help="Play this one only (repeatable)."
-)
-@click.option("--pace", type=FiniteRange(0.0, 60.0), help="Pause after each story, in seconds [1 on a terminal, else 0].")
 def demo(keep: bool, names: tuple[str, ...], pace: float | None) -> None:
-    """Watch real manifests being scheduled whole or not at all.
-
-    Starts a sandbox cluster and the scheduler in this process, plays the stories of examples/, and checks how each one ends. Exits 1
-    when any ends otherwise than told, 2 for bad input, 130 when interrupted. Needs no cluster, no kubectl and no Docker.
-    """
+    """Play the stories. Exits 1 when a story ends otherwise than told, 130 when interrupted."""
     stories = [story for story in STORIES if not names or story.name in names]
     console = Console()
     if pace is None:

@@ -14,7 +14,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from allaboard.cli.inputs import BadInputError, FiniteRange
+from allaboard.cli.inputs import BadInputError
 from allaboard.cli.tables import print_tables, room
 from allaboard.cluster.client import ApiError, ApiServer, CredentialsError, RawObject
 from allaboard.cluster.lists import pages
@@ -83,30 +83,10 @@ class NodeRow:
     devices: tuple[DeviceRow, ...] = ()
 
 
-@click.command()
-@click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Cluster to look at, instead of what KUBECONFIG names.")
-@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="The operator's configuration file.")
-@click.option("--url", default=None, help="Prometheus to ask (http://127.0.0.1:9090), instead of the one that is found.")
-@click.option("--no-metrics", is_flag=True, help="What nodes and pods say is enough.")
-@click.option("--cards", "each_card", is_flag=True, help="A row for each card instead of each node.")
-@click.option("-w", "--watch", is_flag=True, help="Show it again and again, until interrupted.")
-@click.option("--every", type=FiniteRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS", help="Pause with --watch.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print it.")
 def gpus(
     kubeconfig: str | None, config: str | None, url: str | None, no_metrics: bool, each_card: bool, watch: bool, every: float, output: str
 ) -> None:
-    """Show the GPUs of the cluster: which are free, and how they are.
-
-    FREE counts what pods ask for; it needs no metrics. Where a driver hands out parts of cards, it is in cards (1.5/2). The rest comes
-    from dcgm-exporter, ObserverWard or whatever the settings say (gpu_metrics), by way of Prometheus, read as the operator reads it; MODEL
-    and MEM/GPU come from labels of the nodes where there is none. AGE is that of the metrics; HEALTH is the last XID error of a card, or
-    rows of its memory that couldn't be remapped.
-
-    \b
-    From outside of the cluster, where names of Services mean nothing:
-      kubectl -n monitoring port-forward svc/prometheus-operated 9090 &
-      allaboard gpus --url http://127.0.0.1:9090
-    """
+    """Print the GPUs of the cluster. Raises ``BadInputError`` when the cluster can't be read."""
     if config:
         os.environ[CONFIG_VARIABLE] = config
     if url is not None and no_metrics:

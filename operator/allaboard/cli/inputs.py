@@ -1,8 +1,9 @@
 """What commands take: types of options that click lacks, and what ends a command: an error for what it was given, and signals."""
 
 import math
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +13,7 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.quantities import parse_quantity
 
 BAD_INPUT = 2
+_MOST_SEEDS = 10_000
 
 
 class BadInputError(click.ClickException):
@@ -62,3 +64,48 @@ class Quantity(click.ParamType[str]):
         if not is_positive:
             self.fail(f"{value!r} is nothing; say how much there is", param, ctx)
         return str(value)
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """``42-51``, ``7`` or ``42-51,100``."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        seeds: dict[int, None] = {}
+        for part in str(value).split(","):
+            found = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part, re.ASCII)
+            if not found:
+                self.fail(f"{part!r} is not a seed or a range of them such as 42-51", param, ctx)
+            first, last = int(found[1]), int(found[2] or found[1])
+            if first > last:
+                self.fail(f"{part!r} ends before it starts", param, ctx)
+            if len(seeds) + last - first >= _MOST_SEEDS:
+                self.fail(f"{value!r} are too many seeds; {_MOST_SEEDS} are the most allowed", param, ctx)
+            seeds |= dict.fromkeys(range(first, last + 1))
+        return tuple(seeds)
+
+
+class ManyValues(click.Command):
+    """A command with options that take all values up to the next option, as in ``-f examples/*.yaml``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(_spread(args, ("-f", "--filename", "--cluster"))))
+
+
+def _spread(args: Sequence[str], options: Sequence[str]) -> Iterator[str]:
+    """``-f a b`` as ``-f a -f b``; a lone ``-`` is a value, standard input."""
+    option = ""
+    has_value = False
+    for position, argument in enumerate(args):
+        if argument == "--":
+            yield from args[position:]
+            return
+        if argument.startswith("-") and argument != "-":
+            option = argument if argument in options else ""
+            has_value = False
+        elif option:
+            if has_value:
+                yield option
+            has_value = True
+        yield argument

@@ -1,6 +1,6 @@
 """The command line: ``allaboard``, and the same program as ``kubectl allaboard``.
 
-Commands are imported when they are called, so that ``--help`` and ``plan`` don't pay for the operator.
+``commands`` says what each command takes, and imports what it does when it is called: help and shell completion don't wait for that.
 """
 
 import errno
@@ -10,34 +10,23 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
 from allaboard import __version__
-from allaboard.cli.inputs import BadInputError, endings, uninterrupted
+from allaboard.cli import commands
+from allaboard.cli.inputs import BadInputError, endings
 
 _DEFECT = 70  # EX_SOFTWARE of sysexits.h
 _INTERRUPTED = 130  # 128 and the number of the signal, as shells have it
 _NOBODY_LISTENS = 141
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-_COMMANDS = {
-    "run": ("allaboard.cli.run", "Run the scheduler on the cluster that KUBECONFIG or the pod's service account names."),
-    "plan": ("allaboard.cli.plan", "Place gangs without binding anything, on a cluster or on a snapshot of one."),
-    "gpus": ("allaboard.cli.gpus", "Show the GPUs of a cluster: which are free, and how they are."),
-    "config": ("allaboard.cli.config", "Check a configuration file, and see what is in force with it."),
-    "simulate": ("allaboard.cli.simulate", "Replay a workload on made-up nodes and see what is left unused."),
-    "sandbox": ("allaboard.cli.sandbox", "Serve a sandbox cluster for kubectl until interrupted."),
-    "demo": ("allaboard.cli.demo", "Watch real manifests being scheduled whole or not at all."),
-}
-
-_OF_THE_SANDBOX = ("allaboard_sandbox", "jsonpatch", "jsonschema")  # which the operator does without
 
 
 class _Commands(click.Group):
-    """Finds commands by name, without importing them for the list that ``--help`` shows, and says how they were ended from outside."""
+    """The commands. One that is ended from outside says how it was ended."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _ended():
@@ -48,23 +37,7 @@ class _Commands(click.Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        try:
-            with uninterrupted():
-                command: click.Command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
-        except ModuleNotFoundError as error:
-            if error.name not in _OF_THE_SANDBOX:
-                raise
-            raise BadInputError(f"`allaboard {cmd_name}` needs the extra: pip install 'allaboard[sandbox]'") from error
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        return list(self.commands)  # in the order in which they were added, instead of by name
 
 
 @click.group(
@@ -75,6 +48,10 @@ class _Commands(click.Group):
 @click.version_option(__version__, "-V", "--version")
 def cli() -> None:
     """Allaboard schedules gangs of Kubernetes pods: all members of a job are bound, or none."""
+
+
+for _command in (commands.run, commands.plan, commands.gpus, commands.config, commands.simulate, commands.sandbox, commands.demo):
+    cli.add_command(_command)
 
 
 @contextmanager

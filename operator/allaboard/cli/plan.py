@@ -23,7 +23,6 @@ from allaboard.cli.manifests import read_manifests
 from allaboard.cli.planning import PlannedGang, plan_gangs
 from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cli.tables import print_tables
-from allaboard.model.gang import Objective
 from allaboard.model.pod import Reading
 from allaboard.model.reasons import Code
 from allaboard.settings import CONFIG_VARIABLE, SettingsError, load_settings
@@ -32,47 +31,6 @@ SOME_DO_NOT_FIT = 1
 _WIDE_ENOUGH = 10_000
 
 
-class _ManyValues(click.Command):
-    """Lets an option take all values up to the next option, as in ``-f examples/*.yaml``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, list(_spread(args, ("-f", "--filename", "--cluster"))))
-
-
-@click.command(
-    cls=_ManyValues, epilog="Exit code: 0 when every gang fits, or there is none, 1 when some don't, 2 for bad input, 130 when interrupted."
-)
-@click.option(
-    "-f", "--filename", "files", multiple=True, required=True, metavar="MANIFEST...", help="YAML or JSON, a folder of it, or '-'."
-)
-@click.option(
-    "--cluster",
-    "snapshots",
-    multiple=True,
-    metavar="SNAPSHOT...",
-    help="Files from `kubectl get nodes,pods -A -o json`, instead of the live cluster.",
-)
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that state none.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml"]), default="table", help="A table unless said otherwise."
-)
-@click.option(
-    "--objective",
-    type=click.Choice([objective.value for objective in Objective]),
-    help="What placements aim at unless a gang says otherwise.",
-)
-@click.option("--strategy", metavar="NAME", help="Who places gangs unless they say otherwise: genetic, exact, bestfit, or a plug-in's.")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    help="The scheduler's YAML file of settings [what ALLABOARD_CONFIG names]; what else it is told in its environment, tell here, too.",
-)
-@click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Cluster to look at, instead of what KUBECONFIG names.")
-@click.option(
-    "--gang-scheduler-name",
-    metavar="NAME",
-    help="That flag of training-operator, with which it makes PodGroups for jobs [what its pod in the cluster says].",
-)
 def plan(
     files: tuple[str, ...],
     snapshots: tuple[str, ...],
@@ -84,13 +42,7 @@ def plan(
     kubeconfig: str | None,
     gang_scheduler_name: str | None,
 ) -> None:
-    """Place gangs without binding anything, on the live cluster or on a snapshot of one.
-
-    Workloads are expanded into the pods that their controllers would make: Pod, PodGroup, Deployment, ReplicaSet, StatefulSet, Job,
-    TFJob, PyTorchJob, MPIJob, and MLFlow with all its stages. Gangs are placed as the scheduler would place them if all were due at once:
-    in queue order, those that contend together. A gang is placed whole or not at all: when its minimum doesn't fit, none of its pods is
-    assigned.
-    """
+    """Print where the gangs of the manifests would go. Exits 1 when some don't fit. Raises ``BadInputError``."""
     if config:
         os.environ[CONFIG_VARIABLE] = config
     started = time.monotonic()
@@ -219,24 +171,6 @@ def _live_cluster(kubeconfig: str | None, notes: list[str], reading: Reading) ->
         raise BadInputError(f"the cluster can't be read: {error}") from error
     except ApiError as error:
         raise BadInputError(f"the cluster of {kubeconfig_in_use() or 'this pod'} can't be read: {error}") from error
-
-
-def _spread(args: Sequence[str], options: Sequence[str]) -> Iterator[str]:
-    """``-f a b`` as ``-f a -f b``; a lone ``-`` is a value, standard input."""
-    option = ""
-    has_value = False
-    for position, argument in enumerate(args):
-        if argument == "--":
-            yield from args[position:]
-            return
-        if argument.startswith("-") and argument != "-":
-            option = argument if argument in options else ""
-            has_value = False
-        elif option:
-            if has_value:
-                yield option
-            has_value = True
-        yield argument
 
 
 def _table(*columns: str) -> Table:

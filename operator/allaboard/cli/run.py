@@ -16,7 +16,6 @@ from allaboard.cli.inputs import endings, uninterrupted
 from allaboard.cluster.client import CredentialsError, load_credentials
 from allaboard.logs import keep_records_apart
 from allaboard.model.errors import unserved
-from allaboard.model.gang import Objective
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
 
@@ -56,46 +55,8 @@ def _refuse_a_taken_port(port: int) -> None:
         raise click.ClickException(unserved("health", port, error, "--health-port")) from error
 
 
-def _help(text: str, setting: str, of_none: str = "none") -> str:
-    """``text`` and the default of a setting, which is stated in one place only."""
-    value = Settings.model_fields[setting].default
-    shown = ("yes" if value else "no") if isinstance(value, bool) else ", ".join(value) if isinstance(value, tuple) else value
-    return f"{text} [{shown or of_none}]."
-
-
-@click.command()
-@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="YAML file of settings; environment and flags win over it.")
-@click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Cluster to schedule, instead of what KUBECONFIG names.")
-@click.option(
-    "--scheduler-name",
-    "scheduler_names",
-    multiple=True,
-    help=_help("Pods with this schedulerName are ours (repeatable)", "scheduler_names"),
-)
-@click.option(
-    "-n", "--namespace", "namespaces", multiple=True, help=_help("Schedule pods of this namespace only (repeatable)", "namespaces", "all")
-)
-@click.option(
-    "--objective",
-    type=click.Choice([objective.value for objective in Objective]),
-    help=_help("What placements aim at unless a gang says otherwise", "objective"),
-)
-@click.option("--strategy", metavar="NAME", help=_help("Who places gangs unless they say otherwise", "strategy"))
-@click.option("--workers", type=int, help=_help("Processes that search", "workers"))
-@click.option("--leader-elect/--no-leader-elect", default=None, help=_help("Let one of several replicas decide", "leader_elect"))
-@click.option(
-    "--lease-namespace", help=_help("Namespace of the replicas' Lease", "lease_namespace", "the pod's own; `default` outside of a cluster")
-)
-@click.option("--metrics-port", type=int, help=_help("Port of /metrics; 0 for none", "metrics_port"))
-@click.option("--health-port", type=int, help=_help("Port of /healthz; 0 for none", "health_port"))
-@click.option("--log-format", type=click.Choice(["text", "json"]), help=_help("How log lines look", "log_format"))
-@click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any) -> None:
-    """Run the scheduler until interrupted.
-
-    Every setting is also an environment variable, ALLABOARD_ and its name in capitals (ALLABOARD_BIND_CONCURRENCY=128), and a key
-    of the --config file. Pods of all namespaces are watched in any case, since they take room on nodes.
-    """
+    """Run the scheduler until interrupted, with what is stated on the command line as environment variables."""
     if kubeconfig:
         os.environ["KUBECONFIG"] = os.environ["ALLABOARD_KUBECONFIG"] = kubeconfig
     if config:

@@ -14,32 +14,12 @@ import click
 import yaml
 
 from allaboard.cli import bundled
-from allaboard.cli.inputs import BadInputError, Quantity, endings
+from allaboard.cli.inputs import BadInputError, endings
 from allaboard.cli.run import start_logging
 from allaboard.settings import SettingsError, load_settings
 from allaboard_sandbox import ApiError, Sandbox
 
 
-@click.command()
-@click.option("--nodes", type=click.IntRange(min=0), default=4, show_default=True, metavar="N", help="Nodes, named node-1 and so on.")
-@click.option("--gpus", type=click.IntRange(min=0), default=4, show_default=True, metavar="N", help="GPUs of each node.")
-@click.option("--cpu", type=Quantity(), metavar="QUANTITY", default="16", show_default=True, help="CPUs of each node.")
-@click.option("--memory", type=Quantity(), metavar="QUANTITY", default="64Gi", show_default=True, help="Memory of each node.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="P", help="Port of the API server [any free one].")
-@click.option(
-    "--kubeconfig-out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write the kubeconfig [a temporary file]. A file that isn't a sandbox's kubeconfig is never overwritten.",
-)
-@click.option(
-    "--run",
-    "is_scheduled",
-    is_flag=True,
-    help="Run the scheduler as well, in this process, with the settings of the environment. Its log goes to stderr.",
-)
-@click.option(
-    "--gang-scheduler-name", default="", metavar="NAME", help="Make PodGroups for TFJobs, as training-operator does with this flag."
-)
 def sandbox(
     nodes: int,
     gpus: int,
@@ -50,19 +30,7 @@ def sandbox(
     is_scheduled: bool,
     gang_scheduler_name: str,
 ) -> None:
-    """Serve a sandbox cluster for kubectl until interrupted.
-
-    It is an API server with fake kubelets in one process: pods are admitted, run and end, but contain nothing. Those that name the
-    scheduler (schedulerName: allaboard) are bound once one runs: that of --run, or an `allaboard run` with the KUBECONFIG that is printed.
-    All others stay pending.
-
-    \b
-    A first try, in one terminal:
-      allaboard sandbox --nodes 1 --gpus 4 --run
-    In another one, after the line that the first has printed:
-      kubectl apply -f examples/two-jobs.yaml
-      kubectl get podgroups --watch
-    """
+    """Serve a sandbox cluster until interrupted. Raises ``BadInputError``."""
     if is_scheduled:
         try:
             start_logging(load_settings())

@@ -5,7 +5,6 @@ Only the answer goes to stdout, everything else to stderr, so that scripts can r
 
 import json
 import os
-import re
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,9 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from allaboard.cli.inputs import BadInputError, FiniteRange
+from allaboard.cli.inputs import BadInputError
 from allaboard.cli.tables import print_tables
-from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
 from allaboard.placement.strategies.named import UnknownStrategyError
 from allaboard.placement.strategies.trial import StrategyError
@@ -35,7 +33,6 @@ from allaboard.simulation.sweep import Job, Run, SweepError, run_here, run_on_da
 from allaboard.simulation.trace import TraceError, read_nodes, read_tasks
 from allaboard.simulation.workload import Workload, WorkloadError, workload_of
 
-_MOST_SEEDS = 10_000
 _DEFAULT_SEEDS = {False: tuple(range(42, 52)), True: (42,)}
 """By whether gangs wait. Those of a YAML file come as they are stated; nothing of it is shuffled."""
 _COLUMNS = {
@@ -48,26 +45,6 @@ _COLUMNS = {
     "makespanSeconds": 1,
 }
 """Figures of the table, and their decimal places."""
-
-
-class _Seeds(click.ParamType[tuple[int, ...]]):
-    """``42-51``, ``7`` or ``42-51,100``."""
-
-    name = "seeds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        seeds: dict[int, None] = {}
-        for part in str(value).split(","):
-            found = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part, re.ASCII)
-            if not found:
-                self.fail(f"{part!r} is not a seed or a range of them such as 42-51", param, ctx)
-            first, last = int(found[1]), int(found[2] or found[1])
-            if first > last:
-                self.fail(f"{part!r} ends before it starts", param, ctx)
-            if len(seeds) + last - first >= _MOST_SEEDS:
-                self.fail(f"{value!r} are too many seeds; {_MOST_SEEDS} are the most allowed", param, ctx)
-            seeds |= dict.fromkeys(range(first, last + 1))
-        return tuple(seeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,51 +61,6 @@ class _Outcome:
         return sum(run.seconds for run in self.runs)
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  allaboard simulate --nodes nodes.csv --pods pods.csv
-  allaboard simulate --nodes nodes.csv --pods pods.csv --strategy fgd --strategy fgd-bestfit --plot curves.svg
-  allaboard simulate -f scenario.yaml -o json
-
-The form of the files, and what the figures mean: docs/simulate.md. Exit code: 0, 2 for bad input, or 130 when
-interrupted."""
-)
-@click.option("--nodes", "nodes_file", metavar="CSV", help="Nodes: sn, cpu_milli, memory_mib, gpu, model.")
-@click.option("--pods", "pods_file", metavar="CSV", help="Tasks: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec.")
-@click.option(
-    "-f", "--filename", metavar="YAML", help="Instead of both: nodes, and gangs with arrival and run times; '-' is standard input."
-)
-@click.option(
-    "--inflate",
-    type=FiniteRange(0.0, 100.0),
-    default=1.3,
-    show_default=True,
-    help="Sample further tasks, or leave some out, until they ask for so many times all GPUs; 0 replays each once. Of CSV only.",
-)
-@click.option(
-    "--seeds",
-    type=_Seeds(),
-    metavar="SEEDS",
-    help="One run for each: how tasks are shuffled and sampled, and what is drawn at random.  [default: 42-51; 42 with -f]",
-)
-@click.option(
-    "--strategy",
-    "strategies",
-    multiple=True,
-    metavar="NAME",
-    help="Who decides, may be repeated: genetic (default) is `allaboard run`'s, exact, bestfit, firstfit, random, fgd, or a plug-in.",
-)
-@click.option(
-    "--objective",
-    type=click.Choice([objective.value for objective in Objective]),
-    help="What genetic aims at [default: as `allaboard run`].",
-)
-@click.option("--batch", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Pending gangs that are placed together.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="A table unless said otherwise.")
-@click.option("--plot", metavar="FILE", help="Draw the curves, over hours or against arrived load, as .png or .svg.")
-@click.option("--workers", type=click.IntRange(1, 1024), help="Processes that replay [default: one for each processor].")
-@click.option("--dask", metavar="ADDRESS", help="Replay on a Dask cluster instead, such as tcp://scheduler:8786.")
 def simulate(
     nodes_file: str | None,
     pods_file: str | None,
@@ -143,12 +75,7 @@ def simulate(
     workers: int | None,
     dask: str | None,
 ) -> None:
-    """Replay a workload on a list of nodes, and see what is left unused.
-
-    Tasks of CSV files arrive one by one in random order and stay; what doesn't fit is dropped. Gangs of a YAML file arrive, wait until
-    they fit whole, run, and finish. Without --strategy and --objective it decides as `allaboard run` would by default; the others are
-    baselines to compare with. Nothing is read from or written to a cluster.
-    """
+    """Replay the workload and print what is left unused. Raises ``BadInputError``."""
     names = tuple(dict.fromkeys(strategies)) or (DEFAULT_STRATEGY,)
     try:
         unknown = [name for name in names if name not in player_names()]

@@ -37,8 +37,8 @@ def test_an_interrupt_while_a_command_is_imported_waits_until_it_is(monkeypatch:
         signal.raise_signal(signal.SIGINT)  # to this thread: others, which libraries start while they are imported, block it, too
         imported.append(name)
 
-    monkeypatch.setattr("allaboard.cli.main.import_module", interrupted)
-    result = CliRunner().invoke(cli, ["plan"])
+    monkeypatch.setattr("allaboard.cli.commands.import_module", interrupted)
+    result = CliRunner().invoke(cli, ["plan", "-f", "x.yaml"])
     assert (result.exit_code, result.stderr, imported) == (130, "interrupted\n", ["allaboard.cli.plan"])
 
 
