@@ -30,7 +30,7 @@ def test_everything_but_the_commands_that_serve_a_sandbox_does_without_it() -> N
         import importlib, pkgutil, sys
         sys.modules |= {"allaboard_sandbox": None, "jsonschema": None}
         import allaboard
-        serve = {f"allaboard.cli.{name}" for name in ("demo", "sandbox", "stories")}
+        serve = {f"allaboard.cli.{name}" for name in ("demo", "sandbox", "screen", "stories")}
         for name in {module.name for module in pkgutil.walk_packages(allaboard.__path__, "allaboard.")} - serve:
             importlib.import_module(name)
     """

@@ -4,6 +4,7 @@ Nothing here imports what a command does. Help and shell completion read this mo
 is imported when the command is called. A command ``NAME`` is the function ``NAME`` of the module ``allaboard.cli.NAME``.
 """
 
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -270,4 +271,6 @@ def demo(**stated: Any) -> None:
     Starts a sandbox cluster and the scheduler in this process, plays the stories of examples/, and checks how each one ends. Exits 1
     when any ends otherwise than told, 2 for bad input, 130 when interrupted. Needs no cluster, no kubectl and no Docker.
     """
+    if sys.stdout.isatty():
+        click.echo("Starting a sandbox cluster and the scheduler ...")  # which takes some seconds, and importing them one more
     _call("demo", **stated)
