@@ -20,7 +20,7 @@ PLANES ?= $(JOBS)
 SEARCHES := fgd tight quality joint scale fragmentation fair_search gpu_planning
 RELEASES := $(notdir $(wildcard tests/e2e/controlplane/kubernetes/*))
 
-.PHONY: help demo test faults e2e judged e2e-kind nightly $(RELEASES:%=e2e-%) lint typecheck run sandbox cluster cluster-down image lock clean bench bench-quick
+.PHONY: help demo test test-fast test-busy faults e2e judged e2e-kind nightly $(RELEASES:%=e2e-%) lint typecheck run sandbox cluster cluster-down image lock clean bench bench-quick
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,8 +44,20 @@ demo: $(RUNS) ## Watch real manifests being scheduled whole or not at all (under
 
 # Two processes more than cores: some tests wait. JOBS=0 runs them in this process, for a debugger. All that they start would be compiled
 # anew each time where no bytecode is kept.
+PYTEST = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/bytecode $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
 test: $(READY) ## Run every test, in parallel; five to ten minutes on two cores
-	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/bytecode $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(PYTEST)
+
+# The unit tests without those that start processes of their own.
+test-fast: $(READY) ## Run the tests that a change should pass first: the unit tests that need this process only; under two minutes on two cores
+	$(PYTEST) tests/unit -m 'not processes'
+
+# A test that fails here and not in `make test` depends on speed: it should wait for what it asks about.
+test-busy: $(READY) ## Run every test beside two busy loops for each processor, as on a machine that others use, too; half an hour
+	@loops=; trap 'kill $$loops' EXIT INT TERM; \
+	for loop in $$(seq $$((2 * $$(getconf _NPROCESSORS_ONLN)))); do $(BIN)/python -c 'while True: pass' & loops="$$loops $$!"; done; \
+	$(PYTEST) --timeout=900
 
 # K8S=1.34 takes an older Kubernetes than the newest: one of those in tests/e2e/controlplane/kubernetes.
 # E2E_EXISTING=1 takes the cluster that KUBECONFIG names instead. The integration suite and the judged schedules stay out then: they want a
@@ -68,7 +80,7 @@ e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster; where no regis
 	$(BIN)/python -m tests.e2e.kind $(WORDS)
 
 # `make --keep-going nightly` goes on after what fails.
-nightly: $(RELEASES:%=e2e-%) e2e-kind faults ## Run what CI leaves out: e2e on every release of Kubernetes, on kind, and what holds under faults; four hours
+nightly: $(RELEASES:%=e2e-%) e2e-kind faults test-busy ## Run what CI leaves out: e2e on every release of Kubernetes, on kind, what holds under faults, and a busy machine; five hours
 
 $(RELEASES:%=e2e-%): e2e-%:
 	$(MAKE) e2e K8S=$*

@@ -221,8 +221,12 @@ class Sandbox:
         """Forget the history: a watch or list from an older resourceVersion is answered 410."""
         self.store.compact()
 
-    async def wait_for(self, predicate: Callable[[Self], bool], timeout: float = 10.0, message: str = "") -> None:
-        """Wait until ``predicate`` holds; it is evaluated after each change, and now and then: it may be about other things, too."""
+    async def wait_for(self, predicate: Callable[[Self], bool], timeout: float = 50.0, message: str = "") -> None:
+        """Wait until ``predicate`` holds; it is evaluated after each change, and now and then: it may be about other things, too.
+
+        The time-out guards against waiting in vain and says nothing about speed: a busy machine takes long. It is shorter than the minute
+        after which an operator lists anew what its watches have missed.
+        """
         try:
             async with asyncio.timeout(timeout):
                 while not predicate(self):

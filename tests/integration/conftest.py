@@ -87,7 +87,7 @@ async def start_app(cluster: Cluster, kubeconfig: Path, searcher: Searcher) -> A
             app = App(load_settings(options), searcher)
             await app.start()
             stack.push_async_callback(app.stop)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(50):
                 await app.scheduling.wait()
             return app
 
@@ -133,7 +133,7 @@ def kubectl(kubectl_binary: str, cluster: Cluster, tmp_path: Path) -> Kubectl:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(50):
             output, errors = await process.communicate(stdin.encode())
         if check and process.returncode:
             pytest.fail(f"kubectl {' '.join(arguments)} exited with {process.returncode}: {errors.decode()}")

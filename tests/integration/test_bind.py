@@ -198,7 +198,7 @@ async def test_who_waits_to_be_released_again_holds_nobody_up(cluster: Cluster, 
     cluster.faults.add(Fault("evict", "pods", name="evil-*", times=10_000, status=429, retry_after=10))
     evil = [pod_from(cluster.create(gang_pod(f"evil-{number}", namespace="evil"))) for number in range(40)]
     releases = [asyncio.create_task(binder.release(pod, even_running=True)) for pod in evil]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while len(waits) < len(evil):  # noqa: ASYNC110  # nothing in the cluster tells of who waits
             await asyncio.sleep(0.01)
         a = pod_from(cluster.create(gang_pod("a")))

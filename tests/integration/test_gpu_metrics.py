@@ -150,7 +150,6 @@ async def test_gpus_are_known_while_prometheus_lives_and_gangs_are_scheduled_all
         cluster.create(gang_pod(f"member-{number}", "gang", 2))
     await cluster.wait_for(
         lambda seen: all((seen.get("Pod", f"member-{number}") or {})["spec"].get("nodeName") for number in range(2)),
-        timeout=30,
         message="the gang is bound",
     )
 
@@ -165,7 +164,7 @@ async def test_the_command_shows_what_the_operator_knows(
     for node, gpus in (("gpu-1", 2), ("gpu-2", 1)):
         cluster.add_node(node, gpus=gpus)
     cluster.create(a_service("prometheus", port, STACK))
-    async with ApiServer.connect() as server, asyncio.timeout(60):
+    async with ApiServer.connect() as server, asyncio.timeout(50):
         rows: list[NodeRow] = []
         while len(rows) < 2 or not all(row.cards for row in rows):
             rows, _ = await read_gpus(server, load_settings(), CardCache(120.0))

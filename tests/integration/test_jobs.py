@@ -69,9 +69,9 @@ async def test_a_half_bound_job_is_suspended_and_resumed_when_its_time_is_over_a
     await cluster.wait_for(lambda s: bool(warnings(s, "KeptOpen")), message="it is kept open until its time is over")
     assert "it is suspended, and resumed, once 2 s are over" in warnings(cluster, "KeptOpen")[0]
     # As long as a bind is refused it is suspended again and again; the event stays.
-    await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")), timeout=20, message="the job was suspended and goes on")
+    await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")), message="the job was suspended and goes on")
     cluster.faults.clear()
-    await cluster.wait_for(lambda s: len(bound(s)) == 3 and not is_labelled(s), timeout=20, message="the gang is whole")
+    await cluster.wait_for(lambda s: len(bound(s)) == 3 and not is_labelled(s), message="the gang is whole")
     # The Job controller tells of it after it has made the pods anew.
     await cluster.wait_for(was_suspended, message="the Job controller says that the Job was suspended and goes on")
     assert not first & {pod["metadata"]["uid"] for pod in cluster.list("pods")}
@@ -93,7 +93,7 @@ async def test_a_job_whose_scheduler_dies_while_it_is_suspended_goes_on_with_the
     await hold.abandoned()
     cluster.faults.clear()
     await start_app()
-    await cluster.wait_for(lambda s: len(bound(s)) == 3, timeout=20, message="the gang is whole")
+    await cluster.wait_for(lambda s: len(bound(s)) == 3, message="the gang is whole")
     await cluster.wait_for(lambda s: not is_labelled(s))
     assert read(cluster)["spec"]["suspend"] is False
     assert not status(cluster).get("failed")
@@ -113,9 +113,9 @@ async def test_a_lost_answer_leaves_no_job_suspended(nth: int, cluster: Cluster,
     cluster.faults.add(Fault("patch", "jobs", nth=nth, drop=True, after=True))
     await start_app(schedule_timeout_seconds=1)
     cluster.create(suspendable())
-    await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")), timeout=20)
+    await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")))
     cluster.faults.clear()
-    await cluster.wait_for(lambda s: len(bound(s)) == 3 and not is_labelled(s), timeout=20)
+    await cluster.wait_for(lambda s: len(bound(s)) == 3 and not is_labelled(s))
     await cluster.wait_for(was_suspended, message="the Job controller says that the Job was suspended and goes on")
     assert read(cluster)["spec"]["suspend"] is False
     assert not status(cluster).get("failed")
@@ -130,7 +130,7 @@ async def test_without_the_permission_the_job_is_kept_open_and_the_permission_na
     cluster.faults.add(Fault(verb, "jobs", times=FOR_EVER, status=403, message="no such right"))
     cluster.create(suspendable())
     expected = f"can't be suspended without the permission to {verb} jobs.batch: no such right"
-    await cluster.wait_for(lambda s: any(expected in text for text in warnings(s, "KeptOpen")), timeout=20)
+    await cluster.wait_for(lambda s: any(expected in text for text in warnings(s, "KeptOpen")))
     assert len(bound(cluster)) == 2
     assert not is_labelled(cluster)
 
@@ -143,7 +143,7 @@ async def test_a_job_that_another_controls_is_left_alone(cluster: Cluster, start
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "uid": owner["metadata"]["uid"], "controller": True}
     made["metadata"]["ownerReferences"] = [reference]
     cluster.create(made)
-    await cluster.wait_for(lambda s: any("since ConfigMap boss controls it" in text for text in warnings(s, "KeptOpen")), timeout=20)
+    await cluster.wait_for(lambda s: any("since ConfigMap boss controls it" in text for text in warnings(s, "KeptOpen")))
     assert len(bound(cluster)) == 2
     assert not was_suspended(cluster)
 
@@ -169,10 +169,10 @@ class TestOnAClusterWhosePodsStart:
         await start_app(schedule_timeout_seconds=2)
         cluster.create(suspendable())
         await cluster.wait_for(lambda s: [pod["status"]["phase"] for pod in s.list("pods")].count("Running") == 2)
-        await cluster.wait_for(lambda s: any("can't be suspended while its pod" in text for text in warnings(s, "KeptOpen")), timeout=20)
+        await cluster.wait_for(lambda s: any("can't be suspended while its pod" in text for text in warnings(s, "KeptOpen")))
         assert [pod["status"]["phase"] for pod in cluster.list("pods")].count("Running") == 2
         cluster.faults.clear()
-        await cluster.wait_for(lambda s: len(bound(s)) == 3, timeout=20)
+        await cluster.wait_for(lambda s: len(bound(s)) == 3)
         assert not was_suspended(cluster)
 
     async def test_running_members_are_lost_only_where_gang_and_budgets_allow_it(self, cluster: Cluster, start_app: StartApp) -> None:
@@ -187,11 +187,11 @@ class TestOnAClusterWhosePodsStart:
         cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
         cluster.delete("pods", bound(cluster)[0], grace=0)
         await cluster.wait_for(
-            lambda s: any("disruption budget" in text for text in warnings(s, "KeptOpen")), timeout=20, message="the budget keeps them"
+            lambda s: any("disruption budget" in text for text in warnings(s, "KeptOpen")), message="the budget keeps them"
         )
         assert not was_suspended(cluster)
         cluster.delete("poddisruptionbudgets", "keep")
-        await cluster.wait_for(was_suspended, timeout=20, message="the others are released")
+        await cluster.wait_for(was_suspended, message="the others are released")
         cluster.patch("nodes", "node-1", {"spec": {"unschedulable": False}})
-        await cluster.wait_for(lambda s: "3 members bound" in message(s), timeout=30)
+        await cluster.wait_for(lambda s: "3 members bound" in message(s))
         assert status(cluster).get("failed") == 1

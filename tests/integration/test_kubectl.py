@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kubectl
 
 Body = dict[str, Any]
 CRDS = Path(__file__).parents[2] / "crds"
-SECONDS = 20.0
+SECONDS = 50.0
 
 
 class Kubectl:
@@ -353,7 +353,7 @@ async def test_a_rollout_is_followed_to_its_end(cluster: Cluster, kubectl: Kubec
     placed = deployment(2)
     placed["spec"]["template"]["spec"]["nodeName"] = "node-1"
     cluster.create(placed)
-    assert 'deployment "web" successfully rolled out' in await kubectl("rollout", "status", "deployment", "web", "--timeout=15s")
+    assert 'deployment "web" successfully rolled out' in await kubectl("rollout", "status", "deployment", "web", "--timeout=50s")
 
 
 async def test_deleting_waits_until_the_object_is_gone(cluster: Cluster, kubectl: Kubectl) -> None:
@@ -386,7 +386,7 @@ async def test_a_watch_prints_each_change(cluster: Cluster, kubectl: Kubectl) ->
 
 async def test_waiting_for_a_condition_ends_when_it_holds(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.create(pod())
-    process = await kubectl.start("wait", "--for=condition=PodScheduled", "pod/p", "--timeout=15s")
+    process = await kubectl.start("wait", "--for=condition=PodScheduled", "pod/p", "--timeout=50s")
     condition = {"type": "PodScheduled", "status": "True"}
     cluster.patch("pods", "p", {"status": {"conditions": [condition]}}, subresource="status")
     out, err = await process.communicate()

@@ -185,7 +185,7 @@ async def test_answers_that_are_lost_or_refused_once_keep_no_pipeline_from_becom
     for fault in faults:
         cluster.faults.add(fault)
     cluster.create(mlflow(stage1=stage("a", "b"), stage2=stage("c")))
-    await cluster.wait_for(lambda s: phases(s) == ["Ready", "Ready"], timeout=20)
+    await cluster.wait_for(lambda s: phases(s) == ["Ready", "Ready"])
     assert deployments(cluster) == {"lstm-a", "lstm-b", "lstm-c"}
 
 

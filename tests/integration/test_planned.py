@@ -95,7 +95,7 @@ async def applied(cluster: Cluster, objects: Objects, start_app: StartApp, pods:
         cluster.apply(obj)
     await cluster.wait_for(lambda s: len(s.list("pods")) == pods, message=f"{pods} pods")
     app = await start_app()
-    await cluster.wait_for(lambda s: is_decided(s, pods), timeout=30, message="everybody is bound, or told why not")
+    await cluster.wait_for(lambda s: is_decided(s, pods), message="everybody is bound, or told why not")
     return app
 
 

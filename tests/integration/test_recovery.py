@@ -182,7 +182,7 @@ async def test_of_two_half_gangs_that_need_each_others_seats_the_younger_yields(
     await start_app(schedule_timeout_seconds=1)
     await cluster.wait_for(lambda s: conditions(s, "older").get("PartiallyBound") == "True", message="the older says that it is open")
     release.release()
-    await cluster.wait_for(lambda s: bound(s, "older") == ["older-0", "older-1"], timeout=15, message="the older is whole")
+    await cluster.wait_for(lambda s: bound(s, "older") == ["older-0", "older-1"], message="the older is whole")
     assert not bound(cluster, "younger")
     assert any("needs the seats" in text for text in warnings(cluster, "GangUndone"))
 
@@ -201,7 +201,7 @@ async def test_nobody_else_yields_while_seats_that_were_given_up_are_about_to_be
         await bind(cluster, f"{gang}-0", "node-1", 2)
     await start_app(schedule_timeout_seconds=3)
     leaving = "youngest-0"
-    await cluster.wait_for(lambda s: "deletionTimestamp" in s.get("pods", leaving)["metadata"], timeout=15)  # type: ignore[index]
+    await cluster.wait_for(lambda s: "deletionTimestamp" in s.get("pods", leaving)["metadata"])  # type: ignore[index]
     cluster.add_node("node-2", cpu="0")  # no room, so that doesn't have the oldest looked at again; something about itself does
     cluster.patch("pods", "oldest-1", {"metadata": {"labels": {"touched": "yes"}}})
     await cluster.wait_for(lambda s: "0/2 nodes" in message(s, "oldest"))
@@ -223,7 +223,7 @@ async def test_a_half_gang_that_can_t_be_released_keeps_nobody_else_from_being_a
     await cluster.wait_for(lambda s: len(s.list("pods")) == 6)
     await bind(cluster, cluster.list("pods")[-1]["metadata"]["name"], "node-1", 2)
     await start_app(schedule_timeout_seconds=1)
-    await cluster.wait_for(lambda s: not bound(s, "b-"), timeout=20, message="the second has made way for the first")
+    await cluster.wait_for(lambda s: not bound(s, "b-"), message="the second has made way for the first")
     assert bound(cluster, "gang-")
 
 

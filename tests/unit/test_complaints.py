@@ -7,6 +7,8 @@ import pytest
 
 from tests.e2e.controlplane.operators import complaints_in
 
+pytestmark = pytest.mark.processes
+
 _PROGRAM = """
 import logging
 from allaboard.cli.run import start_logging

@@ -54,6 +54,12 @@ def test_every_setting_is_documented_and_nothing_else_is() -> None:
     assert documented == options
 
 
+def test_the_readme_loads_the_image_into_kind_that_config_deploys() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (image,) = re.findall(r"^ +image: (\S+)$", (ROOT / "config" / "operator" / "deployment.yaml").read_text(), re.MULTILINE)
+    assert re.findall(r"docker build --tag (\S+) |kind load docker-image (\S+) ", readme) == [(image, ""), ("", image)]
+
+
 def test_every_file_that_the_readme_links_to_exists() -> None:
     for page in (ROOT / "README.md", ROOT / "examples" / "README.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):

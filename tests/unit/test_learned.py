@@ -17,6 +17,8 @@ from allaboard.scheduling.workers import Searcher
 from tests.plugged import install_project
 from tests.unit.placement.clusters import GPU, node, pods, snapshot
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "examples" / "strategies" / "learned"
 SCENARIO = """
@@ -45,6 +47,7 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 async def test_the_operator_has_it_place_a_gang(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategists_module, "_WARM_UP_SECONDS", 100.0)  # importing takes as long as it takes
+    monkeypatch.setattr(strategists_module, "ANSWER_SECONDS", 100.0)
     cluster = snapshot([node("a", {"cpu": 8000, GPU: 8}), node("b", {"cpu": 8000, GPU: 4})])
     problem = build_problem(pods("w", 2, {"cpu": 1000, GPU: 1}), 2, cluster, objective=Objective.BINPACK)
     chosen = []

@@ -148,6 +148,11 @@ def test_a_module_of_end_to_end_tests_is_played_on_one_control_plane_and_somebod
 def test_what_make_nightly_runs_is_run_by_workflows_every_night() -> None:
     done = subprocess.run(["make", "--dry-run", "nightly"], cwd=ROOT, capture_output=True, text=True, check=True)
     nightly = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yaml") if "- cron:" in path.read_text()]
-    for target, command in (("e2e", "pytest --home=controlplane tests/e2e"), ("e2e-kind", "tests.e2e.kind"), ("faults", "tests.faults")):
+    for target, command in (
+        ("e2e", "pytest --home=controlplane tests/e2e"),
+        ("e2e-kind", "tests.e2e.kind"),
+        ("faults", "tests.faults"),
+        ("test-busy", "--timeout=900"),
+    ):
         assert command in done.stdout
         assert any(re.search(rf"run: make {target}$", text, re.MULTILINE) for text in nightly), target

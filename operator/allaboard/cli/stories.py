@@ -18,7 +18,7 @@ from allaboard_sandbox import ApiError, NodeShape, Sandbox
 Objects = list[dict[str, Any]]
 Apply = Callable[[Objects], Awaitable[None]]
 
-_SECONDS = 20.0
+_SECONDS = 50.0
 _WORKLOADS = ("mlflows", "tfjobs", "deployments", "replicasets", "jobs", "podgroups", "pods", "events", "nodes")
 
 

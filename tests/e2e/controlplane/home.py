@@ -153,7 +153,7 @@ class RealCluster:
         revision = self._api.request("GET", self._resource(plural).path(None), query={"limit": "1"})["metadata"]["resourceVersion"]
         self._proxy.expire(plural, int(revision))
 
-    async def wait_for(self, predicate: Callable[["RealCluster"], bool], timeout: float = 10.0, message: str = "") -> None:
+    async def wait_for(self, predicate: Callable[["RealCluster"], bool], timeout: float = 50.0, message: str = "") -> None:
         """Wait until ``predicate`` holds. A real cluster takes longer than the sandbox: it is given three times as long."""
         try:
             async with asyncio.timeout(3 * timeout):

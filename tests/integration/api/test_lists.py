@@ -60,7 +60,7 @@ async def test_a_page_of_the_forgotten_past_is_expired_and_offers_the_rest(
     cluster.delete("pods", "p1")
     await forget()
     second = {"limit": "1", "continue": first["metadata"]["continue"]}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(50):
         while (await answer(http, "GET", PODS, params=second))[0] == 200:  # noqa: ASYNC110  # nothing to wait for but the answer
             await asyncio.sleep(0.1)  # a real API server hears of it a moment later
     status, body = await answer(http, "GET", PODS, params=second)
@@ -79,7 +79,7 @@ async def test_a_list_of_the_forgotten_past_is_expired(
     status, body = await answer(http, "GET", PODS, params=exactly)
     assert (status, named(body["items"])) == (200, ["a"])
     await forget()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(50):
         while (await answer(http, "GET", PODS, params=exactly))[0] == 200:  # noqa: ASYNC110  # nothing to wait for but the answer
             await asyncio.sleep(0.1)  # a real API server hears of it a moment later
     status, body = await answer(http, "GET", PODS, params=exactly)

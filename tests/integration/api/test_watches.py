@@ -115,7 +115,7 @@ async def test_a_changed_schema_makes_older_versions_expire(cluster: Cluster, ht
 
     params = {"watch": "1", "resourceVersion": old, "timeoutSeconds": "1"}
     event: dict[str, Any] = {"type": ""}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(50):
         while event["type"] != "ERROR":  # the new schema isn't served yet
             async with http.get(gangs, params=params) as response:
                 # While the cache is filled, the answer is 429.

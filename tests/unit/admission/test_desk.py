@@ -25,7 +25,7 @@ from allaboard.cluster.errors import ApiError
 from allaboard.processes import spawned
 from allaboard.settings import SettingsError
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.processes
 
 POD = {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "train"}}, "spec": {}}
 REVIEW = orjson.dumps({"request": {"uid": "1", "operation": "CREATE", "kind": {"group": "", "kind": "Pod"}, "object": POD}})

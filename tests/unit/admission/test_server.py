@@ -11,8 +11,6 @@ from allaboard.admission import server as servers
 from allaboard.admission.review import Rules
 from allaboard.admission.server import PATH, application
 
-pytestmark = pytest.mark.timeout(60)
-
 MEBIBYTE = 2**20
 LIMIT = 4 * MEBIBYTE
 

@@ -12,6 +12,8 @@ from allaboard.cli.stories import STORIES
 from allaboard.model.gang import Objective
 from allaboard.settings import Settings
 
+pytestmark = pytest.mark.processes
+
 LIGHT = {
     f"allaboard{name}" for name in ("", ".cli", ".cli.commands", ".cli.inputs", ".cli.main", ".model", ".model.errors", ".model.quantities")
 }

@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from allaboard.cli.main import cli
 
+pytestmark = pytest.mark.processes
+
 HELP = [sys.executable, "-m", "allaboard", "--help"]
 
 
@@ -79,6 +81,6 @@ def test_who_is_ended_from_outside_ends_whom_it_has_started(number: signal.Signa
         assert process.stderr is not None
         assert process.stderr.read(1)  # progress: its processes are there
         process.send_signal(number)
-        _, rest = process.communicate(timeout=60)  # which ends when nobody has standard output open any more
+        _, rest = process.communicate(timeout=100)  # which ends when nobody has standard output open any more
     assert process.returncode == 130
     assert rest.endswith(b"interrupted\n")

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[3]
-SECONDS = 60.0
+SECONDS = 100.0
 STARTS = {"kopf run PATH": ("kopf", "run", "operator/main.py", "-A"), "kopf run -m": ("kopf", "run", "-m", "allaboard.handlers", "-A")}
 OURS = ("allaboard", "run", "--health-port", "0")
 ALL_STARTS = pytest.mark.parametrize("start", [*STARTS.values(), OURS], ids=[*STARTS, "allaboard run"])

@@ -81,7 +81,7 @@ async def mirrored(
     reflector = Reflector(cast(ApiServer, server), PODS.everywhere, project, store, clock=lambda: server.now, sleep=pause)
     task = asyncio.create_task(reflector.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             yield reflector, store, pauses
     finally:
         task.cancel()

@@ -72,7 +72,7 @@ class Scraped:
 
 
 async def test_what_is_read_is_handed_over_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Scraped(monkeypatch, Script(a_reading())) as scraped, asyncio.timeout(10):
+    async with Scraped(monkeypatch, Script(a_reading())) as scraped, asyncio.timeout(50):
         assert math.isnan(scraped.value("age_seconds"))
         cards = await scraped.pushed.get()
         assert cards.values[Measure.TEMPERATURE].tolist() == [[40.0]]
@@ -82,7 +82,7 @@ async def test_what_is_read_is_handed_over_and_counted(monkeypatch: pytest.Monke
 
 async def test_what_has_become_too_old_is_handed_over_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(a_reading(), SourceError("gone"))
-    async with Scraped(monkeypatch, script, stale_seconds=0.3) as scraped, asyncio.timeout(10):
+    async with Scraped(monkeypatch, script, stale_seconds=0.3) as scraped, asyncio.timeout(50):
         known, unknown = await scraped.pushed.get(), await scraped.pushed.get()
     assert (np.isnan(known.values[Measure.TEMPERATURE, 0, 0]), np.isnan(unknown.values[Measure.TEMPERATURE, 0, 0])) == (False, True)
     assert unknown.rows.keys() == {"n1"}
@@ -92,7 +92,7 @@ async def test_what_has_become_too_old_is_handed_over_as_unknown(monkeypatch: py
 async def test_a_failure_is_warned_of_once_and_its_end_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "allaboard.gpu")
     script = Script(a_reading(), SourceError("gone"), NoneFoundError("nobody"), SourceError("gone"), a_reading())
-    async with Scraped(monkeypatch, script, interval_seconds=0.1) as scraped, asyncio.timeout(20):
+    async with Scraped(monkeypatch, script, interval_seconds=0.1) as scraped, asyncio.timeout(50):
         for _ in range(2):
             await scraped.pushed.get()
         assert scraped.value("errors") == 3
@@ -109,7 +109,7 @@ async def test_where_there_is_nothing_nobody_is_alarmed(
 ) -> None:
     caplog.set_level(logging.INFO, "allaboard.gpu")
     script = Script(nothing, nothing, nothing, a_reading())
-    async with Scraped(monkeypatch, script) as scraped, asyncio.timeout(20):
+    async with Scraped(monkeypatch, script) as scraped, asyncio.timeout(50):
         await scraped.pushed.get()
         assert scraped.value("errors") == 0
     assert [record.levelno for record in caplog.records] == [logging.INFO, logging.INFO]
@@ -119,7 +119,7 @@ async def test_what_is_beyond_the_limits_is_counted_and_warned_of_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     too_much = replace(a_reading(), left_out=2)
-    async with Scraped(monkeypatch, Script(too_much)) as scraped, asyncio.timeout(10):
+    async with Scraped(monkeypatch, Script(too_much)) as scraped, asyncio.timeout(50):
         for _ in range(2):
             await scraped.pushed.get()
         assert scraped.value("left_out") >= 4
@@ -127,7 +127,7 @@ async def test_what_is_beyond_the_limits_is_counted_and_warned_of_once(
 
 
 async def test_a_defect_is_logged_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    async with Scraped(monkeypatch, Script(ZeroDivisionError("a defect"), a_reading())) as scraped, asyncio.timeout(10):
+    async with Scraped(monkeypatch, Script(ZeroDivisionError("a defect"), a_reading())) as scraped, asyncio.timeout(50):
         await scraped.pushed.get()
     assert [record.exc_info is not None for record in caplog.records if record.levelno == logging.WARNING] == [True]
 

@@ -89,7 +89,7 @@ class Stage:
 
     async def write_all(self) -> None:
         writing = asyncio.create_task(self.writer.run(never_busy))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             await self.writer.drain(with_low=True)
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)

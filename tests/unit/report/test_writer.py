@@ -60,7 +60,7 @@ async def test_words_wait_until_the_binds_under_way_are_done() -> None:
         assert not written.is_set()
         server.may_answer.set()
         assert (await bind).is_bound
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             await writer.drain()
         assert written.is_set()
 
@@ -78,7 +78,7 @@ async def test_binds_without_end_hold_words_back_for_a_while_only() -> None:
         await settle()
         now += module._PATIENCE_SECONDS
         writer.put("event", job)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             await written.wait()
         assert not bind.done()
         server.may_answer.set()
@@ -125,7 +125,7 @@ async def test_a_tenant_whose_words_are_slow_keeps_nobody_elses_waiting() -> Non
         await settle()
         assert written == ["quick"]
         may_answer.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             await writer.drain()
     assert not writer.waiting
 
@@ -140,7 +140,7 @@ async def test_tenants_have_their_words_written_in_turn() -> None:
         for number in range(50 if tenant == "many" else 5):
             writer.put(f"{tenant} {number}", partial(job, tenant), tenant)
     async with running(writer, never_busy):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             await writer.drain()
     assert len(written) == 55
     assert "few" not in written[12:]
@@ -153,7 +153,7 @@ async def test_one_tenant_fills_its_own_line_only() -> None:
     writer.put("few", partial(never_busy, 0), "few")
     assert writer.dropped == 10
     assert writer.waiting == module._LIMIT_OF_ONE + 1
-    async with running(writer, never_busy), asyncio.timeout(20):
+    async with running(writer, never_busy), asyncio.timeout(50):
         await writer.drain()
     assert not writer._ordinary.by_tenant
 
@@ -172,7 +172,7 @@ async def test_a_job_that_is_put_again_while_it_runs_is_done_again() -> None:
         await settle()
         assert runs == [1]
         may_go.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             await writer.drain()
     assert runs == [1, 2]
 
@@ -193,7 +193,7 @@ async def test_a_defect_in_one_word_keeps_no_other_from_being_written() -> None:
     for number in range(20):
         writer.put(f"defective {number}", defective, "a")
     writer.put("quick", quick, "b")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         await writer.drain()
     assert written.is_set()
     assert writer.dropped == 20

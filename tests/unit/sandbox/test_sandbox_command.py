@@ -12,7 +12,9 @@ import aiohttp
 import pytest
 import yaml
 
-SECONDS = 30.0
+pytestmark = pytest.mark.processes
+
+SECONDS = 100.0
 PODS = "/api/v1/namespaces/default/pods"
 
 

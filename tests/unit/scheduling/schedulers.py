@@ -240,7 +240,7 @@ class World:
 
     async def settle(self) -> None:
         """Wait until nothing is done beside the cycle."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             await self.under_way.settled()
 
     async def breathe(self) -> None:
@@ -251,7 +251,7 @@ class World:
     async def write(self) -> None:
         """Have written what users are to be told."""
         writing = asyncio.create_task(self.writer.run(lambda seconds: asyncio.sleep(0)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             await self.writer.drain()
         writing.cancel()
 

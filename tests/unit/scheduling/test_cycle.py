@@ -214,7 +214,7 @@ async def test_a_scheduler_that_stops_waits_for_no_pods_of_the_jobs_that_it_has_
         await world.breathe()
         assert world.api.asked == ["suspend the Job of g-0", "suspend the Job of g-1"]
         running.cancel()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             with suppress(asyncio.CancelledError):
                 await running
         assert world.api.resumes.is_set()

@@ -38,7 +38,7 @@ def test_success_forgets_the_failures() -> None:
 async def test_waiting_ends_when_a_pause_does(first: float) -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
     queue.retry(A, first)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         await queue.wait()
     assert queue.pop() == A
 

@@ -47,7 +47,7 @@ class World:
 
     async def play(self) -> None:
         self.late.expect(KEY, [(self.pod, "7")])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             await self.is_settled.wait()
         assert not self.view.is_assumed(self.pod)
         assert not self.late._awaited  # or it would grow for ever

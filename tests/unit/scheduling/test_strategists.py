@@ -21,6 +21,8 @@ from tests.plugged import install
 from tests.unit.placement.clusters import node, pods, snapshot
 from tests.unit.scheduling.schedulers import World
 
+pytestmark = pytest.mark.processes
+
 SOURCE = """
 import os, signal, sys, time
 import numpy as np
@@ -39,7 +41,7 @@ class Good(Strategy):
         self.where = where
     def place(self, problem, budget):
         print("on stdout, which belongs to the operator")
-        assert 0 < budget.seconds < 5
+        assert 0 < budget.seconds
         if self.where:
             assert self.where == "here"
         return super().place(problem, budget)
@@ -112,6 +114,14 @@ PROBLEM = build_problem(pods("a", 2, {"cpu": 1000}), 2, snapshot([node("n", {"cp
 SEATS = (("a-0", "n"), ("a-1", "n"))
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a process starts, imports and answers as late as it may; tests say how soon one that never answers is ended."""
+    monkeypatch.setattr(module, "_WARM_UP_SECONDS", 100.0)
+    monkeypatch.setattr(module, "_IMPORT_SECONDS", 100.0)
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 100.0)
+
+
 @pytest.fixture
 async def strategists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Strategists]:
     install(tmp_path, monkeypatch, SOURCE, **NAMES)
@@ -166,7 +176,7 @@ async def test_one_that_does_not_answer_is_ended_and_nobody_waits_while_it_is_lo
         await strategists.place(name, PROBLEM, searcher)
     loading = strategists._rooms[name]._loading
     assert loading is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(50):
         await loading
     with pytest.raises(SearchOverrunError):
         await strategists.place(name, PROBLEM, searcher)

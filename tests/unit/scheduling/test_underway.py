@@ -28,7 +28,7 @@ class Scene:
 
     async def end(self) -> None:
         self.is_over.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(50):
             await self.under_way.settled()
 
 

@@ -18,10 +18,12 @@ from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunErr
 from tests.unit.placement.clusters import node, pods, snapshot
 from tests.unit.placement.three_partition import three_partition
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def workers() -> Iterator[Workers]:
-    own = Workers(1, timeout_seconds=20)
+    own = Workers(1, timeout_seconds=100)
     yield own
     own.end()
 
@@ -86,11 +88,13 @@ async def test_what_takes_too_much_of_a_processor_is_ended_and_the_next_is_answe
 
 
 async def test_what_overruns_is_ended_and_the_next_is_answered() -> None:
-    own = Workers(1, timeout_seconds=0.5)
+    own = Workers(1, timeout_seconds=100)
     try:
         await own.run(os.getpid)
+        own._timeout = 0.5
         with pytest.raises(SearchOverrunError, match=r"0\.5 s"):
             await own.run(time.sleep, 60)
+        own._timeout = 100
         await own.run(os.getpid)
     finally:
         own.end()
@@ -108,7 +112,7 @@ async def test_the_process_of_a_question_that_is_withdrawn_is_ended(workers: Wor
     question.cancel()
     with pytest.raises(asyncio.CancelledError):
         await question
-    async with asyncio.timeout(15):  # less than the workers' own limit
+    async with asyncio.timeout(50):  # less than the workers' own limit
         await workers.run(os.getpid)
 
 

@@ -16,6 +16,8 @@ from allaboard.simulation.trace import read_nodes, read_tasks
 from allaboard.simulation.workload import workload_of
 from tests.unit.simulation.making import write_trace
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> list[Job]:

@@ -55,7 +55,7 @@ def test_a_draft_becomes_the_problem_that_it_was_drawn_up_for(objective: Objecti
 
 async def test_a_draft_is_searched_for_as_its_problem_is() -> None:
     gang = a_gang(Objective.BINPACK)
-    with Searcher(SearchSettings(), timeout_seconds=20) as searcher:
+    with Searcher(SearchSettings(), timeout_seconds=100) as searcher:
         found = await searcher.search(drafted(gang), 7)
     assert found == search(problem_of(gang, 5, CLUSTER, NodeFilters(), PACKING), SearchSettings(), 7)
 
