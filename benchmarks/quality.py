@@ -30,6 +30,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, workload_of
 from allaboard.placement import Problem, SearchSettings, build_problem, search
+from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers.pursuit import EVOLUTION, POLISH, SOLVER, STEPS
 from judge import fits
@@ -247,7 +248,8 @@ def table_of(name: str, known: list[Case], unknown: int) -> Table:
             started = time.process_time()
             plan = search(case.problem, SearchSettings(), seed, steps=steps)
             seconds[part].append(time.process_time() - started)
-            cost = case.problem.total * (1.0 - plan.search.score / 100.0) if plan.feasible else float("inf")
+            worst = case.problem.total * Scale.of(case.problem).worst
+            cost = worst * (1.0 - plan.search.score / 100.0) if plan.feasible else float("inf")
             gaps[part].append(cost - case.best)
     title = f"{name}: {len(known)} gangs, {SEEDS} seeds each; of {unknown} more the best isn't known"
     table = Table("", "placed", "best reached", "mean gap", "p90", "max", "CPU ms, median", "p99", title=title)

@@ -95,6 +95,7 @@ def as_json(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> dict[str, A
                     "seedScore": gang.search.seed_score,
                     "score": gang.search.score,
                     "generations": gang.search.generations,
+                    **({"wantedGenerations": gang.search.wanted} if gang.search.wanted else {}),
                     "stoppedBy": gang.search.stopped_by,
                     "foundBy": gang.search.found_by,
                     "steps": [
@@ -141,7 +142,7 @@ def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
             gang.reason or "<none>",
             found.found_by or "<none>",
             *scores,
-            str(found.generations),
+            f"{found.generations} of {found.wanted}" if found.wanted else str(found.generations),
             found.stopped_by or "<none>",
         )
         table.add_row(gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), *how, _nodes(gang), gang.message)

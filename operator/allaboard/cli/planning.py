@@ -25,7 +25,7 @@ _FEW = 3  # gangs that are named one by one
 
 @dataclass(frozen=True, slots=True)
 class SearchFigures:
-    """How a gang's search went; scores are 0..100, ``None`` when there was none."""
+    """How a gang's search went; scores are in points, ``None`` when there was none. ``wanted`` as in ``SearchReport``."""
 
     seed_score: float | None
     score: float | None
@@ -33,6 +33,7 @@ class SearchFigures:
     stopped_by: str
     found_by: str = ""
     steps: tuple[Step, ...] = ()
+    wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ def _answer(gang: Gang, decision: Decision) -> PlannedGang:
             seed_score=round(report.seed_score, 4) if report else None,
             score=round(report.score, 4) if report else None,
             generations=report.generations if report else 0,
+            wanted=report.wanted if report else 0,
             stopped_by=report.stopped_by if report else "",
             found_by=report.found_by if report else "",
             steps=report.steps if report else (),

@@ -108,7 +108,7 @@ class Screen:
         if facts:
             lines.append(f"{facts['gang']} {facts['outcome']}", style="bold")
             if "generations" in facts:
-                generations = words.generations(facts["generations"], facts["stoppedBy"])
+                generations = words.generations(facts["generations"], facts["stoppedBy"], facts.get("wantedGenerations", 0))
                 lines.append(f": {generations}, score {facts['seedScore']} -> {facts['score']}, stopped by {facts['stoppedBy']}")
             lines.append(f" in {facts['durationMs']} ms")
             if facts.get("reason"):

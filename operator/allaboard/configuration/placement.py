@@ -31,7 +31,7 @@ class SearchOptions(BaseModel):
         "",
         exclude=True,
         description="`seed`: 1000 generations of 50, mutation 0.2, crossover 0.8, as the first genetic scheduler had it; in a short search"
-        " as many as it may take.",
+        " as many as it may take, which is reported.",
     )
     generations: int = Field(
         60,

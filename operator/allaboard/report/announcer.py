@@ -281,7 +281,7 @@ class Announcer:
                 "stoppedBy": report.stopped_by,
                 "foundBy": report.found_by or "nobody",
                 "steps": words.steps(report),
-            }
+            } | ({"wantedGenerations": report.wanted} if report.wanted else {})
         facts["durationMs"] = round(seconds * 1000, 1)
         if reason:
             facts["reason"] = reason

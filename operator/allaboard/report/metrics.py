@@ -46,8 +46,8 @@ class Metrics:
         )
         self.gain = Histogram(
             "allaboard_search_gain",
-            "Score points gained over the best greedy seed.",
-            buckets=(0, 0.5, 1, 2, 5, 10, 20, 50),
+            "Points (of 100) of the score gained over the best greedy seed.",
+            buckets=(0, 0.01, 0.1, 0.5, 1, 2, 5, 10, 20, 50),
             registry=self.registry,
         )
         self.search_seconds = Counter(

@@ -393,14 +393,14 @@ def overtaken(message: str, times: int) -> str:
 
 
 def steps(report: SearchReport) -> str:
-    """What each step of a search reached: ``greedy 20@110.871, polish 20@111.803, evolution(9) 20@113.821``, members placed and score."""
+    """What each step of a search reached: ``greedy 20@88.871, polish 20@89.803, evolution(9) 20@91.821``, members placed and score."""
     return ", ".join(
         f"{step.name}{f'({step.generations})' if step.generations else ''} {step.placed}@{step.score:.3f}" for step in report.steps
     )
 
 
-def generations(number: int, stopped_by: str = "") -> str:
-    """How many generations there were; and, where there was no need of any, why."""
+def generations(number: int, stopped_by: str = "", wanted: int = 0) -> str:
+    """How many generations there were, of how many that were wanted if there were fewer; and, where there was no need of any, why."""
     known = {"exact": "known to be best by an exact method", "optimal": "known to be best by a bound"}
-    text = f"{number} generation{'' if number == 1 else 's'}"
+    text = f"{number} of {wanted} generations" if wanted else f"{number} generation{'' if number == 1 else 's'}"
     return f"{text}: {known[stopped_by]}" if not number and stopped_by in known else text

@@ -292,3 +292,9 @@ def test_a_taint_is_told_as_kube_scheduler_does() -> None:
 @pytest.mark.parametrize("wrong", Wrong)
 def test_every_violation_has_words(wrong: Wrong) -> None:
     assert len(words.violation(Violation(wrong, "ns/pod", "node", subject="cpu"))) > len(wrong)
+
+
+def test_generations_that_a_search_was_not_given_are_reported() -> None:
+    assert words.generations(101, "effort", 1000) == "101 of 1000 generations"
+    assert words.generations(1, "patience") == "1 generation"
+    assert words.generations(0, "exact") == "0 generations: known to be best by an exact method"

@@ -28,7 +28,8 @@ from allaboard.placement.contest.choice import Choice
 from allaboard.placement.contest.contest import Contender, Contest, Standing, alone
 from allaboard.placement.contest.decoder import Decoder, Seats, Table
 from allaboard.placement.contest.lineup import Lineup, Outcome, outcome_of
-from allaboard.placement.problem.plan import Explanation, Plan, RoleExplanation, SearchReport
+from allaboard.placement.problem.plan import Explanation, Plan, RoleExplanation, SearchReport, Step
+from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.rules.devices import WHOLE
@@ -41,6 +42,7 @@ from allaboard.placement.solvers.pursuit import EVOLUTION, STEPS
 from allaboard.placement.solvers.search import brief_cost, by_pod, search
 
 _EPSILON = 1e-6
+_JOINT = "joint"
 _RESEATED = 10  # orders in which the solver's choice is seated
 _MOST_MISSED = 4
 _SOLVER = 0.5  # of the time that is left may go to its choice: branches alone don't bound it
@@ -245,14 +247,15 @@ class _Seating:
         plans: list[Plan | None] = [None] * len(gangs)
         work, most = 0, min(_WORK, self.settings.effort // _MICROSECONDS or _WORK)
         purse = _Purse(self.settings.effort or np.inf)
+        scale = Scale.of(self.contest.problem)
         for position in sorted(seats):
             gang, found = gangs[position], seats[position]
             if gang.is_single:
-                plans[position] = self._single(gang, found)
+                plan = self._single(gang, found, scale)
             else:
                 work += _EACH + len(gang.roles) * len(self.contest.problem.nodes)
-                plans[position], better = self._polished(best.table, gang, found, purse, use_genetic=work <= most)
-                seats[position] = better
+                plan, seats[position] = self._polished(best.table, gang, found, purse, use_genetic=work <= most)
+            plans[position] = _of_joint(plan, lineup.generations)
         return Joint(
             plans=tuple(plans),
             taken=tuple(position for position, _ in best.minima),
@@ -262,16 +265,16 @@ class _Seating:
             generations=lineup.generations,
         )
 
-    def _single(self, gang: Contender, seats: Seats) -> Plan:
+    def _single(self, gang: Contender, seats: Seats, scale: Scale) -> Plan:
         ((uid,),) = gang.pods
         problem = self.contest.problems[gang.objective]
-        score = 100.0 * (1.0 - seats.cost)
+        score = scale.points(100.0 * (1.0 - seats.cost), 1)
         return Plan(
             feasible=True,
             assignments=((uid, problem.nodes[int(seats.rows[0])]),),
             unplaced=(),
             explanation=Explanation(problem.total_nodes, gang.minimum, 1, (RoleExplanation((uid,), 0, 1, ()),), None),
-            search=SearchReport(score, score, 0, "joint", (), "joint", found_by="joint"),
+            search=_report(score, 1),
         )
 
     def _polished(self, table: Table, gang: Contender, seats: Seats, purse: _Purse, *, use_genetic: bool) -> tuple[Plan, Seats]:
@@ -286,7 +289,8 @@ class _Seating:
         better = _seats_of(plan, gang, problem.nodes) if plan is not None and plan.feasible else None
         # More members may be seated in other ways: of each role no fewer, or GPUs are idle that were to be at work.
         if plan is not None and better is not None and (better.taken.sum(axis=1) >= seats.taken.sum(axis=1)).all():
-            seats = better
+            joint = Step(_JOINT, int(seats.taken.sum()), _score(problem, _counts_of(problem, gang, seats)))
+            plan, seats = replace(plan, search=replace(plan.search, steps=(joint, *plan.search.steps))), better
         else:
             plan = _plan(problem, gang, seats)
         self.decoder.take(table, gang, seats)
@@ -295,17 +299,42 @@ class _Seating:
 
 def _plan(problem: Problem, gang: Contender, seats: Seats) -> Plan:
     """Seats as a plan."""
-    counts = np.zeros((len(gang.roles), len(problem.nodes)), dtype=np.int64)
-    counts[:, seats.rows] = seats.taken
-    score = float(Valuation(problem).scores(counts[None])[0])
+    counts = _counts_of(problem, gang, seats)
     assignments, unplaced = by_pod(problem, counts)
     return Plan(
         feasible=True,
         assignments=assignments,
         unplaced=unplaced,
         explanation=explain(problem, counts, bounds_of(problem)),
-        search=SearchReport(score, score, 0, "joint", (), "joint", found_by="joint"),
+        search=_report(_score(problem, counts), len(assignments)),
     )
+
+
+def _counts_of(problem: Problem, gang: Contender, seats: Seats) -> Integers:
+    """Return how many pods of each role sit on each node: int64[roles, nodes]."""
+    counts = np.zeros((len(gang.roles), len(problem.nodes)), dtype=np.int64)
+    counts[:, seats.rows] = seats.taken
+    return counts
+
+
+def _score(problem: Problem, counts: Integers) -> float:
+    """Return the score of ``counts``: int64[roles, nodes], in points."""
+    return Scale.of(problem).points(float(Valuation(problem).scores(counts[None])[0]), int(counts.sum()))
+
+
+def _report(score: float, placed: int) -> SearchReport:
+    """Return the report on a placement that is the joint search's own. ``score`` is in points."""
+    return SearchReport(score, score, 0, _JOINT, (), _JOINT, steps=(Step(_JOINT, placed, score),), found_by=_JOINT)
+
+
+def _of_joint(plan: Plan, generations: int) -> Plan:
+    """Add ``generations`` to the plan of one gang: those of the order in which all gangs of the contest are placed.
+
+    They belong to the first step, which is the joint search's.
+    """
+    first, *others = plan.search.steps
+    steps = (replace(first, generations=first.generations + generations), *others)
+    return replace(plan, search=replace(plan.search, generations=plan.search.generations + generations, steps=steps))
 
 
 def _seats_of(plan: Plan, gang: Contender, nodes: Sequence[str]) -> Seats:

@@ -62,7 +62,8 @@ class Step:
 class SearchReport:
     """How the search went.
 
-    Scores are 100 less the hundredfold cost of a member: higher is better, and dislikes may take them below 0. ``stopped_by`` is one of
+    Scores are in points (``points.Scale``): 100 where the placement costs nothing, 0 where each member costs as much as it can; above 100
+    where it leaves the cluster's GPUs of more use than they were. ``stopped_by`` is one of
 
     - ``exact``: the best is known without a search (one pod, interchangeable pods); ``optimal``: nothing can be better than what was found;
     - ``domain``: as one of these two, but within the domains that were chosen for members who must share one;
@@ -74,6 +75,7 @@ class SearchReport:
     ``history`` has, for each generation, the members placed and the score of the best plan so far. ``best_seed`` is the greedy rule
     that did best, and ``seed_score`` its score. ``found_by`` is the first step after which all that
     are needed had a seat (those that are bound may be a later one's), ``joint`` where it was placed with others, empty if none did.
+    ``wanted`` is how many generations the settings want at least, where effort or time ended the search before; else 0.
     """
 
     seed_score: float
@@ -84,6 +86,7 @@ class SearchReport:
     best_seed: str
     steps: tuple[Step, ...] = ()
     found_by: str = ""
+    wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

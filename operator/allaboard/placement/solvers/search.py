@@ -5,11 +5,13 @@ takes so long that its end has come (``SearchSettings.seconds``), when the best 
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.placement.problem.plan import Plan, SearchReport
+from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation, one_each
 from allaboard.placement.solvers import one_role
@@ -28,7 +30,7 @@ from allaboard.placement.solvers.pursuit import STEPS, Pursuit
 
 def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Collection[str] = STEPS) -> Plan:
     """The best placement found for ``problem``; without some of ``steps`` to see what they are worth."""
-    budget = Budget(settings.effort, settings.seconds, settings.clock, settings.wall)
+    budget, scale = Budget(settings.effort, settings.seconds, settings.clock, settings.wall), Scale.of(problem)
     # 1. Rule out what can't be.
     bounds = bounds_of(problem)
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
@@ -82,14 +84,15 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
         unplaced=unplaced,
         explanation=explain(whole, counts, bounds),
         search=SearchReport(
-            seed_score=greedy.worth.score,
-            score=chosen.worth.score,
+            seed_score=scale.points(greedy.worth.score, int(greedy.counts.sum())),
+            score=scale.points(chosen.worth.score, len(assignments)),
             generations=len(course.history),
             stopped_by=stopped_by,
-            history=tuple(course.history),
+            history=tuple((placed, scale.points(score, placed)) for placed, score in course.history),
             best_seed=greedy.name,
-            steps=tuple(course.steps),
+            steps=tuple(replace(step, score=scale.points(step.score, step.placed)) for step in course.steps),
             found_by=course.found_by,
+            wanted=settings.min_generations if stopped_by in ("effort", "time") and len(course.history) < settings.min_generations else 0,
         ),
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.placement.problem.plan import Explanation, Plan, SearchReport, Step
+from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers.bounds import bounds_of
@@ -44,7 +45,7 @@ def answer_of(problem: Problem, counts: Integers, name: str = "strategy") -> Pla
     if not satisfies(problem, counts, problem.together):
         return explanation
     assignments, unplaced = by_pod(problem, counts)
-    score = Valuation(confined).worth(counts).score
+    score = Scale.of(problem).points(Valuation(confined).worth(counts).score, len(assignments))
     return Plan(
         feasible=True,
         assignments=assignments,

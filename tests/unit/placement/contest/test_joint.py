@@ -72,6 +72,19 @@ def test_when_everybody_fits_in_queue_order_no_other_order_is_tried() -> None:
     assert (placed(joint), joint.orders, joint.overtaken) == ([0, 1, 2, 3], 1, ())
 
 
+def test_the_generations_of_the_order_are_reported_with_each_plan() -> None:
+    queue = [waiting(gpus("pair", 2, 3)), waiting(gpus("trio", 3, 3)), *(waiting(gpus(f"one-{index}", 1, 4)) for index in range(6))]
+
+    joint = place_together(contest_of(queue, snapshot(gpu_nodes(3))), QUICK, use_solver=False)
+
+    assert joint.generations
+    for plan in joint.plans:
+        if plan is not None:
+            assert (plan.search.steps[0].name, plan.search.steps[0].generations) == ("joint", joint.generations)
+            assert plan.search.generations == sum(step.generations for step in plan.search.steps)
+            assert (plan.search.steps[-1].placed, plan.search.steps[-1].score) == (len(plan.assignments), plan.search.score)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_sixteen_of_the_twenty_demo_pods_are_placed_when_they_are_no_gang(seed: int) -> None:
     gang, cluster = demo()

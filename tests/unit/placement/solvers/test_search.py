@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given, settings
 
 from allaboard.configuration.placement import SearchOptions
+from allaboard.model.arrays import Integers
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
 from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Plan, SearchSettings, build_problem, greedy_seeds, search, verify
+from allaboard.placement.problem.points import Scale
+from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers.feasibility import holds
 from tests.unit.placement.clusters import GI, GPU, Case, cases, in_words, node, pods, snapshot
@@ -38,6 +41,10 @@ def place(
     """The plan for a gang that must sit whole unless a minimum is given."""
     problem = build_problem(gang, len(gang) if minimum is None else minimum, cluster, objective=objective)
     return search(problem, settings, seed)
+
+
+def points_of(problem: Problem, counts: Integers) -> float:
+    return Scale.of(problem).points(float(Valuation(problem).scores(counts[None])[0]), int(counts.sum()))
 
 
 def gpu_nodes(number: int, gpus: int = 4) -> list:
@@ -256,7 +263,7 @@ def test_no_plan_is_worse_than_the_best_greedy_seed(case: Case) -> None:
         return (min(placed, case.minimum), placed, value)
 
     if problem.total > 1:
-        best = max(worth(int(counts.sum()), float(Valuation(problem).scores(counts[None])[0])) for _, counts in greedy_seeds(problem))
+        best = max(worth(int(counts.sum()), points_of(problem, counts)) for _, counts in greedy_seeds(problem))
         mine = worth(len(plan.assignments), plan.search.score)
         assert mine[:2] > best[:2] or (mine[:2] == best[:2] and mine[2] >= best[2] - 1e-9)
 
@@ -273,7 +280,7 @@ def test_the_score_reported_is_that_of_the_plan_returned(case: Case) -> None:
     for uid, name in plan.assignments:
         counts[role_of[uid], problem.nodes.index(name)] += 1
     assert holds(problem, counts)
-    assert plan.search.score == pytest.approx(float(Valuation(problem).scores(counts[None])[0]), abs=1e-9)
+    assert plan.search.score == pytest.approx(points_of(problem, counts), abs=1e-9)
     if plan.search.history:
         assert plan.search.history[-1] == (len(plan.assignments), pytest.approx(plan.search.score))
         assert list(plan.search.history) == sorted(plan.search.history, key=lambda entry: min(entry[0], case.minimum))
@@ -312,7 +319,17 @@ def test_the_preset_of_the_first_genetic_scheduler_searches_for_all_its_generati
 
     plan = place(gang, cluster, objective=SPREAD, settings=SearchSettings(**SearchOptions(preset="seed").model_dump()))
 
-    assert (plan.search.generations, len(plan.search.history)) == (1000, 1000)
+    assert (plan.search.generations, len(plan.search.history), plan.search.wanted) == (1000, 1000, 0)
+
+
+def test_a_short_search_by_that_preset_reports_how_many_generations_were_wanted() -> None:
+    gang, cluster = tight_problem()
+    settings = SearchSettings(**SearchOptions(preset="seed").model_dump(), effort=100_000)
+
+    plan = place(gang, cluster, objective=SPREAD, settings=settings)
+
+    assert plan.search.stopped_by == "effort"
+    assert 0 < plan.search.generations < plan.search.wanted == 1000
 
 
 def test_the_search_stops_at_what_can_not_be_beaten() -> None:
