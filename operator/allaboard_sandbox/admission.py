@@ -6,11 +6,12 @@ Built-in kinds keep fields the sandbox doesn't know; custom resources are pruned
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from allaboard_sandbox import customresources, naming, pods, schema, shapes
-from allaboard_sandbox.errors import Cause, bad_request, invalid, invalid_value, required
+from allaboard_sandbox.errors import Cause, bad_request, invalid, invalid_value, not_supported, required
 from allaboard_sandbox.kinds import Resource
 from allaboard_sandbox.selectors import object_label_selector
 from allaboard_sandbox.store import Body, Store
@@ -120,10 +121,10 @@ def _default_workload(body: Body) -> Body:
 
 def _default_deployment(body: Body) -> Body:
     body = _default_workload(body)
-    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}
-    # What Go's encoder has written names a strategy in any case, if only an empty one.
-    given = {field: value for field, value in body["spec"].items() if field != "strategy" or value}
-    return {**body, "spec": {"strategy": rolling, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600, **given}}
+    strategy = {"type": "RollingUpdate", **(body["spec"].get("strategy") or {})}
+    if strategy["type"] == "RollingUpdate":
+        strategy["rollingUpdate"] = {"maxUnavailable": "25%", "maxSurge": "25%", **(strategy.get("rollingUpdate") or {})}
+    return {**body, "spec": {"revisionHistoryLimit": 10, "progressDeadlineSeconds": 600, **body["spec"], "strategy": strategy}}
 
 
 def _default_job(body: Body) -> Body:
@@ -133,6 +134,7 @@ def _default_job(body: Body) -> Body:
     counts = {} if "parallelism" in spec and "completions" not in spec else {"completions": 1}
     filled = {"parallelism": 1, **counts, "backoffLimit": 6, "completionMode": "NonIndexed", "suspend": False, **spec}
     filled["template"] = {**template, "spec": pods.with_template_defaults(template.get("spec") or {})}
+    filled.setdefault("podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
     return {**body, "spec": filled}
 
 
@@ -197,6 +199,29 @@ def _workload_problems(body: Body) -> Iterator[Cause]:
         yield invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 
 
+def _deployment_problems(body: Body) -> Iterator[Cause]:
+    yield from _workload_problems(body)
+    strategy, path = body["spec"]["strategy"], "spec.strategy"
+    if strategy["type"] not in (supported := ("Recreate", "RollingUpdate")):
+        yield not_supported(f"{path}.type", strategy["type"], supported)
+    elif strategy["type"] == "Recreate" and strategy.get("rollingUpdate"):
+        text = "Forbidden: may not be specified when strategy `type` is 'Recreate'"
+        yield Cause(f"{path}.rollingUpdate", "FieldValueForbidden", text)
+    for name, value in (strategy.get("rollingUpdate") or {}).items():
+        if not isinstance(value, int) and not _PERCENT.fullmatch(str(value)):
+            words = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%')"
+            yield invalid_value(f"{path}.rollingUpdate.{name}", value, words)
+
+
+def _job_problems(body: Body) -> Iterator[Cause]:
+    spec, policy = body["spec"], body["spec"]["podReplacementPolicy"]
+    supported = ["Failed"] if spec.get("podFailurePolicy") else ["Failed", "TerminatingOrFailed"]
+    if policy not in supported:
+        yield not_supported("spec.podReplacementPolicy", policy, supported)
+    if spec["completionMode"] == "Indexed" and spec.get("completions") is None:
+        yield required("spec.completions", "when completion mode is Indexed")
+
+
 def _priority_class_problems(body: Body) -> Iterator[Cause]:
     name, value = body["metadata"].get("name") or "", body.get("value", 0)
     if value > 1_000_000_000 and not name.startswith("system-"):
@@ -215,10 +240,16 @@ def _immutable_problems(resource: Resource, old: Body, new: Body) -> Iterable[Ca
         after: Any = new
         for step in path.split("."):
             before, after = (before or {}).get(step), (after or {}).get(step)
-        if before != after:
-            yield invalid_value(path, after, "field is immutable")
+        if before == after:
+            continue
+        if path == "spec.completions" and new["spec"]["completionMode"] == "Indexed":  # an Indexed Job is elastic
+            if not all(each["spec"].get("completions") == each["spec"]["parallelism"] for each in (old, new)):
+                yield invalid_value(path, after, "can only be modified in tandem with spec.parallelism")
+            continue
+        yield invalid_value(path, after, "field is immutable")
 
 
+_PERCENT = re.compile(r"[0-9]{1,9}%", re.ASCII)
 _NOT_SOURCES = frozenset(("capacity", "claimRef", "nodeAffinity"))
 """Fields of a volume's spec that are objects, and no source."""
 _IMMUTABLE: Mapping[str, tuple[str, ...]] = {
@@ -244,9 +275,10 @@ _DEFAULTS: Mapping[str, Callable[[Body], Body]] = {
 }
 _PROBLEMS: Mapping[str, Callable[[Body], Iterable[Cause]]] = {
     "pods": pods.problems,
-    "deployments.apps": _workload_problems,
+    "deployments.apps": _deployment_problems,
     "replicasets.apps": _workload_problems,
     "statefulsets.apps": _workload_problems,
+    "jobs.batch": _job_problems,
     "priorityclasses.scheduling.k8s.io": _priority_class_problems,
     "persistentvolumes": _volume_problems,
     "customresourcedefinitions.apiextensions.k8s.io": customresources.problems,

@@ -2,13 +2,14 @@
 
 Even one evicted before it ran, unless the Job's podFailurePolicy ignores disruptions. What the controller deletes itself, as it does with
 all active pods of a suspended Job, doesn't count (both observed on a real cluster; kubernetes pkg/controller/job, deleteJobPods, 1.37).
-Back-off delays between retries are left out.
+A pod is replaced when it begins to leave, or with ``podReplacementPolicy: Failed`` when it is gone (job_controller.go, manageJob).
+Left out: back-off delays between retries, deadlines, limits per index, success policies.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from allaboard_sandbox.api import Api
+from allaboard_sandbox.api import TERMINAL_PHASES, Api
 from allaboard_sandbox.controllers import workload
 from allaboard_sandbox.controllers.ownership import Ownership, controlled_by, controller_of, reference_to
 from allaboard_sandbox.store import DELETED, Body, Change, Key, Record
@@ -41,7 +42,7 @@ class JobController:
                 self._tallies.pop(change.record.uid, None)
             yield change.record.key
         elif change.table == "pods":
-            for key in controlled_by(change, "Job"):
+            for key in controlled_by(change.record.body, "Job"):
                 self._count(change, key)
                 yield key
 
@@ -51,46 +52,46 @@ class JobController:
             return
         spec = record.body["spec"]
         tally = self._tallies.setdefault(record.uid, _Tally())
-        active = [pod for pod in self._ownership.owned(record, "pods") if workload.is_active(pod)]
-        wanted = self._wanted(spec, tally, len(active))
+        active, leaving = self._living_pods(record)
         outcome = _outcome(spec, tally, len(active))
-        surplus = active if wanted is None or outcome else workload.least_useful_first(active)[: max(0, len(active) - wanted)]
-        for pod in surplus:
+        wanted = 0 if outcome else _wanted(spec, tally, len(active))
+        ranked = workload.least_useful_first(active)
+        if spec["completionMode"] == "Indexed":  # indexes that the Job doesn't have any more go first
+            ranked.sort(key=lambda pod: _is_in_range(spec, _index_of(pod)))
+        for pod in ranked[: max(0, len(active) - wanted)]:
             tally.excused.add(pod.uid)
             self._api.delete(self._api.resource("pods"), *pod.key)
-        if not outcome and wanted is not None:
-            self._create_pods(record, tally, active, wanted - len(active))
+        kept = leaving if spec["podReplacementPolicy"] == "Failed" else []
+        if not outcome:
+            self._create_pods(record, tally, [*active, *kept], wanted - len(active) - len(kept))
         self._write_status(record, tally, outcome)
+
+    def _living_pods(self, job: Record) -> tuple[list[Record], list[Record]]:
+        """Return the pods of a Job that are active, and those that are being deleted and haven't ended."""
+        owned = [pod for pod in self._ownership.owned(job, "pods") if pod.body["status"].get("phase") not in TERMINAL_PHASES]
+        return [pod for pod in owned if not workload.is_terminating(pod)], [pod for pod in owned if workload.is_terminating(pod)]
 
     def _count(self, change: Change, key: Key) -> None:
         pod, job = change.record, self._api.store.table(TABLE).get(key)
         owner = controller_of(pod.body)
         if job is None or owner is None or owner["uid"] != job.uid:
             return
-        tally = self._tallies.setdefault(job.uid, _Tally())
+        tally, spec = self._tallies.setdefault(job.uid, _Tally()), job.body["spec"]
         phase = pod.body["status"].get("phase")
         if phase == "Succeeded":
             tally.succeeded[pod.uid] = _index_of(pod)
-        elif phase == "Failed" or workload.is_terminating(pod) or change.type == DELETED:
-            spec = job.body["spec"]
-            if pod.uid not in tally.excused and not _is_ignored(spec, pod):
-                tally.failed.add(pod.uid)
+            return
+        is_lost = workload.is_terminating(pod) and spec["podReplacementPolicy"] != "Failed"
+        is_counted = pod.uid not in tally.excused and not _is_ignored(spec, pod)
+        if is_counted and (is_lost or phase == "Failed" or change.type == DELETED):
+            tally.failed.add(pod.uid)
 
-    def _wanted(self, spec: Body, tally: _Tally, active: int) -> int | None:
-        """Return how many pods should be active; None when the Job is suspended."""
-        if spec["suspend"]:
-            return None
-        if (completions := spec.get("completions")) is None:
-            # A work queue: once one pod has found it empty, no new ones are started.
-            return active if tally.succeeded else int(spec["parallelism"])
-        return max(0, min(int(spec["parallelism"]), int(completions) - len(tally.succeeded)))
-
-    def _create_pods(self, job: Record, tally: _Tally, active: list[Record], count: int) -> None:
+    def _create_pods(self, job: Record, tally: _Tally, here: list[Record], count: int) -> None:
         spec, name = job.body["spec"], job.key[1]
         identity = {"job-name": name, "controller-uid": job.uid}
         labels = identity | {f"batch.kubernetes.io/{label}": value for label, value in identity.items()}
         indexed = spec["completionMode"] == "Indexed"
-        taken = {_index_of(pod) for pod in active} | set(tally.succeeded.values())
+        taken = {_index_of(pod) for pod in here} | set(tally.succeeded.values())
         free = (str(index) for index in range(spec.get("completions") or 0) if str(index) not in taken)
         for _ in range(count):
             prefix, template = f"{name}-", spec["template"]
@@ -104,7 +105,7 @@ class JobController:
 
     def _write_status(self, job: Record, tally: _Tally, outcome: Body | None) -> None:
         before = job.body.get("status") or {}
-        active = [pod for pod in self._ownership.owned(job, "pods") if workload.is_active(pod)]
+        active, leaving = self._living_pods(job)
         now = self._api.now()
         suspended = bool(job.body["spec"]["suspend"])
         conditions = list(before.get("conditions") or ())
@@ -116,17 +117,60 @@ class JobController:
         status = {
             "active": len(active),
             "ready": sum(1 for pod in active if workload.is_ready(pod)),
-            "succeeded": len(tally.succeeded),
+            "terminating": len(leaving),
+            "succeeded": _successes(job.body["spec"], tally),
             "failed": len(tally.failed),
             "uncountedTerminatedPods": {},
             "conditions": conditions,
         }
         if not suspended:  # a Job that is resumed starts anew, and with it its activeDeadlineSeconds
             status["startTime"] = before.get("startTime") or now
+        if job.body["spec"]["completionMode"] == "Indexed":
+            status["completedIndexes"] = _ranges(int(index) for index in _indexes(job.body["spec"], tally))
         if outcome:
-            conditions.append({**outcome, "status": "True", **moment})
-            status |= {"completionTime": now} if outcome["type"] == "Complete" else {}
+            interim = {**outcome, "type": "SuccessCriteriaMet" if outcome["type"] == "Complete" else "FailureTarget"}
+            if not workload.has_condition(job.body, interim["type"]):
+                conditions.append({**interim, "status": "True", **moment})
+            if not active and not leaving:  # it is finished when its last pod is gone (1.31)
+                conditions.append({**outcome, "status": "True", **moment})
+                status |= {"completionTime": now} if outcome["type"] == "Complete" else {}
         workload.set_status(self._api, self._api.resource(TABLE), job, status)
+
+
+def _wanted(spec: Body, tally: _Tally, active: int) -> int:
+    """Return how many pods should be active."""
+    if spec["suspend"]:
+        return 0
+    if (completions := spec.get("completions")) is None:
+        # A work queue: once one pod has found it empty, no new ones are started.
+        return active if tally.succeeded else int(spec["parallelism"])
+    return max(0, min(int(spec["parallelism"]), int(completions) - _successes(spec, tally)))
+
+
+def _successes(spec: Body, tally: _Tally) -> int:
+    """Return how many completions count: of an Indexed Job each index once, and those only that it still has."""
+    return len(_indexes(spec, tally) if spec["completionMode"] == "Indexed" else tally.succeeded)
+
+
+def _indexes(spec: Body, tally: _Tally) -> set[str]:
+    """Return the indexes of an Indexed Job that have succeeded."""
+    return {index for index in tally.succeeded.values() if index is not None and _is_in_range(spec, index)}
+
+
+def _is_in_range(spec: Body, index: str | None) -> bool:
+    """Return whether an Indexed Job has an index: it may have been made smaller."""
+    return index is not None and index.isdecimal() and int(index) < int(spec["completions"])
+
+
+def _ranges(indexes: Iterable[int]) -> str:
+    """Return numbers as Jobs write them: "0-3,5"."""
+    found: list[list[int]] = []
+    for index in sorted(set(indexes)):
+        if found and found[-1][-1] == index - 1:
+            found[-1].append(index)
+        else:
+            found.append([index])
+    return ",".join(str(each[0]) if len(each) == 1 else f"{each[0]}{'-' if len(each) > 2 else ','}{each[-1]}" for each in found)
 
 
 def _outcome(spec: Body, tally: _Tally, active: int) -> Body | None:
@@ -134,7 +178,7 @@ def _outcome(spec: Body, tally: _Tally, active: int) -> Body | None:
     if len(tally.failed) > spec["backoffLimit"]:
         return {"type": "Failed", "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
     completions = spec.get("completions")
-    if (tally.succeeded and not active) if completions is None else len(tally.succeeded) >= completions:
+    if (tally.succeeded and not active) if completions is None else _successes(spec, tally) >= completions:
         return {"type": "Complete", "reason": "CompletionsReached", "message": "Reached expected number of succeeded pods"}
     return None
 

@@ -56,11 +56,11 @@ def controller_of(body: Body) -> Body | None:
     return next((owner for owner in body["metadata"].get("ownerReferences") or () if owner.get("controller")), None)
 
 
-def controlled_by(change: Change, resource_kind: str) -> Iterator[Key]:
-    """Yield the key of the controller of a changed object, when it is of the given kind."""
-    owner = controller_of(change.record.body)
+def controlled_by(body: Body, resource_kind: str) -> Iterator[Key]:
+    """Yield the key of the controller of an object, when it is of the given kind."""
+    owner = controller_of(body)
     if owner and owner["kind"] == resource_kind:
-        yield (change.record.key[0], owner["name"])
+        yield (body["metadata"]["namespace"], owner["name"])
 
 
 def reference_to(resource: Resource, owner: Record) -> Body:

@@ -21,7 +21,7 @@ class ReplicaSetController:
         if change.table == TABLE:
             yield change.record.key
         elif change.table == "pods":
-            yield from controlled_by(change, "ReplicaSet")
+            yield from controlled_by(change.record.body, "ReplicaSet")
 
     def reconcile(self, key: Key) -> None:
         record = workload.living(self._api, TABLE, key)

@@ -55,7 +55,7 @@ class TFJobController:
         if change.table == TABLE:
             yield change.record.key
         elif change.table in ("pods", "services", "podgroups.scheduling.x-k8s.io"):
-            yield from controlled_by(change, "TFJob")
+            yield from controlled_by(change.record.body, "TFJob")
 
     def reconcile(self, key: Key) -> None:
         job = self._api.store.table(TABLE).get(key)

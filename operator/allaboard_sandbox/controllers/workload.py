@@ -47,11 +47,25 @@ def has_condition(body: Body, type: str) -> bool:
 
 
 def least_useful_first(pods: Iterable[Record]) -> list[Record]:
-    """Return pods in the order in which a controller with too many gives them up: unbound, then not ready, then the youngest."""
+    """Return pods in the order in which a controller with too many gives them up (kubernetes pkg/controller ActivePodsWithRanks).
+
+    Unbound, then pending, then not ready, then at a lower deletion cost, then the youngest. How many share a node is left out.
+    """
+    newest_first = sorted(pods, key=lambda pod: (str(pod.body["metadata"]["creationTimestamp"]), pod.revision), reverse=True)
     return sorted(
-        pods,
-        key=lambda pod: (bool(pod.body["spec"].get("nodeName")), is_ready(pod), -pod.revision),
+        newest_first,
+        key=lambda pod: (
+            bool(pod.body["spec"].get("nodeName")),
+            pod.body["status"].get("phase") != "Pending",
+            is_ready(pod),
+            _deletion_cost(pod),
+        ),
     )
+
+
+def _deletion_cost(pod: Record) -> int:
+    text = str((pod.body["metadata"].get("annotations") or {}).get("controller.kubernetes.io/pod-deletion-cost", ""))
+    return int(text) if text.removeprefix("-").isdecimal() else 0
 
 
 def set_status(api: Api, resource: Resource, record: Record, status: Body) -> None:

@@ -41,6 +41,28 @@ def condition(kind: str, name: str, type: str) -> Callable[[Sandbox], bool]:
     return holds
 
 
+def status(kind: str, name: str, **wanted: Any) -> Callable[[Sandbox], bool]:
+    """Return a test of the status of an object."""
+
+    def holds(sandbox: Sandbox) -> bool:
+        found = (sandbox.get(kind, name) or {}).get("status") or {}
+        return all(found.get(field) == value for field, value in wanted.items())
+
+    return holds
+
+
+def hold_and_delete(sandbox: Sandbox, pod: Body) -> str:
+    """Delete a pod that a finalizer keeps. Return its name."""
+    name = str(pod["metadata"]["name"])
+    sandbox.patch("pods", name, {"metadata": {"finalizers": ["example.com/held"]}})
+    sandbox.delete("pods", name)
+    return name
+
+
+def index_of(pod: Body) -> str:
+    return str(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
+
+
 def bind_all(sandbox: Sandbox) -> None:
     for pod in sandbox.list("pods"):
         if not pod["spec"].get("nodeName"):
@@ -77,16 +99,6 @@ async def test_scaling_down_gives_up_unbound_pods_first(sandbox: Sandbox) -> Non
     sandbox.patch("deployments", "web", {"spec": {"replicas": 1}})
     await sandbox.wait_for(pod_count(1))
     assert sandbox.list("pods")[0]["metadata"]["name"] == bound
-
-
-async def test_a_new_template_replaces_the_pods(sandbox: Sandbox) -> None:
-    sandbox.create(deployment())
-    await sandbox.wait_for(pod_count(2))
-    before = {pod["metadata"]["uid"] for pod in sandbox.list("pods")}
-    sandbox.patch("deployments", "web", {"spec": {"template": template(priorityClassName="system-node-critical")}})
-    await sandbox.wait_for(
-        lambda cluster: len(cluster.list("pods")) == 2 and not before & {pod["metadata"]["uid"] for pod in cluster.list("pods")}
-    )
 
 
 async def test_a_deployment_whose_selector_misses_its_template_is_invalid(sandbox: Sandbox) -> None:
@@ -155,8 +167,95 @@ async def test_a_pod_that_fails_by_itself_is_counted_although_its_job_is_being_s
     await sandbox.wait_for(lambda cluster: cluster.get("jobs", "batch")["status"]["failed"] == 1)  # type: ignore[index]
 
 
+async def test_a_job_replaces_a_pod_when_it_begins_to_leave(sandbox: Sandbox) -> None:
+    sandbox.create(job(parallelism=2, completions=2))
+    await sandbox.wait_for(pod_count(2))
+    hold_and_delete(sandbox, sandbox.list("pods")[0])
+    await sandbox.wait_for(pod_count(3))
+    await sandbox.wait_for(status("jobs", "batch", active=2, terminating=1, failed=1))
+
+
+async def test_a_job_that_replaces_failed_pods_only_waits_until_a_pod_is_gone(sandbox: Sandbox) -> None:
+    sandbox.create(job(parallelism=2, completions=2, podReplacementPolicy="Failed"))
+    await sandbox.wait_for(pod_count(2))
+    leaving = hold_and_delete(sandbox, sandbox.list("pods")[0])
+    await sandbox.wait_for(status("jobs", "batch", active=1, terminating=1, failed=0))
+    assert len(sandbox.list("pods")) == 2
+    sandbox.patch("pods", leaving, {"metadata": {"finalizers": None}})
+    await sandbox.wait_for(status("jobs", "batch", active=2, terminating=0, failed=1))
+
+
+async def test_a_job_that_is_resumed_while_its_pods_leave_makes_new_ones_by_its_replacement_policy(sandbox: Sandbox) -> None:
+    sandbox.create(job(parallelism=1, podReplacementPolicy="Failed"))
+    await sandbox.wait_for(pod_count(1))
+    (pod,) = sandbox.list("pods")
+    sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": ["example.com/held"]}})
+    sandbox.patch("jobs", "batch", {"spec": {"suspend": True}})
+    await sandbox.wait_for(status("jobs", "batch", active=0, terminating=1, failed=0))
+    sandbox.patch("jobs", "batch", {"spec": {"suspend": False}})
+    await sandbox.wait_for(lambda cluster: not condition("jobs", "batch", "Suspended")(cluster))
+    assert len(sandbox.list("pods")) == 1
+    sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+    await sandbox.wait_for(status("jobs", "batch", active=1, terminating=0, failed=0))
+
+
+def test_a_job_with_a_failure_policy_replaces_failed_pods_only(sandbox: Sandbox) -> None:
+    policy = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+    assert sandbox.create(job(podFailurePolicy=policy))["spec"]["podReplacementPolicy"] == "Failed"
+    with pytest.raises(ApiError, match=r'spec\.podReplacementPolicy: Unsupported value: "TerminatingOrFailed": supported values: "Failed"'):
+        sandbox.patch("jobs", "batch", {"spec": {"podReplacementPolicy": "TerminatingOrFailed"}})
+
+
+async def test_the_last_wave_of_a_job_is_as_small_as_its_completions_leave(sandbox: Sandbox) -> None:
+    sandbox.add_node("node-1")
+    sandbox.create(job(parallelism=4, completions=6))
+    await sandbox.wait_for(pod_count(4))
+    bind_all(sandbox)
+    await sandbox.wait_for(lambda cluster: all(pod["status"]["phase"] == "Running" for pod in cluster.list("pods")))
+    for pod in sandbox.list("pods"):
+        sandbox.finish_pod(pod["metadata"]["name"])
+    await sandbox.wait_for(status("jobs", "batch", succeeded=4, active=2))
+    assert len(sandbox.list("pods")) == 6
+
+
+async def test_an_indexed_job_makes_a_lost_index_anew_and_counts_each_index_once(sandbox: Sandbox) -> None:
+    sandbox.add_node("node-1")
+    sandbox.create(job(parallelism=3, completions=3, completionMode="Indexed"))
+    await sandbox.wait_for(pod_count(3))
+    bind_all(sandbox)
+    await sandbox.wait_for(lambda cluster: all(pod["status"]["phase"] == "Running" for pod in cluster.list("pods")))
+    lost, *others = sorted(sandbox.list("pods"), key=index_of)
+    leaving = hold_and_delete(sandbox, lost)
+    await sandbox.wait_for(pod_count(4))
+    assert sorted(map(index_of, sandbox.list("pods"))) == ["0", "0", "1", "2"]
+    for pod in others:
+        sandbox.finish_pod(pod["metadata"]["name"])
+    await sandbox.wait_for(status("jobs", "batch", succeeded=2, completedIndexes="1,2"))
+    sandbox.finish_pod(leaving)
+    await sandbox.wait_for(status("jobs", "batch", succeeded=3, completedIndexes="0-2"))
+
+
+async def test_an_indexed_job_that_is_made_smaller_keeps_its_lowest_indexes(sandbox: Sandbox) -> None:
+    sandbox.create(job(parallelism=4, completions=4, completionMode="Indexed"))
+    await sandbox.wait_for(pod_count(4))
+    sandbox.patch("jobs", "batch", {"spec": {"parallelism": 2, "completions": 2}})
+    await sandbox.wait_for(pod_count(2))
+    assert sorted(map(index_of, sandbox.list("pods"))) == ["0", "1"]
+    with pytest.raises(ApiError, match=r"can only be modified in tandem with spec\.parallelism"):
+        sandbox.patch("jobs", "batch", {"spec": {"completions": 3}})
+
+
+async def test_a_job_has_failed_when_its_last_pod_is_gone(sandbox: Sandbox) -> None:
+    sandbox.create(job(parallelism=2, completions=2, backoffLimit=0))
+    await sandbox.wait_for(pod_count(2))
+    leaving = hold_and_delete(sandbox, sandbox.list("pods")[0])
+    await sandbox.wait_for(condition("jobs", "batch", "FailureTarget"))
+    assert not condition("jobs", "batch", "Failed")(sandbox)
+    sandbox.patch("pods", leaving, {"metadata": {"finalizers": None}})
+    await sandbox.wait_for(condition("jobs", "batch", "Failed"))
+
+
 async def test_an_indexed_job_gives_each_pod_its_index(sandbox: Sandbox) -> None:
     sandbox.create(job(parallelism=3, completions=3, completionMode="Indexed"))
     await sandbox.wait_for(pod_count(3))
-    indices = [pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] for pod in sandbox.list("pods")]
-    assert sorted(indices) == ["0", "1", "2"]
+    assert sorted(map(index_of, sandbox.list("pods"))) == ["0", "1", "2"]
