@@ -30,6 +30,8 @@ gangs = st.builds(
     is_single=st.sampled_from([False] * 7 + [True]),
     least=st.sampled_from([0, 0, 1, 2]),
     gives_up=st.sampled_from([False] * 5 + [True]),
+    shares_rack=st.sampled_from([False] * 3 + [True]),
+    percent=st.sampled_from([0, 0, 30, 60]),
 )
 
 

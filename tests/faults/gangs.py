@@ -15,6 +15,12 @@ STAMP = "allaboard.dev/transaction"
 EPOCH = "allaboard.dev/epoch"
 ROLE = "allaboard.dev/role"
 SUSPENDED = "allaboard.dev/suspended"
+TOGETHER = "allaboard.dev/required-topology"
+RACK = "topology.kubernetes.io/rack"
+PERCENT = "nvidia.com/gpumem-percentage"
+"""The resource by which pods ask HAMi for a part of a GPU."""
+DEVICES_OF_NODE, DEVICES_OF_POD = "hami.io/node-nvidia-register", "hami.io/vgpu-devices-allocated"
+"""Annotations that list the GPUs of a node, and those that a pod has."""
 LIVING = "deletionTimestamp"
 
 
@@ -41,7 +47,9 @@ class GangSpec:
     ``completions`` are those of a Job, 0 for as many as it has pods at once;
     ``suspends`` tells one that may be suspended to undo its gang; ``is_gated`` a gang whose first
     bare member is behind a gate. ``is_single`` tells a bare pod that names no gang. Of the last role ``least`` members must start, whatever
-    the others are; ``gives_up`` tells a gang that wants to be released when it can't be healed in time.
+    the others are; ``gives_up`` tells a gang that wants to be released when it can't be healed in time. Members of a gang that
+    ``shares_rack`` go to one rack: all of them if its PodGroup says so, else all of a role. ``percent`` is the part of one GPU that each
+    member of the first role asks for, 0 for whole GPUs.
     """
 
     name: str
@@ -62,6 +70,8 @@ class GangSpec:
     is_single: bool = False
     least: int = 0
     gives_up: bool = False
+    shares_rack: bool = False
+    percent: int = 0
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -107,7 +117,9 @@ def manifests(spec: GangSpec) -> list[Body]:
     """What is created so that the gang exists."""
     found: list[Body] = []
     if spec.has_group:
-        metadata = {"name": spec.name, "namespace": spec.namespace}
+        metadata: Body = {"name": spec.name, "namespace": spec.namespace}
+        if spec.shares_rack:
+            metadata["annotations"] = {TOGETHER: RACK}
         found.append({"apiVersion": POD_GROUP_API, "kind": "PodGroup", "metadata": metadata, "spec": {"minMember": spec.minimum}})
     if spec.is_bare:
         return [*found, *(pod_of(spec, name) for name in spec.bare_names)]
@@ -144,10 +156,14 @@ def _template(spec: GangSpec, role: Role) -> Body:
         options["allaboard.dev/on-member-lost"] = "release"
     if spec.least:
         options |= {ROLE: role.name or "first", "allaboard.dev/min-members": f"{spec.roles[-1].name}={spec.least}"}
+    if spec.shares_rack and not spec.has_group:
+        options[TOGETHER] = RACK
     metadata: Body = {"labels": {**labels, "app": workload_name(spec, role)}, "annotations": options}
-    requests = {"cpu": str(role.cpu), **({"nvidia.com/gpu": str(role.gpus)} if role.gpus else {})}
-    limits = {"limits": {"nvidia.com/gpu": str(role.gpus)}} if role.gpus else {}
-    container = {"name": "main", "image": "pause", "resources": {"requests": requests, **limits}}
+    gpus = {"nvidia.com/gpu": str(role.gpus)} if role.gpus else {}
+    if spec.percent and not role.name:
+        gpus = {"nvidia.com/gpu": "1", PERCENT: str(spec.percent)}
+    resources = {"requests": {"cpu": str(role.cpu), **gpus}, **({"limits": gpus} if gpus else {})}
+    container = {"name": "main", "image": "pause", "resources": resources}
     body: Body = {"schedulerName": "allaboard", "containers": [container]}
     if spec.priority:
         body["priorityClassName"] = HIGH

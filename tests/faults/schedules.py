@@ -60,10 +60,21 @@ class Schedules(RuleBasedStateMachine):
         pause=pauses,
         crd=st.sampled_from(["ours", "ours", *CRDS]),
         page=st.sampled_from([0, 0, 3]),
+        shares_gpus=st.sampled_from([False, False, True]),
     )
-    def begin(self, seed: int, startup_delay: float, gang: GangSpec, faults: list[Fault], pause: float, crd: str, page: int) -> None:
+    def begin(
+        self,
+        seed: int,
+        startup_delay: float,
+        gang: GangSpec,
+        faults: list[Fault],
+        pause: float,
+        crd: str,
+        page: int,
+        shares_gpus: bool,
+    ) -> None:
         TALLY.begun += 1
-        self.world = World(seed, startup_delay=startup_delay, replicas=self.replicas, crd=crd, page=page)
+        self.world = World(seed, startup_delay=startup_delay, replicas=self.replicas, crd=crd, page=page, shares_gpus=shares_gpus)
         team = GangSpec("theirs", size=2, minimum=2, namespace="team")
         self.world.add(team)
         self.world.advance(3)
@@ -102,6 +113,8 @@ class Schedules(RuleBasedStateMachine):
         named = replace(gang, name=f"gang-{len(self.w.gangs)}", minimum=min(gang.minimum, gang.whole_size))
         if gang.is_single:
             named = replace(named, kind="bare", size=1, minimum=1, others=(), has_group=False)
+        if not (self.w.shares_gpus and named.gpus):
+            named = replace(named, percent=0)
         named = replace(named, least=min(named.least, named.roles[-1].size) if named.others else 0)
         if named.kind == "job":
             named = replace(named, completions=max(gang.completions, gang.size) if gang.completions else 0)
@@ -332,6 +345,11 @@ class Schedules(RuleBasedStateMachine):
     def a_list_expires(self, pause: float) -> None:
         self.w.expire_pages()
         self.after("expired list", pause)
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 5.0, 15.0]), pause=pauses)
+    def searches_take_long(self, seconds: float, pause: float) -> None:
+        self.w.slow_down(seconds)
+        self.after("long searches", pause)
 
     @rule(number=st.integers(0, 99), pause=pauses)
     def a_tenant_is_hostile(self, number: int, pause: float) -> None:

@@ -26,13 +26,14 @@ from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.relief.reach import Reach
 from allaboard.placement.relief.relief import Relief
+from allaboard.scheduling.workers import SearchOverrunError
 from allaboard.settings import load_settings
 from allaboard_sandbox import ApiError, Fault, Sandbox
 from allaboard_sandbox.store import DELETED, Change
 from tests.stories import MINIMUM
 
 from .direct import DirectServer, Weather
-from .gangs import HIGH, HIGH_PRIORITY, Body, GangSpec, pod_of
+from .gangs import DEVICES_OF_NODE, HIGH, HIGH_PRIORITY, RACK, Body, GangSpec, pod_of
 from .judge import Deed, Judge
 from .judge.wire import note_strikes
 from .virtual import VirtualLoop, virtual_clocks
@@ -43,6 +44,8 @@ Simulated = TypeVar("Simulated", bound="Simulation")
 
 NODES, NODE_CPU, NODE_GPUS = 4, 8, 2
 POOLS = ("left", "right")
+RACKS = ("rack-0", "rack-1")
+_SPLIT, _DEVICE_MIB = 10, 40960
 CRDS = ("ours", "upstream", "none")
 LOGGERS = ("allaboard", "allaboard_sandbox", "asyncio")
 """What serves PodGroups: our CRD, scheduler-plugins' one, whose status knows less, or nothing."""
@@ -55,6 +58,7 @@ _SETTINGS: dict[str, object] = {
     "gpu_metrics": {"source": "off"},  # they are read in a thread, in which time is real
 }
 _ELECTION: dict[str, object] = {"leader_elect": True, "lease_namespace": "elsewhere"}
+BRIEF_SECONDS = 3.0
 _REBIRTH_SECONDS = 1.0
 _REJECTION_SECONDS = 0.01
 _HEARD_SECONDS = (0.0, 0.001, 0.02, 0.5, 5.0)
@@ -78,7 +82,7 @@ class InlineSearcher:
     """Searches on the spot; what other processes would take in time is taken from the virtual clock."""
 
     slowness = 0.0
-    """How many seconds more each search takes."""
+    """How many seconds more each search takes; a short one is ended after ``BRIEF_SECONDS``."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -87,6 +91,9 @@ class InlineSearcher:
         """There is nothing to start."""
 
     async def search_briefly(self, problem: Problem, seed: int) -> Plan:
+        if self.slowness >= BRIEF_SECONDS:
+            await asyncio.sleep(BRIEF_SECONDS)
+            raise SearchOverrunError("the search has taken too long")
         return await self.search(problem, seed)
 
     async def search(self, problem: Problem, seed: int) -> Plan:
@@ -140,7 +147,7 @@ def varied(seed: int) -> Iterator[None]:
 class Simulation:
     """One schedule's cluster and its scheduler. Use as a context manager: the loop and its time end with it.
 
-    Of several ``replicas`` one leads.
+    Of several ``replicas`` one leads. Where the cluster ``shares_gpus``, HAMi hands out parts of them.
     """
 
     def __init__(
@@ -153,7 +160,9 @@ class Simulation:
         replicas: int = 1,
         crd: str = "ours",
         page: int = 0,
+        shares_gpus: bool = False,
     ) -> None:
+        self.shares_gpus = shares_gpus
         self._stack = ExitStack()
         self.loop = VirtualLoop()
         self._variation = _VARIATION.get()
@@ -248,9 +257,19 @@ class Simulation:
             await self._start(replica)
 
     def add_node(self, number: int, cpu: int = NODE_CPU) -> None:
-        """A node joins, half of them in one pool and half in the other."""
-        labels = {"pool": POOLS[number % 2]}
-        self.sandbox.add_node(f"node-{number}", cpu=str(cpu), gpus=NODE_GPUS if cpu >= NODE_CPU else 0, labels=labels)
+        """A node joins, half of them in one pool and half in the other, and half of each pool in one rack."""
+        gpus = NODE_GPUS if cpu >= NODE_CPU else 0
+        self.join(f"node-{number}", cpu, gpus, {"pool": POOLS[number % 2], RACK: RACKS[number // 2 % 2]})
+
+    def join(self, name: str, cpu: int, gpus: int, labels: dict[str, str]) -> None:
+        """A node joins."""
+        self.sandbox.add_node(name, cpu=str(cpu), gpus=0 if self.shares_gpus else gpus, labels=labels)
+        if self.shares_gpus and gpus:
+            # Its driver lists the devices before its kubelet offers them.
+            listed = "".join(f"{name}-gpu-{number},{_SPLIT},{_DEVICE_MIB},100,NVIDIA-A100,0,true:" for number in range(gpus))
+            self.sandbox.patch("nodes", name, {"metadata": {"annotations": {DEVICES_OF_NODE: listed}}}, "")
+            offered = {"nvidia.com/gpu": str(gpus * _SPLIT)}
+            self.sandbox.patch("nodes", name, {"status": {"capacity": offered, "allocatable": offered}}, "", "status")
 
     def _new_server(self) -> DirectServer:
         return DirectServer(self.sandbox, self.chance, self.judge, f"life {next(self._lives)}", self.weather)

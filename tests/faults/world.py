@@ -4,16 +4,17 @@ Every method that changes something is one thing that happens; time passes in ``
 once by the ``Judge``; what it leaves behind is looked at when things have settled.
 """
 
+import itertools
 from collections.abc import Sequence
 
 from .acts.processes import Processes
 from .acts.surroundings import Surroundings
 from .acts.wire import Wire
 from .acts.workloads import Workloads
-from .gangs import manifests
+from .gangs import RACK, manifests
 from .judge import ViolationError
 from .judge.facts import demand_of
-from .simulation import NODES, POOLS, happens
+from .simulation import NODES, POOLS, RACKS, happens
 
 SETTLING_SECONDS = 150
 """Two time-outs of a gang and the longest pauses."""
@@ -53,6 +54,7 @@ class World(Workloads, Surroundings, Wire, Processes):
             self.judge.note(f"watches of {plural} come late", seconds=self.weather.lags[plural])
         for budget in self.sandbox.list("poddisruptionbudgets"):
             self.sandbox.delete("poddisruptionbudgets", budget["metadata"]["name"], budget["metadata"]["namespace"])
+        self.slow_down(0)
         for deed in self._late:
             deed.until = self.loop.time()
         self.weather.lags.clear()
@@ -70,8 +72,8 @@ class World(Workloads, Surroundings, Wire, Processes):
     @happens
     def _repair(self) -> None:
         self.judge.note("there is room for everybody")
-        for pool in POOLS:
-            self.sandbox.add_node(f"annex-{pool}", cpu="512", gpus=64, labels={"pool": pool})
+        for pool, rack in itertools.product(POOLS, RACKS):
+            self.join(f"annex-{pool}-{rack}", 512, 64, {"pool": pool, RACK: rack})
         for spec in self.present:
             self.suspend(spec, is_suspended=False)
             if spec.has_group and self.serves_groups and not self.sandbox.get("podgroups", spec.name, spec.namespace):

@@ -4,7 +4,8 @@ from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
 
 from ..gangs import GangSpec
-from ..simulation import Simulation, happens
+from ..judge.excuses import LONG_SEARCHES
+from ..simulation import BRIEF_SECONDS, Simulation, happens
 
 _SILENCE_SECONDS = 100.0
 """How long a dead connection may go unnoticed, at the longest."""
@@ -30,7 +31,9 @@ class Wire(Simulation):
 
     @happens
     def slow_down(self, seconds: float) -> None:
-        """Searches take so much longer."""
+        """Searches take so much longer; those that are too long for the cycle are made beside it, until things settle."""
+        if seconds >= BRIEF_SECONDS:
+            self._late.append(self.judge.note(LONG_SEARCHES, seconds=FOR_EVER))
         for replica in self.replicas:
             if replica.searcher is not None:
                 replica.searcher.slowness = seconds

@@ -6,6 +6,7 @@ from allaboard_sandbox import ApiError
 from allaboard_sandbox.faults import FOR_EVER
 
 from ..gangs import SUSPENDED, GangSpec, manifests, pod_of, workload_name
+from ..judge.facts import QUEUE
 from ..simulation import NODES, Simulation, happens
 
 
@@ -136,6 +137,14 @@ class Workloads(Simulation):
                 self.judge.note_loss("a Job is suspended" if is_suspended else "a Job goes on", spec)
                 change = {"metadata": {"labels": {SUSPENDED: None}}, "spec": {"suspend": is_suspended}}
                 self.sandbox.patch("jobs", job["metadata"]["name"], change, spec.namespace)
+
+    @happens
+    def give_to_queue(self, spec: GangSpec) -> None:
+        """Somebody gives the Jobs of a gang to Kueue."""
+        for job in self.sandbox.list("jobs", spec.namespace):
+            if self.judge.books.gang_of_job(job) is spec:
+                self.judge.note("a Job is given to a queue", gang=spec)
+                self.sandbox.patch("jobs", job["metadata"]["name"], {"metadata": {"labels": {QUEUE: "default"}}}, spec.namespace)
 
     @happens
     def guard(self, spec: GangSpec) -> None:

@@ -117,6 +117,22 @@ def seats_of_the_dead() -> None:
         end(world)
 
 
+def unsealable() -> None:
+    """A webhook refuses every write to the pods of a gang that waits when another replica takes over, and then there is room for them."""
+    with quiet_world(replicas=2, nodes=1, cpu=4) as world:
+        world.advance(3)
+        world.fill()
+        gang = GangSpec("gang", size=3, minimum=3)
+        world.add(gang)
+        world.advance(5)
+        world.sicken(gang, "patch", 403, None)
+        world.crash(60)
+        world.advance(20)
+        world.remove_foreign()
+        world.advance(30)
+        end(world)
+
+
 def looked_at_late() -> None:
     """A gang is cut off half way, and the next leader is told late that it is out of the first one's reach; a lower one waits."""
     with quiet_world(replicas=2, nodes=1, cpu=7) as world:

@@ -8,14 +8,16 @@ Each rule has a name, which an accusation begins with:
 quorum          a commit sends binds for the whole quorum, beside those that are bound
 node            a bind goes to a node that admits the pod and has room, by what the scheduler had been told
 over-commit     no node is promised more of our own pods than it holds
+device          a bind names the GPUs that a pod is to have, and none is given away beyond what it holds
+topology        those who must share a rack are sent to one
 candidate       nobody is bound who is gated, leaving or has ended, by what the scheduler had been told
 rehearsal       what can't be taken back was tried without effect before
 double          a pod isn't sent elsewhere while an earlier bind of it may still be carried out
-precondition    every bind and release names the UID and the version that it was decided on
+precondition    every bind, release and suspension names the UID and the version that it was decided on, each time that it is sent
 journal         every bind carries the stamp, with the minimum that the gang asked for
 priority        nobody takes seats that a gang of a higher priority waits for and fits
 storm           one gang isn't bound again and again
-haste, stale    no bind is sent before the API server wants it, nor by what was heard long ago
+haste, stale    no bind is sent before the API server wants it, and nobody is bound or released by what was heard long ago
 kept pod        bare pods, and pods of Jobs that would count it, are never deleted
 release         nobody is deleted of a gang that is or was whole, nor while it runs before its time
 forward         nobody is released whose missing members have room and time, nor left half bound when they have had it
@@ -42,7 +44,7 @@ from .binds import Binds
 from .books import OURS, Books
 from .commits import Commits
 from .entries import Deed, Request, current
-from .facts import ENDED, Body, capacity_of, demand_of, is_leaving, name_of, node_of, phase_of, uid_of
+from .facts import ENDED, Body, capacity_of, demand_of, is_leaving, is_managed, name_of, node_of, phase_of, uid_of
 from .lives import Lives
 from .releases import Releases
 from .standing import Standing
@@ -110,6 +112,7 @@ class Judge:
         self.books.ask(request)
         self.commits.look()
         self.terms.arrived(request)
+        self.releases.arrived(request)
         if request.verb == "bind":
             self.binds.sent(request)
         place = (request.namespace, request.name)
@@ -247,7 +250,7 @@ class Judge:
             f"[lost] job {name_of(job)} stays suspended"
             for job in self.books.objects.get("jobs", {}).values()
             if job["spec"].get("suspend")
-            and not job["spec"].get("managedBy")
+            and not is_managed(job)
             and (uid_of(job) in self.releases.suspended or SUSPENDED in (job["metadata"].get("labels") or {}))
         ]
 

@@ -4,19 +4,38 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.faults.gangs import STAMP, GangSpec
+from tests.faults.gangs import DEVICES_OF_POD, STAMP, GangSpec
 
-from .books import HEEDED_SECONDS, IN_FLIGHT_SECONDS, NEWS_SECONDS, OURS, Accuse, Books
+from .books import HEEDED_SECONDS, IN_FLIGHT_SECONDS, NEWS_SECONDS, OURS, STALE_SECONDS, Accuse, Books
 from .entries import Request
-from .facts import ENDED, Amounts, Body, capacity_of, demand_of, is_alive, is_gated, name_of, node_of, phase_of, refusal, uid_of
-from .lives import Lives
+from .facts import (
+    ENDED,
+    Amounts,
+    Body,
+    capacity_of,
+    demand_of,
+    devices_in,
+    devices_of,
+    held_devices,
+    is_alive,
+    is_gated,
+    name_of,
+    node_of,
+    parts_of,
+    phase_of,
+    rack_of,
+    refusal,
+    uid_of,
+)
+from .lives import Lives, rack_group
 
 _HEARD_SECONDS = 5.0
 """An answer that takes longer may not be waited for."""
 LEFT_ALONE_SECONDS = 5.0
 """For how long a bind isn't made again, at least, if an answer asks for that or more: a half gang has no longer."""
-STALE_SECONDS = 12.0
-"""Nobody is bound by what was so longer ago: ``stale_seconds``, and the time that a search takes."""
+AT_ONCE_SECONDS = 0.005
+"""What is sent within so long belongs to one commit."""
+_WHOLE = 100
 _ROUNDS, _ROUND_SECONDS = 12, 20.0
 _STAMP = re.compile(r"[0-9a-f]{1,32}/([1-9][0-9]{0,8})(/whole)?", re.ASCII)
 
@@ -39,6 +58,9 @@ class Binds:
             self._check_seat(request, pod)
         if (spec := self.books.gang_of(pod)) is not None:
             self._check_form(request, spec)
+            self._check_devices(request, pod)
+            if spec.shares_rack and not self.books.is_retry(request):
+                self._check_rack(request, spec, pod)
 
     def landed(self, request: Request, pod: Body) -> None:
         """A bind was carried out."""
@@ -46,6 +68,7 @@ class Binds:
         if pod["spec"].get("schedulerName") != OURS:
             self.accuse("stranger", f"pod {name_of(pod)} was bound, which is another scheduler's")
         self._check_room(request, pod)
+        self._check_shared(request, pod)
         if spec is None:
             return
         now = self.books.clock()
@@ -70,9 +93,8 @@ class Binds:
                 and other.answered < request.sent < other.answered + min(other.retry_after, LEFT_ALONE_SECONDS) - HEEDED_SECONDS
             ):
                 self.accuse("haste", f"a bind of pod {request.name} was sent again, {other.retry_after:g} s before it may be")
-        for plural in ("pods", "nodes") if request.is_bind and not self.books.is_retry(request) else ():
-            if request.sent - self.books.news.heard.get((request.who, plural), request.sent) > STALE_SECONDS:
-                self.accuse("stale", f"pod {request.name} is bound, and its scheduler hasn't heard of {plural} for {STALE_SECONDS:g} s")
+        if request.is_bind and not self.books.is_retry(request) and self.books.is_deaf(request.who, request.sent):
+            self.accuse("stale", f"pod {request.name} is bound, and its scheduler hasn't heard of pods or nodes for {STALE_SECONDS:g} s")
 
     def _check_form(self, request: Request, spec: GangSpec) -> None:
         """What design says of every bind: it names what it was decided on, and carries the journal."""
@@ -88,6 +110,42 @@ class Binds:
             self.accuse("journal", f"a bind of pod {request.name} carries the stamp {stamp!r}")
         elif stated and int(found[1]) not in stated and not self._is_promised(int(found[1]), request, spec):
             self.accuse("journal", f"a bind of pod {request.name} promises {found[1]}, and {spec.name} asked for {sorted(stated)}")
+
+    def _check_rack(self, request: Request, spec: GangSpec, pod: Body) -> None:
+        """Check that a pod goes to the rack of those with whom it must share one: they were bound before, or are sent with it."""
+        group, rack = rack_group(spec, pod), rack_of(self.books.nodes.get(request.target))
+        known = map(uid_of, self.books.known_members(spec, request.who, request.sent - HEEDED_SECONDS))
+        bound = {uid_of(each): each for each in self.lives.bound(spec)}
+        there = {uid: node_of(bound[uid]) for uid in known if uid in bound and rack_group(spec, bound[uid]) == group}
+        for other in self.books.binds_since(request.sent):
+            beside = self.books.get("pods", other.namespace, other.name)
+            is_sent_with = other.who == request.who and abs(other.sent - request.sent) < AT_ONCE_SECONDS
+            if beside is not None and is_sent_with and self.books.gang_of(beside) is spec and rack_group(spec, beside) == group:
+                there[uid_of(beside)] = other.target
+        others = {rack_of(node) for name in there.values() if (node := self.books.nodes.get(name)) is not None} - {rack}
+        if rack and others:
+            self.accuse("topology", f"pod {request.name} is sent to {rack}, and others of {spec.name} are in {', '.join(sorted(others))}")
+
+    def _check_devices(self, request: Request, pod: Body) -> None:
+        """Check that a bind names as many GPUs as the pod asks for, where these are counted one by one."""
+        listed = devices_of(self.books.nodes.get(request.target))
+        named = devices_in(str((request.metadata.get("annotations") or {}).get(DEVICES_OF_POD, "")))
+        parts = parts_of(pod)
+        if listed is not None and (len(set(named)) != len(parts) or not set(named) <= set(listed)):
+            self.accuse("device", f"a bind of pod {request.name} names {named}, and it asks for {len(parts)} of {listed}")
+
+    def _check_shared(self, request: Request, pod: Body) -> None:
+        """Check that no GPU has more pods of ours than it holds."""
+        for device in set(held_devices(pod)):
+            used = {
+                name_of(each): part
+                for each in self.books.pods()
+                if node_of(each) == request.target and phase_of(each) not in ENDED
+                for held, part in zip(held_devices(each), parts_of(each), strict=False)
+                if held == device
+            }
+            if sum(used.values()) > _WHOLE:
+                self.accuse("device", f"pod {name_of(pod)} is bound to {device}, which is given away to {used}")
 
     def _is_promised(self, number: int, request: Request, spec: GangSpec) -> bool:
         """Whether a bind promises what was promised before, or is made again."""

@@ -35,6 +35,8 @@ DELETION_SECONDS = 70.0
 """By when a scheduler has heard that a PodGroup is gone, by looking for itself if by nobody else."""
 HEEDED_SECONDS = 0.05
 """A scheduler that was told of something so long before it sent a request has had the time to heed it."""
+STALE_SECONDS = 12.0
+"""Nothing is done by what was so longer ago: ``stale_seconds``, and the time that a search takes."""
 RETRY_SECONDS = 20.0
 STOP_SECONDS = 9.0
 """Whoever ends in peace waits for so long at least for the answers to what it has sent."""
@@ -267,6 +269,10 @@ class Books:
         """For how long nothing has moved but pods of these gangs."""
         names = {(spec.namespace, spec.name) for spec in gangs}
         return self.clock() - max((at for name, at in self._moves.items() if name not in names), default=0.0)
+
+    def is_deaf(self, who: str, when: float) -> bool:
+        """Return whether a scheduler had not heard of pods or nodes for long by then."""
+        return any(when - self.news.heard.get((who, plural), when) > STALE_SECONDS for plural in ("pods", "nodes"))
 
     def is_retry(self, request: Request) -> bool:
         """Whether the same bind was sent before, met a fault or named a version that had changed, and may be made again for that."""

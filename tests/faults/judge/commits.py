@@ -281,7 +281,7 @@ class Commits:
             return []  # it may not know yet whom an earlier leader may still bind
         if self.books.widenings(now - _SETTLED_SECONDS) > 1:
             return []  # room comes free bit by bit, and the other may have been searched for in between
-        if self._keeps_room(request.who):
+        if self._keeps_room(request.who) or excuses.is_searching_long(self.books):
             return []
         youngest = max((self.books.born[uid_of(pod)] for pod in self.lives.candidates(spec)), default=0.0)
         if now - self.books.widened < _SETTLED_SECONDS and now - youngest < self.patience:

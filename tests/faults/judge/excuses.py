@@ -11,6 +11,9 @@ _LATE_SECONDS = 25.0
 """So long after its watches were late or broke a scheduler has caught up."""
 
 
+LONG_SEARCHES = "searches take long"
+_SEARCH_SECONDS = 25.0
+"""So long after searches were long the last of them may end."""
 _STALE_SECONDS = 10.0
 """For so long after its watch was refused, and it hasn't been listened to again, a scheduler goes by what it knew."""
 
@@ -34,7 +37,7 @@ def is_disturbed(books: Books, since: float, gang: GangSpec) -> bool:
     if any(
         deed.until >= since and deed.gang in (None, concerned)
         for deed in books.deeds
-        if deed.gang is not None or deed.who or any(word in deed.what for word in ("watches", "history", "list"))
+        if deed.gang is not None or deed.who or any(word in deed.what for word in ("watches", "history", "list", LONG_SEARCHES))
     ):
         return True
     return any((request.answered or books.clock()) >= since and not request.is_bind for request in books.struck if _concerns(request, gang))
@@ -51,6 +54,11 @@ def is_cut_off(books: Books, since: float, who: str) -> bool:
     if stood_still(books, who, since) or any(deed.until >= since and any(word in deed.what for word in words) for deed in books.deeds):
         return True
     return any(request.verb in ("watch", "list") and (request.answered or since) >= since for request in books.struck)
+
+
+def is_searching_long(books: Books) -> bool:
+    """Return whether a scheduler's searches take long, or did a while ago: what it decides then it began to look for before."""
+    return any(deed.what == LONG_SEARCHES and deed.until > books.clock() - _SEARCH_SECONDS for deed in books.deeds)
 
 
 def is_told_late(books: Books) -> bool:

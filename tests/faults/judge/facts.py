@@ -4,12 +4,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from allaboard_sandbox.kubelet import amounts, requests_of
-from tests.faults.gangs import ROLE
+from tests.faults.gangs import DEVICES_OF_NODE, DEVICES_OF_POD, PERCENT, RACK, ROLE
 
 Body = dict[str, Any]
 Amounts = dict[str, int]
 
 ENDED = ("Succeeded", "Failed")
+GPU, DEVICES = "nvidia.com/gpu", "GPUs that nobody uses"
+QUEUE = "kueue.x-k8s.io/queue-name"
+"""The label that gives a Job to Kueue."""
 _REPELLING = ("NoSchedule", "NoExecute")
 
 
@@ -53,9 +56,54 @@ def is_gated(pod: Body) -> bool:
     return bool(pod["spec"].get("schedulingGates"))
 
 
+def is_managed(job: Body) -> bool:
+    """Return whether a Job is suspended and resumed by another controller."""
+    labels = job["metadata"].get("labels") or {}
+    return bool(job["spec"].get("managedBy") or labels.get(QUEUE) or job["metadata"].get("ownerReferences"))
+
+
 def demand_of(pod: Body) -> Amounts:
-    """What a pod takes of its node."""
-    return {"pods": 1, **requests_of(pod)}
+    """What a pod takes of its node. How much it takes of a device isn't counted by the node."""
+    demand = {"pods": 1, **requests_of(pod)}
+    demand.pop(PERCENT, None)
+    return demand
+
+
+def parts_of(pod: Body) -> list[int]:
+    """Return what a pod asks of single GPUs, in per cent of each."""
+    requests = requests_of(pod)
+    return [requests[PERCENT]] if PERCENT in requests else [100] * requests.get(GPU, 0)
+
+
+def devices_of(node: Body | None) -> list[str] | None:
+    """Return the GPUs of a node that are counted one by one; None if its GPUs are counted together."""
+    listed = _annotations(node).get(DEVICES_OF_NODE) if node else None
+    return None if listed is None else [each.partition(",")[0] for each in listed.split(":") if each]
+
+
+def devices_in(text: str) -> list[str]:
+    """Return the GPUs that a bind or a pod names as its own."""
+    return [each.partition(",")[0] for each in text.replace(";", ":").split(":") if each]
+
+
+def held_devices(pod: Body) -> list[str]:
+    """Return the GPUs that a pod has."""
+    return devices_in(_annotations(pod).get(DEVICES_OF_POD, ""))
+
+
+def rack_of(node: Body | None) -> str:
+    """Return the rack of a node, empty without one."""
+    return str((node["metadata"].get("labels") or {}).get(RACK, "")) if node else ""
+
+
+def confined(pod: Body, rack: str) -> Body:
+    """Return a pod as if only one rack would do."""
+    selector = {**(pod["spec"].get("nodeSelector") or {}), RACK: rack}
+    return {**pod, "spec": {**pod["spec"], "nodeSelector": selector}}
+
+
+def _annotations(obj: Body) -> dict[str, str]:
+    return obj["metadata"].get("annotations") or {}
 
 
 def capacity_of(node: Body) -> Amounts:
@@ -106,13 +154,24 @@ def with_seats(pods: Iterable[Body], targets: Mapping[str, str]) -> list[Body]:
 
 
 def free_room(nodes: Mapping[str, Body], pods: Sequence[Body], without: Collection[str] = ()) -> dict[str, Amounts]:
-    """What is free of each node, when the pods with the UIDs ``without`` are taken to be gone."""
+    """What is free of each node, when the pods with the UIDs ``without`` are taken to be gone.
+
+    Of GPUs that are counted one by one those are free that nobody uses: whoever fits then fits certainly.
+    """
     free = {name: capacity_of(node) for name, node in nodes.items()}
+    unused = {name: set(devices) for name, node in nodes.items() if (devices := devices_of(node)) is not None}
+    elsewhere = dict.fromkeys(unused, 0)
     for pod in pods:
-        room = free.get(node_of(pod))
-        if room is not None and phase_of(pod) not in ENDED and uid_of(pod) not in without:
-            for resource, amount in demand_of(pod).items():
-                room[resource] = room.get(resource, 0) - amount
+        name = node_of(pod)
+        if name not in free or phase_of(pod) in ENDED or uid_of(pod) in without:
+            continue
+        for resource, amount in demand_of(pod).items():
+            free[name][resource] = free[name].get(resource, 0) - amount
+        if name in unused and (parts := parts_of(pod)):
+            unused[name] -= (held := set(held_devices(pod)))
+            elsewhere[name] += 0 if held else len(parts)
+    for name, room in free.items():
+        room[DEVICES] = len(unused[name]) - elsewhere[name] if name in unused else room.get(GPU, 0)
     return free
 
 
@@ -123,7 +182,8 @@ def most_placeable(pods: Sequence[Body], nodes: Mapping[str, Body], free: Mappin
     """
     kinds: dict[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], int] = {}
     for pod in pods:
-        demand = tuple(sorted((resource, amount) for resource, amount in demand_of(pod).items() if amount))
+        asked = {**demand_of(pod), DEVICES: len(parts_of(pod))}
+        demand = tuple(sorted((resource, amount) for resource, amount in asked.items() if amount))
         admitting = tuple(sorted(name for name, node in nodes.items() if not refusal(node, pod)))
         kinds[demand, admitting] = kinds.get((demand, admitting), 0) + 1
     goal = len(pods) if enough is None else min(enough, len(pods))

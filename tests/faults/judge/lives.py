@@ -1,5 +1,6 @@
 """What each gang has been through, told from its pods alone."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,10 +8,15 @@ from dataclasses import dataclass, field, replace
 from tests.faults.gangs import GangSpec
 
 from .books import HEEDED_SECONDS, NEWS_SECONDS, Books
-from .facts import Amounts, Body, is_alive, is_gated, most_placeable, node_of, phase_of, role_of, uid_of
+from .facts import Amounts, Body, confined, is_alive, is_gated, most_placeable, node_of, phase_of, rack_of, role_of, uid_of
 
 MOMENT_SECONDS = 0.3
 """A gang that is whole for no longer may never have been seen so: the last bind was on its way, or its kubelet rejected the pod."""
+
+
+def rack_group(spec: GangSpec, pod: Body) -> str:
+    """Return what those have in common who must share a rack: the gang if its PodGroup says so, else the role."""
+    return "" if spec.has_group else role_of(pod)
 
 
 @dataclass(slots=True)
@@ -110,9 +116,27 @@ class Lives:
 
     def fits(self, spec: GangSpec, free: Mapping[str, Amounts], missing: int | None = None) -> bool:
         """Whether what a gang is missing certainly fits: where a role has a minimum of its own, with everybody who waits."""
-        waiting = self.candidates(spec)
-        needed = len(waiting) if spec.least else self.missing(spec) if missing is None else missing
-        return most_placeable(waiting, self.books.nodes, free, needed) >= needed
+        needed = len(self.candidates(spec)) if spec.least else self.missing(spec) if missing is None else missing
+        return self.placeable(spec, free, needed) >= needed
+
+    def placeable(self, spec: GangSpec, free: Mapping[str, Amounts], enough: int) -> int:
+        """Return how many of those who wait certainly fit at once, or ``enough``; those who must share a rack in one."""
+        waiting, found = self.candidates(spec), 0
+        racks = {group: self._racks_for(spec, group) for group in sorted({rack_group(spec, pod) for pod in waiting})}
+        for chosen in itertools.product(*racks.values()):
+            rack = dict(zip(racks, chosen, strict=True))
+            pods = [confined(pod, rack[rack_group(spec, pod)]) for pod in waiting] if spec.shares_rack else waiting
+            found = max(found, most_placeable(pods, self.books.nodes, free, enough))
+            if found >= enough or not spec.shares_rack:
+                break
+        return found
+
+    def _racks_for(self, spec: GangSpec, group: str) -> list[str]:
+        """Return the racks to which those may go who must share one."""
+        nodes, life = self.books.nodes, self.of(spec)
+        bound = [*self.bound(spec), *(life.seated[uid] for uid in life.released if uid in life.seated)]
+        taken = {rack_of(nodes.get(node_of(pod))) for pod in bound if rack_group(spec, pod) == group} - {""}
+        return sorted(taken or {rack_of(node) for node in nodes.values()})
 
     def owed(self, spec: GangSpec, back: Body | None = None) -> int:
         """Members missing of what was promised those that are bound, or of the present minimum if that is less; ``back`` as above."""

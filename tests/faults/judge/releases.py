@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from tests.faults.gangs import SUSPENDED, GangSpec
 
 from . import excuses
-from .books import DELETION_SECONDS, IN_FLIGHT_SECONDS, OURS, REFUSALS, Books
+from .books import DELETION_SECONDS, IN_FLIGHT_SECONDS, OURS, REFUSALS, STALE_SECONDS, Books
 from .entries import Request
-from .facts import ENDED, Body, free_room, most_placeable, name_of, node_of, phase_of, uid_of, with_seats
+from .facts import ENDED, Body, free_room, is_managed, most_placeable, name_of, node_of, phase_of, uid_of, with_seats
 from .lives import MOMENT_SECONDS, Lives
 from .standing import FORWARD_SECONDS
 
@@ -78,6 +78,25 @@ class Releases:
             if not needed_by:
                 self.accuse("release", f"{question.what}, of {question.spec.name}, and nobody needed its seats")
 
+    def arrived(self, request: Request) -> None:
+        """Check what a release or a change of a Job names when it reaches the API server, each time it is sent, whatever becomes of it."""
+        if request.is_dry_run:
+            return
+        about = f"{request.verb} of {request.plural} {request.name}"
+        if request.plural == "pods" and request.verb in ("delete", "evict"):
+            if not _preconditions_of(request) >= {"uid", "resourceVersion"}:
+                self.accuse("precondition", f"{about} names no UID or no version")
+            if self.books.is_deaf(request.who, self._began(request)):
+                self.accuse("stale", f"{about} was sent, and its scheduler hasn't heard of pods or nodes for {STALE_SECONDS:g} s")
+        elif request.plural == "jobs" and request.verb == "patch" and not request.metadata.get("resourceVersion"):
+            self.accuse("precondition", f"{about} names no version")
+
+    def _began(self, request: Request) -> float:
+        """Return when a scheduler first looked at a pod that it releases: faults may have kept what it sent."""
+        about = self.books.requests_about("pods", request.name)
+        mine = [each for each in about if (each.who, each.namespace) == (request.who, request.namespace)]
+        return min(each.sent for each in (*mine, request) if each.verb in ("get", "delete", "evict") and each.sent > request.sent - 60)
+
     def answered(self, request: Request) -> None:
         """A bind that is refused for good ends the hope for its gang; and a release may fail."""
         is_kept = request.verb in ("evict", "delete") and request.plural == "pods" and request.is_struck and not request.is_carried_out
@@ -95,8 +114,6 @@ class Releases:
             self.accuse("stranger", f"pod {name} was deleted, which is another scheduler's")
         if spec is None:
             return
-        if not _preconditions_of(request) >= {"uid", "resourceVersion"}:
-            self.accuse("precondition", f"the deletion of pod {name} names no UID or no version")
         if not spec.may_be_undone:
             self.accuse("kept pod", f"pod {name} of a {spec.kind} gang was deleted")
         self._check_manner(request, spec, pod)
@@ -118,8 +135,9 @@ class Releases:
         """A Job was written by a scheduler: to suspend one is to release all its pods, at no cost but that."""
         name, was_suspended, is_suspended = name_of(job), before["spec"].get("suspend"), job["spec"].get("suspend")
         if was_suspended and not is_suspended:
-            if self.suspended.pop(uid_of(job), None) is None and (not _is_labelled(before) or before["spec"].get("managedBy")):
-                self.accuse("stranger", f"job {name} was resumed, which somebody else had suspended")
+            is_ours = self.suspended.pop(uid_of(job), None) is not None or _is_labelled(before)
+            if not is_ours or is_managed(before):
+                self.accuse("stranger", f"job {name} was resumed, which is somebody else's to resume")
             self._check_resumed(request, job)
         if was_suspended or not is_suspended:
             return
@@ -127,13 +145,11 @@ class Releases:
         sitting = {uid_of(pod) for pod in self.books.pods() if _owner_of(pod) == uid_of(job) and node_of(pod)}
         self._suspensions[uid_of(job)] = request, sitting
         spec = self.books.gang_of_job(job)
-        if spec is None or before["spec"].get("managedBy"):
+        if spec is None or is_managed(before):
             self.accuse("stranger", f"job {name} was suspended, which isn't ours to suspend")
             return
         if not _is_labelled(job):
             self.accuse("journal", f"job {name} was suspended, and doesn't say by whom")
-        if not request.metadata.get("resourceVersion"):
-            self.accuse("precondition", f"the suspension of job {name} names no version")
         if not spec.suspends:
             self.accuse("release", f"job {name} was suspended, and nobody has allowed it")
         life, now = self.lives.of(spec), self.books.clock()
@@ -204,6 +220,8 @@ class Releases:
         yielded = {each for each in self._yielded(now) if not self._has_served(each)}  # by whoever releases this one too
         missing = {other: self._lacks(other) for other in self.books.gangs if other not in yielded}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
+        if any(other.percent or other.shares_rack for other in waiting):
+            return  # whether these fit with so many seats more isn't known for certain
         released = {each for each, when in self._given_back.values() if now - when < _SETTLED_SECONDS}
         # Of whoever comes, has no seats, and is below this one, it makes no difference what a scheduler knows.
         below = [

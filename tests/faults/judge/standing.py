@@ -181,7 +181,7 @@ class Standing:
             everybody = self.books.taking_seats(other)
             # Room that another has been promised just now may be given back, again and again: then it isn't this gang that is in the way.
             without = free_room(self.books.nodes, list(self.books.pods()))
-            if other.least or most_placeable(waiting, self.books.nodes, without, missing) >= missing:
+            if other.least or other.percent or most_placeable(waiting, self.books.nodes, without, missing) >= missing:
                 continue
             if self.lives.fits(other, free_room(self.books.nodes, everybody, mine)):
                 return True
@@ -219,7 +219,7 @@ class Standing:
         if self.lives.succeeded(spec) or self.lives.losses_since(spec, self.books.clock() - 4 * RESOLVE_SECONDS):
             return  # they are the next wave, of which all are bound or none; or it rests
         free = free_room(self.books.nodes, self.books.taking_seats(spec))
-        if most_placeable(waiting, self.books.nodes, free, 1):
+        if self.lives.placeable(spec, free, 1):
             self.accuse("idle", f"{len(waiting)} wait who belong to {spec.name}, which is whole; one fits, and all has been quiet")
 
     def _are_seats_held(self, spec: GangSpec) -> bool:
@@ -288,14 +288,14 @@ class Standing:
         spec, message = self.books.gang_of(pod), message_of(pod)
         found = _FIT_ERROR.search(message)
         is_news = before is None or message_of(before) != message
-        if spec is None or found is None or not is_news or request.sent - self.books.resettled < _TOLD_SECONDS:
+        if spec is None or spec.percent or found is None or not is_news or request.sent - self.books.resettled < _TOLD_SECONDS:
             return
         if excuses.is_told_late(self.books) or excuses.stood_still(self.books, request.who, request.sent - _TOLD_SECONDS):
             return
         nodes, waiting, bound = self.books.nodes, self.lives.candidates(spec), self.lives.bound(spec)
         named = re.search(r"; pod (\S+): 0/", message)  # of several roles, the one that is hardest to place
         about = self.books.get("pods", spec.namespace, named[1]) if named else pod
-        wrong = self._wrong_in(about or pod, found[4] or "", int(found[3]))
+        wrong = "" if spec.shares_rack else self._wrong_in(about or pod, found[4] or "", int(found[3]))
         most = len(bound) + self.lives.succeeded(spec) + most_placeable(waiting, nodes, free_room(nodes, list(self.books.pods())))
         if found[1] is not None and not 0 <= int(found[1]) <= most:
             wrong = wrong or f"at most {most} would be placed"

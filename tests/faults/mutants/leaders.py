@@ -144,6 +144,34 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "whoever can't be sealed is bound",
+        "unsealable",
+        "seal",
+        (
+            Edit(
+                "binding/epoch.py",
+                "        self._begins_at = -1\n",
+                "        self._begins_at = -1\n        self._refused: set[str] = set()\n",
+            ),
+            Edit(
+                "binding/epoch.py",
+                "            return error\n        return None\n",
+                "            self._refused.add(pod.uid)\n            return error\n        return None\n",
+            ),
+            Edit(
+                "binding/epoch.py",
+                "if not is_newer(pod, self._begins_at)]",
+                "if not is_newer(pod, self._begins_at) and pod.uid not in self._refused]",
+            ),
+        ),
+    ),
+    Mutant(
+        "no seats are kept for whoever can't be sealed",
+        "seats_of_the_dead",
+        "over-commit",
+        (Edit("app.py", "await scheduler.quarantine.begin(unsealed)", "pass"),),
+    ),
+    Mutant(
         "the binds don't say that the gang was whole",
         "killed_while_it_heals",
         "release",

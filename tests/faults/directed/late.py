@@ -1,0 +1,98 @@
+"""What is sent again, and what was decided before the cluster changed."""
+
+from allaboard_sandbox import Fault
+from allaboard_sandbox.faults import FOR_EVER
+from tests.faults.gangs import GangSpec
+from tests.faults.world import World
+
+from .ground import NEVER, cut_off, end, quiet_world
+
+_LONG_SECONDS = 20.0
+"""So long a search takes. The short one is ended after 3 s, and the long one ends when nothing has been heard for 14 s."""
+
+
+def _deafen(world: World) -> None:
+    """Break all watches of pods and nodes, and refuse others and lists."""
+    for verb in ("watch", "list"):
+        for plural in ("pods", "nodes"):
+            world.fault(Fault(verb, plural, times=FOR_EVER, status=503))
+    world.drop_watches()
+
+
+def released_again() -> None:
+    """A member must be released, and the first try meets a conflict or an error."""
+    for status in (409, 503):
+        with quiet_world(startup_delay=NEVER) as world:
+            world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=403, message="denied"))
+            world.fault(Fault("delete", "pods", "gang-*", times=2, status=status))
+            world.add(GangSpec("gang", size=4, minimum=4))
+            world.advance(30)
+            end(world)
+
+
+def started_while_it_was_released() -> None:
+    """A member starts while its release is on its way: it is spared."""
+    with quiet_world(startup_delay=8.0) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=503))
+        world.add(GangSpec("gang", size=4, minimum=4))
+        hold = world.sandbox.faults.pause("delete", "pods", times=FOR_EVER)
+        world.advance(9)
+        hold.release()
+        world.sandbox.faults.clear()
+        world.fill()
+        world.advance(30)
+        end(world)
+
+
+def bound_again() -> None:
+    """A bind meets a conflict, and is made again when the pod has been read."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=2, status=409, message="the object has been modified", dry_run=False))
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(30)
+        end(world)
+
+
+def taken_over_by_a_queue() -> None:
+    """A Job that we have suspended is given to Kueue before it is resumed."""
+    with quiet_world(startup_delay=NEVER) as world:
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=30, status=403))
+        gang = GangSpec("gang", "job", size=3, minimum=3, suspends=True)
+        world.add(gang)
+        world.advance(5)
+        world.hold(gang)
+        world.advance(40)
+        world.give_to_queue(gang)
+        world.advance(3)
+        world.let_go("gang-")
+        world.advance(30)
+        world.judge.check()
+
+
+def found_while_deaf() -> None:
+    """A long search ends while its scheduler hears of nothing, and the room has gone."""
+    with quiet_world(nodes=2) as world:
+        world.slow_down(_LONG_SECONDS)
+        world.add(GangSpec("gang", size=4, minimum=4))
+        world.advance(9)
+        world.slow_down(0)
+        _deafen(world)
+        world.advance(2)
+        world.fill()
+        world.advance(14)
+        end(world)
+
+
+def asked_while_deaf() -> None:
+    """A long search finds no room while its scheduler hears of nothing, and a half gang could make way that may be whole by now."""
+    with quiet_world(nodes=1) as world:
+        cut_off(world, GangSpec("half", size=4, minimum=4))
+        world.fill()
+        world.advance(40)
+        world.slow_down(_LONG_SECONDS)
+        world.add(GangSpec("gang", size=2, minimum=2))
+        world.advance(9)
+        world.slow_down(0)
+        _deafen(world)
+        world.advance(16)
+        end(world)

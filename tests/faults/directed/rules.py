@@ -1,0 +1,88 @@
+"""Gangs that ask for more than room: one rack, parts of GPUs, a number of members of a role."""
+
+from allaboard_sandbox import Fault
+from tests.faults.gangs import GangSpec, Role
+from tests.faults.judge.facts import role_of
+
+from .ground import NEVER, end, quiet_world
+
+
+def racks() -> None:
+    """The nodes with the least room are in two racks, and the gang must share one."""
+    for has_group in (False, True):
+        with quiet_world() as world:
+            for node, cpu in ((0, 5), (1, 8), (2, 5), (3, 2)):
+                world.bind_foreign(node, cpu)
+            world.add(GangSpec("gang", size=3, minimum=3, cpu=3, shares_rack=True, has_group=has_group))
+            world.advance(20)
+            end(world)
+
+
+def rack_of_the_others() -> None:
+    """A member is lost, and only the other rack has room for the one that replaces it."""
+    with quiet_world() as world:
+        for node in (2, 3):
+            world.bind_foreign(node, 8)
+        gang = GangSpec("gang", size=4, minimum=4, cpu=3, shares_rack=True)
+        world.add(gang)
+        world.advance(5)
+        world.cordon(0, is_cordoned=True)
+        world.cordon(1, is_cordoned=True)
+        world.remove_foreign()
+        world.delete_member(gang, 0, grace=0)
+        world.advance(30)
+        world.judge.check()
+        end(world)
+
+
+def racks_in_two_tries() -> None:
+    """Half a gang is bound when the rack is full: the others aren't sent to the other rack."""
+    with quiet_world(startup_delay=NEVER) as world:
+        for node in (2, 3):
+            world.bind_foreign(node, 8)
+        world.fault(Fault("bind", "pods", "gang-*", nth=3, times=3, status=503, retry_after=1, dry_run=False))
+        world.add(GangSpec("gang", size=4, minimum=4, cpu=3, shares_rack=True))
+        world.advance(0.3)
+        for node in (0, 1):
+            world.cordon(node, is_cordoned=True)
+        world.remove_foreign()
+        world.advance(40)
+        end(world)
+
+
+def parts_of_devices() -> None:
+    """Gangs ask for more than half of a GPU each, and one for a whole one; each has GPUs to itself."""
+    with quiet_world(nodes=2, shares_gpus=True) as world:
+        for number, gpus in enumerate((0, 0, 1)):
+            percent = 0 if gpus else 60
+            world.add(GangSpec(f"gang-{number}", "bare", size=1 + (number == 0), minimum=1, gpus=1, percent=percent))
+            world.advance(4)
+        world.add(GangSpec("late", size=2, minimum=2, gpus=1, percent=30))
+        world.advance(20)
+        end(world)
+
+
+def parts_after_a_crash() -> None:
+    """The scheduler is started anew, and reads from the pods which GPUs they have."""
+    with quiet_world(nodes=1, shares_gpus=True) as world:
+        world.add(GangSpec("first", size=2, minimum=2, gpus=1, percent=60))
+        world.advance(5)
+        world.crash(1)
+        world.add(GangSpec("second", size=2, minimum=2, gpus=1, percent=60))
+        world.advance(20)
+        world.add(GangSpec("third", size=2, minimum=2, gpus=1, percent=30))
+        world.advance(20)
+        end(world)
+
+
+def role_lost() -> None:
+    """The only member of a role that has a minimum is lost for good, of a gang that gives up then: as many as the gang needs are left."""
+    with quiet_world() as world:
+        gang = GangSpec("gang", size=3, minimum=3, others=(Role("ps", 1),), least=1, gives_up=True)
+        world.add(gang)
+        world.advance(5)
+        world.fill()
+        world.delete_member(gang, [role_of(pod) for pod in world.judge.members(gang)].index("ps"), grace=0)
+        world.fill()
+        world.advance(90)
+        end(world)
