@@ -5,8 +5,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from allaboard_sandbox import Fault
+from tests.stories import MINIMUM
 
-from .gangs import HIGH_PRIORITY, GangSpec, Role
+from .gangs import HIGH, HIGH_PRIORITY, GangSpec, Role
 from .simulation import POOLS
 
 BIND_ERRORS = (400, 401, 403, 404, 409, 410, 422, 429, 500, 503, 504)
@@ -15,7 +16,7 @@ roles = st.builds(Role, name=st.sampled_from(["ps", "chief"]), size=st.integers(
 gangs = st.builds(
     GangSpec,
     name=st.just("unnamed"),
-    kind=st.sampled_from(["controlled", "controlled", "controlled", "bare", "recreated", "job"]),
+    kind=st.sampled_from(["controlled", "controlled", "bare", "recreated", "job", "job", "deployed", "operated"]),
     size=st.integers(2, 6),
     minimum=st.integers(1, 8),
     cpu=st.integers(1, 3),
@@ -57,6 +58,16 @@ pauses = st.sampled_from([0.0, 0.005, 0.03, 0.06, 0.1, 0.4, 2.0, 6.0, 20.0, 40.0
 standstills = st.sampled_from([1.0, 8.0, 15.5, 17.0, 25.0, 40.0])
 numbers = st.integers(0, 7)
 watched = st.sampled_from(["pods", "nodes"])
+rollouts = st.sampled_from(
+    [
+        {"metadata": {"annotations": {"allaboard.dev/objective": "spread"}}},
+        {"metadata": {"annotations": {"example.com/version": "2"}}},
+        {"metadata": {"labels": {MINIMUM: "1"}}},
+        {"metadata": {"labels": {MINIMUM: "2"}}},
+        {"spec": {"priorityClassName": HIGH}},
+    ]
+)
+"""How the template of a Deployment is changed."""
 acts = st.sampled_from(
     [
         "node deleted",

@@ -6,7 +6,8 @@ from typing import Any, Literal
 from tests.stories import MINIMUM, NAME
 
 Body = dict[str, Any]
-Kind = Literal["controlled", "bare", "recreated", "job"]
+Kind = Literal["controlled", "bare", "recreated", "job", "deployed", "operated"]
+"""Who makes the pods: a ReplicaSet, nobody, nobody and they are made again, a batch Job, a Deployment, a job operator."""
 
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 POD_GROUP_API = "scheduling.x-k8s.io/v1alpha1"
@@ -24,6 +25,8 @@ DEVICES_OF_NODE, DEVICES_OF_POD = "hami.io/node-nvidia-register", "hami.io/vgpu-
 LIVING = "deletionTimestamp"
 
 
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap"}
+"""What stands for a job operator's object."""
 HIGH = "high"
 """The PriorityClass of gangs whose priority isn't 0; its value is theirs."""
 HIGH_PRIORITY = 1000
@@ -49,7 +52,8 @@ class GangSpec:
     bare member is behind a gate. ``is_single`` tells a bare pod that names no gang. Of the last role ``least`` members must start, whatever
     the others are; ``gives_up`` tells a gang that wants to be released when it can't be healed in time. Members of a gang that
     ``shares_rack`` go to one rack: all of them if its PodGroup says so, else all of a role. ``percent`` is the part of one GPU that each
-    member of the first role asks for, 0 for whole GPUs.
+    member of the first role asks for, 0 for whole GPUs. ``submission`` numbers what is submitted under one gang's name: its controllers, or
+    its pods, have names of their own. ``owner`` is the UID of the job operator's object whose pods the members are.
     """
 
     name: str
@@ -72,6 +76,26 @@ class GangSpec:
     gives_up: bool = False
     shares_rack: bool = False
     percent: int = 0
+    submission: int = 0
+    owner: str = ""
+
+    @property
+    def base(self) -> str:
+        """Return what the names of its controllers and pods begin with."""
+        return f"{self.name}-r{self.submission}" if self.submission else self.name
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return the namespace, and what the names of its controllers and pods begin with."""
+        return self.namespace, self.base
+
+    def has_made(self, pod: Body) -> bool:
+        """Return whether a pod is of this submission, by its controller, or by its name if nobody controls it."""
+        owners = pod["metadata"].get("ownerReferences") or ()
+        name = str(owners[0]["name"]) if owners and not self.is_named else str(pod["metadata"].get("name")).rpartition("-")[0]
+        if self.kind == "deployed":
+            name = name.rpartition("-")[0]  # of its ReplicaSet
+        return name in ([self.base] if self.is_named else [workload_name(self, role) for role in self.roles])
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -87,7 +111,7 @@ class GangSpec:
     def bare_names(self) -> dict[str, Role]:
         """The names of bare members, and their roles."""
         members = [role for role in self.roles for _ in range(role.size)]
-        return {f"{self.name}-{number}": role for number, role in enumerate(members)}
+        return {f"{self.base}-{number}": role for number, role in enumerate(members)}
 
     @property
     def is_bare(self) -> bool:
@@ -95,9 +119,14 @@ class GangSpec:
         return self.kind in ("bare", "recreated")
 
     @property
+    def is_named(self) -> bool:
+        """Return whether its pods have names that are known before, and are made one by one."""
+        return self.is_bare or self.kind == "operated"
+
+    @property
     def is_releasable(self) -> bool:
         """Whether its members may be deleted before they run."""
-        return self.kind in ("controlled", "recreated")
+        return self.kind in ("controlled", "recreated", "deployed", "operated")
 
     @property
     def may_be_undone(self) -> bool:
@@ -109,7 +138,9 @@ def pod_of(spec: GangSpec, name: str) -> Body:
     """A bare member by itself."""
     template = _template(spec, spec.bare_names.get(name, spec.roles[0]))
     metadata = {**template["metadata"], "name": name, "namespace": spec.namespace}
-    gates = {"schedulingGates": [{"name": "example.com/wait"}]} if spec.is_gated and name == f"{spec.name}-0" else {}
+    if spec.owner:
+        metadata["ownerReferences"] = [{**OWNER, "name": spec.base, "uid": spec.owner, "controller": True}]
+    gates = {"schedulingGates": [{"name": "example.com/wait"}]} if spec.is_gated and name == f"{spec.base}-0" else {}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**template["spec"], **gates}}
 
 
@@ -121,21 +152,22 @@ def manifests(spec: GangSpec) -> list[Body]:
         if spec.shares_rack:
             metadata["annotations"] = {TOGETHER: RACK}
         found.append({"apiVersion": POD_GROUP_API, "kind": "PodGroup", "metadata": metadata, "spec": {"minMember": spec.minimum}})
-    if spec.is_bare:
+    if spec.is_named:
         return [*found, *(pod_of(spec, name) for name in spec.bare_names)]
     return [*found, *(_workload(spec, role) for role in spec.roles)]
 
 
 def workload_name(spec: GangSpec, role: Role) -> str:
     """The name of the controller of a role's pods."""
-    return f"{spec.name}-{role.name}" if role.name else spec.name
+    return f"{spec.base}-{role.name}" if role.name else spec.base
 
 
 def _workload(spec: GangSpec, role: Role) -> Body:
     metadata, template = {"name": workload_name(spec, role), "namespace": spec.namespace}, _template(spec, role)
-    if spec.kind == "controlled":
+    if spec.kind in ("controlled", "deployed"):
         body = {"replicas": role.size, "selector": {"matchLabels": {"app": metadata["name"]}}, "template": template}
-        return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": body}
+        kind = "ReplicaSet" if spec.kind == "controlled" else "Deployment"
+        return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": body}
     template["spec"]["restartPolicy"] = "Never"
     completions = spec.completions or role.size
     body = {"parallelism": role.size, "completions": completions, "backoffLimit": 1000, "template": template}

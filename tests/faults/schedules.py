@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from allaboard_sandbox import Fault
 
-from .draws import acts, bind_faults, gangs, numbers, pauses, possible, watched
-from .gangs import STAMP, GangSpec
+from .draws import acts, bind_faults, gangs, numbers, pauses, possible, rollouts, watched
+from .gangs import STAMP, Body, GangSpec
 from .simulation import CRDS
 from .world import World, demand
 
@@ -350,6 +350,19 @@ class Schedules(RuleBasedStateMachine):
     def searches_take_long(self, seconds: float, pause: float) -> None:
         self.w.slow_down(seconds)
         self.after("long searches", pause)
+
+    @precondition(has_place)
+    @precondition(has_gangs)
+    @rule(gang=numbers, pause=pauses)
+    def a_job_is_submitted_again(self, gang: int, pause: float) -> None:
+        self.w.submit_again(self.gang(gang))
+        self.after("another run", pause)
+
+    @precondition(has_gangs)
+    @rule(gang=numbers, change=rollouts, pause=pauses)
+    def a_workload_is_rolled_out(self, gang: int, change: Body, pause: float) -> None:
+        self.w.roll_out(self.gang(gang), change)
+        self.after("rollout", pause)
 
     @rule(number=st.integers(0, 99), pause=pauses)
     def a_tenant_is_hostile(self, number: int, pause: float) -> None:

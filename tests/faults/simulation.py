@@ -33,8 +33,9 @@ from allaboard_sandbox.store import DELETED, Change
 from tests.stories import MINIMUM
 
 from .direct import DirectServer, Weather
-from .gangs import DEVICES_OF_NODE, HIGH, HIGH_PRIORITY, RACK, Body, GangSpec, pod_of
+from .gangs import DEVICES_OF_NODE, HIGH, HIGH_PRIORITY, LIVING, RACK, Body, GangSpec, pod_of
 from .judge import Deed, Judge
+from .judge.entries import current
 from .judge.wire import note_strikes
 from .virtual import VirtualLoop, virtual_clocks
 
@@ -177,6 +178,8 @@ class Simulation:
         self.gangs: list[GangSpec] = []
         self.ended: set[GangSpec] = set()
         """Those that whoever made them has deleted."""
+        self.superseded: set[GangSpec] = set()
+        """Bare pods that are followed by others: nobody makes them anew."""
         self.judge = Judge(self.gangs, self.loop.time)
         self.judge.standing.shows_conditions = crd == "ours"
         note_strikes(self.sandbox.faults, self.judge.books)
@@ -345,6 +348,7 @@ class Simulation:
         self.weather.written[str(change.revision)] = self.loop.time()
         if change.table == "pods" and change.type != DELETED:
             self._let_kopf_hear(change)
+            self._note_rollout(change)
         if change.table.startswith("podgroups"):
             if change.type == DELETED and self.chance.random() < 0.25:
                 return  # Kopf loses a deletion now and then
@@ -356,8 +360,15 @@ class Simulation:
                 self.loop.call_later(_REJECTION_SECONDS, self._reject_newcomer, spec, change.record.body["metadata"]["uid"])
         elif change.table == "pods" and change.type == DELETED:
             spec = self.judge.books.gang_of(change.record.body)
-            if spec is not None and spec.kind == "recreated" and change.record.key[1] in spec.bare_names:
+            if spec is not None and spec.kind in ("recreated", "operated") and change.record.key[1] in spec.bare_names:
                 self.loop.call_later(0.2, self._remake, spec, change.record.key[1])
+
+    def _note_rollout(self, change: Change) -> None:
+        """Note that a Deployment's controller deletes a pod."""
+        spec = self.judge.books.gang_of(change.record.body)
+        was_here = change.previous is not None and LIVING not in change.previous.body["metadata"]
+        if spec is not None and spec.kind == "deployed" and was_here and LIVING in change.record.body["metadata"] and current.get() is None:
+            self.judge.lives.lose(spec)
 
     def _let_kopf_hear(self, change: Change) -> None:
         """Kopf watches pending pods that are labelled with their min-available; late now and then, or never, or what is long past."""
@@ -392,7 +403,7 @@ class Simulation:
 
     @happens
     def _remake(self, spec: GangSpec, name: str) -> None:
-        if spec not in self.ended:
+        if spec not in self.ended and self.judge.books.get("pods", spec.namespace, name) is None:
             with suppress(ApiError):
                 self.sandbox.create(pod_of(spec, name))
 

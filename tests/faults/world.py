@@ -74,23 +74,23 @@ class World(Workloads, Surroundings, Wire, Processes):
         self.judge.note("there is room for everybody")
         for pool, rack in itertools.product(POOLS, RACKS):
             self.join(f"annex-{pool}-{rack}", 512, 64, {"pool": pool, RACK: rack})
-        for spec in self.present:
+        for spec in [spec for spec in self.present if spec not in self.superseded]:
             self.suspend(spec, is_suspended=False)
             if spec.has_group and self.serves_groups and not self.sandbox.get("podgroups", spec.name, spec.namespace):
                 self.sandbox.create(next(each for each in manifests(spec) if each["kind"] == "PodGroup"))
-            if spec.is_bare:
+            if spec.is_named:
                 for pod in self.judge.ended(spec):
                     self.sandbox.delete("pods", pod["metadata"]["name"], spec.namespace, grace=0)
 
     @happens
     def _complete(self) -> None:
-        for spec in self.present:
+        for spec in [spec for spec in self.present if spec not in self.superseded]:
             here = self.judge.members(spec)
             minimum = self.judge.minimum(spec) or 0
-            if spec.is_bare:
+            if spec.is_named:
                 wanted = max(minimum, spec.whole_size)
                 names = {pod["metadata"]["name"] for pod in here}
-                for name in (f"{spec.name}-{number}" for number in range(wanted)):
+                for name in (f"{spec.base}-{number}" for number in range(wanted)):
                     if name not in names and len(here) < wanted:
                         self._remake(spec, name)
             elif minimum > spec.whole_size and spec.kind == "job":

@@ -26,7 +26,7 @@ class Wire(Simulation):
     @happens
     def sicken(self, spec: GangSpec, verb: str, status: int, retry_after: int | None) -> None:
         """A webhook or a quota refuses one thing of one gang for good."""
-        self.lasting.append(Fault(verb, "pods", f"{spec.name}-*", times=FOR_EVER, status=status, retry_after=retry_after, dry_run=None))
+        self.lasting.append(Fault(verb, "pods", f"{spec.base}-*", times=FOR_EVER, status=status, retry_after=retry_after, dry_run=None))
         self.sandbox.faults.add(self.lasting[-1])
 
     @happens

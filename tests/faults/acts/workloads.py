@@ -1,11 +1,12 @@
 """What happens to gangs: they are asked for, change, run, are lost and go."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 from allaboard_sandbox import ApiError
 from allaboard_sandbox.faults import FOR_EVER
 
-from ..gangs import SUSPENDED, GangSpec, manifests, pod_of, workload_name
+from ..gangs import HIGH, OWNER, SUSPENDED, Body, GangSpec, manifests, pod_of, workload_name
 from ..judge.facts import QUEUE
 from ..simulation import NODES, Simulation, happens
 
@@ -14,22 +15,28 @@ class Workloads(Simulation):
     """A simulation to which this can happen."""
 
     @happens
-    def add(self, spec: GangSpec) -> None:
-        """A gang arrives."""
+    def add(self, spec: GangSpec) -> GangSpec:
+        """A gang arrives. Return it as it is known from then on."""
+        if spec.kind == "operated":
+            made = self.sandbox.create({**OWNER, "metadata": {"name": spec.base, "namespace": spec.namespace}})
+            spec = replace(spec, owner=made["metadata"]["uid"])
         self.gangs.append(spec)
         for manifest in manifests(spec):
-            with suppress(ApiError):  # a PodGroup where nobody serves any
+            with suppress(ApiError):  # a PodGroup where nobody serves any, or one that is there
                 self.sandbox.create(manifest)
+        return spec
 
     def _delete(self, spec: GangSpec) -> None:
         """The controllers first, so that they make nobody anew."""
-        workloads = [(plural, workload_name(spec, role)) for plural in ("replicasets", "jobs") for role in spec.roles]
+        kinds = ("deployments", "replicasets", "jobs", "configmaps")
+        workloads = [(plural, workload_name(spec, role)) for plural in kinds for role in spec.roles]
         pods = [("pods", pod["metadata"]["name"]) for pod in self.judge.books.members(spec)]
-        groups = [("podgroups", spec.name)] if self.serves_groups else []
+        is_last = not any((each.namespace, each.name) == (spec.namespace, spec.name) for each in self.present)
+        groups = [("podgroups", spec.name)] if self.serves_groups and is_last else []
         for plural, name in (*workloads, *pods, *groups):
             with suppress(ApiError):  # not every gang has each of them
                 self.sandbox.delete(plural, name, spec.namespace, grace=0)
-        self.let_go(f"{spec.name}-")
+        self.let_go(f"{spec.base}-")
 
     @happens
     def delete_member(self, spec: GangSpec, number: int, *, grace: int | None = None) -> None:
@@ -44,7 +51,7 @@ class Workloads(Simulation):
     def replace_member(self, spec: GangSpec, number: int) -> None:
         """Somebody deletes a bare member at once and makes another of its name."""
         members = self.judge.members(spec)
-        if members and spec.is_bare:
+        if members and spec.is_named:
             name = members[number % len(members)]["metadata"]["name"]
             self.judge.note_loss("a member is replaced", spec)
             self.sandbox.delete("pods", name, spec.namespace, grace=0)
@@ -86,9 +93,10 @@ class Workloads(Simulation):
     @happens
     def scale(self, spec: GangSpec, replicas: int) -> None:
         """Somebody has the controller of a gang keep fewer members, or more."""
-        if spec.kind == "controlled" and self.sandbox.get("replicasets", spec.name, spec.namespace):
+        plural = {"controlled": "replicasets", "deployed": "deployments"}.get(spec.kind)
+        if plural and self.sandbox.get(plural, spec.base, spec.namespace):
             self.judge.note_loss("a workload is scaled", spec)
-            self.sandbox.patch("replicasets", spec.name, {"spec": {"replicas": replicas}}, spec.namespace)
+            self.sandbox.patch(plural, spec.base, {"spec": {"replicas": replicas}}, spec.namespace)
 
     @happens
     def run_again(self, spec: GangSpec) -> None:
@@ -102,6 +110,37 @@ class Workloads(Simulation):
             del role
             with suppress(ApiError):
                 self.sandbox.create(pod)
+
+    @happens
+    def submit_again(self, spec: GangSpec) -> GangSpec | None:
+        """Somebody submits a job again under its gang's name, whatever has become of it. Returns None where that can't be told.
+
+        More ReplicaSets are more of the same. Of bare pods the next are told apart by that some have succeeded, and none was lost.
+        """
+        if spec.kind not in ("job", "operated", "bare") or spec.is_single or spec.is_gated:
+            return None
+        if spec.kind == "bare" and not (self.judge.lives.succeeded(spec) and not self.judge.lives.lost(spec)):
+            return None
+        number = max(each.submission for each in self.gangs if (each.namespace, each.name) == (spec.namespace, spec.name)) + 1
+        again = replace(spec, submission=number, owner="")
+        if spec.kind == "bare":
+            self.superseded.add(spec)
+        self.judge.note("a job is submitted again", gang=again)
+        return self.add(again)
+
+    @happens
+    def roll_out(self, spec: GangSpec, change: Body) -> None:
+        """Somebody changes the template of a Deployment's pods, which replaces them one after the other."""
+        if spec.kind == "deployed" and self.sandbox.get("deployments", spec.base, spec.namespace):
+            self._late.append(self.judge.note("a workload is rolled out", gang=spec, seconds=FOR_EVER))
+            self.sandbox.patch("deployments", spec.base, {"spec": {"template": change}}, spec.namespace)
+
+    @happens
+    def raise_priority(self, spec: GangSpec) -> None:
+        """Somebody has a ReplicaSet make its pods at another priority from now on."""
+        if spec.kind == "controlled":
+            self.judge.note("the priority is changed", gang=spec)
+            self.sandbox.patch("replicasets", spec.base, {"spec": {"template": {"spec": {"priorityClassName": HIGH}}}}, spec.namespace)
 
     @happens
     def reject(self, spec: GangSpec, number: int) -> None:
@@ -119,14 +158,18 @@ class Workloads(Simulation):
     def set_minimum(self, spec: GangSpec, minimum: int) -> None:
         """Somebody edits the minMember of a gang that has a PodGroup of its own."""
         if spec.has_group and self.sandbox.get("podgroups", spec.name, spec.namespace):
-            self.judge.note("the minimum is edited", gang=spec)
+            for each in self.gangs:
+                if (each.namespace, each.name) == (spec.namespace, spec.name):
+                    self.judge.note("the minimum is edited", gang=each)
             self.sandbox.patch("podgroups", spec.name, {"spec": {"minMember": minimum}}, spec.namespace)
 
     @happens
     def delete_group(self, spec: GangSpec) -> None:
         """Somebody deletes a gang's PodGroup."""
         if self.serves_groups and self.sandbox.get("podgroups", spec.name, spec.namespace):
-            self.judge.note("the PodGroup is deleted", gang=spec)
+            for each in self.gangs:
+                if (each.namespace, each.name) == (spec.namespace, spec.name):
+                    self.judge.note("the PodGroup is deleted", gang=each)
             self.sandbox.delete("podgroups", spec.name, spec.namespace)
 
     @happens

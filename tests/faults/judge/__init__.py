@@ -2,10 +2,13 @@
 
 ``books`` has what it goes by, ``news`` what schedulers were told, ``excuses`` what may excuse them; the other modules have its rules.
 
+A *run* is what is submitted once (a ``GangSpec``), or one wave of a Job. Which pods it has is known from who has created them, not from what
+they say of themselves: several runs may have one gang's name. A Job's run needs no more pods than the Job will still make.
+
 Each rule has a name, which an accusation begins with:
 
 ==============  =====================================================================================================================
-quorum          a commit sends binds for the whole quorum, beside those that are bound
+quorum          a commit sends binds for the whole quorum, beside those of its run that are bound
 node            a bind goes to a node that admits the pod and has room, by what the scheduler had been told
 over-commit     no node is promised more of our own pods than it holds
 device          a bind names the GPUs that a pod is to have, and none is given away beyond what it holds

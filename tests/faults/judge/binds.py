@@ -148,7 +148,9 @@ class Binds:
                 self.accuse("device", f"pod {name_of(pod)} is bound to {device}, which is given away to {used}")
 
     def _is_promised(self, number: int, request: Request, spec: GangSpec) -> bool:
-        """Whether a bind promises what was promised before, or is made again."""
+        """Whether a bind promises what was promised before, or all that the Jobs will still make, or is made again."""
+        if spec.kind == "job" and self.books.still_made(spec, len(self.lives.bound(spec))) <= number <= (self.books.minimum(spec) or 0):
+            return True
         return self.books.is_retry(request) or number == self.lives.promise(spec, request.who, request.sent)
 
     def _check_candidate(self, request: Request) -> None:

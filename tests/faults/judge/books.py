@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.faults.gangs import POD_GROUP_LABEL, GangSpec
-from tests.stories import NAME
+from tests.faults.gangs import POD_GROUP_LABEL, GangSpec, workload_name
+from tests.stories import MINIMUM, NAME
 
 from .entries import Deed, GangName, Request
-from .facts import Body, capacity_of, is_alive, name_of, node_of, phase_of, role_of, uid_of, with_seats
+from .facts import Body, capacity_of, is_alive, name_of, node_of, owner_of, phase_of, role_of, uid_of, with_seats
 from .news import History, News
 
 IN_FLIGHT_SECONDS = 90.0
@@ -23,6 +23,8 @@ IN_FLIGHT_SECONDS = 90.0
 Accuse = Callable[[str, str], None]
 """Takes the rule that was broken, and how."""
 
+NO_END = 1_000_000
+"""More pods than anybody makes."""
 OURS = "allaboard"
 ATTEMPTS = 4
 """How often a bind is made while the answers are transient."""
@@ -87,6 +89,10 @@ class Books:
     _moves: dict[GangName | None, float] = field(default_factory=dict)
     _named: dict[tuple[str, str, str], dict[tuple[str, str], Body]] = field(default_factory=dict)
     """Pods by namespace, a label that names gangs, and its value; then as in ``objects``."""
+    successes: dict[str, set[str]] = field(default_factory=dict)
+    """The pods of each controller that have succeeded, by UID of both."""
+    _made_by: dict[tuple[str, str], GangSpec | None] = field(default_factory=dict)
+    """Whose pod had which name last."""
     history: History = field(default_factory=dict)
     """Of pods and nodes."""
     news: News = field(init=False)
@@ -115,25 +121,48 @@ class Books:
         metadata = pod["metadata"]
         labels = metadata.get("labels") or {}
         name = labels.get(POD_GROUP_LABEL) or labels.get(NAME) or str(metadata.get("name")).rpartition("-")[0]
-        named = (spec for spec in self.gangs if (spec.namespace, spec.name) == (metadata.get("namespace"), name))
-        return next((spec for spec in named if spec.is_single == (not (POD_GROUP_LABEL in labels or NAME in labels))), None)
+        is_single = not (POD_GROUP_LABEL in labels or NAME in labels)
+        named = [spec for spec in self.gangs if (spec.namespace, spec.name, spec.is_single) == (metadata.get("namespace"), name, is_single)]
+        return named[0] if len(named) == 1 else next((spec for spec in named if spec.has_made(pod)), None)
+
+    def is_shared(self, gang: GangSpec) -> bool:
+        """Return whether several submissions have the name of a gang."""
+        return sum((spec.namespace, spec.name) == (gang.namespace, gang.name) for spec in self.gangs) > 1
 
     def gang_of_job(self, job: Body) -> GangSpec | None:
         """The gang that the pods of a Job name."""
+        owners = [{"name": name_of(job)}]
         metadata = {**(job["spec"]["template"].get("metadata") or {}), "namespace": job["metadata"]["namespace"], "name": name_of(job)}
-        return self.gang_of({"metadata": metadata})
+        return self.gang_of({"metadata": {**metadata, "ownerReferences": owners}})
 
     def members(self, spec: GangSpec) -> list[Body]:
         """The pods of a gang, whatever has become of them."""
         if spec.is_single:
             return [pod for pod in self.pods() if self.gang_of(pod) is spec]
         key = POD_GROUP_LABEL if spec.has_group else NAME
-        return list(self._named.get((spec.namespace, key, spec.name), {}).values())
+        named = self._named.get((spec.namespace, key, spec.name), {}).values()
+        return [pod for pod in named if spec.has_made(pod)] if self.is_shared(spec) else list(named)
+
+    def still_made(self, spec: GangSpec, elsewhere: int = 0) -> int:
+        """Return how many pods of one run the batch Jobs of a gang can have at once from now on; ``NO_END`` of a gang that isn't of Jobs.
+
+        ``elsewhere`` are living pods of other runs. Successes are counted from the pods' history: also of pods that were deleted since.
+        """
+        if spec.kind != "job":
+            return NO_END
+        jobs = self.objects.get("jobs", {})
+        found = (jobs.get((spec.namespace, workload_name(spec, role))) for role in spec.roles)
+        left = [
+            (int(job["spec"]["parallelism"]), int(job["spec"]["completions"]) - len(self.successes.get(uid_of(job), ())))
+            for job in found
+            if job is not None
+        ]
+        return max(0, min(sum(min(each) for each in left), sum(each[1] for each in left) - elsewhere))
 
     def minimum(self, spec: GangSpec) -> int | None:
-        """How many members must start together now; None when nobody says so any more."""
+        """How many members must start together now; None when nobody says so any more. Of pods that differ the youngest say it."""
         if not spec.has_group:
-            return spec.minimum
+            return (self.minima.get(spec.key) or [(0.0, spec.minimum)])[-1][1]
         group = self.get("podgroups", spec.namespace, spec.name)
         return int(group["spec"]["minMember"]) if group else None
 
@@ -143,9 +172,9 @@ class Books:
 
     def minima_since(self, spec: GangSpec, when: float) -> list[int | None]:
         """All minimums that were stated at ``when`` or later."""
-        if not spec.has_group:
+        history = self.minima.get((spec.namespace, spec.name) if spec.has_group else spec.key, [])
+        if not spec.has_group and not history:
             return [spec.minimum]
-        history = self.minima.get((spec.namespace, spec.name), [])
         late = [stated for at, stated in history if at >= when]
         return [*[stated for at, stated in history if at < when][-1:], *late]
 
@@ -158,13 +187,13 @@ class Books:
     def note(self, what: str, *, gang: GangSpec | None = None, who: str = "", seconds: float = 0.0) -> Deed:
         """Write down that something is done, for ``seconds``."""
         now = self.clock()
-        deed = Deed(what, now, now + seconds, (gang.namespace, gang.name) if gang else None, who)
+        deed = Deed(what, now, now + seconds, gang.key if gang else None, who)
         self.deeds.append(deed)
         return deed
 
     def was_done(self, gang: GangSpec, what: Collection[str], since: float = -math.inf) -> bool:
         """Whether any of that was done to a gang after ``since``."""
-        name = (gang.namespace, gang.name)
+        name = gang.key
         return any(deed.gang == name and deed.what in what and deed.at > since for deed in self.deeds)
 
     def change(self, plural: str, is_deleted: bool, body: Body, before: Body | None) -> None:
@@ -180,6 +209,7 @@ class Books:
             table[key] = body
         if plural == "pods":
             self._note_names(key, table.get(key), before)
+            self._made_by[key] = self.gang_of(body)
         if plural in ("pods", "nodes"):
             self.history.setdefault((plural, *key), []).append((self.clock(), None if is_deleted else body))
         if plural in ("pods", "podgroups", "poddisruptionbudgets"):
@@ -188,10 +218,23 @@ class Books:
             self.roles[uid_of(body)] = role_of(body)
             self.apps[uid_of(body)] = f"{metadata.get('namespace')}/{(metadata.get('labels') or {}).get('app', '')}"
             self.written[uid_of(body)] = self.clock()
+        if plural == "pods":
+            self._note_run(body, before)
         if plural == "podgroups":
             self.minima.setdefault(key, []).append((self.clock(), None if is_deleted else int(body["spec"]["minMember"])))
         elif plural in ("pods", "nodes"):
             self._note_move(plural, is_deleted, body, before)
+
+    def _note_run(self, pod: Body, before: Body | None) -> None:
+        """Note which minimum a new pod states, and of which controller a pod has succeeded."""
+        metadata, spec = pod["metadata"], self.gang_of(pod)
+        if phase_of(pod) == "Succeeded" and (owner := owner_of(pod)):
+            self.successes.setdefault(owner, set()).add(uid_of(pod))
+        if before is None and spec is not None and not spec.has_group and spec.kind == "deployed":
+            stated = int((metadata.get("labels") or {}).get(MINIMUM, spec.minimum))
+            history = self.minima.setdefault(spec.key, [(0.0, spec.minimum)])
+            if history[-1][1] != stated:
+                history.append((self.clock(), stated))
 
     def _note_names(self, key: tuple[str, str], pod: Body | None, before: Body | None) -> None:
         """Keep the pods of each gang at hand, in the order in which they came."""
@@ -207,7 +250,7 @@ class Books:
             return
         self.moved = self.clock()
         spec = self.gang_of(body) if plural == "pods" else None
-        self._moves[(spec.namespace, spec.name) if spec else None] = self.moved
+        self._moves[spec.key if spec else None] = self.moved
         is_seat_freed = plural == "pods" and before is not None and bool(node_of(before)) and (is_deleted or not is_alive(body))
         if plural == "nodes":
             self._note_shrinking(body, before or self.gone_nodes.get(name_of(body)))
@@ -267,7 +310,7 @@ class Books:
 
     def quiet_elsewhere(self, *gangs: GangSpec) -> float:
         """For how long nothing has moved but pods of these gangs."""
-        names = {(spec.namespace, spec.name) for spec in gangs}
+        names = {spec.key for spec in gangs}
         return self.clock() - max((at for name, at in self._moves.items() if name not in names), default=0.0)
 
     def is_deaf(self, who: str, when: float) -> bool:
@@ -295,7 +338,9 @@ class Books:
 
     def is_of(self, request: Request, gang: GangSpec) -> bool:
         """Whether a request is about a pod of a gang."""
-        return request.plural == "pods" and request.namespace == gang.namespace and request.name.startswith(f"{gang.name}-")
+        if request.plural != "pods" or request.namespace != gang.namespace or not request.name.startswith(f"{gang.name}-"):
+            return False
+        return not self.is_shared(gang) or self._made_by.get((request.namespace, request.name)) is gang
 
     def running_since(self, pod: Body) -> float | None:
         """When a pod that runs was first seen to."""

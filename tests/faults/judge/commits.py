@@ -42,6 +42,10 @@ class Burst:
     base: set[str]
     succeeded: int
     began: float
+    lost: int = 0
+    """Members of the run that haven't been replaced when it began."""
+    following: frozenset[str] = frozenset()
+    """Those of ``base`` that are of a Job's next wave."""
     attempted: dict[str, Request] = field(default_factory=dict)
     demands: dict[str, Amounts] = field(default_factory=dict)
     outranking: list[tuple[GangSpec, dict[str, Amounts]]] = field(default_factory=list)
@@ -97,6 +101,7 @@ class Commits:
             len(self.books.known_members(spec, request.who, request.sent - HEEDED_SECONDS)) if minimum is None else minimum
             for minimum in self.books.minima_since(spec, request.sent - NEWS_SECONDS)
         ]
+        minima.append(self.books.still_made(spec))
         bound = len(self._known_bound(spec, request.who, request.sent - HEEDED_SECONDS))
         bound = max(bound, len(self.lives.bound(spec)) + self.lives.losses_since(spec, request.sent - HEEDED_SECONDS))
         if spec.is_releasable or self._bursts[spec].base or bound >= min(minima, default=1) - 1:
@@ -194,6 +199,7 @@ class Commits:
             base = {uid_of(each) for each in self.lives.bound(spec)}
             life = self.lives.of(spec)
             burst = self._bursts[spec] = Burst(spec, request.who, request.sent, now, base, self.lives.succeeded(spec), life.began)
+            burst.lost, burst.following = self.lives.lost(spec), frozenset(life.following.seated if life.following else ()) & base
             burst.outranking = self._outranking(spec, request)
         # It may be another pod's name by now.
         uid = str(request.metadata.get("uid") or uid_of(pod))
@@ -229,9 +235,13 @@ class Commits:
             and not self.books.is_given_up(request, burst.last)
         }
         together = burst.base | burst.attempted.keys() | pending | self._known_bound(spec, burst.who, burst.sent)
-        wave = burst.succeeded and any(self.books.born.get(uid, 0.0) > burst.began for uid in burst.attempted)
         was_whole = len(burst.base) + burst.succeeded >= quorum
-        needed = quorum if was_whole and wave else 0 if was_whole else quorum - burst.succeeded
+        needed = 0 if was_whole else min(quorum - burst.succeeded, self.books.still_made(spec))
+        if burst.base and self.lives.of(spec).was_whole:  # it may do with the replacements that there are
+            needed = min(needed, len(burst.base) + len(self.lives.candidates(spec)))
+        if self._begins_wave(burst):
+            stragglers = burst.base - burst.following
+            together, needed = together - stragglers, min(quorum, self.books.still_made(spec, len(stragglers)))
         self._check_pace(burst, needed)
         lacking = max(0, spec.least - self._of_role(spec, together))
         if len(together) >= needed and not (lacking and needed):
@@ -244,6 +254,11 @@ class Commits:
                 return
             sent = f"at {burst.sent:.3f} s {len(burst.attempted)} members were sent beside {len(burst.base)} that were bound"
             self.accuse("quorum", f"a commit of {spec.name} was for less than its quorum of {needed}: {sent}")
+
+    def _begins_wave(self, burst: Burst) -> bool:
+        """Return whether a Job's next wave is begun, or joined: by more pods than can replace members that were lost."""
+        later = [uid for uid in burst.attempted if self.books.born.get(uid, 0.0) > burst.began]
+        return bool(burst.base and burst.succeeded) and burst.spec.kind == "job" and len(later) > max(0, burst.lost)
 
     def _known_bound(self, spec: GangSpec, who: str, when: float) -> set[str]:
         """The members that were bound, as far as a scheduler had been told by then."""
@@ -260,7 +275,7 @@ class Commits:
 
     def _happened(self, burst: Burst) -> list[str]:
         """What may have kept the scheduler from sending the rest: its own end, or that of members."""
-        name = (burst.spec.namespace, burst.spec.name)
+        name = burst.spec.key
         told = _SETTLED_SECONDS if not excuses.is_told_late(self.books) else NEWS_SECONDS
         return [
             str(deed)

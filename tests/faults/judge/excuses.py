@@ -20,7 +20,7 @@ _STALE_SECONDS = 10.0
 
 def causes(books: Books, since: float, until: float, gang: GangSpec | None = None, who: str = "") -> Iterator[str]:
     """What was injected or done from ``since`` to ``until`` that concerns a gang and a process, the latest first."""
-    concerned = None if gang is None else (gang.namespace, gang.name)
+    concerned = None if gang is None else gang.key
     for deed in reversed(books.deeds):
         if deed.until >= since and deed.at <= until and deed.gang in (None, concerned) and deed.who in ("", who or deed.who):
             yield str(deed)
@@ -33,7 +33,7 @@ def causes(books: Books, since: float, until: float, gang: GangSpec | None = Non
 
 def is_disturbed(books: Books, since: float, gang: GangSpec) -> bool:
     """Whether anything but refused binds may keep a gang from being undone, from ``since`` on: not what happens to nodes and others."""
-    concerned = (gang.namespace, gang.name)
+    concerned = gang.key
     if any(
         deed.until >= since and deed.gang in (None, concerned)
         for deed in books.deeds
@@ -79,7 +79,7 @@ def struck_since(books: Books, gang: GangSpec) -> float:
 
 def quiet_since(books: Books, gang: GangSpec | None = None, *, but_binds: bool = False) -> float:
     """The last time that anything was injected or done which concerns a gang; ``but_binds`` if not that binds are refused at once."""
-    concerned = None if gang is None else (gang.namespace, gang.name)
+    concerned = None if gang is None else gang.key
     now = books.clock()
     times = [min(deed.until, now) for deed in books.deeds if deed.gang in (None, concerned)]
     times += [

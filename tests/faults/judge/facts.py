@@ -41,6 +41,11 @@ def role_of(pod: Body) -> str:
     return str((pod["metadata"].get("annotations") or {}).get(ROLE, ""))
 
 
+def owner_of(pod: Body) -> str:
+    """The UID of the controller of a pod, empty without one."""
+    return next((str(each.get("uid")) for each in pod["metadata"].get("ownerReferences") or ()), "")
+
+
 def is_leaving(obj: Body) -> bool:
     """Whether an object is being deleted."""
     return "deletionTimestamp" in obj["metadata"]

@@ -24,7 +24,8 @@ class Life:
     """One gang since somebody of it was first bound. A *run* ends when nobody of it is bound any more.
 
     ``promise`` is the minimum that was promised to those who are bound, each by its commit, in ``promises``; ``seated`` are all that were
-    bound in the run, those that are gone too.
+    bound in the run, those that are gone too, and ``size`` the most of them that were alive or had succeeded at once. ``following`` is a
+    Job's next wave, if it has begun while members of this one are alive.
     """
 
     began: float = 0.0
@@ -41,6 +42,13 @@ class Life:
     losses: list[float] = field(default_factory=list)
     """When members have gone, taken by others than a scheduler."""
     last_bound: float = 0.0
+    size: int = 0
+    following: "Life | None" = None
+
+    @property
+    def waves(self) -> "tuple[Life, ...]":
+        """Return this run, and the one that follows it already."""
+        return (self,) if self.following is None else (self, self.following)
 
 
 @dataclass(slots=True)
@@ -85,10 +93,17 @@ class Lives:
         """Those of them that may be bound."""
         return [pod for pod in self.alive(spec) if not node_of(pod) and not is_gated(pod)]
 
-    def succeeded(self, spec: GangSpec) -> int:
-        """Members that have succeeded in the run that is going on."""
-        ended = {uid_of(pod) for pod in self.books.members(spec) if phase_of(pod) == "Succeeded"}
-        return len(ended & self.of(spec).seated.keys()) if self.bound(spec) else 0
+    def succeeded(self, spec: GangSpec, life: Life | None = None) -> int:
+        """Members that have succeeded in the run that is going on, or in ``life``."""
+        return len(self._succeeded(spec) & (life or self.of(spec)).seated.keys()) if self.bound(spec) else 0
+
+    def _succeeded(self, spec: GangSpec) -> set[str]:
+        return {uid_of(pod) for pod in self.books.members(spec) if phase_of(pod) == "Succeeded"}
+
+    def lost(self, spec: GangSpec) -> int:
+        """Return how many members of the run that is going on are neither alive nor have succeeded, and haven't been replaced."""
+        life = self.of(spec)
+        return life.size - self.succeeded(spec) - len(self._bound_with(spec, None).keys() & life.seated.keys())
 
     def _bound_with(self, spec: GangSpec, back: Body | None) -> dict[str, Body]:
         """The members that are bound, by UID; ``back`` is taken to be bound still."""
@@ -96,8 +111,14 @@ class Lives:
 
     def missing(self, spec: GangSpec, back: Body | None = None) -> int:
         """Members missing of the present minimum, or of the role that has one of its own; ``back`` is taken to be bound still."""
-        bound = self._bound_with(spec, back)
-        return max(0, (self.books.minimum(spec) or 0) - self.succeeded(spec) - len(bound), self.lacking(spec, back))
+        return max(self._short(spec, self.books.minimum(spec) or 0, life, back) for life in self.of(spec).waves) or self.lacking(spec, back)
+
+    def _short(self, spec: GangSpec, minimum: int, life: Life, back: Body | None) -> int:
+        """Return how many members one run lacks of a minimum: never more than its Jobs will still make."""
+        here = self._bound_with(spec, back)
+        mine = here if life.following is None and life is self.of(spec) else {uid: pod for uid, pod in here.items() if uid in life.seated}
+        asked = min(minimum - self.succeeded(spec, life), self.books.still_made(spec, len(here) - len(mine)))
+        return max(0, asked - len(mine))
 
     def lacking(self, spec: GangSpec, back: Body | None = None) -> int:
         """Members that the role with a minimum of its own lacks; ``back`` as above."""
@@ -143,9 +164,11 @@ class Lives:
         bound = self._bound_with(spec, back)
         if not bound:
             return 0
-        promise, minimum = self.of(spec).promise, self.books.minimum(spec)
-        owed = max(0, (promise if minimum is None else min(promise, max(minimum, spec.least))) - self.succeeded(spec) - len(bound))
-        return max(owed, self.lacking(spec, back)) if spec.least <= promise else owed
+        minimum, owed = self.books.minimum(spec), 0
+        for life in self.of(spec).waves:
+            promise = life.promise if minimum is None else min(life.promise, max(minimum, spec.least))
+            owed = max(owed, self._short(spec, promise, life, back))
+        return max(owed, self.lacking(spec, back)) if spec.least <= self.of(spec).promise else owed
 
     def follow(self, spec: GangSpec, pod: Body, *, is_bound_now: bool, decided: float) -> None:
         """A pod of a gang has changed, by what was so when it was ``decided``."""
@@ -154,6 +177,9 @@ class Lives:
             before, ended = self._ended.get(spec, (life, -1.0))
             if not life.seated and ended >= decided - HEEDED_SECONDS:
                 life = self._lives[spec] = before  # it was sent when the run before went on, and belongs to that
+            if self._follows(spec, life, pod):
+                life.following = life.following or Life()
+                life = life.following
             if not life.seated:
                 life.began = now
             life.seated[uid_of(pod)] = pod
@@ -163,25 +189,37 @@ class Lives:
             if None in minima and life.promise:
                 stated.append(life.promise)  # nobody says any more how many they are, but what was promised to those who are there
             life.promises[uid_of(pod)] = max(spec.least, min(stated, default=0))
-        elif uid_of(pod) in life.seated:
-            life.seated[uid_of(pod)] = pod
+        for each in life.waves:
+            if uid_of(pod) in each.seated:
+                each.seated[uid_of(pod)] = pod
         self.weigh(spec)
+
+    def _follows(self, spec: GangSpec, life: Life, pod: Body) -> bool:
+        """Return whether a Job's pod that is bound now is of its next wave, and doesn't replace a member that was lost."""
+        is_later = bool(life.seated) and self.books.born.get(uid_of(pod), 0.0) > life.began
+        return spec.kind == "job" and is_later and self.succeeded(spec) > 0 and self.lost(spec) <= 0
 
     def weigh(self, spec: GangSpec) -> None:
         """See anew whether a gang is whole, open or absent."""
-        life = self.of(spec)
-        if not self.bound(spec):
+        life, bound = self.of(spec), {uid_of(pod) for pod in self.bound(spec)}
+        if not bound:
             if life.seated:
                 self._ended[spec] = replace(life, open_since=None, cause=""), self.clock()
             self._lives[spec] = Life()
             return
-        life.promise = max((life.promises.get(uid_of(pod), 0) for pod in self.bound(spec)), default=0)
+        if life.following is not None and not bound & life.seated.keys():
+            life = self._lives[spec] = replace(life.following, open_since=life.open_since, cause=life.cause, losses=life.losses)
+        succeeded = self._succeeded(spec)
+        for wave in life.waves:
+            wave.size = max(wave.size, len((bound | succeeded) & wave.seated.keys()))
+            wave.promise = max((wave.promises.get(uid, 0) for uid in bound), default=0)
         owed = self.owed(spec)
-        # Whom a kubelet rejected in the same moment was bound all the same.
-        if (not owed and not self.missing(spec)) or len(life.seated.keys() - life.released) >= life.promise > 0:
-            if not life.was_whole:
-                life.whole_since = self.clock()
-            life.was_whole = True
+        for wave in life.waves:
+            # Whom a kubelet rejected in the same moment was bound all the same.
+            if (not owed and not self.missing(spec)) or len(wave.seated.keys() - wave.released) >= wave.promise > 0:
+                if not wave.was_whole:
+                    wave.whole_since = self.clock()
+                wave.was_whole = True
         now, (since, until) = self.clock(), life.was_open
         if not owed:
             life.was_open = life.was_open if life.open_since is None else (life.open_since, now)
@@ -200,7 +238,7 @@ class Lives:
 
     def goes_before(self, one: GangSpec, other: GangSpec) -> bool:
         """Whether a gang is served before another: by priority, then by age in seconds, then by name."""
-        places = [(-spec.priority, self._began(spec), spec.name) for spec in (one, other)]
+        places = [(-spec.priority, self._began(spec), spec.base) for spec in (one, other)]
         return places[0] < places[1]
 
     def _began(self, spec: GangSpec) -> int:

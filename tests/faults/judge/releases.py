@@ -10,7 +10,7 @@ from tests.faults.gangs import SUSPENDED, GangSpec
 from . import excuses
 from .books import DELETION_SECONDS, IN_FLIGHT_SECONDS, OURS, REFUSALS, STALE_SECONDS, Books
 from .entries import Request
-from .facts import ENDED, Body, free_room, is_managed, most_placeable, name_of, node_of, phase_of, uid_of, with_seats
+from .facts import ENDED, Body, free_room, is_managed, most_placeable, name_of, node_of, owner_of, phase_of, uid_of, with_seats
 from .lives import MOMENT_SECONDS, Lives
 from .standing import FORWARD_SECONDS
 
@@ -142,7 +142,7 @@ class Releases:
         if was_suspended or not is_suspended:
             return
         self.suspended[uid_of(job)] = name
-        sitting = {uid_of(pod) for pod in self.books.pods() if _owner_of(pod) == uid_of(job) and node_of(pod)}
+        sitting = {uid_of(pod) for pod in self.books.pods() if owner_of(pod) == uid_of(job) and node_of(pod)}
         self._suspensions[uid_of(job)] = request, sitting
         spec = self.books.gang_of_job(job)
         if spec is None or is_managed(before):
@@ -159,7 +159,7 @@ class Releases:
             return
         elif life.open_since is not None and request.sent - life.open_since < self.timeout - 1:
             self.accuse("release", f"job {name} was suspended, whose time wasn't over")
-        mine = [pod for pod in self.lives.alive(spec) if _owner_of(pod) == uid_of(job)]
+        mine = [pod for pod in self.lives.alive(spec) if owner_of(pod) == uid_of(job)]
         running = [pod for pod in mine if now - (self.books.running_since(pod) or now) > _STARTED_SECONDS]
         if any(self.books.is_guarded(pod, request.sent) for pod in running):
             self.accuse("release", f"job {name} was suspended, whose pods run, which a disruption budget forbids")
@@ -400,10 +400,6 @@ class Releases:
 
 def _is_labelled(job: Body) -> bool:
     return SUSPENDED in (job["metadata"].get("labels") or {})
-
-
-def _owner_of(pod: Body) -> str:
-    return next((str(each.get("uid")) for each in pod["metadata"].get("ownerReferences") or ()), "")
 
 
 def _preconditions_of(request: Request) -> set[str]:

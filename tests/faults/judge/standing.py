@@ -142,6 +142,8 @@ class Standing:
             return f"others may be given the seats still{because}"
         if len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing):
             return ""  # they could be bound, to what was promised them if nobody says any more how many they are
+        if life.was_whole and waiting and not spec.least and not self.lives.has_pods(spec) and self.lives.placeable(spec, free, 1):
+            return ""  # it was whole, and fewer replacements exist than it has lost: those are bound
         if not spec.may_be_undone and not (spec.kind == "job" and spec.suspends):
             return f"its members can't be made anew{because}"
         if spec.gives_up:
@@ -193,6 +195,8 @@ class Standing:
         if not missing or not self.lives.has_pods(spec) or self._is_held(spec) or self.lives.bound(spec) or self._are_seats_held(spec):
             return
         free = free_room(self.books.nodes, self.books.taking_seats(spec))
+        if self._waits_for_another_run(spec):
+            return
         if self.lives.fits(spec, free):
             self.accuse("idle", f"{spec.kind} gang {spec.name} of {missing} waits, although it fits and all has been quiet")
             return
@@ -210,6 +214,15 @@ class Standing:
             ):
                 self.accuse("reason", f"pod {name_of(pod)} waits, since it doesn't fit, and is told {message_of(pod)!r}")
                 return
+
+    def _waits_for_another_run(self, spec: GangSpec) -> bool:
+        """Return whether an earlier submission under the name of a gang waits: the later one is seen to after it."""
+        earlier = (
+            each
+            for each in self.books.gangs
+            if (each.namespace, each.name) == (spec.namespace, spec.name) and each.submission < spec.submission
+        )
+        return any(self.lives.candidates(each) and self.lives.missing(each) and self.lives.has_pods(each) for each in earlier)
 
     def _judge_surplus(self, spec: GangSpec) -> None:
         """Whoever comes to a gang that is whole is bound as soon as he fits."""
@@ -248,8 +261,8 @@ class Standing:
     def _judge_status(self, spec: GangSpec) -> None:
         """What a PodGroup says of its gang, counts above all, is so."""
         group = self.books.get("podgroups", spec.namespace, spec.name)
-        if group is None or excuses.is_forged(self.books, spec):
-            return
+        if group is None or excuses.is_forged(self.books, spec) or self.books.is_shared(spec):
+            return  # of several submissions it says how they are together
         if any(each.verb != "create" for each in self._unsaid(spec)) or self._is_overwritten(spec):
             return
         status, alive = group.get("status") or {}, self.lives.alive(spec)
