@@ -162,10 +162,15 @@ def workload_name(spec: GangSpec, role: Role) -> str:
     return f"{spec.base}-{role.name}" if role.name else spec.base
 
 
+def app_of(spec: GangSpec, role: Role) -> str:
+    """Return the label of a role's pods, which is the same whenever a job is submitted."""
+    return f"{spec.name}-{role.name}" if role.name else spec.name
+
+
 def _workload(spec: GangSpec, role: Role) -> Body:
     metadata, template = {"name": workload_name(spec, role), "namespace": spec.namespace}, _template(spec, role)
     if spec.kind in ("controlled", "deployed"):
-        body = {"replicas": role.size, "selector": {"matchLabels": {"app": metadata["name"]}}, "template": template}
+        body = {"replicas": role.size, "selector": {"matchLabels": {"app": app_of(spec, role)}}, "template": template}
         kind = "ReplicaSet" if spec.kind == "controlled" else "Deployment"
         return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": body}
     template["spec"]["restartPolicy"] = "Never"
@@ -190,7 +195,7 @@ def _template(spec: GangSpec, role: Role) -> Body:
         options |= {ROLE: role.name or "first", "allaboard.dev/min-members": f"{spec.roles[-1].name}={spec.least}"}
     if spec.shares_rack and not spec.has_group:
         options[TOGETHER] = RACK
-    metadata: Body = {"labels": {**labels, "app": workload_name(spec, role)}, "annotations": options}
+    metadata: Body = {"labels": {**labels, "app": app_of(spec, role)}, "annotations": options}
     gpus = {"nvidia.com/gpu": str(role.gpus)} if role.gpus else {}
     if spec.percent and not role.name:
         gpus = {"nvidia.com/gpu": "1", PERCENT: str(spec.percent)}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from allaboard_sandbox import ApiError
 from allaboard_sandbox.faults import FOR_EVER
 
-from ..gangs import HIGH, OWNER, SUSPENDED, Body, GangSpec, manifests, pod_of, workload_name
+from ..gangs import HIGH, OWNER, SUSPENDED, Body, GangSpec, app_of, manifests, pod_of, workload_name
 from ..judge.facts import QUEUE
 from ..simulation import NODES, Simulation, happens
 
@@ -195,7 +195,7 @@ class Workloads(Simulation):
         self._late.append(self.judge.note("a budget is made", gang=spec, seconds=FOR_EVER))
         for role in spec.roles:
             metadata = {"name": workload_name(spec, role), "namespace": spec.namespace}
-            budget = {"minAvailable": "100%", "selector": {"matchLabels": {"app": metadata["name"]}}}
+            budget = {"minAvailable": "100%", "selector": {"matchLabels": {"app": app_of(spec, role)}}}
             body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget}
             with suppress(ApiError):  # it is there
                 self.sandbox.create(body)

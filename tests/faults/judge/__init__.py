@@ -2,8 +2,8 @@
 
 ``books`` has what it goes by, ``news`` what schedulers were told, ``excuses`` what may excuse them; the other modules have its rules.
 
-A *run* is what is submitted once (a ``GangSpec``), or one wave of a Job. Which pods it has is known from who has created them, not from what
-they say of themselves: several runs may have one gang's name. A Job's run needs no more pods than the Job will still make.
+A *run* is what is submitted once (a ``GangSpec``), or one wave of a Job. Which pods it has is known from who has created them, and not from
+what they say: several runs may have one gang's name. A Job's run needs no more pods than the Job will still make.
 
 Each rule has a name, which an accusation begins with:
 
