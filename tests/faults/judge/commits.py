@@ -44,6 +44,8 @@ class Burst:
     began: float
     lost: int = 0
     """Members of the run that haven't been replaced when it began."""
+    replaceable: int = 0
+    """Members that may be replaced of a run of which nobody is bound any more."""
     following: frozenset[str] = frozenset()
     """Those of ``base`` that are of a Job's next wave."""
     attempted: dict[str, Request] = field(default_factory=dict)
@@ -102,6 +104,7 @@ class Commits:
             for minimum in self.books.minima_since(spec, request.sent - NEWS_SECONDS)
         ]
         minima.append(self.books.still_made(spec))
+        minima += [lost] if (lost := self._bursts[spec].replaceable) else []
         bound = len(self._known_bound(spec, request.who, request.sent - HEEDED_SECONDS))
         bound = max(bound, len(self.lives.bound(spec)) + self.lives.losses_since(spec, request.sent - HEEDED_SECONDS))
         if spec.is_releasable or self._bursts[spec].base or bound >= min(minima, default=1) - 1:
@@ -199,6 +202,7 @@ class Commits:
             base = {uid_of(each) for each in self.lives.bound(spec)}
             life = self.lives.of(spec)
             burst = self._bursts[spec] = Burst(spec, request.who, request.sent, now, base, self.lives.succeeded(spec), life.began)
+            burst.replaceable = self.lives.replaceable(spec)
             burst.lost, burst.following = self.lives.lost(spec), frozenset(life.following.seated if life.following else ()) & base
             burst.outranking = self._outranking(spec, request)
         # It may be another pod's name by now.
@@ -239,6 +243,8 @@ class Commits:
         needed = 0 if was_whole else min(quorum - burst.succeeded, self.books.still_made(spec))
         if burst.base and self.lives.of(spec).was_whole:  # it may do with the replacements that there are
             needed = min(needed, len(burst.base) + len(self.lives.candidates(spec)))
+        if len(burst.attempted) <= burst.replaceable:
+            needed = 0
         if self._begins_wave(burst):
             stragglers = burst.base - burst.following
             together, needed = together - stragglers, min(quorum, self.books.still_made(spec, len(stragglers)))

@@ -105,6 +105,14 @@ class Lives:
         life = self.of(spec)
         return life.size - self.succeeded(spec) - len(self._bound_with(spec, None).keys() & life.seated.keys())
 
+    def replaceable(self, spec: GangSpec) -> int:
+        """Return how many members may be replaced of a run that was whole, of which some have succeeded and nobody is bound any more."""
+        if spec.kind not in ("job", "operated") or self.of(spec).seated or spec not in self._ended:
+            return 0
+        ended, _ = self._ended[spec]
+        succeeded = len(self._succeeded(spec) & ended.seated.keys())
+        return ended.size - succeeded if ended.was_whole and succeeded else 0
+
     def _bound_with(self, spec: GangSpec, back: Body | None) -> dict[str, Body]:
         """The members that are bound, by UID; ``back`` is taken to be bound still."""
         return {uid_of(pod): pod for pod in (*self.bound(spec), *([back] if back else ()))}
@@ -175,8 +183,8 @@ class Lives:
         life, now = self.of(spec), self.clock()
         if is_bound_now:
             before, ended = self._ended.get(spec, (life, -1.0))
-            if not life.seated and ended >= decided - HEEDED_SECONDS:
-                life = self._lives[spec] = before  # it was sent when the run before went on, and belongs to that
+            if not life.seated and (ended >= decided - HEEDED_SECONDS or self.replaceable(spec) > 0):
+                life = self._lives[spec] = before  # it was sent when the run before went on, or replaces a member, and belongs to that
             if self._follows(spec, life, pod):
                 life.following = life.following or Life()
                 life = life.following
