@@ -18,6 +18,8 @@ _AT_ONCE_SECONDS = 0.005
 _TOGETHER_SECONDS = 0.05
 """What was first sent longer after the others belongs to another commit, however soon that is."""
 _SETTLED_SECONDS = 0.5
+_HARMLESS = ("a member ends", "a job is submitted again")
+"""What keeps nobody from sending all binds of a commit."""
 _PAUSE_SECONDS = 15.0
 _REST_SECONDS = 11.0
 """So long at most a gang rests that has lost members again and again: the longest pause, and a moment."""
@@ -288,7 +290,7 @@ class Commits:
             for deed in self.books.deeds
             if deed.until >= burst.sent - told
             and deed.at <= burst.last + self.lull
-            and ((deed.gang == name and deed.what != "a member ends") or deed.who == burst.who)
+            and ((deed.gang == name and deed.what not in _HARMLESS) or deed.who == burst.who)
         ]
 
     def _outranking(self, spec: GangSpec, request: Request) -> list[tuple[GangSpec, dict[str, Amounts]]]:

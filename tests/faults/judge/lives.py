@@ -98,7 +98,10 @@ class Lives:
         return len(self._succeeded(spec) & (life or self.of(spec)).seated.keys()) if self.bound(spec) else 0
 
     def _succeeded(self, spec: GangSpec) -> set[str]:
-        return {uid_of(pod) for pod in self.books.members(spec) if phase_of(pod) == "Succeeded"}
+        """Return the members that have succeeded, those among them that were deleted since."""
+        ended = self._ended[spec][0].waves if spec in self._ended else ()
+        seated = (pod for life in (*self.of(spec).waves, *ended) for pod in life.seated.values())
+        return {uid_of(pod) for pod in (*self.books.members(spec), *seated) if phase_of(pod) == "Succeeded"}
 
     def lost(self, spec: GangSpec) -> int:
         """Return how many members of the run that is going on are neither alive nor have succeeded, and haven't been replaced."""
