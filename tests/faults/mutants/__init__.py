@@ -13,14 +13,23 @@ from pathlib import Path
 
 from tests.faults.forks import Forks, forking
 
-from . import commits, halves, late, leaders, releases, rules, turns
+from . import commits, halves, late, leaders, releases, rules, runs, turns
 from .mutant import Edit, Mutant, patched, plant
 
 __all__ = ["MOST", "MUTANTS", "Edit", "Mutant", "Verdict", "hunt", "hunt_all", "plant"]
 
 MOST = 300
 """Schedules within which each mutant must be found."""
-MUTANTS = (*commits.MUTANTS, *releases.MUTANTS, *halves.MUTANTS, *leaders.MUTANTS, *turns.MUTANTS, *late.MUTANTS, *rules.MUTANTS)
+MUTANTS = (
+    *commits.MUTANTS,
+    *releases.MUTANTS,
+    *halves.MUTANTS,
+    *leaders.MUTANTS,
+    *turns.MUTANTS,
+    *late.MUTANTS,
+    *rules.MUTANTS,
+    *runs.MUTANTS,
+)
 
 
 @dataclass(frozen=True, slots=True)

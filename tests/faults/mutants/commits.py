@@ -119,14 +119,9 @@ MUTANTS = (
         "quorum",
         (
             Edit(
-                "model/gang.py",
-                "        if not wave or len(self.bound)",
-                "        if True or len(self.bound)",
-            ),
-            Edit(
-                "model/gang.py",
-                "return max(1, self.required - len(self.bound)) if wave and",
-                "return 1 if wave and",
+                "gangs/runs.py",
+                "if is_first or pod.created < run.began]",
+                "if True]",
             ),
         ),
     ),
@@ -325,13 +320,13 @@ MUTANTS = (
         (
             Edit(
                 "model/gang.py",
-                '        return tuple(pod for pod in self.of_this_run() if pod.phase == "Succeeded")\n',
-                '        return tuple(pod for pod in self.members if pod.phase == "Succeeded")\n',
+                '        if not any(pod.phase == "Succeeded" for pod in self.members):\n',
+                '        if not any(pod.phase == "Succeeded" for pod in self.everybody):\n',
             ),
             Edit(
                 "model/gang.py",
-                ("        if not self._successes:\n            return frozenset()\n"),
-                ("        if not self.bound or not self._successes:\n            return frozenset()\n"),
+                'for pod in self.of_this_run() if pod.phase == "Succeeded" and not',
+                'for pod in self.everybody if pod.phase == "Succeeded" and not',
             ),
         ),
     ),
@@ -443,7 +438,7 @@ MUTANTS = (
         (
             Edit(
                 "gangs/registry.py",
-                "if group is None and not 0 < bound < minimum:",
+                "if group is None and not 0 < len(alive) - len(waiting) < minimum:",
                 "if False:",
             ),
         ),
@@ -538,7 +533,7 @@ MUTANTS = (
         (
             Edit(
                 "gangs/registry.py",
-                "            role_minimums=minimums,\n",
+                "            role_minimums=_still_possible(minimums, run),\n",
                 "            role_minimums=(),\n",
             ),
         ),

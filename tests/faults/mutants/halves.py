@@ -210,7 +210,7 @@ MUTANTS = (
         (
             Edit(
                 "gangs/registry.py",
-                "        if group is None and not 0 < bound < minimum:\n",
+                "        if group is None and not 0 < len(alive) - len(waiting) < minimum:\n",
                 "        if group is None:\n",
             ),
         ),
@@ -222,8 +222,11 @@ MUTANTS = (
         (
             Edit(
                 "model/gang.py",
-                "        return max(0, self.min_member - self.succeeded)\n",
-                "        return max(0, max(self.min_member, max((pod.promise for pod in self.bound), default=0)) - self.succeeded)\n",
+                "        return max(0, self.min_member - max(self.succeeded, self.gone))\n",
+                (
+                    "        promised = max((pod.promise for pod in self.bound), default=0)\n"
+                    "        return max(0, max(self.min_member, promised) - max(self.succeeded, self.gone))\n"
+                ),
             ),
             Edit(
                 "model/gang.py",

@@ -1,0 +1,66 @@
+"""Mutants that take pods of one run for another's, or wait for pods that nobody will make."""
+
+from .mutant import Edit, Mutant
+
+MUTANTS = (
+    Mutant(
+        "whatever has a gang's name is of one run",
+        "submitted_again",
+        "quorum",
+        (
+            Edit(
+                "gangs/runs.py",
+                "                root = job.root if job else pod.owner.uid\n",
+                "                root = job.root if job and not job else source.name\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a straggler counts for the next wave",
+        "wave_beside_a_straggler",
+        "quorum",
+        (Edit("gangs/runs.py", "if is_first or pod.created < run.began]", "if True]"),),
+    ),
+    Mutant(
+        "bare pods that are enough for a run join the one before",
+        "bare_run_beside_a_straggler",
+        "quorum",
+        (Edit("gangs/runs.py", "if is_first or pod.created < run.began]", "if True]"),),
+    ),
+    Mutant(
+        "the two Jobs of a gang are two runs",
+        "two_controllers",
+        "idle",
+        (Edit("gangs/runs.py", "elif fresh and fresh[-1].size < self.minimum:", "elif False:"),),
+    ),
+    Mutant(
+        "pods that no Job will make any more are waited for",
+        "last_wave_is_smaller",
+        "idle",
+        (Edit("gangs/runs.py", "max(0, gone.total() - max(0, spare))", "0"),),
+    ),
+    Mutant(
+        "a run that was whole waits for all that it has lost",
+        "lost_when_fewer_are_made",
+        "unresolved",
+        (Edit("scheduling/past.py", "SETTLE_SECONDS = 5.0\n", "SETTLE_SECONDS = 5000.0\n"),),
+    ),
+    Mutant(
+        "members that run hold a newcomer of another priority",
+        "replaced_at_another_priority",
+        "unresolved",
+        (
+            Edit(
+                "gangs/registry.py",
+                "        for pod in () if _is_rollout(waiting) else waiting:\n            if pod.priority != waiting[0].priority:\n",
+                "        for pod in alive:\n            if pod.priority != waiting[0].priority:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "the old pods of a rollout say what is asked for",
+        "rolled_out",
+        "unresolved",
+        (Edit("gangs/registry.py", "    return waiting or [max(alive, key=_by_age)] if alive else ()\n", "    return alive\n"),),
+    ),
+)
