@@ -41,10 +41,10 @@ class Ending:
 
 def phase_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | None = None) -> Phase:
     """Return how far the gang has come; ``ends`` and ``stated`` are as ``ending_of`` takes them."""
-    if not gang.alive:
+    if not gang.alive_in_all_runs:
         ending = ending_of(gang, ends, stated)
         return ending.phase if ending else Phase.PENDING
-    if not gang.bound:
+    if not gang.bound_in_all_runs:
         return Phase.PENDING
     running = sum(pod.phase == "Running" for pod in gang.bound)
     needed = min(len(gang.bound), max(0, gang.required - gang.succeeded))
@@ -57,7 +57,7 @@ def ending_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | 
     ``ends`` is what this process has seen of its members' ends. Where it has seen nothing, the members that are left and the PodGroup's
     status as it is ``stated`` tell.
     """
-    if gang.alive:
+    if gang.alive_in_all_runs:
         return None
     succeeded, failed = gang.in_phase("Succeeded"), gang.in_phase("Failed")
     if ends is not None:

@@ -211,13 +211,15 @@ class _Census:
             lineage = self._lineage([root])
             if root in (Source.BARE.name, Source.SERVING.name) and (begun or fresh):
                 (begun or fresh)[0].add(lineage)
-            elif fresh and fresh[-1].size < self.minimum:
+            elif fresh and (fresh[-1].size < self.minimum or not _is_again(lineage, fresh[-1:])):
                 fresh[-1].add(lineage)
             else:
                 fresh.append(lineage)
-        # Only the last can be too little for a run. It is a part of what runs, unless it is the same job again, or isn't known yet.
-        if begun and fresh and fresh[-1].size < self.minimum and not self._is_unknown(fresh[-1]) and not _repeats(fresh[-1], begun):
-            begun[-1].add(fresh.pop())
+        # What comes late is a part of what runs, unless it is the same job again or enough for a run of its own.
+        parts = [lineage for lineage in fresh if begun and not self._is_unknown(lineage) and not self._is_apart(lineage, begun)]
+        for lineage in parts:
+            begun[-1].add(lineage)
+            fresh.remove(lineage)
         return [*begun, *fresh]
 
     def divided(self, lineage: _Lineage) -> list[Run]:
@@ -272,6 +274,11 @@ class _Census:
         owners = {pod.owner.uid for pod in pods if pod.owner} & self.jobs.keys()
         size = sum(self.jobs[uid].initial for uid in owners) + sum(1 for pod in pods if not (pod.owner and pod.owner.uid in owners))
         return _Lineage(found, pods, size)
+
+    def _is_apart(self, lineage: _Lineage, begun: Sequence[_Lineage]) -> bool:
+        """Return whether a lineage that hasn't begun is a run of its own beside those that have."""
+        has_roles = any(pod.role for pod in lineage.pods)
+        return _is_again(lineage, begun) or (lineage.size >= self.minimum and not has_roles)
 
     def _is_unknown(self, lineage: _Lineage) -> bool:
         """Return whether any pod is of a batch Job that hasn't been heard of."""
@@ -346,16 +353,16 @@ def _moved(rest: Sequence[Pod], taken: Sequence[Pod], run: _Going) -> list[Pod]:
     return [pod for pod in rest if pod.uid not in uids]
 
 
-def _repeats(lineage: _Lineage, begun: Sequence[_Lineage]) -> bool:
-    """Return whether a lineage has pods that are alike to some of those that run: the same job again."""
-    running = {_sort_of(pod) for each in begun for pod in each.pods}
-    return any(_sort_of(pod) in running for pod in lineage.pods)
+def _is_again(lineage: _Lineage, others: Sequence[_Lineage]) -> bool:
+    """Return whether a lineage has pods that are alike to some of the others': the same job again."""
+    known = {_sort_of(pod) for each in others for pod in each.pods}
+    return any(_sort_of(pod) in known for pod in lineage.pods)
 
 
 def _sort_of(pod: Pod) -> tuple[object, ...]:
-    """Return what is the same for the pods of two runs of a job: the kind of controller, and the labels that users write."""
+    """Return what is the same for the pods of two runs of a job: the kind of controller, and the role, else the labels that users write."""
     kind = (pod.owner.api_version, pod.owner.kind) if pod.owner else ()
-    return (*kind, pod.role, tuple(pair for pair in pod.labels if not pair[0].endswith(_OWN_LABELS)))
+    return (*kind, pod.role or tuple(pair for pair in pod.labels if not pair[0].endswith(_OWN_LABELS)))
 
 
 def _index_of(pod: Pod) -> tuple[str, str] | None:

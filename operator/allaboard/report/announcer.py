@@ -96,6 +96,12 @@ class Announcer:
             dues.append(again)
         return min(dues) - now if dues else None
 
+    def waits_behind(self, gang: Gang) -> None:
+        """Tell pods of later runs of the gang that the run whose turn it is goes first."""
+        later = [pod for pod in gang.others if pod.is_candidate]
+        if later:
+            self._pods.awaiting(later, f"podgroup {gang.key}: waiting for an earlier run of this gang, that of pod {gang.members[0].name}")
+
     def held(self, gang: Gang, reason: str, message: str, offender: Pod | None) -> None:
         """The gang can't be trusted until somebody mends ``offender``, or its PodGroup when that is ``None``."""
         about = reference_of(gang) if offender is None else ObjectReference.of_pod(offender)
@@ -205,7 +211,7 @@ class Announcer:
                 self._changes.scheduled(gang, message)
                 self._end_wait(gang.key)
                 return
-        elif not gang.alive and not gang.is_single:
+        elif not gang.alive_in_all_runs and not gang.is_single:
             self._none_lives(gang)
             return
         self._keeper.tell(gang)

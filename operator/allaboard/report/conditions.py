@@ -48,13 +48,13 @@ def pod_group_status(
 
     The ``ending`` of a gang that has ended counts members whose pods are deleted by then.
     """
-    living = gang.alive
+    living = gang.alive_in_all_runs
     owners = sorted({f"{pod.namespace}/{pod.owner.name if pod.owner else pod.name}" for pod in living})
     status: dict[str, Any] = {
         "phase": phase,
         "occupiedBy": ",".join(owners[:10]),
         "members": len(living),
-        "scheduled": len(gang.bound),
+        "scheduled": len(gang.bound_in_all_runs),
         "running": sum(1 for pod in living if pod.phase == "Running"),
         "succeeded": ending.succeeded if ending else gang.in_phase("Succeeded"),
         "failed": ending.failed if ending else gang.in_phase("Failed"),

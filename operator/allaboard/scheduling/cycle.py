@@ -309,6 +309,8 @@ class Scheduler:
             return None  # which ring again
         attempt = Attempt(gang, self.clock(), self.queue.changes)
         self._open.observe(gang)
+        if gang.others:
+            self.announcer.waits_behind(gang)
         # 2. What is to be done? Whatever was left half bound, and could not be finished, is undone before anything else.
         look = at_look(gang, self.docket.find_half(key), self.clock())
         if look is not Look.AWAIT_MEMBERS and not gang.settles:

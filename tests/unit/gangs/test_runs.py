@@ -186,7 +186,7 @@ def test_of_two_jobs_that_are_two_runs(first: str, second: str, jobs: tuple[JobC
     assert told(gang_of(pods, *jobs)) == expected
 
 
-PS, WORKER = {"role": "ps"}, {"role": "worker"}
+PS, WORKER = {"volcano.sh/task-spec": "ps"}, {"volcano.sh/task-spec": "worker"}
 
 
 @pytest.mark.parametrize(
@@ -197,6 +197,8 @@ PS, WORKER = {"role": "ps"}, {"role": "worker"}
         ("1 bound", "4 bound", 5, "rests"),
         ("1 bound", "3 bound, 1 failed, 1 wait", 5, "starts 1 of 1"),
         ("1 wait", "4 bound", 4, "starts 1 of 1"),  # one that comes late, and wasn't needed
+        ("1 wait", "4 wait", 4, "starts 4 of 5"),  # the workers alone would be enough
+        ("1 wait", "4 wait", 1, "starts 1 of 5"),
     ],
 )
 def test_of_two_jobs_that_are_one_gang(ps: str, workers: str, minimum: int, expected: str) -> None:
@@ -205,6 +207,12 @@ def test_of_two_jobs_that_are_one_gang(ps: str, workers: str, minimum: int, expe
         *several(workers, kind="Job", owner="worker", labels=WORKER, minimum=minimum),
     ]
     assert told(gang_of(pods, a_job("ps", parallelism=1, completions=1), a_job("worker"))) == expected
+
+
+def test_a_controller_that_comes_late_and_is_enough_by_itself_is_a_part_of_the_gang_if_its_role_is_another() -> None:
+    first = several("2 bound", kind="Job", owner="ps", labels=PS, minimum=2)
+    late = several("3 wait", kind="Job", owner="w", labels=WORKER, minimum=2)
+    assert told(gang_of([*first, *late], a_job("ps", parallelism=2, completions=2), a_job("w"))) == "starts 1 of 3"
 
 
 def test_the_next_run_of_a_gang_of_two_jobs_takes_nobody_of_the_first() -> None:
