@@ -27,6 +27,8 @@ _OWN_LABELS = ("-index", "/pod-name", "job-name", "controller-uid", "pod-templat
 _SERVING = frozenset(
     {("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"), ("apps/v1", "DaemonSet"), ("v1", "ReplicationController")},
 )
+_TOGETHER_SECONDS = 10.0
+"""How long after the pods of the first controller those of another may come that is submitted with it."""
 _MOST_RUNS = 16
 """Runs of one lineage that are told apart."""
 
@@ -278,7 +280,8 @@ class _Census:
     def _is_apart(self, lineage: _Lineage, begun: Sequence[_Lineage]) -> bool:
         """Return whether a lineage that hasn't begun is a run of its own beside those that have."""
         has_roles = any(pod.role for pod in lineage.pods)
-        return _is_again(lineage, begun) or (lineage.size >= self.minimum and not has_roles)
+        is_later = lineage.pods[0].created - begun[-1].pods[0].created > _TOGETHER_SECONDS
+        return _is_again(lineage, begun) or (lineage.size >= self.minimum and is_later and not has_roles)
 
     def _is_unknown(self, lineage: _Lineage) -> bool:
         """Return whether any pod is of a batch Job that hasn't been heard of."""

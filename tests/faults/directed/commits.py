@@ -57,12 +57,13 @@ def two_at_once() -> None:
 
 
 def bare_refused() -> None:
-    """One bare member is refused for good, in the rehearsal too: nobody is bound."""
-    with quiet_world() as world:
-        world.fault(Fault("bind", "pods", "gang-1", times=FOR_EVER, status=403, message="denied", dry_run=None))
-        world.add(GangSpec("gang", "bare", size=3, minimum=3))
-        world.advance(10)
-        end(world)
+    """One bare member is refused for good, in the rehearsal too, whichever it is: nobody is bound."""
+    for refused in range(3):
+        with quiet_world() as world:
+            world.fault(Fault("bind", "pods", f"gang-{refused}", times=FOR_EVER, status=403, message="denied", dry_run=None))
+            world.add(GangSpec("gang", "bare", size=3, minimum=3))
+            world.advance(10)
+            end(world)
 
 
 def changed_on_its_way() -> None:

@@ -521,8 +521,8 @@ MUTANTS = (
         (
             Edit(
                 "report/conditions.py",
-                '"scheduled": len(gang.bound),',
-                '"scheduled": len(gang.bound) + 7,',
+                '"scheduled": len(gang.bound_in_all_runs),',
+                '"scheduled": len(gang.bound_in_all_runs) + 7,',
             ),
         ),
     ),

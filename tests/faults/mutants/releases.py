@@ -398,6 +398,11 @@ MUTANTS = (
                 "        return tuple(pod for pod in self.alive if pod.node_name)\n",
                 "        return tuple(pod for pod in self.members if pod.node_name and not pod.is_terminal)\n",
             ),
+            Edit(
+                "gangs/runs.py",
+                "    return not (pod.is_terminal or pod.is_terminating)\n",
+                "    return not pod.is_terminal\n",
+            ),
         ),
     ),
     Mutant(
