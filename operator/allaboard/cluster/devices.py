@@ -1,18 +1,20 @@
 """What is taken of each GPU of the nodes that share theirs: one row a node, changed by each event.
 
-A pod is charged to the devices that it says it has, or was promised; one of which that isn't known is charged to all that it may have
-(``model.sharing.charges``). When a driver lists other devices than before, the pods of that node are counted anew, before anybody asks.
+A pod is charged to the devices that it says it has, or was promised. A pod of which that isn't known is charged once, on the device
+where that leaves least (``model.sharing.charge_unnamed``), which depends on all others of the node: so that is worked out when it is asked
+for. When a driver lists other devices than before, the pods of that node are counted anew, before anybody asks.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.node import Node
-from allaboard.model.sharing import GPU, WHOLE, Shared, Taken, charges
+from allaboard.model.sharing import GPU, WHOLE, Shared, Taken, Unnamed, charge_unnamed, charges_of
 from allaboard.model.snapshot import Sharing, Snapshot
 
 _MOST_WHOLE = 64  # GPUs of a node without a driver, which are told one by one only to be scored beside those that are shared
@@ -20,11 +22,16 @@ _MOST_WHOLE = 64  # GPUs of a node without a driver, which are told one by one o
 
 @dataclass(slots=True)
 class _Row:
-    """``place`` is the row of the array; nothing is charged to it before its pods were counted."""
+    """``place`` is the row of the array; nothing is charged to it before its pods were counted.
+
+    ``unnamed`` are the pods whose devices nothing names; ``worst`` is what is free with them, ``None`` when it is to be worked out.
+    """
 
     shared: Shared
     place: int
     is_counted: bool = False
+    unnamed: Counter[Unnamed] = field(default_factory=Counter)
+    worst: Sequence[int] | None = None
 
 
 class SharedDevices:
@@ -36,9 +43,11 @@ class SharedDevices:
         self._vacant: list[int] = []
         self._free: Integers = np.zeros((0, 0), dtype=np.int64)
         self.uncounted: set[str] = set()
+        self._with_unnamed: set[str] = set()
         self._kept: frozenset[str] = frozenset()
         self._nodes: tuple[Node, ...] | None = None
         self._sharing = Sharing.of(())
+        self._position_of: dict[str, int] = {}
         self._positions: Integers = np.zeros(0, dtype=np.int64)
         self._places: Integers = np.zeros(0, dtype=np.int64)
 
@@ -49,6 +58,7 @@ class SharedDevices:
             return
         if shared is None:
             self._vacant.append(self._rows.pop(node_name).place)
+            self._with_unnamed.discard(node_name)
             self.are_any = bool(self._rows)
             self.uncounted.discard(node_name)
             return
@@ -86,8 +96,16 @@ class SharedDevices:
     def is_overbooked(self, node_name: str, uuids: Sequence[str]) -> bool:
         """Whether more is taken of any of the devices ``uuids`` of a node than there is, or one isn't there any more."""
         row = self._rows.get(node_name)
-        usable = {device.uuid: place for place, device in enumerate(row.shared.devices) if device.is_usable} if row else {}
-        return row is None or any(uuid not in usable or self._free[row.place, usable[uuid]] < 0 for uuid in uuids)
+        if row is None:
+            return True
+        usable = {device.uuid: place for place, device in enumerate(row.shared.devices) if device.is_usable}
+        named = self._free[row.place]
+        if any(uuid not in usable or named[usable[uuid]] < 0 for uuid in uuids):
+            return True
+        # Where the unnamed ones are isn't known: there must be room for them in sum.
+        return bool(row.unnamed) and np.maximum(named[list(usable.values())], 0).sum() < sum(
+            pod.total * pods for pod, pods in row.unnamed.items()
+        )
 
     def onto(self, snapshot: Snapshot) -> Snapshot:
         """``snapshot`` with what is free of each device. Of nodes without a driver as many are free as aren't asked for."""
@@ -101,6 +119,9 @@ class SharedDevices:
         width = max(self._free.shape[1], int(free.max(initial=0)))
         devices = np.where(np.arange(width) < free[:, None], WHOLE, 0)
         devices[self._positions[:, None], np.arange(self._free.shape[1])] = self._free[self._places]
+        for name in self._with_unnamed:
+            if (position := self._position_of.get(name)) is not None:
+                devices[position, : len(self._rows[name].shared.devices)] = self._free_of(self._rows[name])
         for position in self._positions.tolist() if self._kept else ():
             if snapshot.nodes[position].name in self._kept:
                 devices[position] = np.minimum(devices[position], 0)
@@ -111,16 +132,34 @@ class SharedDevices:
         self._nodes = nodes
         self._sharing = Sharing.of([node.shared for node in nodes])
         sharing = [(position, self._rows[node.name].place) for position, node in enumerate(nodes) if node.shared is not None]
+        self._position_of = {nodes[position].name: position for position, _ in sharing}
         self._positions, self._places = np.array(sharing, dtype=np.int64).reshape(len(sharing), 2).T
 
     def _change(self, node_name: str, spec: SchedulingSpec, taken: Sequence[Taken], sign: int) -> None:
         row = self._rows.get(node_name)
-        if row is not None and row.is_counted:
-            for device, thousandths in charges(row.shared, spec.share, spec.whole_gpus, taken):
-                self._free[row.place, device] += sign * thousandths
+        if row is None or not row.is_counted:
+            return
+        named, unnamed = charges_of(row.shared, spec.share, spec.whole_gpus, taken)
+        for device, thousandths in named:
+            self._free[row.place, device] += sign * thousandths
+        row.worst = None
+        if unnamed is None:
+            return
+        row.unnamed[unnamed] -= sign
+        if not row.unnamed[unnamed]:
+            del row.unnamed[unnamed]
+        (self._with_unnamed.add if row.unnamed else self._with_unnamed.discard)(node_name)
+
+    def _free_of(self, row: _Row) -> Sequence[int]:
+        """Return the thousandths that are free of each device of a node."""
+        if row.worst is None:
+            row.worst = charge_unnamed(row.shared, self._free[row.place, : len(row.shared.devices)].tolist(), row.unnamed)
+        return row.worst
 
     def _clear(self, row: _Row) -> None:
         """Have nothing taken of what there is."""
+        row.unnamed.clear()
+        row.worst = None
         self._free[row.place] = 0
         self._free[row.place, : len(row.shared.devices)] = [WHOLE if device.is_usable else 0 for device in row.shared.devices]
 

@@ -9,6 +9,7 @@ and where a whole GPU is asked for, of which its driver may have been told less.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest, nsmallest
 from itertools import islice
 from typing import NamedTuple
 
@@ -218,7 +219,7 @@ def shared_by(annotations: Mapping[str, object]) -> Shared | None:
 def taken_by(annotations: Mapping[str, object]) -> tuple[Taken, ...]:
     """The devices that a bound pod has, as the annotations of each driver say; none of one whose annotation makes no sense.
 
-    Anybody may have written those of a driver that isn't the node's: ``charges`` tells them apart.
+    Anybody may have written those of a driver that isn't the node's: ``charges_of`` tells them apart.
     """
     taken: list[Taken] = []
     for driver in DRIVERS.values():
@@ -239,28 +240,91 @@ def _taken(driver: str, fields: Sequence[str]) -> Taken:
     return Taken(fields[0].partition("[")[0], memory, cores, driver)  # what follows names a part that MIG has made of it
 
 
-def charges(shared: Shared, share: Share | None, whole: int, taken: Sequence[Taken]) -> Iterator[tuple[int, int]]:
-    """What a pod takes of a node's devices: the place of each, and thousandths of it.
+class Unnamed(NamedTuple):
+    """The devices of a pod that nothing names: ``number`` of them, none in the ``named`` places, and ``thousandths`` of each.
 
-    It asks for a ``share``, or for ``whole`` GPUs, and has ``taken`` some: promised ones, or as the annotation of this node's driver says,
-    for nobody goes by another's. A device that it doesn't name, or that isn't there,
-    may be any of the others: then each of them is charged, for it is not known which is free.
+    These are counted as on the smallest device, so that they are the same wherever the pod is.
+    """
+
+    thousandths: int
+    number: int
+    named: frozenset[int] = frozenset()
+
+    @property
+    def total(self) -> int:
+        """Thousandths of all its devices."""
+        return self.thousandths * self.number
+
+
+class Charges(NamedTuple):
+    """What a pod takes of a node's devices: (place, thousandths) of each device that is known, and the devices that aren't."""
+
+    named: Sequence[tuple[int, int]] = ()
+    unnamed: Unnamed | None = None
+
+
+def charges_of(shared: Shared, share: Share | None, whole: int, taken: Sequence[Taken]) -> Charges:
+    """Return what a pod takes of a node's devices that asks for a ``share``, or for ``whole`` GPUs.
+
+    The pod has the devices ``taken``: those that were promised, or those that the annotation of the node's own driver names. No driver
+    goes by the annotation of another. A device that isn't named, or isn't one of the node's, is charged by ``charge_unnamed``.
     """
     driver = DRIVERS[shared.driver]
     number = (share.devices if share.driver == driver.name else 0) if share else whole if driver.count == GPU else 0
     if not number:
-        return
-    least = shared.least
+        return Charges()
     places = {device.uuid: place for place, device in enumerate(shared.devices)}
     own = (each for each in taken if each.driver in ("", driver.name))
     named = dict(islice(((places[each.uuid], each) for each in own if each.uuid in places), number))
-    for place, device in enumerate(shared.devices):
-        has = named.get(place)
-        if has is None and len(named) >= number:
-            continue
-        asked = share.of(device.memory, least) if share else 0
-        said = Share(driver.name, memory=has.memory, cores=has.cores).of(device.memory, least) if has and (has.memory or has.cores) else 0
-        yield place, min(max(asked, said) or WHOLE, WHOLE)
+    found = tuple((place, _charge(shared, shared.devices[place].memory, share, named[place])) for place in sorted(named))
+    if len(named) == number:
+        return Charges(found)
+    return Charges(found, Unnamed(_charge(shared, shared.memory, share), number - len(named), frozenset(named)))
+
+
+def charge_unnamed(shared: Shared, free: Sequence[int], pods: Mapping[Unnamed, int]) -> list[int]:
+    """Return ``free``, in thousandths by device, once each pod of ``pods`` is charged for what it asks for, once, where that costs most.
+
+    That is the device of which most is free: each pod breaks another whole GPU, as long as there is one. So no more whole GPUs are left
+    than in the worst case. What no single device has is charged to several, so that no more is left in sum than is free. Which device it
+    really is isn't known: a device may be given away twice, by what the unnamed pods on it ask for.
+    """
+    left = list(free)
+    usable = _usable(shared)
+    for pod in sorted(pods, key=lambda pod: (-pod.thousandths, -pod.number, sorted(pod.named))):
+        places = [place for place in usable if place not in pod.named]
+        for _ in range(pods[pod]):
+            if max((left[place] for place in usable), default=0) <= 0:
+                return left  # there is nothing left to charge, however many such pods there are
+            rest = pod.total
+            for place in (*nlargest(pod.number, places, key=left.__getitem__), *sorted(usable, key=left.__getitem__, reverse=True)):
+                part = max(0, min(rest, pod.thousandths, left[place]))
+                left[place] -= part
+                rest -= part
+    return left
+
+
+def given_back(shared: Shared, free: Sequence[int], charges: Charges) -> list[int]:
+    """Return ``free``, in thousandths by device, without the ``charges`` of a pod; unnamed ones come free where that helps least."""
+    left = list(free)
+    for place, thousandths in charges.named:
+        left[place] += thousandths
+    if pod := charges.unnamed:
+        places = (place for place in _usable(shared) if place not in pod.named)
+        for place in nsmallest(pod.number, places, key=left.__getitem__):
+            left[place] = min(WHOLE, left[place] + pod.thousandths)
+    return left
+
+
+def _usable(shared: Shared) -> Sequence[int]:
+    return [place for place, device in enumerate(shared.devices) if device.is_usable]
+
+
+def _charge(shared: Shared, memory: int, share: Share | None, has: Taken | None = None) -> int:
+    """Thousandths of a device of so many MiB that a pod is charged for, which ``has`` it as its annotation says."""
+    asked = share.of(memory, shared.least) if share else 0
+    said = Share(shared.driver, memory=has.memory, cores=has.cores).of(memory, shared.least) if has and (has.memory or has.cores) else 0
+    return min(max(asked, said) or WHOLE, WHOLE)
 
 
 def annotations_of(shared: Shared, share: Share | None, container: int, uuids: Sequence[str], node_name: str, now: float) -> dict[str, str]:

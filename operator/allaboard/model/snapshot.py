@@ -16,7 +16,7 @@ from allaboard.model.gputable import GpuTable
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import UNSTATED
-from allaboard.model.sharing import DRIVERS, WHOLE, Shared, charges
+from allaboard.model.sharing import DRIVERS, WHOLE, Shared, charges_of, given_back
 
 Workload = tuple[tuple[SchedulingSpec, int], ...]
 """What pods ask for (``SchedulingSpec.demand``), and how many of them do; the most frequent first."""
@@ -119,8 +119,9 @@ class Snapshot:
             first = int(np.count_nonzero(devices[row] >= WHOLE))
             devices[row, first : first + pod.spec.whole_gpus] = WHOLE
             return
-        for place, thousandths in charges(shared, pod.spec.share, pod.spec.whole_gpus, pod.devices):
-            devices[row, place] += thousandths
+        places = slice(len(shared.devices))
+        charges = charges_of(shared, pod.spec.share, pod.spec.whole_gpus, pod.devices)
+        devices[row, places] = given_back(shared, devices[row, places].tolist(), charges)
 
     def row_of(self, node_name: str) -> int | None:
         """The row of a node, ``None`` when it isn't there."""

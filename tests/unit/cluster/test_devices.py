@@ -52,15 +52,27 @@ class Ledger:
 
     seats: dict[str, tuple[str, SchedulingSpec, tuple[str, ...]]] = field(default_factory=dict)
 
-    def free(self, node: str, uuid: str) -> int:
+    def named_free(self, node: str, uuid: str) -> int:
+        """What is free of a device, as far as it is known who has it."""
         left = 1000
         for where, spec, devices in self.seats.values():
-            number = 1 if spec.share else spec.amount(GPU)
-            named = [device for device in devices if device in CARDS[where]][:number] if where in CARDS else []
-            is_there = uuid in named or (len(named) < number)  # of whom that isn't known it may be anywhere
-            if where == node and number and is_there:
+            if where == node and uuid in self._named(where, spec, devices):
                 left -= asked(spec, CARDS[node][uuid])
         return left
+
+    def unnamed(self, node: str) -> int:
+        """What those ask for in sum of which it isn't known which devices they have."""
+        seats = [(spec, devices) for where, spec, devices in self.seats.values() if where == node]
+        least = min(CARDS[node].values())
+        return sum(asked(spec, least) * (_number(spec) - len(self._named(node, spec, devices))) for spec, devices in seats)
+
+    @staticmethod
+    def _named(node: str, spec: SchedulingSpec, devices: tuple[str, ...]) -> list[str]:
+        return [device for device in devices if device in CARDS[node]][: _number(spec)]
+
+
+def _number(spec: SchedulingSpec) -> int:
+    return 1 if spec.share else spec.amount(GPU)
 
 
 def devices_of(view: ClusterView, node: str) -> dict[str, int]:
@@ -74,7 +86,14 @@ def devices_of(view: ClusterView, node: str) -> dict[str, int]:
 
 
 def agrees(view: ClusterView, ledger: Ledger) -> bool:
-    return all(devices_of(view, node) == {uuid: ledger.free(node, uuid) for uuid in CARDS[node]} for node in CARDS)
+    """Whether each node's devices have as little free as is known, and in sum as little as all ask for, each pod once."""
+    for node in CARDS:
+        free, known = devices_of(view, node), {uuid: ledger.named_free(node, uuid) for uuid in CARDS[node]}
+        if any(free[uuid] > known[uuid] for uuid in free):
+            return False
+        if sum(max(0, each) for each in free.values()) != max(0, sum(max(0, each) for each in known.values()) - ledger.unnamed(node)):
+            return False
+    return True
 
 
 names = st.sampled_from([f"p{number}" for number in range(6)])
@@ -181,9 +200,9 @@ def test_a_bound_pod_moves_its_charge_by_no_edit_as_long_as_it_is_the_same() -> 
     for says in (("GPU-1a",), (), ("GPU-1a",)):
         view.upsert_pod(a_pod("p", WHOLE[0], "n1", says))
         assert devices_of(view, "n1") == {"GPU-1a": 1000, "GPU-1b": 0}
-    for says, free in (((), 0), (("GPU-1a",), 1000), (("GPU-1b",), 1000)):  # of a stranger it may come late
+    for says in ((), ("GPU-1a",), ("GPU-1b",)):  # of a stranger it may come late
         view.upsert_pod(a_pod("q", WHOLE[0], "n1", says))
-        assert devices_of(view, "n1") == {"GPU-1a": 0, "GPU-1b": free - 1000}
+        assert devices_of(view, "n1") == {"GPU-1a": 0, "GPU-1b": 0}
     view.upsert_pod(replace(a_pod("q", WHOLE[0], "n1", ("GPU-1b",)), uid="another"))
     assert devices_of(view, "n1") == {"GPU-1a": 1000, "GPU-1b": -1000}
 
@@ -215,8 +234,8 @@ def test_without_some_pods_their_devices_are_free() -> None:
     pods = [a_pod("p", PART[1], "n1", ("GPU-1b",)), a_pod("q", WHOLE[0], "n1"), a_pod("r", WHOLE[1], "a")]
     for pod in pods:
         view.upsert_pod(pod)
-    assert np.array_equal(view.snapshot().devices, [[1000, 0], [0, -500]])
-    assert np.array_equal(view.snapshot().without(pods[:1]).devices, [[1000, 0], [0, 0]])
+    assert np.array_equal(view.snapshot().devices, [[1000, 0], [0, 500]])
+    assert np.array_equal(view.snapshot().without(pods[:1]).devices, [[1000, 0], [0, 1000]])
     assert np.array_equal(view.snapshot().without(pods).devices, [[1000, 1000], [1000, 1000]])
 
 
@@ -239,3 +258,24 @@ def test_a_device_that_is_gone_is_no_seat_any_more() -> None:
     view.upsert_node(a_node("n1", without="GPU-1a"))
     assert view.is_overbooked("n1", pod.spec, ["GPU-1a"])
     assert view.as_promised(pod) == replace(pod, node_name="n1", devices=(Taken("GPU-1a"),))
+
+
+def test_a_pod_that_names_no_device_keeps_one_whole_gpu_from_others_and_no_more() -> None:
+    """Whichever device of the node it has, the two others are free."""
+    view = ClusterView()
+    view.upsert_node(a_node("n2"))
+    view.upsert_pod(a_pod("stranger", PART[2], "n2"))
+    assert sorted(devices_of(view, "n2").values()) == [660, 1000, 1000]
+    gang = [a_pod("mine", WHOLE[1])]
+    assert not verify({"uid-mine": "n2"}, gang, view.snapshot())
+    assert verify({"uid-mine": "n2", "uid-p": "n2"}, [*gang, a_pod("p", WHOLE[0])], view.snapshot())
+
+
+def test_a_seat_whose_devices_a_pod_may_have_that_names_none_is_overbooked() -> None:
+    view = ClusterView()
+    view.upsert_node(a_node("n1"))
+    view.upsert_pod(mine := a_pod("mine", WHOLE[1]))
+    view.assume(mine, "n1", ["GPU-1a", "GPU-1b"])
+    assert not view.is_overbooked("n1", mine.spec, ["GPU-1a", "GPU-1b"])
+    view.upsert_pod(a_pod("stranger", PART[2], "n1"))
+    assert view.is_overbooked("n1", mine.spec, ["GPU-1a", "GPU-1b"])

@@ -1,6 +1,9 @@
 """What pods ask of shared GPUs, and what drivers say of nodes and pods: shapes as the drivers' own sources write them."""
 
+import itertools
 import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,8 +12,22 @@ from hypothesis import strategies as st
 
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, Reading, pod_from
-from allaboard.model.sharing import HAMI, VOLCANO, Device, Share, Shared, Taken, annotations_of, charges, shared_by, taken_by
+from allaboard.model.sharing import (
+    HAMI,
+    VOLCANO,
+    Device,
+    Share,
+    Shared,
+    Taken,
+    Unnamed,
+    annotations_of,
+    charge_unnamed,
+    charges_of,
+    shared_by,
+    taken_by,
+)
 from allaboard.model.snapshot import most_frequent
+from allaboard.placement.rules.devices import seated_exactly
 
 GPU = "nvidia.com/gpu"
 OURS = frozenset({"allaboard"})
@@ -226,15 +243,17 @@ def test_what_one_driver_s_annotation_says_hides_nothing_of_the_other_s() -> Non
         (Share("HAMi", memory=4_000), 0, [Taken("GPU-a", 1, 0)], {0: 250}),  # it says less than it asks for
         (Share("HAMi", memory=4_000), 0, [Taken("GPU-a", 16_000, 0)], {0: 1000}),  # or more
         (Share("HAMi", thousandths=10), 0, [Taken("GPU-a")], {0: 100}),  # ten share a device at most
-        (Share("HAMi", memory=4_000), 0, [], {0: 250, 1: 500}),  # nobody knows where it is
-        (Share("HAMi", memory=4_000), 0, [Taken("GPU-x")], {0: 250, 1: 500}),
+        (Share("HAMi", memory=4_000), 0, [], {0: 500}),  # nobody knows where it is: it may be on the smallest
+        (Share("HAMi", memory=4_000), 0, [Taken("GPU-x")], {0: 500}),
+        (Share("HAMi", devices=2, memory=4_000), 0, [], {0: 500, 1: 500}),
+        (Share("HAMi", devices=2, memory=4_000), 0, [Taken("GPU-a")], {0: 250, 1: 500}),
         (Share("HAMi", devices=2, memory=4_000), 0, [Taken("GPU-a"), Taken("GPU-b")], {0: 250, 1: 500}),
         (None, 1, [Taken("GPU-b")], {1: 1000}),
         (None, 1, [Taken("GPU-b", 2_000, 0)], {1: 250}),  # another scheduler's, by a default of its driver's
         (None, 1, [Taken("GPU-a"), Taken("GPU-b")], {0: 1000}),  # it doesn't get more than it asks for by saying so
         (None, 2, [Taken("GPU-b")], {0: 1000, 1: 1000}),
         (None, 1, [Taken("GPU-a", driver="Volcano"), Taken("GPU-b", driver="HAMi")], {1: 1000}),  # who reads Volcano's isn't here
-        (None, 1, [Taken("GPU-a", driver="Volcano")], {0: 1000, 1: 1000}),
+        (None, 1, [Taken("GPU-a", driver="Volcano")], {0: 1000}),
         (None, 0, [Taken("GPU-b")], {}),
         (Share("Volcano", memory=4_000), 0, [Taken("GPU-a")], {}),
     ],
@@ -242,7 +261,53 @@ def test_what_one_driver_s_annotation_says_hides_nothing_of_the_other_s() -> Non
 def test_a_pod_is_charged_what_it_asks_for_where_it_says_it_is(
     share: Share | None, whole: int, taken: list[Taken], expected: dict[int, int]
 ) -> None:
-    assert dict(charges(TWO, share, whole, taken)) == expected
+    assert charged(TWO, share, whole, taken) == expected
+
+
+def charged(shared: Shared, share: Share | None, whole: int, taken: Sequence[Taken]) -> dict[int, int]:
+    """What one pod takes of a node on which it is alone."""
+    named, unnamed = charges_of(shared, share, whole, taken)
+    free = [1000 for _ in shared.devices]
+    for place, thousandths in named:
+        free[place] -= thousandths
+    free = charge_unnamed(shared, free, {unnamed: 1} if unnamed else {})
+    return {place: 1000 - left for place, left in enumerate(free) if left != 1000}
+
+
+FOUR = Shared("HAMi", tuple(Device(f"GPU-{place}", 16_000, 10, True) for place in range(4)))
+some_free = st.lists(st.sampled_from([0, 400, 1000]), min_size=4, max_size=4)
+some_unnamed = st.lists(st.sampled_from([100, 250, 600, 1000]), max_size=4)
+
+
+def left_beside(free: Sequence[int], asked: Sequence[int]) -> list[int]:
+    """What is free beside pods that ask for so many thousandths of a device and name none."""
+    return charge_unnamed(FOUR, free, Counter(Unnamed(each, 1) for each in asked))
+
+
+@given(some_free, some_unnamed)
+def test_beside_pods_that_name_no_device_as_many_whole_gpus_are_left_as_in_the_worst_case(free: list[int], asked: list[int]) -> None:
+    worst = min(
+        sum(each == 1000 and place not in places for place, each in enumerate(free))
+        for places in itertools.product(range(4), repeat=len(asked))
+    )
+    assert sum(each == 1000 for each in left_beside(free, asked)) == worst
+
+
+@given(some_free, some_unnamed)
+def test_pods_that_name_no_device_are_charged_once_for_what_they_ask(free: list[int], asked: list[int]) -> None:
+    left = left_beside(free, asked)
+    assert sum(left) == max(0, sum(free) - sum(asked))
+    assert min(left) >= 0
+
+
+@given(st.lists(st.sampled_from([100, 300, 1000]), max_size=6), some_unnamed)
+def test_devices_are_given_away_twice_by_no_more_than_the_unnamed_pods_on_them_ask_for(ours: list[int], asked: list[int]) -> None:
+    known = [1000] * 4
+    for part in ours:
+        if (places := seated_exactly(left_beside(known, asked), [part])) is not None:
+            known[places[0]] -= part
+    assert min(known) >= 0  # so wherever the unnamed are, a device lacks no more than they ask for of it
+    assert known == [1000] * 4 or sum(known) >= sum(asked)  # and in sum there is room for everybody
 
 
 def test_what_is_written_for_hami_is_what_its_device_plugin_reads() -> None:
@@ -280,9 +345,9 @@ def test_what_is_written_for_volcano_is_what_its_device_plugin_reads() -> None:
     st.sampled_from(["GPU-a", "GPU-b"]),
 )
 def test_what_is_written_charges_no_more_than_was_promised(share: Share, uuid: str) -> None:
-    promised = dict(charges(TWO, share, 0, [Taken(uuid)]))
+    promised = charged(TWO, share, 0, [Taken(uuid)])
     written = annotations_of(TWO, share, 0, [uuid], "n", 0)
-    assert dict(charges(TWO, share, 0, taken_by(written))) == promised
+    assert charged(TWO, share, 0, taken_by(written)) == promised
 
 
 def test_parts_are_told_apart_in_a_workload() -> None:
