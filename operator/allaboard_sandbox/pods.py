@@ -114,7 +114,7 @@ def checked_quantities(resource: Resource, value: Any) -> Any:
     """Return an object with all its quantities as strings, or raise the 400 a wrong one gets when the body is decoded."""
     if isinstance(value, list):
         return [checked_quantities(resource, item) for item in value]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or resource.kind == "CSINode":  # whose ``allocatable`` counts volumes, in a plain number
         return value
     return {
         field: _amounts(resource, inner) if field in _AMOUNTS and isinstance(inner, Mapping) else checked_quantities(resource, inner)
