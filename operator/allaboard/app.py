@@ -19,11 +19,11 @@ from allaboard.binding.lease import Lease, LeaseLostError, LeaseTimes, Server, o
 from allaboard.binding.restart import JobRestarter
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.cluster.pace import Pace
-from allaboard.cluster.paths import CLAIMS, JOBS, NODES, PODS, VOLUMES
+from allaboard.cluster.paths import CLAIMS, CSI_NODES, JOBS, NODES, PODS, VOLUMES
 from allaboard.cluster.reach import reach
 from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
-from allaboard.cluster.volumes import VolumeView, claim_from, volume_terms_from
+from allaboard.cluster.volumes import claim_from, volume_from
 from allaboard.gangs.hearsay import Hearsay
 from allaboard.gangs.job_counts import JobStore, job_counts_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
@@ -35,6 +35,7 @@ from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, pod_from
 from allaboard.model.reasons import Code
+from allaboard.model.volumes import attach_limits_from
 from allaboard.pipelines.keeper import PipelineKeeper
 from allaboard.pipelines.objects import MLFLOWS
 from allaboard.pipelines.stages import Policy, pipeline_from
@@ -167,7 +168,7 @@ class App:
         )
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
         announcer = Announcer(events, PodTeller(server, events, writer), keeper, self.docket, self.metrics)
-        volumes = VolumeView()
+        volumes = self.view.volumes
         self._scheduler = scheduler = Scheduler(
             view=self.view,
             volumes=volumes,
@@ -199,8 +200,9 @@ class App:
             ),
             "pods": Reflector(server, PODS.everywhere, self._pod_from, PodStore(self.view)),
             "jobs": Reflector(server, JOBS.everywhere, job_counts_from, JobStore(self.registry.observe_job)),
-            "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_terms_from, volumes.volumes),
+            "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
+            "csinodes": Reflector(server, CSI_NODES.everywhere, attach_limits_from, volumes.limits),
         }
         self._hearsay = Hearsay(self.view, self.registry, self._reflectors["pods"], self._pod_from)
         self.view.listen(self._hearsay.doubt)  # after all others

@@ -260,3 +260,51 @@ async def test_a_gang_that_loses_its_members_again_and_again_rests(cluster: Clus
 
 def _holds(pod: Body) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"]["phase"] != "Failed"
+
+
+def disk(cluster: Cluster, name: str) -> None:
+    """A claim that is bound to a volume of a driver whose volumes nodes attach."""
+    csi = {"driver": "disk.example.com", "volumeHandle": f"handle-{name}"}
+    parts = {"accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}, "csi": csi}
+    claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}, "volumeName": f"pv-{name}"}
+    cluster.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"}, "spec": parts})
+    metadata = {"name": name, "namespace": "default"}
+    cluster.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim})
+    cluster.patch("persistentvolumeclaims", name, {"status": {"phase": "Bound"}}, subresource="status")
+
+
+def with_disks(pod: Body, *claims: str) -> Body:
+    pod["spec"]["volumes"] = [{"name": f"v-{claim}", "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+    return pod
+
+
+async def test_a_node_is_given_no_more_volumes_than_it_can_attach(cluster: Cluster, start_app: StartApp) -> None:
+    drivers = [{"name": "disk.example.com", "nodeID": "n1", "topologyKeys": [], "allocatable": {"count": 3}}]
+    cluster.add_node("node-1", cpu="8")
+    cluster.create({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "node-1"}, "spec": {"drivers": drivers}})
+    for name in ("shared", "a", "b", "theirs"):
+        disk(cluster, name)
+    cluster.create(with_disks(taker("node-1", "1"), "theirs"))
+    await start_app()
+    for name in ("a", "b"):
+        cluster.create(with_disks(gang_pod(name, minimum=2), name, "shared"))
+    await cluster.wait_for(lambda s: "1 node(s) exceed max volume count" in message(s))
+    assert bound(cluster, "a") == bound(cluster, "b") == []
+    cluster.delete("pods", "taker", grace=0)
+    await cluster.wait_for(lambda s: len(bound(s)) == 2)
+
+
+async def test_room_that_another_scheduler_has_made_for_its_pod_is_left_to_it(cluster: Cluster, start_app: StartApp) -> None:
+    cluster.add_node("node-1", cpu="4")
+    for name, value in (("important", 1000), ("urgent", 2000)):
+        cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value})
+    theirs = gang_pod("theirs", "other", 1, requests={"cpu": "4"}, schedulerName="someone", priorityClassName="important")
+    cluster.create(theirs)
+    cluster.patch("pods", "theirs", {"status": {"nominatedNodeName": "node-1"}}, subresource="status")
+    await start_app()
+    cluster.create(gang_pod("low", minimum=1))
+    await cluster.wait_for(lambda s: "Insufficient cpu" in message(s))
+    cluster.create(gang_pod("high", "high", 1, priorityClassName="urgent"))
+    await cluster.wait_for(lambda s: bound(s) == ["high"])
+    cluster.delete("pods", "theirs", grace=0)
+    await cluster.wait_for(lambda s: bound(s, "low") == ["low"])

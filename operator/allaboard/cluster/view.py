@@ -4,22 +4,27 @@ Usage is kept in arrays that each event changes in one row, so a snapshot for a 
 there are. A pod is charged once, to the node it is bound to or, before that is seen, to the node it is assumed on.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
+from allaboard.cluster.attachments import AttachedVolumes
 from allaboard.cluster.devices import SharedDevices
+from allaboard.cluster.nominations import Nominations
 from allaboard.cluster.repulsion import Labels, Repulsion, Several
 from allaboard.cluster.usage import Usage
+from allaboard.cluster.volumes import VolumeView
 from allaboard.cluster.workload import WorkloadCounter
-from allaboard.model.arrays import Integers
 from allaboard.model.asking import as_bound
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gpus import NO_CARDS, Cards
-from allaboard.model.gputable import POLICY, WHOLE_GPUS, GpuPolicy, GpuTable, LabelReader, gpus_of
+from allaboard.model.gputable import POLICY, GpuPolicy, GpuTable, LabelReader, gpus_of
 from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -46,6 +51,12 @@ class ClusterView:
         self._devices = SharedDevices()
         self._workload = WorkloadCounter()
         self.repulsion = Repulsion()
+        self.volumes = VolumeView()
+        self.attached = AttachedVolumes(self.volumes)
+        self._nominations = Nominations()
+        self._versions: Counter[str] = Counter()  # by node
+        self._epoch = 0
+        self.volumes.changed = self._changed
         self.cards: Cards = NO_CARDS
         self._policy = policy
         self._gpus: tuple[object, Cards, GpuPolicy, GpuTable | None] = ((), NO_CARDS, policy, None)
@@ -99,6 +110,7 @@ class ClusterView:
         nodes = self._nodes_in_order()
         old = self._gpus_of(nodes)
         self.cards, self._policy = cards, policy
+        self._changed()
         new = self._gpus_of(nodes)
         for listener in self._card_listeners if new is not old else ():
             listener(old, new)
@@ -113,15 +125,17 @@ class ClusterView:
         if old == node:
             return
         self._nodes[node.name] = node
+        self._versions[node.name] += 1
         self._relabel(old, node)
         if self._usage.offer(node.name, with_headroom(node.allocatable, self._headroom)):
-            self._usage.recount(chain(filter(None, map(self._seat, self._pods.values())), self._kept.items()))
+            seats = filter(None, map(self._seat, self._pods.values()))
+            self._usage.recount(chain((seat[:2] for seat in seats), self._kept.items()))
         self._devices.offer(node.name, node.shared)
         self._ordered = None
         for pod in self._bound_early(node):
-            self._discharge(self._pods[pod.key])
+            self._discharge(pod, self._seat(self._pods[pod.key]))
             self._pods[pod.key] = pod
-            self._charge(pod)
+            self._charge(pod, self._seat(pod))
         for listener in self._node_listeners:
             listener(old, node)
 
@@ -130,6 +144,7 @@ class ClusterView:
         old = self._nodes.pop(name, None)
         if old is None:
             return
+        self._versions[name] += 1
         self._relabel(old, None)
         self._usage.offer(name, ())
         self._devices.offer(name, None)
@@ -148,13 +163,18 @@ class ClusterView:
         if pod.node_name and old is not None and old.uid == pod.uid:
             settled = old.devices if old.node_name == pod.node_name else self._promised_on(pod)
             pod = replace(pod, devices=settled) if settled and settled != pod.devices else pod
-        self._discharge(old)
+        before = None if old is None else self._seat(old)
         told = self._unseated(old) if old is not None and (old.uid != pod.uid or pod.is_terminal) else old
         if pod.node_name:
             self._promised.pop(pod.uid, None)
             self._assumed.pop(pod.uid, None)
         self._pods[pod.key] = pod
-        self._charge(pod)
+        now = self._seat(pod)
+        if before is None or now is None or not before.is_like(now):  # mostly it is seen where it was assumed
+            self._discharge(pod, before)
+            self._charge(pod, now)
+        if self._nominations.replace(pod.key, pod):
+            self._changed()
         self._workload.replace(old, pod)
         for listener in self._pod_listeners:
             listener(told, pod)
@@ -164,15 +184,24 @@ class ClusterView:
         old = self._pods.pop(key, None)
         if old is None:
             return
-        self._discharge(old)
+        self._discharge(old, self._seat(old))
         if old.node_name in self._early:
             self._early[old.node_name].discard(key)
             if not self._early[old.node_name]:
                 del self._early[old.node_name]
         told = self._unseated(old)
+        if self._nominations.replace(key, None):
+            self._changed()
         self._workload.replace(old, None)
         for listener in self._pod_listeners:
             listener(told, None)
+
+    def _changed(self) -> None:
+        self._epoch += 1
+
+    def version_of(self, node_name: str) -> tuple[int, int]:
+        """Return a value that is another once anything has changed by which a seat on a node may have gone bad."""
+        return self._epoch, self._versions[node_name]
 
     def _promised_on(self, pod: Pod) -> tuple[Taken, ...]:
         """The devices that it was promised of the node that it is bound to."""
@@ -210,9 +239,9 @@ class ClusterView:
         current = self._pods.get(pod.key)
         if current is None or current.uid != pod.uid or current.node_name:
             return
-        self._discharge(current)
+        self._discharge(current, self._seat(current))
         self._promise(pod.uid, node_name, devices)
-        self._charge(current)
+        self._charge(current, self._seat(current))
 
     def _promise(self, uid: str, node_name: str, devices: Sequence[str]) -> None:
         self._assumed[uid] = node_name
@@ -237,10 +266,12 @@ class ClusterView:
                 continue
             self._promise(pod.uid, node_name, devices.get(pod.uid, ()))
             self._devices.add(node_name, current.spec, self._promised.get(pod.uid, ()))
+            self.attached.add(node_name, current.namespace, current.spec)
             specs[id(current.spec)] = current.spec
             alike[node_name, id(current.spec)] += 1
         for (node_name, spec), pods in alike.items():
             self._usage.add(node_name, specs[spec], pods)
+            self._versions[node_name] += 1
 
     def forget(self, pod: Pod) -> None:
         """Take the promise of a seat back."""
@@ -248,10 +279,9 @@ class ClusterView:
         if pod.uid not in self._assumed:
             return
         if current is not None and current.uid == pod.uid:
-            self._discharge(current)
+            self._discharge(current, self._seat(current))
             del self._assumed[pod.uid]
             self._promised.pop(pod.uid, None)
-            self._charge(current)
 
     def forget_all(self, pods: Iterable[Pod]) -> None:
         """``forget`` for each of ``pods``; those that are alike on a node are counted at once, as in ``assume_all``."""
@@ -263,10 +293,12 @@ class ClusterView:
                 self.forget(pod)
             elif (node_name := self._assumed.pop(pod.uid, None)) is not None:
                 self._devices.subtract(node_name, current.spec, self._promised.pop(pod.uid, ()))
+                self.attached.subtract(node_name, current.namespace, current.spec)
                 specs[id(current.spec)] = current.spec
                 alike[node_name, id(current.spec)] += 1
         for (node_name, spec), number in alike.items():
             self._usage.subtract(node_name, specs[spec], number)
+            self._versions[node_name] += 1
             if node_name not in self._nodes:
                 self._usage.release(node_name)
 
@@ -281,6 +313,7 @@ class ClusterView:
 
     def keep(self, claims: Mapping[str, SchedulingSpec]) -> None:
         """Keep room on nodes, by name, for pods of which nobody knows where they land; instead of what was kept before."""
+        self._changed()
         for node_name, spec in self._kept.items():
             self._usage.subtract(node_name, spec)
             if node_name not in self._nodes:
@@ -292,9 +325,8 @@ class ClusterView:
 
     def is_overbooked(self, node_name: str, spec: SchedulingSpec, devices: Sequence[str] = ()) -> bool:
         """Whether a node has less than is taken and promised on it, of anything that ``spec`` asks for or of its ``devices``, by UUID."""
-        if self._usage.is_overbooked(node_name, spec):
-            return True
-        return bool(devices) and self._counted_devices().is_overbooked(node_name, devices)
+        is_short = bool(devices) and self._counted_devices().is_overbooked(node_name, devices)
+        return is_short or self._usage.is_overbooked(node_name, spec)
 
     def relevant(self, labels: Labels) -> Labels:
         """Those of the ``labels`` of a pod that bound pods keep others away by."""
@@ -317,14 +349,40 @@ class ClusterView:
             if values
         )
 
-    def snapshot(self) -> Snapshot:
-        """The cluster now. ``nodes`` is the same tuple as before as long as no node has changed."""
+    def snapshot(self, priority: int | None = None) -> Snapshot:
+        """The cluster now. ``nodes`` is the same tuple as before as long as no node has changed.
+
+        With a ``priority`` it is as for a gang of that: what pods of other schedulers are nominated to is taken, which it may not precede.
+        """
         nodes = self._nodes_in_order()
-        found = replace(self._usage.snapshot(nodes, self._order), mix=self._workload.mix())
+        found = replace(self._usage.snapshot(nodes, self._order), mix=self._workload.mix(), attachable=self.attached.free(nodes))
+        found = found.with_gpus(self._gpus_of(nodes))
+        found = self._counted_devices().onto(found) if self._devices.are_any else found
+        return found if priority is None else self._nominations.onto(found, priority, self.attached.missing_on)
+
+    def snapshot_of(self, node: Node, priority: int) -> Snapshot:
+        """Return the snapshot of one node, for a gang of ``priority``; the devices that it shares are left out."""
+        nodes = self._nodes_in_order()
+        place = bisect_left(nodes, node.name, key=lambda each: each.name)
+        attachable = {driver: np.array([free], dtype=np.int64) for driver, free in self.attached.free_on(node.name).items()}
+        found = replace(self._usage.snapshot((node,), self._order[place : place + 1]), attachable=attachable)
         gpus = self._gpus_of(nodes)
-        if gpus is not None:
-            found = replace(found, gpus=gpus, allocatable=_without_unhealthy(found, gpus))
-        return self._counted_devices().onto(found) if self._devices.are_any else found
+        found = found.with_gpus(None if gpus is None else gpus.on(slice(place, place + 1)))
+        return self._nominations.onto(found, priority, self.attached.missing_on)
+
+    @contextmanager
+    def without(self, pod: Pod) -> Iterator[None]:
+        """Have ``pod`` count for nothing in the block, which awaits nothing."""
+        current = self._pods.get(pod.key)
+        seat = self._seat(current) if current is not None and current.uid == pod.uid else None
+        state = self.version_of(seat.node_name) if seat else (0, 0)
+        self._discharge(pod, seat)
+        try:
+            yield
+        finally:
+            self._charge(pod, seat)
+            if seat:
+                self._epoch, self._versions[seat.node_name] = state
 
     def _relabel(self, old: Node | None, new: Node | None) -> None:
         before, now = ({} if node is None else node.labels for node in (old, new))
@@ -352,46 +410,52 @@ class ClusterView:
     def _counted_devices(self) -> SharedDevices:
         """Those of all nodes that share theirs, with the pods counted of nodes that have begun to, or have other devices now."""
         if self._devices.uncounted:
-            seats = ((seat, self._taken(pod)) for pod in self._pods.values() if (seat := self._seat(pod)))
-            self._devices.count((name, spec, taken) for (name, spec), taken in seats)
+            self._devices.count(filter(None, map(self._seat, self._pods.values())))
         return self._devices
 
-    def _charge(self, pod: Pod) -> None:
-        if seat := self._seat(pod):
-            self._usage.add(*seat)
-            if self._devices.are_any:
-                self._devices.add(*seat, self._taken(pod))
-            if pod.spec.repels:
-                self.repulsion.add(pod.namespace, pod.spec.repels, seat[0])
+    def _charge(self, pod: Pod, seat: "_Seat | None") -> None:
+        if seat is None:
+            return
+        node_name, spec, taken = seat
+        self._versions[node_name] += 1
+        self._usage.add(node_name, spec)
+        self.attached.add(node_name, pod.namespace, spec)
+        if self._devices.are_any:
+            self._devices.add(node_name, spec, taken)
+        if spec.repels:
+            self._changed()
+            self.repulsion.add(pod.namespace, spec.repels, node_name)
 
-    def _discharge(self, pod: Pod | None) -> None:
-        if pod is not None and (seat := self._seat(pod)):
-            node_name, spec = seat
-            self._usage.subtract(node_name, spec)
-            if self._devices.are_any:
-                self._devices.subtract(node_name, spec, self._taken(pod))
-            if spec.repels:
-                self.repulsion.remove(pod.namespace, spec.repels, node_name)
-            if node_name not in self._nodes:
-                self._usage.release(node_name)
+    def _discharge(self, pod: Pod, seat: "_Seat | None") -> None:
+        if seat is None:
+            return
+        node_name, spec, taken = seat
+        self._versions[node_name] += 1
+        self._usage.subtract(node_name, spec)
+        self.attached.subtract(node_name, pod.namespace, spec)
+        if self._devices.are_any:
+            self._devices.subtract(node_name, spec, taken)
+        if spec.repels:
+            self._changed()
+            self.repulsion.remove(pod.namespace, spec.repels, node_name)
+        if node_name not in self._nodes:
+            self._usage.release(node_name)
 
-    def _taken(self, pod: Pod) -> tuple[Taken, ...]:
-        return pod.devices if pod.is_bound else self._promised.get(pod.uid, ())
-
-    def _seat(self, pod: Pod) -> tuple[str, SchedulingSpec] | None:
+    def _seat(self, pod: Pod) -> "_Seat | None":
         node_name = pod.node_name if pod.is_bound else self._assumed.get(pod.uid)
-        return (node_name, pod.spec) if node_name else None
+        return _Seat(node_name, pod.spec, pod.devices if pod.is_bound else self._promised.get(pod.uid, ())) if node_name else None
 
 
-def _without_unhealthy(snapshot: Snapshot, gpus: GpuTable) -> Integers:
-    """What nodes offer, of whole GPUs as many less as are known not to be well: the kubelet may not have heard of it."""
-    columns = [column for column, resource in enumerate(snapshot.resources) if resource in WHOLE_GPUS]
-    if not columns or bool((gpus.unwell == 0).all()):
-        return snapshot.allocatable
-    allocatable = snapshot.allocatable.copy()
-    allocatable[:, columns] = np.maximum(0, allocatable[:, columns] - gpus.unwell[:, None])
-    allocatable.setflags(write=False)
-    return allocatable
+class _Seat(NamedTuple):
+    """Where a pod is counted, and what for; it has ``taken`` these devices."""
+
+    node_name: str
+    spec: SchedulingSpec
+    taken: tuple[Taken, ...]
+
+    def is_like(self, other: "_Seat") -> bool:
+        """Whether it is counted the same."""
+        return self.spec is other.spec and (self.node_name, self.taken) == (other.node_name, other.taken)
 
 
 class PodStore:

@@ -1,9 +1,10 @@
 """Which nodes a pod's volumes allow. A bound volume may be tied to some nodes; an unbound one can't be placed by us yet.
 
-Claims and volumes are few beside pods, so they are kept as small records by their own reflectors.
+Claims and volumes are few beside pods, so they are kept as small records by their own reflectors; so is how many volumes nodes attach.
 """
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -11,6 +12,7 @@ from allaboard.model.constraints import NodeSelectorTerm, Requirement, node_sele
 from allaboard.model.fields import labels, mapping, text, texts
 from allaboard.model.limits import ENTRIES
 from allaboard.model.pod import Pod
+from allaboard.model.volumes import Volume, volume_of
 
 Record = TypeVar("Record")
 
@@ -44,33 +46,105 @@ def claim_from(raw: dict[str, Any]) -> Claim:
     )
 
 
-def volume_terms_from(raw: dict[str, Any]) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
-    """What a raw PersistentVolume asks of nodes: its node affinity, and its zone labels as older provisioners write them."""
+@dataclass(frozen=True, slots=True)
+class StoredVolume:
+    """A PersistentVolume: what it asks of nodes, every entry to be met by a term of its own, and which CSI volume it is, if any."""
+
+    terms: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+    attached: Volume | None = None
+
+
+def volume_from(raw: dict[str, Any]) -> StoredVolume:
+    """Return the record of a raw PersistentVolume. Raises ``MalformedError``.
+
+    It asks of nodes what its node affinity says, and its zone labels as older provisioners write them.
+    """
+    spec = mapping(raw, "spec")
     found = []
-    required = mapping(mapping(mapping(raw, "spec"), "nodeAffinity", "spec."), "required", "spec.nodeAffinity.")
+    required = mapping(mapping(spec, "nodeAffinity", "spec."), "required", "spec.nodeAffinity.")
     if required:
         found.append(node_selector_terms(required, "spec.nodeAffinity.required."))
     for key, value in labels(mapping(raw, "metadata"), "labels", "metadata.").items():
         if key in _ZONE_LABELS:
             # A volume of several zones lists them so (kubernetes volume helpers, LabelMultiZoneDelimiter).
             found.append((NodeSelectorTerm(expressions=(Requirement(key, "In", tuple(value.split("__"))),)),))
-    return tuple(found)
+    return StoredVolume(tuple(found), volume_of(spec))
 
 
 class VolumeView:
-    """The claims and volumes of the cluster: two stores for reflectors, and what they mean for a pod."""
+    """The claims and volumes of the cluster, and how many volumes nodes attach: stores for reflectors, and what they mean for a pod."""
 
     def __init__(self) -> None:
-        self.claims: _Records[Claim] = _Records()
-        self.volumes: _Records[tuple[tuple[NodeSelectorTerm, ...], ...]] = _Records()
+        self.claims: _Records[Claim] = _Records(self._claim_changed)
+        self.volumes: _Records[StoredVolume] = _Records(self._volume_changed)
+        self.limits: _Records[Mapping[str, int]] = _Records(self._limits_changed)
+        """By node, what its CSINode says of each driver."""
+        self._bound: dict[str, set[str]] = {}  # claims by volume
+        self._drivers: Counter[str] = Counter()
+        self._on_change: Callable[[], None] = lambda: None
+        self.changed: Callable[[], None] = lambda: None
+        """Called before whoever listens."""
+        self.on_claim: Callable[[str], None] = lambda claim: None
+        """Called with ``namespace/name`` when a claim may have come to be another volume."""
+        self.on_limits: Callable[[], None] = lambda: None
+        """Called when a node can attach more or fewer volumes."""
 
     def listen(self, on_change: Callable[[], None]) -> None:
-        """Call ``on_change()`` whenever a claim or volume has changed."""
-        self.claims.on_change = self.volumes.on_change = on_change
+        """Call ``on_change()`` whenever a claim, a volume or a limit has changed."""
+        self._on_change = on_change
+
+    @property
+    def limited(self) -> Collection[str]:
+        """The drivers of which any node attaches no more than so many volumes."""
+        return self._drivers.keys()
+
+    def limits_of(self, node_name: str) -> Mapping[str, int]:
+        """Return how many volumes a node attaches, by driver; a driver without a limit is left out."""
+        return self.limits.get(node_name) or {}
+
+    def volume_of(self, use: str | Volume) -> Volume | None:
+        """Return the volume of a claim, ``namespace/name``; ``None`` while that isn't known, or where no CSI driver attaches it."""
+        if isinstance(use, Volume):
+            return use
+        claim = self.claims.get(use)
+        stored = self.volumes.get(claim.volume_name) if claim is not None and claim.volume_name else None
+        return stored.attached if stored is not None else None
+
+    def attached_by(self, pod: Pod) -> frozenset[Volume]:
+        """Return the volumes of drivers with a limit that a pod attaches to its node."""
+        if not self._drivers or not (pod.spec.claims or pod.spec.disks):
+            return frozenset()
+        found = (*(self.volume_of(f"{pod.namespace}/{claim}") for claim in pod.spec.claims), *pod.spec.disks)
+        return frozenset(volume for volume in found if volume is not None and volume.driver in self._drivers)
+
+    def _claim_changed(self, key: str, old: Claim | None, new: Claim | None) -> None:
+        if old is not None and old.volume_name in self._bound:
+            self._bound[old.volume_name].discard(key)
+            if not self._bound[old.volume_name]:
+                del self._bound[old.volume_name]
+        if new is not None and new.volume_name:
+            self._bound.setdefault(new.volume_name, set()).add(key)
+        self.on_claim(key)
+        self.changed()
+        self._on_change()
+
+    def _volume_changed(self, name: str, old: StoredVolume | None, new: StoredVolume | None) -> None:
+        for claim in self._bound.get(name, ()):
+            self.on_claim(claim)
+        self.changed()
+        self._on_change()
+
+    def _limits_changed(self, node_name: str, old: Mapping[str, int] | None, new: Mapping[str, int] | None) -> None:
+        self._drivers.update((new or {}).keys())
+        self._drivers.subtract((old or {}).keys())
+        self._drivers = +self._drivers
+        self.on_limits()
+        self.changed()
+        self._on_change()
 
     def resolve(self, pod: Pod) -> Pod:
         """``pod`` with what its volumes ask of nodes. Raises ``UnboundClaimError``."""
-        if not pod.spec.claims:
+        if not (pod.spec.claims or pod.spec.disks):
             return pod
         found: list[tuple[NodeSelectorTerm, ...]] = []
         for name in pod.spec.claims:
@@ -83,32 +157,34 @@ class VolumeView:
                 )
             if claim.is_for_one_pod:
                 raise UnboundClaimError(f'persistentvolumeclaim "{name}": access mode ReadWriteOncePod is not supported')
-            terms = self.volumes.get(claim.volume_name)
-            if terms is None:
+            stored = self.volumes.get(claim.volume_name)
+            if stored is None:
                 raise UnboundClaimError(f'persistentvolume "{claim.volume_name}" of claim "{name}" not found')
-            found.extend(terms)
+            found.extend(stored.terms)
         # Which claims they were is of no more use: members that differ in that alone are of one kind.
-        return replace(pod, spec=replace(pod.spec, claims=(), volumes=tuple(found)))
+        return replace(pod, spec=replace(pod.spec, claims=(), disks=(), volumes=tuple(found)))
 
 
 class _Records(Generic[Record]):
-    """A reflector's store that is a dictionary."""
+    """A reflector's store that is a dictionary; it calls ``on_change(key, old, new)`` after each change."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[str, Record | None, Record | None], None]) -> None:
         self._records: dict[str, Record] = {}
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change = on_change
 
     def get(self, key: str) -> Record | None:
         return self._records.get(key)
 
     def upsert(self, key: str, record: Record) -> None:
-        if self._records.get(key) != record:
+        old = self._records.get(key)
+        if old != record:
             self._records[key] = record
-            self.on_change()
+            self._on_change(key, old, record)
 
     def remove(self, key: str) -> None:
-        if self._records.pop(key, None) is not None:
-            self.on_change()
+        old = self._records.pop(key, None)
+        if old is not None:
+            self._on_change(key, old, None)
 
     def known(self) -> Collection[str]:
         return self._records.keys()

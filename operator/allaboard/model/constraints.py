@@ -28,6 +28,7 @@ from allaboard.model.limits import (
 from allaboard.model.podterms import PodTerm, repelling_terms
 from allaboard.model.requests import RawObject, Requests, pod_requests, unstated_requests
 from allaboard.model.sharing import GPU, SHARES, Share
+from allaboard.model.volumes import Attaches, Volume, migrated_volume
 
 _Part = TypeVar("_Part")
 
@@ -114,9 +115,10 @@ class SchedulingSpec:
     name them.
     ``gpus`` is what is asked of GPUs by labels; how many is part of the requests.
     ``unstated`` is what kube-scheduler's scores count beside the requests.
-    ``claims`` are PersistentVolumeClaims by name; ``volumes`` holds the node affinity of each bound one, filled in when a placement
-    is prepared: every entry must have a matching term; likewise ``avoided``, the domains that bound pods keep this one out of, and
-    ``near``, the domains of bound members that it must share. ``repels`` is whom this pod keeps away once it is bound. ``unsupported``
+    ``claims`` are PersistentVolumeClaims by name, and ``disks`` volumes that the pod names itself and a CSI driver attaches. ``volumes``
+    holds the node affinity of each bound claim, filled in when a placement is prepared: every entry must have a matching term; likewise
+    ``attaches``, how many volumes it attaches by each driver with a limit, ``avoided``, the domains that bound pods keep this one out of,
+    and ``near``, the domains of bound members that it must share. ``repels`` is whom this pod keeps away once it is bound. ``unsupported``
     says in words what can't be honoured yet: such pods are refused.
     """
 
@@ -138,6 +140,8 @@ class SchedulingSpec:
     share: Share | None = None
     device_container: int = 0
     gpus: GpuAsk | None = None
+    disks: tuple[Volume, ...] = ()
+    attaches: tuple[Attaches, ...] = ()
 
     def amount(self, resource: str) -> int:
         """How much of ``resource`` is requested."""
@@ -193,7 +197,8 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
         affinity=parts.read(None, _node_affinity, affinity),
         tolerations=parts.read((), _tolerations, spec),
         host_ports=parts.read((), _host_ports, spec),
-        claims=() if is_foreign else parts.read((), _claims, spec),
+        claims=parts.read((), _claims, raw, spec),
+        disks=parts.read((), _disks, spec),
         repels=repels,
         preferred=() if is_foreign else parts.read((), _preferred, affinity),
         images=() if is_foreign else parts.read((), _images, spec),
@@ -349,13 +354,20 @@ def _host_ports(spec: Mapping[str, object]) -> tuple[HostPort, ...]:
     return tuple(sorted(found))
 
 
-def _claims(spec: Mapping[str, object]) -> tuple[str, ...]:
+def _claims(raw: RawObject, spec: Mapping[str, object]) -> tuple[str, ...]:
+    """Those that are made for a generic ephemeral volume are named after the pod (component-helpers storage/ephemeral)."""
     found = set()
     for path, volume in items(spec, "volumes", "spec.", VOLUMES):
-        claim = mapping(volume, "persistentVolumeClaim", path)
-        if claim:
+        if claim := mapping(volume, "persistentVolumeClaim", path):
             found.add(text(claim, "claimName", path=f"{path}persistentVolumeClaim."))
+        elif mapping(volume, "ephemeral", path):
+            found.add(f"{text(mapping(raw, 'metadata'), 'name')}-{text(volume, 'name', path=path)}")
     return tuple(sorted(found))
+
+
+def _disks(spec: Mapping[str, object]) -> tuple[Volume, ...]:
+    found = (migrated_volume(volume, path) for path, volume in items(spec, "volumes", "spec.", VOLUMES))
+    return tuple(sorted({volume for volume in found if volume is not None}))
 
 
 def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object], of_gpus: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ Thousands of nodes have a handful of distinct labels, so these are read once for
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -93,6 +93,18 @@ class GpuTable:
         """bool[nodes, cards], where there is a card."""
         here: Mask = self.kind >= 0
         return here
+
+    def on(self, rows: slice) -> "GpuTable":
+        """Return the table of some of the nodes."""
+        return replace(
+            self,
+            kind=self.kind[rows],
+            free=self.free[rows],
+            replicas=self.replicas[rows],
+            unwell=self.unwell[rows],
+            score=self.score[rows],
+            grade=self.grade[rows],
+        )
 
 
 class Kind(NamedTuple):

@@ -65,6 +65,9 @@ ENTRIES = Limit("entries", 256, "entries of a list")  # that isn't named here
 REGISTRATION_CHARACTERS = Limit("registration_characters", 32_768, "characters of a list of GPUs")
 DEVICES = Limit("devices", 128, "GPUs of a node")
 
+# Of a CSINode.
+ATTACH_DRIVERS = Limit("attach_drivers", 64, "CSI drivers of a node")
+
 # Of its required anti-affinity, which others have to heed.
 POD_TERMS = Limit("anti_affinity_terms", 16, "terms of required anti-affinity")
 POD_EXPRESSIONS = Limit("anti_affinity_expressions", 8, "expressions of a term of anti-affinity")
@@ -77,6 +80,7 @@ ENDED = Limit("ended_members", 5000, "members that have ended, of which the youn
 DELETED_RUNS = Limit("deleted_runs", 256, "runs of a gang of which members have succeeded and been deleted, of which the rest is forgotten")
 KINDS = Limit("kinds", 256, "kinds of members")
 GANG_REQUIREMENTS = Limit("gang_requirements", 2048, "requirements of nodes and images, of all kinds of members")
+GANG_CLAIMS = Limit("gang_claims", 16_384, "volumes of all kinds of members")
 TOPOLOGIES = Limit("topologies", 64, "groups of members that share a topology domain")
 
 # Of PodGroups.
@@ -95,4 +99,5 @@ AMOUNTS = Limit("pipeline_amounts", 16, "resources of a step")
 # Of a cluster.
 NAMESPACE_TERMS = Limit("namespace_terms", 128, "anti-affinity terms of one namespace that are tried on one kind of labels")
 LABEL_SETS = Limit("label_sets", 16, "kinds of labels of one gang that anti-affinity is tried on one by one")
+NOMINATED = Limit("nominated_pods", 1000, "pods that wait for a node they are nominated to, of which the highest priorities count")
 KNOWN_TEXTS = Limit("known_texts", 32_768, "short texts that are kept once for all pods")

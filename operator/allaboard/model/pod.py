@@ -36,6 +36,7 @@ ROLE_LABELS = (
 """Labels by which job operators name the role of a pod."""
 
 _OWN = ("-index", "/pod-name", "/epoch")  # how labels and annotations end that are each pod's own
+_ENDED = ("Succeeded", "Failed")
 _MANY = 200  # labels and annotations
 _LOOKED_AT = ("serviceAccountName", "securityContext", "runtimeClassName", "priorityClassName", "hostNetwork", "hostPID", "hostIPC")
 
@@ -69,6 +70,7 @@ class Pod:
     is. ``marks`` are the labels and annotations by which it asks another scheduler for a gang. ``devices`` are those of
     its node's shared GPUs that it says it has; in a view those that it was promised, or first said it has. ``is_disrupted`` tells of one
     that is being deleted that it was evicted, preempted or lost with its node.
+    ``nominated`` is the node that another scheduler has nominated a pod of its own to which waits for it; empty for any other pod.
     """
 
     namespace: str
@@ -98,6 +100,7 @@ class Pod:
     caution: str = ""
     over: tuple[str, ...] = ()
     devices: tuple[Taken, ...] = ()
+    nominated: str = ""
 
     @property
     def key(self) -> str:
@@ -107,7 +110,7 @@ class Pod:
     @property
     def is_terminal(self) -> bool:
         """Whether it has ended and holds nothing any more."""
-        return self.phase in ("Succeeded", "Failed")
+        return self.phase in _ENDED
 
     @property
     def is_bound(self) -> bool:
@@ -120,12 +123,20 @@ class Pod:
         return not (self.node_name or self.is_terminating or self.is_gated or self.is_terminal)
 
     def freed(self, now: "Pod | None") -> list[str]:
-        """The resources of which it took more of its node than it does ``now``, when it may be gone or another of its name."""
-        if not self.is_bound:
+        """The resources of which it took more of its node than it does ``now``, when it may be gone or another of its name.
+
+        A pod takes room of the node that it is nominated to as well.
+        """
+        if not self._takes_room_of:
             return []
-        keeps = dict(now.spec.requests) if now is not None and now.is_bound and now.uid == self.uid else {}
+        is_there = now is not None and now.uid == self.uid and now._takes_room_of == self._takes_room_of
+        keeps = dict(now.spec.requests) if now is not None and is_there else {}
         freed = [resource for resource, amount in self.spec.requests if keeps.get(resource, 0) < amount]
         return freed if keeps else [*freed, *self.spec.awaited]
+
+    @property
+    def _takes_room_of(self) -> str:
+        return self.node_name if self.is_bound else self.nominated
 
     def label(self, key: str) -> str | None:
         """The value of a label, ``None`` without it."""
@@ -186,6 +197,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
     own = _Own() if is_foreign else _own_from(metadata, spec, problems)
     scheduling = with_gpus(scheduling, own.gpus, is_charged=reading.charged_by_label)
     run, promise, was_whole = read_stamp(own.stamp)
+    nominated = _nominated(metadata, spec, status) if is_foreign else ""
     return Pod(
         namespace=intern(namespace),
         name=name,
@@ -195,7 +207,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         scheduler_name=intern(scheduler),
         node_name=intern(text(spec, "nodeName", path="spec.")),
         phase=intern(text(status, "phase", "Pending", "status.")),
-        priority=own.priority,
+        priority=_priority(spec) if nominated else own.priority,
         spec=intern.record(scheduling),
         labels=tuple(intern(pair) for pair in own.labels),
         options=tuple(intern(pair) for pair in own.options),
@@ -214,6 +226,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         caution="" if is_foreign else caution,
         devices=_devices(metadata, is_foreign) if spec.get("nodeName") and scheduling.awaited else (),
         over=tuple(sorted({problem.limit.name for problem in problems if isinstance(problem, OverLimitError)})) if problems else (),
+        nominated=intern(nominated),
     )
 
 
@@ -302,6 +315,20 @@ def _devices(metadata: RawObject, is_foreign: bool) -> tuple[Taken, ...]:
     except MalformedError:
         return ()
     return taken if is_foreign else tuple(Taken(each.uuid, driver=each.driver) for each in taken)
+
+
+def _nominated(metadata: RawObject, spec: RawObject, status: RawObject) -> str:
+    """The node that a pod is nominated to which waits for it still."""
+    name = status.get("nominatedNodeName")
+    waits = not spec.get("nodeName") and metadata.get("deletionTimestamp") is None and status.get("phase") not in _ENDED
+    return name if waits and isinstance(name, str) and len(name) <= CHARACTERS.most else ""
+
+
+def _priority(spec: RawObject) -> int:
+    try:
+        return integer(spec, "priority")
+    except MalformedError:
+        return 0
 
 
 def _bound_at(status: Mapping[str, object]) -> float:

@@ -17,6 +17,7 @@ class Kind(StrEnum):
     TOPOLOGY = "topology"  # a domain that doesn't take all who must share one
     UNLABELLED = "unlabelled"  # without the label ``subject``
     PORTS = "ports"
+    ATTACHMENTS = "attachments"  # as many volumes of a driver as the node can attach
     SHARING = "sharing"  # no driver that hands out what is asked of GPUs; ``subject`` is whose words it is asked in
     GPU_TOO_SMALL = "gpu too small"  # there is such a driver, and no device of its that has as much memory
     GPU_CONTAINER = "gpu container"  # there is one, which gives whole GPUs to the container alone that requests them

@@ -12,7 +12,7 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, SchedulingSpec
-from allaboard.model.gputable import GpuTable
+from allaboard.model.gputable import WHOLE_GPUS, GpuTable
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import UNSTATED
@@ -74,7 +74,8 @@ class Snapshot:
     shared, negative of one of which more is taken than there is; without it they are counted whole. ``sharing`` says who shares them.
     ``unstated``: int64[nodes, 2] is what scores count of pods beside what they ask for (``SchedulingSpec.unstated``). ``mix`` is the
     cluster's workload: what pods ask for, and how many of them. ``gpus`` is what is known of the GPUs of the nodes; ``None`` where there
-    are none. Of a node with a card that isn't well ``allocatable`` has so many devices fewer.
+    are none. Of a node with a card that isn't well ``allocatable`` has so many devices fewer. ``attachable``: int64[nodes] is how many more
+    volumes of each CSI driver with a limit a node can attach; negative where it has more than that.
     """
 
     nodes: tuple[Node, ...]
@@ -87,14 +88,27 @@ class Snapshot:
     unstated: Integers | None = None
     sharing: Sharing | None = None
     gpus: GpuTable | None = None
+    attachable: Mapping[str, Integers] = field(default_factory=dict)
 
     @property
     def free(self) -> Integers:
         """int64[nodes, resources], negative where a node is over-committed."""
         return self.allocatable - self.used
 
+    def with_gpus(self, gpus: GpuTable | None) -> "Snapshot":
+        """The same with what is known of GPUs: of whole ones a node offers as many less as aren't well, which the kubelet may not know."""
+        if gpus is None:
+            return self
+        columns = [column for column, resource in enumerate(self.resources) if resource in WHOLE_GPUS]
+        if not columns or bool((gpus.unwell == 0).all()):
+            return replace(self, gpus=gpus)
+        allocatable = self.allocatable.copy()
+        allocatable[:, columns] = np.maximum(0, allocatable[:, columns] - gpus.unwell[:, None])
+        allocatable.setflags(write=False)
+        return replace(self, gpus=gpus, allocatable=allocatable)
+
     def without(self, pods: Iterable[Pod]) -> "Snapshot":
-        """The cluster as it would be if bound ``pods`` weren't there. Host ports stay taken, for a node may share one."""
+        """The cluster as it would be if bound ``pods`` weren't there. Ports stay taken and volumes attached, for they may be shared."""
         used = self.used.copy()
         unstated = None if self.unstated is None else self.unstated.copy()
         rows = {node.name: row for row, node in enumerate(self.nodes)}

@@ -35,6 +35,7 @@ _REASONS = {
     Kind.TOPOLOGY: "node(s) were in no domain that takes all who must share one",
     Kind.UNLABELLED: "node(s) had no label {subject}",
     Kind.PORTS: "node(s) didn't have free ports for the requested pod ports",
+    Kind.ATTACHMENTS: "node(s) exceed max volume count",
     Kind.SHARING: "node(s) had no driver that hands out such parts of GPUs ({subject})",
     Kind.GPU_TOO_SMALL: "node(s) had GPUs too small for the part",
     Kind.GPU_CONTAINER: "node(s) had GPUs that their driver gives to one container only, as many as it requests",
@@ -45,9 +46,10 @@ _REASONS = {
     Kind.INSUFFICIENT: "Insufficient {subject}",
     Kind.MIN_RESOURCES: "node(s) had less {subject} free together than minResources asks for",
 }
-"""kube-scheduler's, where it has words for it (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports)."""
+"""kube-scheduler's, where it has words for it (plugins/nodeunschedulable, tainttoleration, nodeaffinity,
+volumebinding, nodeports, nodevolumelimits)."""
 
-_RULES = {Kind.TOPOLOGY: "one {subject} for all", Kind.PORTS: "host ports"}
+_RULES = {Kind.TOPOLOGY: "one {subject} for all", Kind.PORTS: "host ports", Kind.ATTACHMENTS: "volumes"}
 """Rules between members, as what a gang would fit without."""
 
 _BROKEN = {Kind.TOPOLOGY: "members would not share one {subject}: {value}"}
@@ -83,6 +85,8 @@ def violation(found: Violation) -> str:
             return f"pod {found.pod} is not of this gang"
         case Wrong.NO_NODE:
             return f"{found.pod}: node {found.node} does not exist"
+        case Wrong.VOLUME:
+            return f"{where}: {found.subject}"
         case Wrong.PORT:
             return f"{where}: host port {found.subject} is taken"
         case Wrong.BROKEN if found.reason:

@@ -99,7 +99,8 @@ class Planner:
 
         ``without`` are bound pods that are taken to be gone. Raises ``SearchError``.
         """
-        snapshot = self.view.snapshot().without(without) if without else self.view.snapshot()
+        snapshot = self.view.snapshot(gang.priority)
+        snapshot = snapshot.without(without) if without else snapshot
         if short := minresources.shortage_of(gang, snapshot):
             return minresources.refusal(gang, snapshot, short)
         problem = self._problem(gang, snapshot)
@@ -112,7 +113,7 @@ class Planner:
 
     async def cause(self, gang: Gang) -> Cause:
         """Why a gang has no room that was refused just now."""
-        snapshot, rules = self.view.snapshot(), rules_of(gang)
+        snapshot, rules = self.view.snapshot(gang.priority), rules_of(gang)
         if short := minresources.shortage_of(gang, snapshot):
             return minresources.cause(snapshot, short)
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
@@ -122,12 +123,14 @@ class Planner:
             return cause
         # Without what keeps members from each other, is there room? First without one of the two at a time.
         has_ports = any(pod.spec.host_ports for pod in gang.candidates)
+        attaches = any(pod.spec.attaches for pod in gang.candidates)
         without: list[tuple[Sequence[Candidate], Rules, Reason | None]] = []
         if rules.ties:
             without.append((gang.candidates, rules.untied, rules.ties[0]))
-        if has_ports:
-            without.append((amounts_alone(gang.candidates), rules, Reason(Kind.PORTS)))
-        if rules.ties and has_ports:
+        if has_ports or attaches:
+            rule = Reason(Kind.PORTS if has_ports else Kind.ATTACHMENTS) if has_ports != attaches else None
+            without.append((amounts_alone(gang.candidates), rules, rule))
+        if rules.ties and (has_ports or attaches):
             without.append((amounts_alone(gang.candidates), rules.untied, None))
         with suppress(SearchError), self._timed([gang]):
             for pods, left, rule in without:
@@ -140,7 +143,7 @@ class Planner:
 
     async def plan_at_length(self, gang: Gang) -> Plan:
         """The same by a long search, for which nobody waits. Raises ``SearchError``."""
-        problem = self._problem(gang, self.view.snapshot())
+        problem = self._problem(gang, self.view.snapshot(gang.priority))
         started = self.clock()
         try:
             plan = await self.searcher.search(problem, self._seed(gang))
@@ -224,7 +227,7 @@ class Planner:
             return None
         is_protected = self.past.must_not_be_overtaken
         waiting = [waiting_of(gang, self._seed(gang), is_protected=is_protected(gang.key)) for gang in gangs]
-        contest = contest_of(waiting, self.view.snapshot(), self._filters, packing)
+        contest = contest_of(waiting, self.view.snapshot(gangs[0].priority), self._filters, packing)
         is_easy = not may_contend(contest)
         if is_easy and (len(gangs) < _MANY or not all(gang.is_single for gang in contest.gangs)):
             return None
@@ -248,7 +251,7 @@ class Planner:
 
     async def advice(self, gang: Gang, gangs: Sequence[Gang]) -> str:
         """What would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""
-        snapshot = self.view.snapshot()
+        snapshot = self.view.snapshot(gang.priority)
         if minresources.shortage_of(gang, snapshot):
             return ""  # the refusal has the numbers
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:

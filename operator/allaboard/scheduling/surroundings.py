@@ -1,5 +1,5 @@
-"""What a gang's members ask of nodes besides what their own specs say: where their volumes are, which pods keep them away, and where
-those are that they must be together with.
+"""What a gang's members ask of nodes besides what their own specs say: where their volumes are, how many of them a node must attach, which
+pods keep them away, and where those are that they must be together with.
 
 Members that ask the same share one spec, as their pods do (``Interner``): kinds are told apart by who their specs are. Whatever others'
 pods keep away, a gang comes out of this with no more kinds of members than are taken in: where it would have more, everybody keeps out
@@ -17,9 +17,10 @@ from allaboard.gangs.registry import over_limit
 from allaboard.model.asking import with_group
 from allaboard.model.constraints import GpuAsk, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, Hold
-from allaboard.model.limits import GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
+from allaboard.model.limits import GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.pod import Pod
 from allaboard.model.topologies import LEVELS, Levels, label_of_nobody, labels_of
+from allaboard.model.volumes import Attaches, Volume
 
 Terms = tuple[NodeSelectorTerm, ...]
 _Known = tuple[Labels, Several]
@@ -35,8 +36,10 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView, levels: 
     """
     gang = _with_labels(gang, view, levels)
     candidates = gang.candidates
+    if (claims := _claims(candidates)) > GANG_CLAIMS.most:
+        return replace(gang, hold=gang.hold or over_limit(gang.key, GANG_CLAIMS, claims))
     try:
-        specs = _resolved(candidates, volumes, gang.gpus)
+        specs = _attaching(candidates, _resolved(candidates, volumes, gang.gpus), view)
     except _NotYetError as error:
         return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
     if excess := _excess(gang, candidates, specs):
@@ -56,6 +59,11 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView, levels: 
         if spec is not pod.spec:
             members[pod.uid] = replace(pod, spec=spec)
     return replace(gang, members=tuple(members.get(pod.uid, pod) for pod in gang.members)) if members else gang
+
+
+def _claims(candidates: Sequence[Pod]) -> int:
+    """How many volumes candidates name; those of one spec name the same."""
+    return sum(len(spec.claims) + len(spec.disks) for spec in {id(pod.spec): pod.spec for pod in candidates}.values())
 
 
 class _NotYetError(Exception):
@@ -90,6 +98,26 @@ def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuAsk | Non
             spec = spec if gpus is None else with_group(spec, gpus)
             by_spec[id(pod.spec)] = spec if spec is pod.spec else of_volumes.setdefault(spec, spec)
     return {pod.uid: by_spec[id(pod.spec)] for pod in candidates}
+
+
+def _attaching(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> Mapping[str, SchedulingSpec]:
+    """``specs`` with the volumes that each candidate attaches; those that several candidates use are told apart from its own."""
+    if not view.volumes.limited:
+        return specs
+    alike = {id(pod.spec): pod for pod in candidates}  # pods of one spec use the same volumes
+    number = Counter(id(pod.spec) for pod in candidates)
+    users: Counter[Volume] = Counter()
+    for kind, pod in alike.items():
+        users.update(dict.fromkeys(view.volumes.attached_by(pod), number[kind]))
+    if not users:
+        return specs
+    attaches = {kind: view.attached.asked_by(pod, users.__getitem__) for kind, pod in alike.items()}
+    known: dict[tuple[SchedulingSpec, tuple[Attaches, ...]], SchedulingSpec] = {}
+    found = {}
+    for pod in candidates:
+        spec, of_pod = specs[pod.uid], attaches[id(pod.spec)]
+        found[pod.uid] = known.setdefault((spec, of_pod), replace(spec, attaches=of_pod)) if of_pod else spec
+    return found
 
 
 def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec]) -> Hold | None:

@@ -39,6 +39,7 @@ _WORKLOADS = (
     ("v1", "services"),
     ("v1", "persistentvolumeclaims"),
     ("v1", "persistentvolumes"),
+    ("storage.k8s.io/v1", "csinodes"),
     ("v1", "nodes"),
 )
 _CLUSTER_WIDE = (

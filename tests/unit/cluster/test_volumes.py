@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from allaboard.cluster.volumes import UnboundClaimError, VolumeView, claim_from, volume_terms_from
+from allaboard.cluster.volumes import UnboundClaimError, VolumeView, claim_from, volume_from
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.pod import Pod
 
@@ -27,7 +27,7 @@ def a_view(claim: dict[str, Any] | None, volume: dict[str, Any] | None) -> Volum
     if claim:
         view.claims.upsert("ns/data", claim_from(claim))
     if volume:
-        view.volumes.upsert("pv", volume_terms_from(volume))
+        view.volumes.upsert("pv", volume_from(volume))
     return view
 
 

@@ -164,7 +164,7 @@ class World:
         epoch = Epoch(server, clock=self.clock)
         self.scheduler = Scheduler(
             view=self.view,
-            volumes=volumes or VolumeView(),
+            volumes=volumes or self.view.volumes,
             registry=self.registry,
             docket=self.docket,
             ranks=ranks,

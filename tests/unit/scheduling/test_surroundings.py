@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 from allaboard.cluster.view import ClusterView
-from allaboard.cluster.volumes import Claim, VolumeView
+from allaboard.cluster.volumes import Claim, StoredVolume, VolumeView
 from allaboard.gangs.registry import OVER_LIMIT
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
-from allaboard.model.limits import GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
+from allaboard.model.limits import GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import LabelExpression, PodTerm
+from allaboard.model.volumes import Attaches, Volume
 from allaboard.scheduling.surroundings import in_surroundings
 
 SPEC = SchedulingSpec((("cpu", 1000), ("pods", 1)))
@@ -109,7 +110,7 @@ def test_a_gang_with_too_many_groups_that_share_a_domain_is_held() -> None:
 
 def test_members_that_differ_only_in_which_claims_they_have_are_of_one_kind() -> None:
     volumes = VolumeView()
-    volumes.volumes.upsert("pv", (out_of("b")[0],))
+    volumes.volumes.upsert("pv", StoredVolume((out_of("b")[0],)))
     members = []
     for number in range(KINDS.most + 1):
         volumes.claims.upsert(f"team/data-{number}", Claim("pv"))
@@ -123,3 +124,47 @@ def test_a_volume_that_is_not_there_yet_holds_the_gang() -> None:
     hold = in_surroundings(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), VolumeView(), ClusterView()).hold
     assert hold is not None
     assert hold.message == 'pod a: persistentvolumeclaim "data" not found'
+
+
+def a_view_of_disks(*claims: str) -> ClusterView:
+    """Zones a and b, whose nodes attach ten disks each, and claims bound to a disk each."""
+    view = a_view()
+    for name in ("n1", "n2"):
+        view.volumes.limits.upsert(name, {"disk": 10})
+    for claim in claims:
+        view.volumes.claims.upsert(f"team/{claim}", Claim(f"pv-{claim}"))
+        view.volumes.volumes.upsert(f"pv-{claim}", StoredVolume(attached=Volume("disk", claim)))
+    return view
+
+
+def test_members_with_as_many_volumes_of_their_own_are_of_one_kind() -> None:
+    claims = [f"data-{number}" for number in range(KINDS.most + 1)]
+    view = a_view_of_disks("shared", *claims)
+    members = [a_pod(claim, spec=replace(SPEC, claims=(claim, "shared"))) for claim in claims]
+    placed = in_surroundings(a_gang(*members), view.volumes, view)
+    assert placed.hold is None
+    assert {pod.spec for pod in placed.members} == {replace(SPEC, attaches=(Attaches("disk", 1, (("shared", ()),)),))}
+    assert len({id(pod.spec) for pod in placed.members}) == 1
+
+
+def test_a_volume_that_others_have_attached_is_free_where_they_have() -> None:
+    view = a_view_of_disks("data")
+    view.upsert_pod(a_pod("stranger", node="n2", spec=replace(SPEC, claims=("data",))))
+    placed = in_surroundings(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), view.volumes, view)
+    assert placed.members[0].spec.attaches == (Attaches("disk", 0, (("data", ("n2",)),)),)
+
+
+def test_volumes_of_a_driver_without_a_limit_do_not_matter() -> None:
+    view = a_view_of_disks("data")
+    for name in ("n1", "n2"):
+        view.volumes.limits.upsert(name, {"another": 1})
+    placed = in_surroundings(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), view.volumes, view)
+    assert placed.members[0].spec == SPEC
+
+
+def test_a_gang_with_all_too_many_volumes_is_held() -> None:
+    number = GANG_CLAIMS.most // 64 + 1
+    members = [a_pod(f"m{each}", spec=replace(SPEC, claims=tuple(f"c{each}-{claim}" for claim in range(64)))) for each in range(number)]
+    hold = in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold
+    assert hold is not None
+    assert (hold.reason, hold.field) == (OVER_LIMIT, "gang_claims")

@@ -23,6 +23,7 @@ from allaboard.placement.problem.bonds import bonds_of, bound, roles_of, without
 from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
 from allaboard.placement.problem.problem import Candidate, Problem, Role, capacity_refusals, numbered
+from allaboard.placement.rules.attachments import attachment_columns
 from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, parts_on, seats_on_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, Usable
 from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
@@ -76,6 +77,10 @@ def build_problem(
     if ports:
         free = np.concatenate([free, free_ports(ports, snapshot)])
         demand = np.concatenate([demand, port_demand(ports, specs)], axis=1)
+    attachments = attachment_columns(specs, len(pods), snapshot)
+    if attachments.names:
+        free = np.concatenate([free, attachments.free])
+        demand = np.concatenate([demand, attachments.demand], axis=1)
     usable = [filters.usable(spec, snapshot.nodes, snapshot.gpus) for spec in specs]
     admits = np.array([each.admitted for each in usable], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
     bonds = bonds_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
@@ -89,8 +94,16 @@ def build_problem(
     is_kept = seats.any(axis=0)
     rows = np.flatnonzero(is_kept)
     weights = weights_of(objective, packing)
-    columns = (*names, *(f"port {column.protocol}/{column.port}" for column in ports))
-    reasons = (*(Reason(Kind.INSUFFICIENT, GPU if name == _SLOTS else name) for name in names), *(Reason(Kind.PORTS) for _ in ports))
+    columns = (
+        *names,
+        *(f"port {column.protocol}/{column.port}" for column in ports),
+        *(f"volumes of {driver}" for driver in attachments.names),
+    )
+    reasons = (
+        *(Reason(Kind.INSUFFICIENT, GPU if name == _SLOTS else name) for name in names),
+        *(Reason(Kind.PORTS) for _ in ports),
+        *(Reason(Kind.ATTACHMENTS) for _ in attachments.names),
+    )
     problem = Problem(
         minimum=max(0, minimum),
         least=np.zeros(len(specs), dtype=np.int64),

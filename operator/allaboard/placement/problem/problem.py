@@ -59,8 +59,8 @@ class Problem:
 
     ``minimum`` pods in all, ``least``: int64[roles] of each role, and of some ``sums`` of roles so many together must be placed, and those
     of each of ``together`` within one domain; ``outside`` has for each role (reason, nodes) of those outside once one is chosen.
-    ``columns`` names what is counted: ``resources`` resources first, then what rules leave, such as host ports, of which each node has
-    one. ``reasons`` are told where a node has too little of a column.
+    ``columns`` names what is counted: ``resources`` resources first, then what rules leave: host ports, of which each node has one, and
+    volumes that nodes can attach. ``reasons`` are told where a node has too little of a column.
     ``count``: int64[roles], pods of each. ``demand``: int64[roles, columns], of one pod. ``free``: int64[columns, nodes], never
     negative. ``taken``: int64[columns, nodes], what others have of each resource there; no search looks at it, so it tells no nodes apart.
     ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of

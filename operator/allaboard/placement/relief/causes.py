@@ -143,7 +143,7 @@ def whole_amounts(snapshot: Snapshot, names: Sequence[str]) -> tuple[Integers, I
 
 def amounts_alone(pods: Sequence[Candidate]) -> list[Candidate]:
     """``pods`` without the rules that keep them from each other: what has no room then lacks nothing but amounts."""
-    specs = {spec: replace(spec, host_ports=()) for spec in {pod.spec for pod in pods}}
+    specs = {spec: replace(spec, host_ports=(), attaches=()) for spec in {pod.spec for pod in pods}}
     return [_Bare(pod.uid, specs[pod.spec]) for pod in pods]
 
 

@@ -27,6 +27,7 @@ class Wrong(StrEnum):
     STRANGER = "stranger"  # the pod isn't of this gang
     NO_NODE = "no node"
     REFUSED = "refused"  # for a ``Reason``
+    VOLUME = "volume"  # a claim isn't what it was: the ``subject`` says how
     PORT = "port"  # the ``subject`` is taken
     TAKEN = "taken"  # by others, since the seat was promised
     OVERLOAD = "overload"  # too much is asked for of the resource ``subject``
@@ -76,6 +77,8 @@ def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapsh
             violations.extend(Violation(Wrong.REFUSED, pod.key, node_name, reason) for pod in members if (reason := refusals[id(pod.spec)]))
         if any(spec.host_ports for spec in specs.values()):
             violations.extend(_port_violations(node_name, members, snapshot.host_ports.get(row, frozenset())))
+        if snapshot.attachable and any(spec.attaches for spec in specs.values()):
+            violations.extend(_attachment_violations(node_name, members, row, snapshot))
         counted = Counter(id(pod.spec) for pod in members)
         asked = [(specs[kind], pods) for kind, pods in counted.items()]
         violations.extend(_overloads(node_name, asked, row, snapshot))
@@ -113,6 +116,21 @@ def _port_violations(node_name: str, members: Sequence[Pod], taken: frozenset[Ho
         if clash:
             yield Violation(Wrong.PORT, pod.key, node_name, subject=f"{clash.ip}:{clash.port}/{clash.protocol}")
         held.extend(pod.spec.host_ports)
+
+
+def _attachment_violations(node_name: str, members: Sequence[Pod], row: int, snapshot: Snapshot) -> Iterator[Violation]:
+    """A volume that several members share is attached once."""
+    own: Counter[str] = Counter()
+    shared: dict[str, set[str]] = {}
+    for pod in members:
+        for each in pod.spec.attaches:
+            alone, others = each.needed_on(node_name)
+            own[each.driver] += alone
+            shared.setdefault(each.driver, set()).update(others)
+            free = snapshot.attachable.get(each.driver)
+            needed = own[each.driver] + len(shared[each.driver])
+            if free is not None and needed and (alone or others) and needed > max(0, int(free[row])):
+                yield Violation(Wrong.REFUSED, pod.key, node_name, Reason(Kind.ATTACHMENTS))
 
 
 def _overloads(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row: int, snapshot: Snapshot) -> Iterator[Violation]:

@@ -1,0 +1,81 @@
+"""CSI volumes, as far as the number that a node can attach goes: which volume a source names, and how many of a driver a pod attaches.
+
+Counted as kube-scheduler does (plugins/nodevolumelimits/csi.go, 1.37): each volume once a node, whoever uses it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from allaboard.model.fields import integer, items, mapping, text
+from allaboard.model.limits import ATTACH_DRIVERS
+from allaboard.model.requests import RawObject
+
+
+class Volume(NamedTuple):
+    """A volume that ``driver`` attaches to nodes, by the driver's own name of the volume."""
+
+    driver: str
+    handle: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Attaches:
+    """What a pod attaches by one driver: ``own`` volumes that no other pod uses, and ``shared`` ones.
+
+    A shared volume is given by its handle and the names of the nodes that have it attached for another pod; there it costs nothing.
+    """
+
+    driver: str
+    own: int = 0
+    shared: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def needed_on(self, node_name: str) -> tuple[int, frozenset[str]]:
+        """Return how many own volumes, and which shared ones, must be attached to a node for the pod."""
+        return self.own, frozenset(handle for handle, nodes in self.shared if node_name not in nodes)
+
+
+_MOST_CHARACTERS = 1024  # of a handle, which may be a path
+
+# csi-translation-lib: plugins whose volumes a CSI driver attaches; the field that names the volume.
+_MIGRATED = {
+    "awsElasticBlockStore": ("ebs.csi.aws.com", "volumeID"),
+    "azureDisk": ("disk.csi.azure.com", "diskURI"),
+    "cinder": ("cinder.csi.openstack.org", "volumeID"),
+    "gcePersistentDisk": ("pd.csi.storage.gke.io", "pdName"),
+    "portworxVolume": ("pxd.portworx.com", "volumeID"),
+    "vsphereVolume": ("csi.vsphere.vmware.com", "volumePath"),
+}
+
+
+def migrated_volume(source: RawObject, path: str = "") -> Volume | None:
+    """Return the volume of an in-tree plugin that a CSI driver attaches today; ``None`` for any other source. Raises ``MalformedError``."""
+    for plugin, (driver, field) in _MIGRATED.items():
+        if named := mapping(source, plugin, path):
+            return _volume(driver, named.get(field))
+    return None
+
+
+def volume_of(spec: RawObject) -> Volume | None:
+    """Return the CSI volume that the spec of a PersistentVolume is; ``None`` when no CSI driver attaches it. Raises ``MalformedError``."""
+    csi = mapping(spec, "csi", "spec.")
+    if not csi:
+        return migrated_volume(spec, "spec.")
+    return _volume(text(csi, "driver", path="spec.csi."), csi.get("volumeHandle"))
+
+
+def _volume(driver: str, handle: object) -> Volume | None:
+    return Volume(driver, handle) if driver and isinstance(handle, str) and 0 < len(handle) <= _MOST_CHARACTERS else None
+
+
+def attach_limits_from(raw: RawObject) -> Mapping[str, int]:
+    """Return how many volumes of each driver a node can attach, as its CSINode says; a driver without a number has no limit.
+
+    Raises ``MalformedError``.
+    """
+    found = {}
+    for path, driver in items(mapping(raw, "spec"), "drivers", "spec.", ATTACH_DRIVERS):
+        allocatable = mapping(driver, "allocatable", path)
+        if allocatable.get("count") is not None:
+            found[text(driver, "name", path=path)] = max(0, integer(allocatable, "count", path=f"{path}allocatable."))
+    return found

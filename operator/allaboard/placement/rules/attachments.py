@@ -1,0 +1,60 @@
+"""CSI volumes as capacity: how many more of a driver's volumes a node can attach.
+
+A volume that several pods share is attached once, which no column of amounts can say of all mixtures of pods. So a node is counted in one
+of two ways, neither of which ever allows more than it attaches:
+
+- all shared volumes are set aside first, and each pod takes its own: exact where all pods share the same ones;
+- each pod takes all its volumes: exact where those on the node share none.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from allaboard.model.arrays import Integers
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.snapshot import Snapshot
+from allaboard.model.volumes import Attaches
+
+
+class Attachments(NamedTuple):
+    """``names`` of the columns; ``demand``: int64[specs, columns], ``free``: int64[columns, nodes]."""
+
+    names: tuple[str, ...]
+    demand: Integers
+    free: Integers
+
+
+def attachment_columns(specs: Sequence[SchedulingSpec], pods: int, snapshot: Snapshot) -> Attachments:
+    """Return the columns by which volumes are counted that pods of ``specs`` attach, so many ``pods`` in all."""
+    names: list[str] = []
+    demand = [np.zeros((len(specs), 0), dtype=np.int64)]
+    free = [np.zeros((0, len(snapshot.nodes)), dtype=np.int64)]
+    for driver in sorted({each.driver for spec in specs for each in spec.attaches} & snapshot.attachable.keys()):
+        asked = [next((each for each in spec.attaches if each.driver == driver), Attaches(driver)) for spec in specs]
+        own = np.array([each.own for each in asked], dtype=np.int64)
+        number = own + np.array([len(each.shared) for each in asked], dtype=np.int64)
+        enough = pods * int(number.max(initial=0))  # no more is ever asked for
+        left = np.clip(snapshot.attachable[driver], 0, enough)
+        shared = dict(pair for each in asked for pair in each.shared)
+        if not shared:
+            names, demand, free = [*names, driver], [*demand, own[:, None]], [*free, left[None]]
+            continue
+        is_common = all(len(each.shared) == len(shared) for each in asked if each.own or each.shared)
+        set_aside = _unattached(shared.values(), snapshot)
+        sets_aside = left - set_aside >= (0 if is_common else int(own.max(initial=0)))
+        names = [*names, driver, driver]
+        demand = [*demand, own[:, None], number[:, None]]
+        free = [*free, np.where(sets_aside, left - set_aside, enough)[None], np.where(sets_aside, enough, left)[None]]
+    return Attachments(tuple(names), np.concatenate(demand, axis=1), np.concatenate(free))
+
+
+def _unattached(shared: Collection[tuple[str, ...]], snapshot: Snapshot) -> Integers:
+    """int64[nodes], how many of ``shared`` volumes, each given by the nodes that have it, a node would have to attach."""
+    found = np.full(len(snapshot.nodes), len(shared), dtype=np.int64)
+    if any(shared):
+        row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
+        for nodes in shared:
+            found[[row_of[name] for name in nodes if name in row_of]] -= 1
+    return found
