@@ -11,7 +11,7 @@ from allaboard.app import App
 from allaboard.cluster.client import ApiError, ApiServer
 from allaboard.report.pods import PodTeller
 from allaboard_sandbox import Fault
-from allaboard_sandbox.faults import FOR_EVER
+from allaboard_sandbox.faults import FOR_EVER, Hold
 from tests.cluster import Body, Cluster, Home
 
 from .conftest import NAMESPACE, StartApp, gang_pod, without_lease
@@ -260,6 +260,25 @@ async def test_a_gang_that_loses_its_members_again_and_again_rests(cluster: Clus
 
 def _holds(pod: Body) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"]["phase"] != "Failed"
+
+
+PORTS = [{"name": "main", "image": "pause", "ports": [{"containerPort": 80, "hostPort": 8080}], "resources": {"requests": {"cpu": "1"}}}]
+
+
+async def test_a_port_that_is_taken_between_two_tries_of_a_bind_is_seen(cluster: Cluster, start_app: StartApp) -> None:
+    app = await start_app()
+    cluster.add_node("node-1", cpu="8")
+    first = Hold()
+    cluster.faults.add(Fault("bind", "pods", status=503, hold=first))
+    cluster.create(gang_pod("mine", minimum=1, containers=PORTS))
+    await asyncio.wait_for(first.arrived(), 20)
+    theirs = taker("node-1", "1")
+    theirs["spec"]["containers"] = PORTS
+    cluster.create(theirs)
+    await _until(lambda: app.view.counts["pods"] == 2)
+    first.release()
+    await cluster.wait_for(lambda s: "didn't have free ports" in message(s))
+    assert bound(cluster, "mine") == []
 
 
 def disk(cluster: Cluster, name: str) -> None:

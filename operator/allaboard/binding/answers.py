@@ -43,11 +43,15 @@ class BindReply:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One member, the node it is to have, and where its GPUs are shared which ``devices`` of it, by UUID."""
+    """One member, the node it is to have, and where its GPUs are shared which ``devices`` of it, by UUID.
+
+    ``domains`` are (label, value) of the topology domains that the member shares with others of its gang.
+    """
 
     pod: Pod
     node_name: str
     devices: tuple[str, ...] = ()
+    domains: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,14 @@ from uuid import uuid4
 
 from allaboard.binding.answers import BindReply, Committed, NotAdmitted, Refused, Result, Seat, Undone
 from allaboard.binding.bind import Binder
-from allaboard.binding.checking import checked
+from allaboard.binding.checking import checked, spoilt
 from allaboard.binding.turns import in_slices
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod, stamp_of
 from allaboard.model.sharing import annotations_of
-from allaboard.placement import Violation, Wrong
-from allaboard.placement.rules.verify import refusal_on
+from allaboard.placement import Violation
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +42,11 @@ class Transaction:
     new_run: str = field(default_factory=lambda: uuid4().hex[:12])
     now: Callable[[], float] = time.time
     """Seconds since the epoch, as drivers are told."""
+    _good_at: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By pod UID, the state of its node at which its seat was last found to be good."""
+
+    def __post_init__(self) -> None:
+        self._promised(self.seats)
 
     @property
     def stamp(self) -> str:
@@ -116,8 +120,22 @@ class Transaction:
         if isinstance(still, Refused):
             return still
         promise(still, self.view)
+        self._promised(still)
         self.gang = gang
         return still
+
+    def _promised(self, seats: Sequence[Seat]) -> None:
+        """``seats`` have just been checked and promised."""
+        self._good_at = {seat.pod.uid: self.view.version_of(seat.node_name) for seat in seats}
+
+    def _problem(self, seat: Seat) -> Violation | None:
+        """What is wrong with one seat by now: a bind may have waited for its turn, or be made again."""
+        if self._good_at.get(seat.pod.uid) == self.view.version_of(seat.node_name):
+            return None
+        found = spoilt(seat, self.gang, self.view)
+        if found is None:
+            self._good_at[seat.pod.uid] = self.view.version_of(seat.node_name)
+        return found
 
     async def _bind(self, seats: Sequence[Seat], *, dry_run: bool = False) -> list[tuple[Seat, BindReply]]:
         stamp = self.stamp
@@ -129,15 +147,6 @@ class Transaction:
         # Whatever one bind raises, the others go on and must be counted.
         replies = await in_slices(bind, seats)
         return [(seat, _reply(seat, reply, dry_run)) for seat, reply in zip(seats, replies, strict=True)]
-
-    def _problem(self, seat: Seat) -> Violation | None:
-        """What is wrong with one seat by now: a bind may have waited for its turn, or be made again."""
-        pod, node = seat.pod, self.view.node(seat.node_name)
-        if node is None:
-            return Violation(Wrong.NO_NODE, pod.key, seat.node_name)
-        if refusal := refusal_on(pod.spec, node):
-            return Violation(Wrong.REFUSED, pod.key, node.name, refusal)
-        return Violation(Wrong.TAKEN, pod.key, node.name) if self.view.is_overbooked(node.name, pod.spec, seat.devices) else None
 
     def _told(self, seat: Seat) -> Mapping[str, str]:
         """What is written for the driver that hands out the GPUs of the seat's node."""

@@ -64,12 +64,6 @@ class Usage:
         for node_name, spec in seats:
             self._change(node_name, spec, +1)
 
-    def is_overbooked(self, node_name: str, spec: SchedulingSpec) -> bool:
-        """Whether more is taken than a node offers of anything that ``spec`` asks for."""
-        row = self._rows[node_name]
-        columns = (self._columns.get(resource) for resource, amount in spec.requests if amount)
-        return any(self._used[row, column] > self._allocatable[row, column] for column in columns if column is not None)
-
     def add(self, node_name: str, spec: SchedulingSpec, pods: int = 1) -> None:
         """So many pods of ``spec`` have a seat on a node."""
         row = self._change(node_name, spec, pods)
@@ -95,7 +89,7 @@ class Usage:
 
     def snapshot(self, nodes: tuple[Node, ...], order: NDArray[np.intp]) -> Snapshot:
         """All of it for ``nodes``, whose rows are ``order``."""
-        positions = {row: position for position, row in enumerate(order.tolist())} if self._ports else {}
+        positions = enumerate(order.tolist()) if self._ports else ()
         allocatable, used, unstated = self._allocatable[order], self._used[order], self._unstated[order]
         for values in (allocatable, used, unstated):
             values.setflags(write=False)
@@ -105,7 +99,7 @@ class Usage:
             allocatable=allocatable,
             used=used,
             unstated=unstated,
-            host_ports={positions[row]: frozenset(ports) for row, ports in self._ports.items() if ports and row in positions},
+            host_ports={position: frozenset(ports) for position, row in positions if (ports := self._ports.get(row))},
         )
 
     def _column(self, resource: str) -> int:

@@ -323,10 +323,9 @@ class ClusterView:
         for node_name, spec in self._kept.items():
             self._usage.add(node_name, spec)
 
-    def is_overbooked(self, node_name: str, spec: SchedulingSpec, devices: Sequence[str] = ()) -> bool:
-        """Whether a node has less than is taken and promised on it, of anything that ``spec`` asks for or of its ``devices``, by UUID."""
-        is_short = bool(devices) and self._counted_devices().is_overbooked(node_name, devices)
-        return is_short or self._usage.is_overbooked(node_name, spec)
+    def is_overbooked(self, node_name: str, devices: Sequence[str]) -> bool:
+        """Whether more is taken of the ``devices`` of a node, by UUID, than they have, or one isn't there any more."""
+        return bool(devices) and self._counted_devices().is_overbooked(node_name, devices)
 
     def relevant(self, labels: Labels) -> Labels:
         """Those of the ``labels`` of a pod that bound pods keep others away by."""

@@ -158,7 +158,7 @@ MUTANTS = (
         "a seat isn't looked at again before a bind is made again",
         "filled_between_tries",
         "node",
-        (Edit("binding/transaction.py", "if self.view.is_overbooked(node.name, pod.spec, seat.devices) else None", "if False else None"),),
+        (Edit("binding/checking.py", "return found[0] if found else None", "return None"),),
     ),
     Mutant(
         "a gang that is held since the rehearsal is bound",

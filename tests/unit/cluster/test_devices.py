@@ -178,7 +178,7 @@ def seat_a_gang(view: ClusterView, ledger: Ledger, members: list[tuple[str, Sche
         assert len(set(devices.get(pod.uid, ()))) == number
     after = devices_of(view, node)
     assert all(after[uuid] >= 0 for uuid in after if after[uuid] != before[uuid])
-    assert not any(view.is_overbooked(node, pod.spec, devices.get(pod.uid, ())) for pod in gang)
+    assert not any(view.is_overbooked(node, devices.get(pod.uid, ())) for pod in gang)
 
 
 @given(st.permutations([("a", PART[1]), ("b", PART[0]), ("c", PART[2]), ("d", PART[1])]))
@@ -254,9 +254,9 @@ def test_a_device_that_is_gone_is_no_seat_any_more() -> None:
     view.upsert_node(a_node("n1"))
     view.upsert_pod(pod := a_pod("p", PART[1]))
     view.assume(pod, "n1", ["GPU-1a"])
-    assert not view.is_overbooked("n1", pod.spec, ["GPU-1a"])
+    assert not view.is_overbooked("n1", ["GPU-1a"])
     view.upsert_node(a_node("n1", without="GPU-1a"))
-    assert view.is_overbooked("n1", pod.spec, ["GPU-1a"])
+    assert view.is_overbooked("n1", ["GPU-1a"])
     assert view.as_promised(pod) == replace(pod, node_name="n1", devices=(Taken("GPU-1a"),))
 
 
@@ -276,6 +276,6 @@ def test_a_seat_whose_devices_a_pod_may_have_that_names_none_is_overbooked() -> 
     view.upsert_node(a_node("n1"))
     view.upsert_pod(mine := a_pod("mine", WHOLE[1]))
     view.assume(mine, "n1", ["GPU-1a", "GPU-1b"])
-    assert not view.is_overbooked("n1", mine.spec, ["GPU-1a", "GPU-1b"])
+    assert not view.is_overbooked("n1", ["GPU-1a", "GPU-1b"])
     view.upsert_pod(a_pod("stranger", PART[2], "n1"))
-    assert view.is_overbooked("n1", mine.spec, ["GPU-1a", "GPU-1b"])
+    assert view.is_overbooked("n1", ["GPU-1a", "GPU-1b"])
