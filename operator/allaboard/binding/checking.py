@@ -1,7 +1,7 @@
-"""Whether a plan is good for a gang and the cluster as they are by now: of the whole plan before seats are promised, and of each seat
-before each try of its bind.
+"""Checks a plan against the gang and the cluster as they are now: the whole plan before it is assumed, and each seat before each try of
+its bind.
 
-Both ask the same (``placement.verify``), so that no rule holds at first and is forgotten between two tries.
+Both checks are ``placement.verify``, so that no rule is checked at first and forgotten between two tries.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ def checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Se
 
 
 def spoilt(seat: Seat, gang: Gang, view: ClusterView) -> Violation | None:
-    """Return what is wrong by now with a seat that is promised in ``view``; ``None`` when the seat is still good."""
+    """Return what is wrong now with a seat that is assumed in ``view``; ``None`` when the seat is good."""
     pod, node = seat.pod, view.node(seat.node_name)
     if node is None:
         return Violation(Wrong.NO_NODE, pod.key, seat.node_name)

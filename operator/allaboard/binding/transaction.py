@@ -125,11 +125,11 @@ class Transaction:
         return still
 
     def _promised(self, seats: Sequence[Seat]) -> None:
-        """``seats`` have just been checked and promised."""
+        """Record that ``seats`` have just been checked and assumed."""
         self._good_at = {seat.pod.uid: self.view.version_of(seat.node_name) for seat in seats}
 
     def _problem(self, seat: Seat) -> Violation | None:
-        """What is wrong with one seat by now: a bind may have waited for its turn, or be made again."""
+        """Return what is wrong with one seat now. A bind may have waited for its turn, or be a second try."""
         if self._good_at.get(seat.pod.uid) == self.view.version_of(seat.node_name):
             return None
         found = spoilt(seat, self.gang, self.view)

@@ -41,6 +41,8 @@ class AttachedVolumes:
 
     def add(self, node_name: str, namespace: str, spec: SchedulingSpec) -> None:
         """Count the volumes of a pod that is bound to a node or assumed there."""
+        if not (spec.claims or spec.disks):
+            return
         for use in _uses(namespace, spec):
             uses = self._uses.setdefault(node_name, Counter())
             uses[use] += 1
@@ -50,7 +52,9 @@ class AttachedVolumes:
                     self._users.setdefault(use, set()).add(node_name)
 
     def subtract(self, node_name: str, namespace: str, spec: SchedulingSpec) -> None:
-        """Count the volumes of a pod no longer that has left a node."""
+        """Stop counting the volumes of a pod that has left a node."""
+        if not (spec.claims or spec.disks):
+            return
         for use in _uses(namespace, spec):
             uses = self._uses[node_name]
             uses[use] -= 1

@@ -1,6 +1,6 @@
 """Pods of other schedulers that wait for a node which their scheduler has made room on: ``status.nominatedNodeName``.
 
-To whoever is of the same priority or a lower one that room is taken, as in kube-scheduler (``RunFilterPluginsWithNominatedPods``, 1.37).
+For gangs of the same priority or a lower one that capacity is in use, as in kube-scheduler (``RunFilterPluginsWithNominatedPods``, 1.37).
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ Unattached = Callable[[Pod, str], Iterable[Volume]]
 
 
 class Nominations:
-    """The nominated pods by ``namespace/name``; of too many those of the highest priority count."""
+    """The nominated pods by ``namespace/name``. Where there are too many, those of the highest priority count."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
@@ -36,7 +36,7 @@ class Nominations:
         return self._pods.pop(key, None) is not None
 
     def onto(self, snapshot: Snapshot, priority: int, unattached: Unattached) -> Snapshot:
-        """Return ``snapshot`` as it is for a gang of ``priority``: with the nominated pods where they are to go that it may not precede."""
+        """Return ``snapshot`` with the nominated pods that a gang of ``priority`` may not precede, on the nodes they are nominated to."""
         pods = [pod for pod in self._pods.values() if pod.priority >= priority]
         if not pods:
             return snapshot
@@ -48,7 +48,7 @@ class Nominations:
 
 
 def _with_pods(snapshot: Snapshot, seats: Iterable[tuple[Pod, int]], unattached: Unattached) -> Snapshot:
-    """``snapshot`` with each of ``seats``, a pod and the row of its node, taken as well."""
+    """Return ``snapshot`` with the capacity in use that ``seats`` take: each is a pod and the row of its node."""
     columns = {resource: column for column, resource in enumerate(snapshot.resources)}
     used = snapshot.used.copy()
     devices = None if snapshot.devices is None else snapshot.devices.copy()

@@ -351,7 +351,7 @@ class ClusterView:
     def snapshot(self, priority: int | None = None) -> Snapshot:
         """The cluster now. ``nodes`` is the same tuple as before as long as no node has changed.
 
-        With a ``priority`` it is as for a gang of that: what pods of other schedulers are nominated to is taken, which it may not precede.
+        With a ``priority``, capacity is also in use that nominated pods of other schedulers need which have that priority or a higher one.
         """
         nodes = self._nodes_in_order()
         found = replace(self._usage.snapshot(nodes, self._order), mix=self._workload.mix(), attachable=self.attached.free(nodes))
@@ -446,14 +446,14 @@ class ClusterView:
 
 
 class _Seat(NamedTuple):
-    """Where a pod is counted, and what for; it has ``taken`` these devices."""
+    """The node that a pod is charged to, what the pod asks for, and the devices it has ``taken``."""
 
     node_name: str
     spec: SchedulingSpec
     taken: tuple[Taken, ...]
 
     def is_like(self, other: "_Seat") -> bool:
-        """Whether it is counted the same."""
+        """Return whether the pod is charged the same."""
         return self.spec is other.spec and (self.node_name, self.taken) == (other.node_name, other.taken)
 
 

@@ -83,7 +83,7 @@ class VolumeView:
         self._drivers: Counter[str] = Counter()
         self._on_change: Callable[[], None] = lambda: None
         self.changed: Callable[[], None] = lambda: None
-        """Called before whoever listens."""
+        """Called before the listener."""
         self.on_claim: Callable[[str], None] = lambda claim: None
         """Called with ``namespace/name`` when a claim may have come to be another volume."""
         self.on_limits: Callable[[], None] = lambda: None

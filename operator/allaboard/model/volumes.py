@@ -1,6 +1,6 @@
 """CSI volumes, as far as the number that a node can attach goes: which volume a source names, and how many of a driver a pod attaches.
 
-Counted as kube-scheduler does (plugins/nodevolumelimits/csi.go, 1.37): each volume once a node, whoever uses it.
+Counted as kube-scheduler does (plugins/nodevolumelimits/csi.go, 1.37): each volume once a node, however many pods use it.
 """
 
 from collections.abc import Mapping
