@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Any
 
+from allaboard.cli.creation import Awaited
 from allaboard.cli.documents import ManifestError, Origin
 from allaboard.cli.manifests import Expanded, Manifests
 from allaboard.cli.priorities import Priorities
+from allaboard.cli.runtimeclasses import NotAdmittedError, RuntimeClasses
 from allaboard.cli.snapshots import Cluster
 from allaboard.cli.workloads import Workload
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
@@ -24,13 +27,32 @@ from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Pod
 
 _HASH_LABEL = "pod-template-hash"
+_OPERATOR, _OPERATED_JOB = "training.kubeflow.org/operator-name", "training.kubeflow.org/job-name"
 _JOB = ("batch", "Job")
-_NAMED_AT_RANDOM = (("apps", "Deployment"), ("apps", "ReplicaSet"), _JOB)
-"""Workloads one of whose pods is as good as another. A lost pod of any other comes back under its name."""
-
 _FEW = 3  # pods that are named one by one
 
-_New = tuple[Pod, Origin]
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """A pod that would be made, once ``after`` pods of its workload are Ready. ``refusal`` is why the API server refuses it, or empty."""
+
+    pod: Pod
+    origin: Origin
+    after: int
+    refusal: str
+    doubt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What the API server adds to pods, and for which it refuses them."""
+
+    priorities: Priorities
+    runtimes: RuntimeClasses
+
+    def admitted(self, pod: dict[str, Any]) -> dict[str, Any]:
+        """Return a raw pod as it would be admitted. Raises ``NotAdmittedError``, and ``MalformedError`` for what isn't known here."""
+        return self.priorities.admitted(self.runtimes.admitted(pod))
 
 
 @dataclass(slots=True)
@@ -38,6 +60,8 @@ class Applied:
     """``pods`` are the living ones of the manifests, there already or made; ``groups`` all that there are, ``stated`` those of manifests.
 
     ``pod_origins`` (by ``namespace/name``) and ``group_origins`` are where they were read; those of a live cluster have none to mend.
+    ``awaited`` are the pods that must be Ready before a pod is made, and ``refused`` why the API server refuses a pod, by its key;
+    ``doubts`` why it isn't known whether a pod that is a gang of its own would start.
     """
 
     pods: list[Pod] = field(default_factory=list)
@@ -45,6 +69,9 @@ class Applied:
     stated: set[GangKey] = field(default_factory=set)
     pod_origins: dict[str, Origin] = field(default_factory=dict)
     group_origins: dict[GangKey, Origin] = field(default_factory=dict)
+    awaited: dict[str, Awaited] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
 
     def bad_input(self, gang: Gang, hold: Hold) -> ManifestError | None:
         """The error to mend, when ``hold`` is for what a file says rather than for what is there, or missing, around it."""
@@ -61,19 +88,26 @@ def applied(manifests: Manifests, cluster: Cluster, scheduler_names: Sequence[st
     """``cluster`` with ``manifests`` in it; ``notes`` are told what is there already. Raises ``ManifestError``."""
     found = Applied()
     there = _There(cluster.pods)
-    priorities = manifests.priorities.beside(cluster.priorities)
-    notes += dict.fromkeys(_unknown_classes(manifests, priorities))
+    admission = Admission(manifests.priorities.beside(cluster.priorities), manifests.runtimes.beside(cluster.runtimes))
+    notes += dict.fromkeys(_unknown_classes(manifests, admission.priorities))
     groups = {group.key: (group, each.origin) for each in cluster.pod_groups for group in _readable(each)}
     # Whatever is made now is younger than all that is there.
     now = 1.0 + max((*(pod.created for pod in cluster.pods), *(group.created for group, _ in groups.values())), default=0.0)
     for workload, expanded in groupby(manifests.pods, key=lambda each: each.workload):
-        made = [(_made(each, cluster, priorities, now), each.origin) for each in expanded]
+        made = [_made(each, cluster, admission, now) for each in expanded]
         own, lacking = _of_workload(workload, made, there, notes) if workload else _bare(made, there, notes)
         found.pods += own
-        for pod, origin in lacking:
-            new = there.named_apart(pod)
-            found.pods.append(new)
-            found.pod_origins[new.key] = origin
+        keys = [new.pod.key for new in made]
+        for new in lacking:
+            pod = there.named_apart(new.pod)
+            found.pods.append(pod)
+            found.pod_origins[pod.key] = new.origin
+            if new.after:
+                found.awaited[pod.key] = Awaited(keys, new.after)
+            if new.refusal:
+                found.refused[pod.key] = new.refusal
+            if new.doubt:
+                found.doubts[pod.key] = new.doubt
     for each in manifests.pod_groups:
         group = _pod_group(each)
         if group.key in groups:
@@ -101,6 +135,8 @@ class _There:
                 group = owner.api_version.rpartition("/")[0]
                 self._by_owner[pod.namespace, group, owner.kind, owner.name].append(pod)
                 # A Deployment isn't named by its pods; its ReplicaSets are called after it, and what they add is in a label.
+                if owner.is_batch_job and pod.label(_OPERATOR) == "mpi-operator":
+                    self._by_owner[pod.namespace, "kubeflow.org", "MPIJob", pod.label(_OPERATED_JOB) or ""].append(pod)
                 deployment, _, digest = owner.name.rpartition("-")
                 if owner.kind == "ReplicaSet" and digest == pod.label(_HASH_LABEL):
                     self._by_owner[pod.namespace, group, "Deployment", deployment].append(pod)
@@ -124,12 +160,12 @@ class _There:
 
 def _bare(made: Sequence[_New], there: _There, notes: list[str]) -> tuple[Sequence[Pod], Sequence[_New]]:
     """Those of bare pods that are there, and the others."""
-    known = [pod for new, _ in made if (pod := there.pod(new.key))]
+    known = [pod for new in made if (pod := there.pod(new.pod.key))]
     if len(known) > _FEW:
         notes.append(f"{len(known)} pods are in the cluster already, {sum(1 for pod in known if pod.is_bound)} of them on nodes")
     else:
         notes += [f"pod {pod.key} is in the cluster already, {_state(pod)}" for pod in known]
-    return [pod for pod in known if not pod.is_terminal], [(new, origin) for new, origin in made if there.pod(new.key) is None]
+    return [pod for pod in known if not pod.is_terminal], [new for new in made if there.pod(new.pod.key) is None]
 
 
 def _state(pod: Pod) -> str:
@@ -146,16 +182,17 @@ def _of_workload(workload: Workload, made: Sequence[_New], there: _There, notes:
     bound = sum(1 for pod in own if pod.node_name)
     count = f"{len(own)} of its {len(own) + len(lacking)} pods exist, {bound} of them on nodes" if own or lacking else "its pods have ended"
     notes.append(f"{workload.title} is applied already: {count}")
-    if {pod.spec.requests for pod in own} - {pod.spec.requests for pod, _ in made}:
+    if {pod.spec.requests for pod in own} - {new.pod.spec.requests for new in made}:
         notes.append(f"{workload.title} asks for other resources than its pods have; they are planned as they are")
     return own, lacking
 
 
 def _lacking(workload: Workload, made: Sequence[_New], known: Sequence[Pod], living: int) -> Sequence[_New]:
     kind = (workload.document.group, workload.document.kind)
-    if kind not in _NAMED_AT_RANDOM:
-        names = {pod.name for pod in known}
-        return [(pod, origin) for pod, origin in made if pod.name not in names]
+    if not workload.is_named_at_random:
+        # The launcher of an MPIJob is the pod of a Job, which adds to the name.
+        names = {pod.owner.name if pod.owner and pod.owner.is_batch_job else pod.name for pod in known}
+        return [new for new in made if new.pod.name not in names]
     wanted = len(made)
     if kind == _JOB and (succeeded := sum(1 for pod in known if pod.phase == "Succeeded")):
         # Without a number of completions a Job's pods work off a queue, and once one has found it empty no more are made.
@@ -174,10 +211,17 @@ def _unknown_classes(manifests: Manifests, priorities: Priorities) -> Iterator[s
             yield f"{title}: the priority of class {name!r} is not known here, 0 is assumed"
 
 
-def _made(expanded: Expanded, cluster: Cluster, priorities: Priorities, now: float) -> Pod:
-    """A pod as it would be made, after those that come before it in the files."""
-    pod = replace(cluster.planned_from(priorities.admitted(expanded.raw)), created=now + expanded.position)
-    return _pinned(pod) if pod.node_name else pod
+def _made(expanded: Expanded, cluster: Cluster, admission: Admission, now: float) -> _New:
+    """Return a pod as it would be made, after those that come before it in the files. Raises ``ManifestError``."""
+    raw, refusal = expanded.raw, ""
+    try:
+        raw = admission.admitted(raw)
+    except NotAdmittedError as error:
+        refusal = str(error)
+    except MalformedError as error:
+        raise expanded.origin.blame(error) from error
+    pod = replace(cluster.planned_from(raw), created=now + expanded.position)
+    return _New(_pinned(pod) if pod.node_name else pod, expanded.origin, expanded.after, refusal, expanded.doubt)
 
 
 def _pinned(pod: Pod) -> Pod:

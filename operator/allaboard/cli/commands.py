@@ -113,13 +113,20 @@ def run(**stated: Any) -> None:
     metavar="NAME",
     help="That flag of training-operator, with which it makes PodGroups for jobs [what its pod in the cluster says].",
 )
+@click.option(
+    "--gang-scheduling",
+    "mpi_gang_scheduler_name",
+    metavar="NAME",
+    help="That flag of mpi-operator, with which it makes PodGroups for MPIJobs; None for none [what its pod in the cluster says].",
+)
+@click.option("--skip-unknown", is_flag=True, help="Leave out objects of kinds that aren't known, instead of exit code 2.")
 def plan(**stated: Any) -> None:
     """Place gangs without binding anything, on the live cluster or on a snapshot of one.
 
-    Workloads are expanded into the pods that their controllers would make: Pod, PodGroup, Deployment, ReplicaSet, StatefulSet, Job,
-    TFJob, PyTorchJob, MPIJob, and MLFlow with all its stages. Gangs are placed as the scheduler would place them if all were due at once:
-    in queue order, those that contend together. A gang is placed whole or not at all: when its minimum doesn't fit, none of its pods is
-    assigned.
+    Workloads are expanded into the pods that their controllers would make: Pod, PodGroup, Deployment, ReplicaSet, ReplicationController,
+    StatefulSet, Job, CronJob, TFJob, PyTorchJob, MPIJob, XGBoostJob, PaddleJob, JAXJob, and MLFlow with all its stages. Objects that
+    create no pods are skipped. Gangs are placed as the scheduler would place them if all were due at once: in queue order, those that
+    contend together. A gang is placed whole or not at all: when its minimum doesn't fit, none of its pods is assigned.
     """
     _call("plan", **stated)
 

@@ -67,7 +67,8 @@ class Forecast:
             for key in (*plans, *(key for key in among if key not in plans)):
                 await self._attempt(among[key], plans.get(key))
         # Long searches go on beside the cycle, and end after it.
-        for gang in _in_turn(self._left):
+        left, self._left = self._left, []
+        for gang in _in_turn(left):
             await self._attempt_at_length(gang)
         return self._decisions
 

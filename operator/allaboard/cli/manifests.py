@@ -5,15 +5,18 @@ They become the raw pods and PodGroups that an API server would hold after ``kub
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any
 
 from allaboard.cli.documents import Document, ManifestError, Origin, read_documents
+from allaboard.cli.kinds import creates_no_pods, why_not_expanded
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
-from allaboard.cli.steps import unfolded
-from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, Workload, expander, made_up_uid
+from allaboard.cli.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
+from allaboard.cli.schemas import CUSTOM_RESOURCE_DEFINITION, Schemas
+from allaboard.cli.steps import PIPELINE, unfolded
+from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, Workload, expanded_kinds, expander, made_up_uid
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import mapping, text
 from allaboard.model.pod import Pod, pod_from
@@ -30,50 +33,173 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9]
 class Expanded:
     """A raw object and where it comes from; the origin of a workload's pod leads to the pod template.
 
-    ``workload`` is what makes the pod, if anything does. ``position`` tells objects of one kind and of another in the order of the files.
+    ``workload`` is what makes the pod, if anything does, and ``after`` how many of its earlier pods must be Ready before it does.
+    ``position`` tells objects of one kind and of another in the order of the files. ``doubt`` is why it isn't known whether the pod would
+    start by itself, or empty.
     """
 
     raw: dict[str, Any]
     origin: Origin
     workload: Workload | None = None
     position: int = 0
+    after: int = 0
+    doubt: str = ""
 
 
 @dataclass(slots=True)
 class Manifests:
-    """Everything read, PriorityClasses as ``priorities``. ``notes`` are sentences about what was left out or assumed, for people."""
+    """Everything read, PriorityClasses as ``priorities`` and RuntimeClasses as ``runtimes``. ``notes`` tell people what was left out.
+
+    ``planned`` are the objects that bring the pods and PodGroups about, ``definitions`` CustomResourceDefinitions, and ``unknown`` objects
+    of other kinds that may make pods, with their titles.
+    """
 
     pods: list[Expanded] = field(default_factory=list)
     pod_groups: list[Expanded] = field(default_factory=list)
     priorities: Priorities = field(default_factory=Priorities)
+    runtimes: RuntimeClasses = field(default_factory=RuntimeClasses)
     notes: list[str] = field(default_factory=list)
+    planned: list[Document] = field(default_factory=list)
+    definitions: list[Document] = field(default_factory=list)
+    unknown: list[tuple[Document, str]] = field(default_factory=list)
 
 
 def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifests:
-    """The pods and PodGroups that the files would bring about; ``namespace`` is for objects that name none.
+    """Return the pods and PodGroups that the files would bring about; ``namespace`` is for objects that name none.
 
-    Raises ``ManifestError``, also for what only a scheduler reads, such as quantities and affinities.
+    Raises ``ManifestError``, also for what only a scheduler reads, such as quantities and affinities. Whether every kind and field is known
+    is asked by ``refuse_mistakes``, once the kinds of the cluster are known.
     """
     found = Manifests()
-    known: dict[tuple[str, str, str], Origin] = {}
-    documents = chain.from_iterable(unfolded(document, namespace) for document in read_documents(paths))
-    for position, document in enumerate(documents):
+    known: dict[tuple[str, str, str], Expanded] = {}
+    documents = list(read_documents(paths))
+    for document in documents:
+        _learn(document, found)
+    for document in _last_of_each(documents, namespace, found.notes):
         try:
-            if (document.group, document.kind) == PRIORITY_CLASS:
-                found.priorities.learn(document.raw)
-                continue
-            for expanded in _objects(document, namespace, position, found.notes):
-                _claim_name(expanded, document.origin, known)
-                kept = found.pods if expanded.raw["kind"] == "Pod" else found.pod_groups
-                kept.append(replace(expanded, position=len(known)))
-                if len(found.pods) > MAX_PODS:
-                    raise document.origin.error("", f"brings the plan to more than {MAX_PODS} pods")
-                metadata = expanded.raw["metadata"]
-                if not metadata.get("creationTimestamp"):
-                    metadata["creationTimestamp"] = _time(len(known))
+            if _is_planned(document):
+                found.planned.append(document)
+                for each in unfolded(document, namespace):
+                    _take(each, namespace, found, known)
+            elif (document.group, document.kind) not in (PRIORITY_CLASS, RUNTIME_CLASS):
+                _leave_out(document, namespace, found)
+        except ManifestError:
+            _check_fields(document, Schemas())  # a mistyped field is the cause of one that is missing
+            raise
+    return found
+
+
+def refuse_mistakes(manifests: Manifests, definitions: Iterable[RawObject], *, skip_unknown: bool) -> None:
+    """Refuse fields that no object of its kind has, and kinds of which it isn't known whether they bring pods about.
+
+    ``definitions`` are the CustomResourceDefinitions of the cluster. With ``skip_unknown`` such kinds are noted and left out.
+    Raises ``ManifestError``.
+    """
+    schemas = Schemas()
+    for definition in definitions:
+        with suppress(MalformedError):  # of the cluster, where nobody can mend it here
+            schemas.learn(definition)
+    for document in manifests.definitions:
+        try:
+            schemas.learn(document.raw)
         except MalformedError as error:
             raise document.origin.blame(error) from error
-    return found
+    for document in manifests.planned:
+        _check_fields(document, schemas)
+    for document, title in manifests.unknown:
+        if not skip_unknown:
+            raise document.origin.error("kind", why_not_expanded(document, expanded_kinds()))
+        manifests.notes.append(f"skipped {title}: which pods objects of this kind make isn't known")
+
+
+def _check_fields(document: Document, schemas: Schemas) -> None:
+    try:
+        schemas.check(document)
+    except MalformedError as error:
+        raise document.origin.blame(error) from error
+
+
+def _is_planned(document: Document) -> bool:
+    """Return whether an object is a pod or a PodGroup, or is expanded into pods."""
+    return (document.group, document.kind) in (_POD, POD_GROUP, PIPELINE) or expander(document) is not None
+
+
+def _learn(document: Document, found: Manifests) -> None:
+    """Take what an object says of others, wherever it stands in the files. Raises ``ManifestError``."""
+    kind = (document.group, document.kind)
+    try:
+        if kind == PRIORITY_CLASS:
+            found.priorities.learn(document.raw)
+        elif kind == RUNTIME_CLASS:
+            found.runtimes.learn(document.raw)
+        elif kind == CUSTOM_RESOURCE_DEFINITION:
+            found.definitions.append(document)
+    except MalformedError as error:
+        raise document.origin.blame(error) from error
+
+
+def _leave_out(document: Document, namespace: str, found: Manifests) -> None:
+    """Note an object that brings no pods about, or of which that isn't known. Raises ``ManifestError``."""
+    try:
+        if not document.api_version:
+            raise MalformedError("apiVersion", "is missing")
+        title = f"{document.qualified_kind} {'/'.join(identity_of(document, namespace))}"
+    except MalformedError as error:
+        raise document.origin.blame(error) from error
+    if creates_no_pods(document.group, document.kind):
+        found.notes.append(f"skipped {title}: objects of this kind are not expanded into pods")
+    else:
+        found.unknown.append((document, title))
+
+
+def _last_of_each(documents: Iterable[Document], namespace: str, notes: list[str]) -> Iterator[Document]:
+    """Leave out an object that a later file states again, as ``kubectl apply`` ends with the later one, and note it.
+
+    Raises ``ManifestError`` for an object that one file states twice.
+    """
+    last: dict[tuple[str, str, str, str], Document] = {}
+    everything = [(document, _identity(document, namespace)) for document in documents]
+    for document, identity in everything:
+        if identity is None:
+            continue
+        earlier = last.get(identity)
+        if earlier and earlier.origin.file == document.origin.file and _is_planned(document):
+            raise _twice(f"{document.kind} {identity[2]}/{identity[3]}", document.origin, earlier.origin)
+        last[identity] = document
+    for document, identity in everything:
+        if identity is None or (final := last[identity]).origin.file == document.origin.file:
+            yield document
+        else:
+            title = f"{document.kind} {identity[2]}/{identity[3]}"
+            notes.append(f"{title} is stated in {document.origin.file} and in {final.origin.file}; the latter counts")
+
+
+def _twice(title: str, place: Origin, earlier: Origin) -> ManifestError:
+    return place.error("metadata.name", f"{title} is stated twice; first in {earlier.file}, document {earlier.document}")
+
+
+def _identity(document: Document, namespace: str) -> tuple[str, str, str, str] | None:
+    """Return the group, kind, namespace and name of an object of the manifests; ``None`` for a generated or unusable name."""
+    with suppress(MalformedError):
+        if text(mapping(document.raw, "metadata"), "name", path="metadata."):
+            return (document.group, document.kind, *identity_of(document, namespace))
+    return None
+
+
+def _take(document: Document, namespace: str, found: Manifests, known: dict[tuple[str, str, str], Expanded]) -> None:
+    """Add the pods and PodGroups of a document; ``known`` are those added so far. Raises ``ManifestError``."""
+    try:
+        for each in _objects(document, namespace, len(known), found.notes):
+            expanded = replace(each, position=len(known) + 1)
+            metadata = expanded.raw["metadata"]
+            _claim_name(expanded, known)
+            (found.pods if expanded.raw["kind"] == "Pod" else found.pod_groups).append(expanded)
+            if len(found.pods) > MAX_PODS:
+                raise document.origin.error("", f"brings the plan to more than {MAX_PODS} pods")
+            if not metadata.get("creationTimestamp"):
+                metadata["creationTimestamp"] = _time(expanded.position)
+    except MalformedError as error:
+        raise document.origin.blame(error) from error
 
 
 def refuse_malformed(pod: Pod, origin: Origin) -> None:
@@ -97,14 +223,10 @@ def _objects(document: Document, namespace: str, position: int, notes: list[str]
         raise MalformedError("apiVersion", "is missing")
     namespace, name = identity_of(document, namespace, position)
     title = f"{document.kind} {namespace}/{name}"
-    kind = (document.group, document.kind)
     expand = expander(document)
-    if kind not in (_POD, POD_GROUP) and expand is None:
-        notes.append(f"skipped {document.qualified_kind} {namespace}/{name}: objects of this kind are not expanded into pods")
-        return
     _check_name("metadata.name", name, 253)
     _check_name("metadata.namespace", namespace, 63)
-    if kind == POD_GROUP:
+    if (document.group, document.kind) == POD_GROUP:
         yield Expanded(raw_pod_group(document, namespace, name), document.origin)
         return
     if expand:
@@ -124,7 +246,7 @@ def _pods(pod_set: PodSet, workload: Workload) -> Iterator[Expanded]:
         for index, pod in enumerate(pod_set.pods(workload.namespace)):
             if index == 0:
                 _refuse_unusable(pod, origin)
-            yield Expanded(pod, origin, workload)
+            yield Expanded(pod, origin, workload, after=pod_set.after(index))
     except MalformedError as error:
         raise origin.blame(error) from error
 
@@ -164,13 +286,31 @@ def _check_name(field_path: str, name: str, limit: int) -> None:
         raise MalformedError(field_path, f"{shown(name)} is no valid name: at most {limit} of a-z, 0-9, '-' and '.'")
 
 
-def _claim_name(expanded: Expanded, document: Origin, known: dict[tuple[str, str, str], Origin]) -> None:
-    kind, metadata = expanded.raw["kind"], expanded.raw["metadata"]
-    identity = (kind, metadata["namespace"], metadata["name"])
-    if earlier := known.get(identity):
-        problem = f"{kind} {identity[1]}/{identity[2]} is stated twice; first in {earlier.file}, document {earlier.document}"
-        raise document.error("metadata.name", problem)
-    known[identity] = document
+def _claim_name(expanded: Expanded, known: dict[tuple[str, str, str], Expanded]) -> None:
+    """Note the name of an object, and rename a pod that has one by chance where another object has it, too. Raises ``ManifestError``."""
+    identity = _key(expanded)
+    earlier = known.setdefault(identity, expanded)
+    if earlier is expanded:
+        return
+    movable = next((each for each in (expanded, earlier) if each.workload and each.workload.is_named_at_random), None)
+    if movable is None:
+        raise _twice(f"{identity[0]} {identity[1]}/{identity[2]}", _document_of(expanded), _document_of(earlier))
+    known[identity] = earlier if movable is expanded else expanded
+    metadata, number = movable.raw["metadata"], 1
+    while (identity[0], identity[1], f"{identity[2]}-{number}") in known:
+        number += 1
+    metadata["name"] = f"{identity[2]}-{number}"
+    metadata["uid"] = made_up_uid(identity[1], metadata["name"])
+    known[_key(movable)] = movable
+
+
+def _document_of(expanded: Expanded) -> Origin:
+    return expanded.workload.document.origin if expanded.workload else expanded.origin
+
+
+def _key(expanded: Expanded) -> tuple[str, str, str]:
+    metadata = expanded.raw["metadata"]
+    return expanded.raw["kind"], metadata["namespace"], metadata["name"]
 
 
 def _time(position: int) -> str:

@@ -18,8 +18,8 @@ from rich.table import Table
 
 from allaboard.cli.documents import ManifestError
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.jobgroups import with_pod_groups
-from allaboard.cli.manifests import read_manifests
+from allaboard.cli.jobgroups import MPI, TRAINING, with_pod_groups
+from allaboard.cli.manifests import read_manifests, refuse_mistakes
 from allaboard.cli.planning import PlannedGang, plan_gangs
 from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cli.tables import print_tables
@@ -41,6 +41,8 @@ def plan(
     config: str | None,
     kubeconfig: str | None,
     gang_scheduler_name: str | None,
+    mpi_gang_scheduler_name: str | None,
+    skip_unknown: bool,
 ) -> None:
     """Print where the gangs of the manifests would go. Exits 1 when some don't fit. Raises ``BadInputError``."""
     if config:
@@ -48,13 +50,15 @@ def plan(
     started = time.monotonic()
     notes: list[str] = []
     try:
-        flags = {"objective": objective, "strategy": strategy}
-        settings = load_settings({name: value for name, value in flags.items() if value})
+        stated = {"objective": objective, "strategy": strategy}
+        settings = load_settings({name: value for name, value in stated.items() if value})
         manifests, reading = read_manifests(files, namespace), settings.reading
         cluster = read_cluster(snapshots, reading) if snapshots else _live_cluster(kubeconfig, notes, reading)
+        refuse_mistakes(manifests, cluster.definitions, skip_unknown=skip_unknown)
         notes += _doubts(cluster, snapshots)
-        gang_scheduler = cluster.gang_scheduler if gang_scheduler_name is None else gang_scheduler_name
-        manifests = with_pod_groups(manifests, gang_scheduler)
+        flags = {TRAINING: gang_scheduler_name, MPI: mpi_gang_scheduler_name}
+        stated_flags = {version: name for version, name in flags.items() if name is not None}
+        manifests = with_pod_groups(manifests, {**cluster.gang_schedulers, **stated_flags})
         notes += manifests.notes
         gangs = asyncio.run(plan_gangs(manifests, cluster, settings, notes))
     except (ManifestError, SettingsError) as error:

@@ -3,18 +3,21 @@
 The same registry, order, searches and words as the operator's, so that a plan says what the operator would do and why.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from allaboard.cli.applied import applied
+from allaboard.cli.creation import Creation
 from allaboard.cli.forecast import Decision, Forecast
 from allaboard.cli.jobgroups import hints
 from allaboard.cli.manifests import Manifests
 from allaboard.cli.snapshots import Cluster
 from allaboard.cluster.view import ClusterView, NodeStore
+from allaboard.gangs.dialects import membership_of
 from allaboard.gangs.registry import GangDefaults, GangRegistry
-from allaboard.model.gang import Gang
+from allaboard.model.gang import Gang, GangKey
 from allaboard.model.headroom import headroom_from
+from allaboard.model.reasons import Code
 from allaboard.placement import Step
 from allaboard.report import words
 from allaboard.scheduling.order import order_of
@@ -83,19 +86,63 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
         if gang.hold and (error := after.bad_input(gang, gang.hold)):
             raise error
     notes += hints(gangs)
-    # 3. What would become of them, and of those that wait beside them.
+    # 3. Only the pods that would exist: some are made once others are Ready, and some never.
+    creation = Creation(view, after.pods, after.awaited, after.refused)
+    for pod in creation.absent:
+        view.remove_pod(pod.key)
+    # 4. What would become of them, and of those that wait beside them.
     waiting = [
         gang for gang in registry.gangs() if gang.key not in named and any(pod.key not in cluster.refused for pod in gang.candidates)
     ]
     forecast = Forecast(view, registry, settings, lambda gang, message: notes.append(f"{gang.key}: {message}"))
-    decisions = await forecast.decide([*gangs, *waiting])
+    decisions = await forecast.decide([*(gang for gang in gangs if registry.gang(gang.key)), *waiting])
+    while made := creation.next():
+        for pod in made:
+            view.upsert_pod(pod)
+        grown = (registry.gang(key) for key in dict.fromkeys(membership_of(pod).key for pod in made))
+        decisions = await forecast.decide(gang for gang in grown if gang)
+    advice = {gang.key: await forecast.advice(gang) for gang in gangs if _is_refused(decisions.get(gang.key))}
+    decisions = {**decisions, **_without_pods(creation, decisions)}
+    decisions |= {key: _in_doubt(decisions[key], text) for key, text in _doubts(gangs, after.doubts)}
+    for pod in creation.absent:
+        view.upsert_pod(pod)  # so that the answer names the pod
     notes += _beside(gang for gang in waiting if (plan := decisions[gang.key].plan) and plan.feasible)
-    answers = []
+    answers: list[PlannedGang] = []
     for before in gangs:
         gang, decision = registry.gang(before.key) or before, decisions[before.key]
-        advice = await forecast.advice(gang) if decision.plan and decision.feasible is False else ""
-        answers.append(_answer(gang, replace(decision, message=words.with_advice(decision.message, advice))))
+        answers.append(_answer(gang, replace(decision, message=words.with_advice(decision.message, advice.get(gang.key, "")))))
     return answers
+
+
+def _doubts(gangs: Iterable[Gang], doubts: Mapping[str, str]) -> Iterator[tuple[GangKey, str]]:
+    return ((gang.key, doubts[pod.key]) for gang in gangs if gang.is_single for pod in gang.members if pod.key in doubts)
+
+
+def _in_doubt(decision: Decision, text: str) -> Decision:
+    """Return a decision about a gang of which it isn't known whether it would start, unless it wouldn't in any case."""
+    return replace(decision, feasible=None, message=text, reason=Code.HELD) if decision.feasible else decision
+
+
+def _is_refused(decision: Decision | None) -> bool:
+    return decision is not None and decision.plan is not None and decision.feasible is False
+
+
+def _without_pods(creation: Creation, decisions: Mapping[GangKey, Decision]) -> Mapping[GangKey, Decision]:
+    """Return the decisions about gangs that lack pods which don't exist, with the reason why the first of these doesn't."""
+    found: dict[GangKey, Decision] = {}
+    for pod in creation.absent:
+        key = membership_of(pod).key
+        if key in found:
+            continue
+        why = creation.why_absent(pod)
+        known = decisions.get(key)
+        if known is None:
+            found[key] = Decision(False, why, Code.WAITING)
+        elif creation.is_refused(pod):
+            found[key] = replace(known, feasible=False, message=f"{known.message}; {why}", reason=known.reason or Code.WAITING)
+        else:
+            found[key] = replace(known, message=f"{known.message}; {why}")
+    return found
 
 
 def _beside(gangs: Iterable[Gang]) -> Sequence[str]:

@@ -7,6 +7,7 @@ been admitted with them.
 from dataclasses import dataclass, field
 from typing import Any
 
+from allaboard.cli.runtimeclasses import NotAdmittedError
 from allaboard.model.fields import boolean, integer, mapping, text
 from allaboard.model.requests import RawObject
 
@@ -17,10 +18,11 @@ _OF_EVERY_CLUSTER = {"system-cluster-critical": 2_000_000_000, "system-node-crit
 
 @dataclass(slots=True)
 class Priorities:
-    """Priorities by class; ``default`` is that of pods that name none."""
+    """Priorities by class; ``default`` is that of pods that name none. ``are_all`` tells that the cluster has no other classes."""
 
     by_class: dict[str, int] = field(default_factory=lambda: dict(_OF_EVERY_CLUSTER))
     default: int = 0
+    are_all: bool = False
 
     def learn(self, priority_class: RawObject) -> None:
         """Take a PriorityClass. Raises ``MalformedError``."""
@@ -38,11 +40,13 @@ class Priorities:
 
     def beside(self, others: "Priorities") -> "Priorities":
         """These, and ``others`` of which these say nothing."""
-        return Priorities({**others.by_class, **self.by_class}, self.default or others.default)
+        return Priorities({**others.by_class, **self.by_class}, self.default or others.default, self.are_all or others.are_all)
 
     def admitted(self, pod: dict[str, Any]) -> dict[str, Any]:
-        """The pod with its priority. Raises ``MalformedError``."""
+        """The pod with its priority. Raises ``MalformedError``, and ``NotAdmittedError`` for a class that doesn't exist."""
         spec = pod["spec"]
+        if self.are_all and (unknown := self.unknown(pod)):
+            raise NotAdmittedError(f"no PriorityClass with name {unknown} was found")
         if spec.get("priority") is not None:
             return pod
         name = text(spec, "priorityClassName", path="spec.")

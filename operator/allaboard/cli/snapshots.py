@@ -5,9 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from allaboard.cli.documents import ManifestError, read_documents
-from allaboard.cli.jobgroups import flag_of
+from allaboard.cli.jobgroups import flags_of
 from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, raw_pod_group, refuse_malformed
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
+from allaboard.cli.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
+from allaboard.cli.schemas import CUSTOM_RESOURCE_DEFINITION
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, mapping
 from allaboard.model.interner import Interner
@@ -18,9 +20,9 @@ from allaboard.model.requests import RawObject, default_requests
 
 @dataclass(slots=True)
 class Cluster:
-    """Nodes, pods, PodGroups and priorities. What is equal in pods is one object of ``intern``.
+    """Nodes, pods, PodGroups, priorities, RuntimeClasses and CustomResourceDefinitions. What is equal in pods is one object of ``intern``.
 
-    ``gang_scheduler`` is the scheduler for which training-operator makes PodGroups, empty when none is known. ``refused`` are the pods (by
+    ``gang_schedulers`` are the schedulers for which job operators make PodGroups, by API version of the jobs. ``refused`` are the pods (by
     ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
     Pods are read by its ``reading``.
     """
@@ -30,9 +32,11 @@ class Cluster:
     pods: list[Pod] = field(default_factory=list)
     pod_groups: list[Expanded] = field(default_factory=list)
     intern: Interner = field(default_factory=Interner)
-    gang_scheduler: str = ""
+    gang_schedulers: dict[str, str] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     priorities: Priorities = field(default_factory=Priorities)
+    runtimes: RuntimeClasses = field(default_factory=RuntimeClasses)
+    definitions: list[RawObject] = field(default_factory=list)
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether it is one of ours to schedule."""
@@ -56,7 +60,7 @@ class Cluster:
     def heed(self, raw: RawObject, pod: Pod) -> None:
         """Take what a raw pod says of the cluster, beside what it is itself."""
         if not pod.is_terminal:
-            self.gang_scheduler = flag_of(raw) or self.gang_scheduler
+            self.gang_schedulers.update(flags_of(raw))
         if pod.is_candidate and _was_refused(raw):
             self.refused.add(pod.key)
         with suppress(MalformedError):
@@ -85,6 +89,10 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
                 found.pod_groups.append(Expanded(raw_pod_group(document, *identity_of(document, "default")), document.origin))
             elif (document.group, document.kind) == PRIORITY_CLASS:
                 found.priorities.learn(raw)
+            elif (document.group, document.kind) == RUNTIME_CLASS:
+                found.runtimes.learn(raw)
+            elif (document.group, document.kind) == CUSTOM_RESOURCE_DEFINITION:
+                found.definitions.append(raw)
         except MalformedError as error:
             raise document.origin.blame(error) from error
     if not found.nodes:

@@ -1,7 +1,8 @@
 """Expands workloads into the pods that their controllers would make, so that a plan needs no cluster to make them.
 
 Names, labels and owners are those of the controllers, except that an index stands where they would put a random suffix: the same
-manifest gives the same pods every time. Labels of job operators: training-operator v1.9, batch/v1 and apps/v1 of Kubernetes 1.37.
+manifest gives the same pods every time. Sources: training-operator 1.9 (kubeflow.org/v1), mpi-operator 0.8 (kubeflow.org/v2beta1), batch/v1
+and apps/v1 of Kubernetes 1.37.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,16 +11,14 @@ from functools import partial
 from typing import Any
 
 from allaboard.cli.documents import Document
+from allaboard.cli.podsets import MAX_PODS, Labels, PodSet, RawPod, at_once, count_of, made_up_uid, owner_of, pod_set
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import boolean, integer, items, labels, mapping, sequence, text
-from allaboard.model.quantities import parse_quantity
-from allaboard.model.requests import default_requests
+from allaboard.model.fields import boolean, integer, items, mapping, text
 
-MAX_PODS = 100_000
-"""Pods that a plan may hold; a typing mistake in ``replicas`` shouldn't end in a machine without memory."""
+__all__ = ["MAX_PODS", "PodSet", "RawPod", "Workload", "count_of", "expanded_kinds", "expander", "made_up_uid"]
 
-RawPod = dict[str, Any]
-_Labels = dict[str, str]
+MPI_TRAINING_VERSION = "kubeflow.org/v1"
+"""The API version of jobs that training-operator runs; mpi-operator's MPIJobs have others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,72 +34,15 @@ class Workload:
         """``Job default/train``."""
         return f"{self.document.kind} {self.namespace}/{self.name}"
 
-
-@dataclass(frozen=True, slots=True)
-class PodSet:
-    """``count`` pods of one template. ``path`` leads to the template inside the workload, with a dot at the end."""
-
-    path: str
-    template: Mapping[str, Any]
-    count: int
-    owner: Mapping[str, Any] | None
-    name: Callable[[int], str]
-    labels: Callable[[int], _Labels]
-    claims: tuple[str, ...] = ()
-
-    def pods(self, namespace: str) -> Iterator[RawPod]:
-        """The raw pods, with requests defaulted from limits as the API server would. Raises ``MalformedError``, paths within a pod."""
-        spec = default_requests(mapping(self.template, "spec"))
-        if not sequence(spec, "containers", "spec."):
-            raise MalformedError("spec.containers", "is missing; a pod needs at least one container")
-        _check_resources(spec)
-        metadata = mapping(self.template, "metadata")
-        template_labels = labels(metadata, "labels", "metadata.")
-        annotations = labels(metadata, "annotations", "metadata.")
-        for index in range(self.count):
-            name = self.name(index)
-            yield {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "name": name,
-                    "namespace": namespace,
-                    "uid": made_up_uid(namespace, name),
-                    "labels": {**template_labels, **self.labels(index)},
-                    "annotations": annotations,
-                    "ownerReferences": [self.owner] if self.owner else [],
-                },
-                "spec": self._with_claims(spec, name),
-                "status": {"phase": "Pending"},
-            }
-
-    def _with_claims(self, spec: dict[str, Any], pod_name: str) -> dict[str, Any]:
-        if not self.claims:
-            return spec
-        volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{pod_name}"}} for claim in self.claims]
-        return {**spec, "volumes": [*sequence(spec, "volumes", "spec."), *volumes]}
+    @property
+    def is_named_at_random(self) -> bool:
+        """Whether its pods' names end in a random suffix. A lost pod of another kind comes back under its name."""
+        return (self.document.group, self.document.kind) in _NAMED_AT_RANDOM
 
 
-def _check_resources(spec: Mapping[str, object]) -> None:
-    """What the API server refuses of containers' resources, beyond their form. Raises ``MalformedError``."""
-    for key in ("containers", "initContainers"):
-        for path, container in items(spec, key, "spec."):
-            resources, inside = mapping(container, "resources", path), f"{path}resources."
-            limits = mapping(resources, "limits", inside)
-            for resource, value in mapping(resources, "requests", inside).items():
-                field = f"{inside}requests[{resource}]"
-                requested = parse_quantity(value, field)
-                # Names with a domain are extended resources: whole pieces, and never more than one may use.
-                if "/" in resource and requested.denominator != 1:
-                    raise MalformedError(field, f"{shown(value)} is not a whole number; an extended resource comes in whole pieces")
-                limit = limits.get(resource)
-                if limit is not None and requested > parse_quantity(limit, f"{inside}limits[{resource}]"):
-                    raise MalformedError(field, f"{shown(value)} is more than the limit of {shown(limit)}")
-
-
-def made_up_uid(namespace: str, name: str, kind: str = "") -> str:
-    """A UID that is the same every time; no real one looks like it."""
-    return f"manifest:{namespace}/{kind}/{name}" if kind else f"manifest:{namespace}/{name}"
+def expanded_kinds() -> Iterator[str]:
+    """Return the names of the kinds that are expanded."""
+    return (kind for _, kind in _EXPANDERS)
 
 
 def expander(document: Document) -> Callable[[Document, str, str], Iterator[PodSet]] | None:
@@ -111,8 +53,9 @@ def expander(document: Document) -> Callable[[Document, str, str], Iterator[PodS
 def _replica_set(document: Document, namespace: str, name: str) -> Iterator[PodSet]:
     spec = mapping(document.raw, "spec")
     # The pods of a Deployment belong to its ReplicaSet.
-    owner = _owner(document, namespace, name, kind="ReplicaSet")
-    yield _pod_set(spec, count_of(spec, "replicas", 1, "spec."), owner, name=lambda index: f"{name}-{index}")
+    owner = owner_of(document, namespace, name, kind="ReplicaSet" if document.kind == "Deployment" else "")
+    count = count_of(spec, "replicas", 1, "spec.")
+    yield pod_set(spec, 0 if boolean(spec, "paused", "spec.") else count, owner, name=lambda index: f"{name}-{index}")
 
 
 def _stateful_set(document: Document, namespace: str, name: str) -> Iterator[PodSet]:
@@ -124,10 +67,12 @@ def _stateful_set(document: Document, namespace: str, name: str) -> Iterator[Pod
     def pod_name(index: int) -> str:
         return f"{name}-{start + index}"
 
-    yield _pod_set(
+    is_ordered = text(spec, "podManagementPolicy", path="spec.") in ("", "OrderedReady")
+
+    yield pod_set(
         spec,
         count_of(spec, "replicas", 1, "spec."),
-        _owner(document, namespace, name),
+        owner_of(document, namespace, name),
         name=pod_name,
         labels=lambda index: {
             "statefulset.kubernetes.io/pod-name": pod_name(index),
@@ -137,55 +82,127 @@ def _stateful_set(document: Document, namespace: str, name: str) -> Iterator[Pod
             text(mapping(claim, "metadata", path), "name", path=f"{path}metadata.")
             for path, claim in items(spec, "volumeClaimTemplates", "spec.")
         ),
+        after=(lambda index: index) if is_ordered else at_once,
     )
 
 
 def _job(document: Document, namespace: str, name: str) -> Iterator[PodSet]:
     spec = mapping(document.raw, "spec")
-    parallelism = count_of(spec, "parallelism", 1, "spec.")
-    count = min(parallelism, count_of(spec, "completions", parallelism, "spec."))
-    owner = _owner(document, namespace, name)
-    is_indexed = text(spec, "completionMode", path="spec.") == "Indexed"
+    is_suspended = boolean(spec, "suspend", "spec.")
+    yield _batch_pods(spec, "spec.", owner_of(document, namespace, name), is_suspended=is_suspended)
 
-    def job_labels(index: int) -> _Labels:
-        found = {"job-name": name, "controller-uid": str(owner["uid"])}
+
+def _cron_job(document: Document, namespace: str, name: str) -> Iterator[PodSet]:
+    """One Job, as if its time had come."""
+    spec = mapping(document.raw, "spec")
+    is_suspended = boolean(spec, "suspend", "spec.")
+    template, path = mapping(spec, "jobTemplate", "spec."), "spec.jobTemplate."
+    job = mapping(template, "spec", path)
+    if not job:
+        raise MalformedError(f"{path}spec", "is missing")
+    owner = {**owner_of(document, namespace, f"{name}-0", kind="Job"), "uid": made_up_uid(namespace, f"{name}-0", "Job")}
+    yield _batch_pods(job, f"{path}spec.", owner, is_suspended=is_suspended or boolean(job, "suspend", f"{path}spec."))
+
+
+def _batch_pods(spec: Mapping[str, object], path: str, owner: Mapping[str, Any], *, is_suspended: bool) -> PodSet:
+    """Return the pods that a Job of ``spec`` runs at once when it begins."""
+    _check_manager(spec, path, "kubernetes.io/job-controller")
+    parallelism = count_of(spec, "parallelism", 1, path)
+    count = min(parallelism, count_of(spec, "completions", parallelism, path))
+    is_indexed = text(spec, "completionMode", path=path) == "Indexed"
+    job = str(owner["name"])
+
+    def job_labels(index: int) -> Labels:
+        found = {"job-name": job, "controller-uid": str(owner["uid"])}
         found |= {f"batch.kubernetes.io/{key}": value for key, value in found.items()}
         return found | ({"batch.kubernetes.io/job-completion-index": str(index)} if is_indexed else {})
 
-    is_suspended = boolean(spec, "suspend", "spec.")
-    yield _pod_set(spec, 0 if is_suspended else count, owner, name=lambda index: f"{name}-{index}", labels=job_labels)
+    return pod_set(spec, 0 if is_suspended else count, owner, path=path, name=lambda index: f"{job}-{index}", labels=job_labels)
 
 
-def _training_job(specs_key: str, document: Document, namespace: str, name: str) -> Iterator[PodSet]:
-    """TFJob and its like: one pod set per replica type."""
-    spec = mapping(document.raw, "spec")
-    owner = _owner(document, namespace, name)
-    is_suspended = boolean(mapping(spec, "runPolicy", "spec."), "suspend", "spec.runPolicy.")
-    replica_specs = mapping(spec, specs_key, "spec.")
-    if not replica_specs:
-        raise MalformedError(f"spec.{specs_key}", "is missing")
-    types = {str(replica_type).lower() for replica_type in replica_specs}
-    for key in replica_specs:
-        path = f"spec.{specs_key}."
-        replica_spec = mapping(replica_specs, key, path)
-        path = f"{path}{key}."
-        count = count_of(replica_spec, "replicas", 1, path)
-        replica_type = str(key).lower()
-        yield _pod_set(
+def _check_manager(spec: Mapping[str, object], path: str, expected: str) -> None:
+    """Refuse a job whose pods another controller makes. Raises ``MalformedError``."""
+    manager = text(spec, "managedBy", path=path)
+    if manager not in ("", expected):
+        raise MalformedError(f"{path}managedBy", f"a plan doesn't know which pods {shown(manager)} makes")
+
+
+def _training_job(specs_key: str, types: tuple[str, ...], document: Document, namespace: str, name: str) -> Iterator[PodSet]:
+    """Yield the pods of a TFJob or its like: one pod set per replica type."""
+    policy = mapping(mapping(document.raw, "spec"), "runPolicy", "spec.")
+    _check_manager(policy, "spec.runPolicy.", "kubeflow.org/training-operator")
+    owner = owner_of(document, namespace, name)
+    replicas = list(_replicas(document, specs_key, types, policy))
+    present = {replica_type for _, replica_type, _, _ in replicas}
+    for path, replica_type, replica_spec, count in replicas:
+        yield pod_set(
             replica_spec,
-            0 if is_suspended else count,
+            count,
             owner,
             path=path,
             name=partial(_replica_name, name, replica_type),
-            labels=partial(_replica_labels, f"{document.kind.lower()}-controller", name, replica_type, types),
+            labels=partial(_replica_labels, f"{document.kind.lower()}-controller", name, replica_type, present),
         )
+
+
+def _mpi_job(document: Document, namespace: str, name: str) -> Iterator[PodSet]:
+    """Yield the pods of an MPIJob: of training-operator (v1), or of mpi-operator, which makes workers first and a Job for the launcher.
+
+    (mpi-operator pkg/controller/mpi_job_controller.go; training-operator makes both at once, as pods.)
+    """
+    types = ("Launcher", "Worker")
+    if document.api_version == MPI_TRAINING_VERSION:
+        yield from _training_job("mpiReplicaSpecs", types, document, namespace, name)
+        return
+    spec = mapping(document.raw, "spec")
+    policy = mapping(spec, "runPolicy", "spec.")
+    _check_manager(policy, "spec.runPolicy.", "kubeflow.org/mpi-operator")
+    creation = text(spec, "launcherCreationPolicy", path="spec.")
+    if creation not in ("", "AtStartup", "WaitForWorkersReady"):
+        raise MalformedError("spec.launcherCreationPolicy", f"{shown(creation)} is neither AtStartup nor WaitForWorkersReady")
+    replicas = {each[1]: each for each in _replicas(document, "mpiReplicaSpecs", types, policy, defaults={"worker": 0})}
+    workers = replicas["worker"][3] if "worker" in replicas else 0
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": f"{name}-launcher", "uid": made_up_uid(namespace, f"{name}-launcher", "Job")}
+    for replica_type in ("worker", "launcher"):  # as they are made
+        if replica_type in replicas:
+            path, _, replica_spec, count = replicas[replica_type]
+            yield pod_set(
+                replica_spec,
+                count,
+                owner_of(document, namespace, name)
+                if replica_type == "worker"
+                else {**job, "controller": True, "blockOwnerDeletion": True},
+                path=path,
+                name=partial(_replica_name, name, replica_type),
+                labels=partial(_mpi_labels, name, replica_type),
+                after=(lambda index: workers) if (replica_type, creation) == ("launcher", "WaitForWorkersReady") else at_once,
+            )
+
+
+def _replicas(
+    document: Document, specs_key: str, types: tuple[str, ...], policy: Mapping[str, object], defaults: Mapping[str, int] | None = None
+) -> Iterator[tuple[str, str, Mapping[str, object], int]]:
+    """Yield the replica types of a job: the path of each, its name in lower case, its spec and how many pods it has now."""
+    specs = mapping(mapping(document.raw, "spec"), specs_key, "spec.")
+    if not specs:
+        raise MalformedError(f"spec.{specs_key}", "is missing")
+    is_suspended = boolean(policy, "suspend", "spec.runPolicy.")
+    names = {name.lower() for name in types}
+    for key in specs:
+        replica_type = str(key).lower()
+        replica_spec = mapping(specs, key, f"spec.{specs_key}.")
+        if replica_type not in names:
+            raise MalformedError(f"spec.{specs_key}.{key}", f"{document.kind} has no such replica type; there are {', '.join(types)}")
+        path = f"spec.{specs_key}.{key}."
+        count = count_of(replica_spec, "replicas", (defaults or {}).get(replica_type, 1), path)
+        yield path, replica_type, replica_spec, 0 if is_suspended else count
 
 
 def _replica_name(job: str, replica_type: str, index: int) -> str:
     return f"{job}-launcher" if replica_type == "launcher" else f"{job}-{replica_type}-{index}"
 
 
-def _replica_labels(operator: str, job: str, replica_type: str, types: set[str], index: int) -> _Labels:
+def _replica_labels(operator: str, job: str, replica_type: str, types: set[str], index: int) -> Labels:
     found = {"operator-name": operator, "job-name": job, "replica-type": replica_type, "replica-index": str(index)}
     has_master = bool(types & {"chief", "master"})
     if replica_type in ("chief", "master") or (replica_type == "worker" and index == 0 and not has_master):
@@ -193,50 +210,26 @@ def _replica_labels(operator: str, job: str, replica_type: str, types: set[str],
     return {f"training.kubeflow.org/{key}": value for key, value in found.items()}
 
 
-def count_of(parent: Mapping[str, object], key: str, default: int, path: str) -> int:
-    """A number of pods. Raises ``MalformedError`` for negative and absurd ones too."""
-    count = integer(parent, key, default, path)
-    if count < 0:
-        raise MalformedError(f"{path}{key}", f"{count} is negative")
-    if count > MAX_PODS:
-        raise MalformedError(f"{path}{key}", f"{count} is more than the {MAX_PODS} pods that a plan may hold")
-    return count
+def _mpi_labels(job: str, replica_type: str, index: int) -> Labels:
+    found = {"operator-name": "mpi-operator", "job-name": job, "job-role": replica_type}
+    if replica_type == "worker":
+        found["replica-index"] = str(index)
+    return {f"training.kubeflow.org/{key}": value for key, value in found.items()}
 
 
-def _pod_set(
-    parent: Mapping[str, object],
-    count: int,
-    owner: Mapping[str, Any],
-    *,
-    name: Callable[[int], str],
-    labels: Callable[[int], _Labels] = lambda index: {},
-    path: str = "spec.",
-    claims: tuple[str, ...] = (),
-) -> PodSet:
-    template = mapping(parent, "template", path)
-    if not template:
-        raise MalformedError(f"{path}template", "is missing")
-    return PodSet(f"{path}template.", template, count, owner, name, labels, claims)
-
-
-def _owner(document: Document, namespace: str, name: str, kind: str = "") -> dict[str, Any]:
-    kind = kind or document.kind
-    return {
-        "apiVersion": document.api_version,
-        "kind": kind,
-        "name": name,
-        "uid": text(mapping(document.raw, "metadata"), "uid", path="metadata.") or made_up_uid(namespace, name, kind),
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
+_NAMED_AT_RANDOM = (("", "ReplicationController"), ("apps", "Deployment"), ("apps", "ReplicaSet"), ("batch", "Job"), ("batch", "CronJob"))
 
 _EXPANDERS: dict[tuple[str, str], Callable[[Document, str, str], Iterator[PodSet]]] = {
+    ("", "ReplicationController"): _replica_set,
     ("apps", "Deployment"): _replica_set,
     ("apps", "ReplicaSet"): _replica_set,
     ("apps", "StatefulSet"): _stateful_set,
     ("batch", "Job"): _job,
-    ("kubeflow.org", "TFJob"): partial(_training_job, "tfReplicaSpecs"),
-    ("kubeflow.org", "PyTorchJob"): partial(_training_job, "pytorchReplicaSpecs"),
-    ("kubeflow.org", "MPIJob"): partial(_training_job, "mpiReplicaSpecs"),
+    ("batch", "CronJob"): _cron_job,
+    ("kubeflow.org", "TFJob"): partial(_training_job, "tfReplicaSpecs", ("PS", "Worker", "Chief", "Master", "Evaluator")),
+    ("kubeflow.org", "PyTorchJob"): partial(_training_job, "pytorchReplicaSpecs", ("Master", "Worker")),
+    ("kubeflow.org", "XGBoostJob"): partial(_training_job, "xgbReplicaSpecs", ("Master", "Worker")),
+    ("kubeflow.org", "PaddleJob"): partial(_training_job, "paddleReplicaSpecs", ("Master", "Worker")),
+    ("kubeflow.org", "JAXJob"): partial(_training_job, "jaxReplicaSpecs", ("Worker",)),
+    ("kubeflow.org", "MPIJob"): _mpi_job,
 }

@@ -267,12 +267,13 @@ def test_a_pod_group_is_kept_as_it_is_with_a_namespace(read: Any) -> None:
     ("kind", "api_version", "told"),
     [
         ("Service", "v1", "Service"),
-        ("CronJob", "batch/v1", "CronJob"),
-        ("Job", "batch.volcano.sh/v1alpha1", "Job.batch.volcano.sh"),
-        ("PodGroup", "scheduling.volcano.sh/v1beta1", "PodGroup.scheduling.volcano.sh"),
+        ("PodDisruptionBudget", "policy/v1", "PodDisruptionBudget.policy"),
+        ("LocalQueue", "kueue.x-k8s.io/v1beta1", "LocalQueue.kueue.x-k8s.io"),
     ],
 )
-def test_what_is_not_expanded_is_skipped_with_a_note_that_names_its_api_group(read: Any, kind: str, api_version: str, told: str) -> None:
+def test_objects_that_create_no_pods_are_skipped_with_a_note_that_names_their_group(
+    read: Any, kind: str, api_version: str, told: str
+) -> None:
     found = read(workload(kind, api_version))
     assert (found.pods, found.pod_groups) == ([], [])
     assert found.notes == [f"skipped {told} default/w: objects of this kind are not expanded into pods"]
@@ -321,7 +322,7 @@ def container(**resources: Any) -> dict[str, Any]:
         (pod() | {"spec": None}, "spec.containers", "is missing; a pod needs at least one container"),
         (pod(containers=[]), "spec.containers", None),
         (pod(containers="main"), "spec.containers", "'main' is not a list"),
-        (pod(containers=[container(limits={"cpu": "1 core"})]), "spec.containers[0].resources.requests[cpu]", None),
+        (pod(containers=[container(limits={"cpu": "1 core"})]), "spec.containers[0].resources.limits[cpu]", None),
         (pod(containers=[container(requests={"memory": "-1Gi"})]), "spec.containers[0].resources.requests[memory]", None),
         (pod(priority="high"), "spec.priority", "'high' is not a whole number"),
         (pod(schedulerName=1), "spec.schedulerName", "1 is not a string"),
@@ -347,7 +348,7 @@ def container(**resources: Any) -> dict[str, Any]:
             workload(
                 "TFJob", "kubeflow.org/v1", tfReplicaSpecs={"PS": {"template": template(containers=[container(limits={"cpu": "x"})])}}
             ),
-            "spec.tfReplicaSpecs.PS.template.spec.containers[0].resources.requests[cpu]",
+            "spec.tfReplicaSpecs.PS.template.spec.containers[0].resources.limits[cpu]",
             "'x' is not a quantity such as 500m, 2 or 16Gi",
         ),
         ({"apiVersion": "v1", "kind": "List", "items": {"a": 1}}, "items", "{'a': 1} is not a list"),

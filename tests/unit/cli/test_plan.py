@@ -177,7 +177,7 @@ def test_a_pod_whose_manifest_names_its_node_is_planned_there_or_not_at_all(plan
 @pytest.mark.parametrize(
     ("resources", "field"),
     [
-        ({"limits": {"nvidia.com/gpu": "0.5"}}, "spec.containers[0].resources.requests[nvidia.com/gpu]"),
+        ({"limits": {"nvidia.com/gpu": "0.5"}}, "spec.containers[0].resources.limits[nvidia.com/gpu]"),
         ({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}, "spec.containers[0].resources.requests[cpu]"),
         ({"requests": {"cpu": "1 "}}, "spec.containers[0].resources.requests[cpu]"),
     ],
@@ -338,7 +338,7 @@ def test_nothing_to_place_is_no_failure(plan: Plan) -> None:
             "metadata.annotations[allaboard.dev/objective]",
             "'fast' is not one of binpack, spread",
         ),
-        ([pod("a", cpu="much")], "spec.containers[0].resources.requests[cpu]", "'much' is not a quantity"),
+        ([pod("a", cpu="much")], "spec.containers[0].resources.limits[cpu]", "'much' is not a quantity"),
         ([pod("a") | {"kind": ""}], "kind", "is missing"),
     ],
 )

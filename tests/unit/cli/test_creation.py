@@ -1,0 +1,161 @@
+"""A plan fits only what would exist: pods that are made after others, or are refused, don't count before they are there."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.asking import PAIR, Plan, node, nodes_of, pod
+
+Object = dict[str, Any]
+
+
+def template(gang: str = "", minimum: int = 0, cpu: str = "1", **spec: Any) -> Object:
+    labels = {f"{PAIR}/name": gang, f"{PAIR}/min-available": str(minimum)} if gang else {}
+    return pod("template", labels=labels, cpu=cpu, **spec)
+
+
+def stateful_set(template: Object, replicas: int = 3, **spec: Any) -> Object:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "db"},
+        "spec": {"replicas": replicas, "template": template, **spec},
+    }
+
+
+def mpi_job(policy: str = "", workers: int = 2, **more: Any) -> Object:
+    replicas = {"Launcher": {"template": template(**more)}, "Worker": {"replicas": workers, "template": template(**more)}}
+    spec = {"mpiReplicaSpecs": replicas} | ({"launcherCreationPolicy": policy} if policy else {})
+    return {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "m"}, "spec": spec}
+
+
+def runtime_class(**more: Any) -> Object:
+    return {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata", **more}
+
+
+def labelled(name: str, taint: str = "", **labels: str) -> Object:
+    found = node(name, cpu="4", memory="8Gi")
+    found["metadata"]["labels"] = labels
+    found["spec"] = {"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {}
+    return found
+
+
+# One after another
+
+
+def test_a_gang_whose_pods_are_made_one_after_another_never_has_its_minimum(plan: Plan) -> None:
+    [gang] = plan.cluster(node("n1", cpu="8")).manifest(stateful_set(template("db", 3))).gangs(exit_code=1)
+    assert (gang["feasible"], gang["reason"], gang["unplaced"]) == (False, "WaitingForMembers", ["db-0", "db-1", "db-2"])
+    assert gang["message"] == "podgroup default/db: waiting for members: 1 of 3 exist; pod db-1 is made only once pod db-0 is Ready"
+
+
+def test_a_stateful_set_that_makes_its_pods_at_once_is_a_gang(plan: Plan) -> None:
+    manifest = stateful_set(template("db", 3), podManagementPolicy="Parallel")
+    [gang] = plan.cluster(node("n1", cpu="8")).manifest(manifest).gangs()
+    assert len(gang["assignments"]) == 3
+
+
+def test_pods_that_are_gangs_of_their_own_follow_one_another_as_far_as_there_is_room(plan: Plan) -> None:
+    gangs = plan.cluster(node("n1", cpu="2")).manifest(stateful_set(template(), replicas=4)).gangs(exit_code=1)
+    assert [gang["feasible"] for gang in gangs] == [True, True, False, False]
+    assert "1 Insufficient cpu" in gangs[2]["message"]
+    assert gangs[3]["message"] == "pod db-3 is made only once pod db-2 is Ready"
+
+
+def test_a_gang_that_starts_with_one_grows_by_the_others(plan: Plan) -> None:
+    [gang] = plan.cluster(node("n1", cpu="8")).manifest(stateful_set(template("db", 1))).gangs()
+    assert (len(gang["assignments"]), gang["message"]) == (3, "3 of 3 pods placed, 2 of them before")
+
+
+def test_pods_that_run_already_let_the_next_one_be_made(plan: Plan) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "db", "controller": True}
+    labels = template("db", 1)["metadata"]["labels"]
+    first = pod("db-0", nodeName="n1", metadata={"namespace": "default", "uid": "1", "labels": labels, "ownerReferences": [owner]})
+    [gang] = (
+        plan.cluster(node("n1", cpu="8"), first | {"status": {"phase": "Running"}}).manifest(stateful_set(template("db", 1), 2)).gangs()
+    )
+    assert sorted(seat["pod"] for seat in gang["assignments"]) == ["db-0", "db-1"]
+
+
+@pytest.mark.parametrize(("policy", "fits"), [("", True), ("AtStartup", True), ("WaitForWorkersReady", False)])
+def test_a_launcher_that_counts_must_be_made_at_once(plan: Plan, policy: str, fits: bool) -> None:
+    plan.cluster(node("n1", cpu="8")).manifest(mpi_job(policy))
+    [gang] = plan.gangs("--gang-scheduling", "allaboard", exit_code=0 if fits else 1)
+    assert (gang["name"], gang["minMember"], gang["feasible"]) == ("m", 3, fits)
+    assert fits or gang["message"].endswith("waiting for members: 2 of 3 exist; pod m-launcher is made only once pod m-worker-0 is Ready")
+
+
+def test_a_launcher_follows_workers_that_are_enough_to_start(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8")).manifest(mpi_job("WaitForWorkersReady", gang="g", minimum=2))
+    [gang] = plan.gangs()
+    assert len(gang["assignments"]) == 3
+
+
+def test_whether_a_launcher_counts_is_unknown_until_somebody_says_it(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8")).manifest(mpi_job("WaitForWorkersReady"))
+    gangs = {gang["name"]: gang for gang in plan.gangs(exit_code=1)}
+    assert (gangs["m-worker-0"]["feasible"], gangs["m-launcher"]["feasible"]) == (True, None)
+    assert "say --gang-scheduling NAME" in gangs["m-launcher"]["message"]
+    assert len(plan.gangs("--gang-scheduling", "None")) == 3
+
+
+def test_the_pod_of_mpi_operator_says_whether_launchers_count(plan: Plan) -> None:
+    operator = pod("mpi-operator-x", containers=[{"name": "mpi-operator", "args": ["--gang-scheduling=allaboard"]}])
+    plan.cluster(node("n1", cpu="8"), operator).manifest(mpi_job("WaitForWorkersReady"))
+    assert [gang["minMember"] for gang in plan.gangs(exit_code=1)] == [3]
+
+
+def test_the_next_job_of_a_cron_job_is_planned(plan: Plan) -> None:
+    spec = {"schedule": "@daily", "jobTemplate": {"spec": {"parallelism": 2, "completions": 2, "template": template("c", 2)}}}
+    [gang] = (
+        plan.cluster(node("n1", cpu="8"))
+        .manifest({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": spec})
+        .gangs()
+    )
+    assert len(gang["assignments"]) == 2
+
+
+# Admission
+
+
+def test_what_a_runtime_class_adds_is_planned_with(plan: Plan) -> None:
+    kata = runtime_class(
+        overhead={"podFixed": {"cpu": "1"}}, scheduling={"nodeSelector": {"sandboxed": "yes"}, "tolerations": [{"key": "kata"}]}
+    )
+    asked = pod("a", runtimeClassName="kata", nodeSelector={"disk": "ssd"})
+    nodes = labelled("n1", disk="ssd"), labelled("n2", taint="kata", sandboxed="yes", disk="ssd")
+    [gang] = plan.cluster(*nodes, kata).manifest(asked).gangs()
+    assert nodes_of(gang) == ["n2"]
+    four = [pod(name, cpu="1500m", runtimeClassName="kata") for name in "ab"]
+    assert [gang["feasible"] for gang in plan.manifest(kata, *four).gangs(exit_code=1)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"overhead": {"cpu": "1"}}, "Pod Overhead set without corresponding RuntimeClass defined Overhead"),
+        ({"overhead": {"cpu": "2"}, "runtimeClassName": "kata"}, "Pod's Overhead doesn't match RuntimeClass's defined Overhead of kata"),
+        (
+            {"runtimeClassName": "kata", "nodeSelector": {"sandboxed": "no"}},
+            "conflict: runtimeClass.scheduling.nodeSelector[sandboxed] = yes; pod.spec.nodeSelector[sandboxed] = no",
+        ),
+    ],
+)
+def test_a_pod_that_the_api_server_refuses_does_not_fit(plan: Plan, spec: Object, why: str) -> None:
+    kata = runtime_class(overhead={"podFixed": {"cpu": "1"}}, scheduling={"nodeSelector": {"sandboxed": "yes"}})
+    [gang] = plan.cluster(labelled("n1", sandboxed="yes"), kata).manifest(pod("a", **spec)).gangs(exit_code=1)
+    assert (gang["feasible"], gang["message"]) == (False, f"pod a would be refused: {why}")
+
+
+def test_a_pod_that_states_what_its_class_adds_is_admitted(plan: Plan) -> None:
+    kata = runtime_class(overhead={"podFixed": {"cpu": "1000m"}})
+    assert plan.cluster(node("n1", cpu="2"), kata).manifest(pod("a", overhead={"cpu": 1}, runtimeClassName="kata")).gangs()
+
+
+def test_a_class_that_the_snapshot_lacks_is_asked_for(plan: Plan) -> None:
+    result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", runtimeClassName="kata")).run()
+    assert result.exit_code == 2
+    assert (
+        "document 1: spec.runtimeClassName: RuntimeClass 'kata' is not in the snapshot; add what `kubectl get runtimeclasses"
+        in result.stderr
+    )
