@@ -49,9 +49,13 @@ class Admission:
 
     priorities: Priorities
     runtimes: RuntimeClasses
+    namespaces: frozenset[str] | None = None
 
     def admitted(self, pod: dict[str, Any]) -> dict[str, Any]:
         """Return a raw pod as it would be admitted. Raises ``NotAdmittedError``, and ``MalformedError`` for what isn't known here."""
+        namespace = pod["metadata"]["namespace"]
+        if self.namespaces is not None and namespace not in self.namespaces:
+            raise NotAdmittedError(f'namespaces "{namespace}" not found')
         return self.priorities.admitted(self.runtimes.admitted(pod))
 
 
@@ -88,7 +92,8 @@ def applied(manifests: Manifests, cluster: Cluster, scheduler_names: Sequence[st
     """``cluster`` with ``manifests`` in it; ``notes`` are told what is there already. Raises ``ManifestError``."""
     found = Applied()
     there = _There(cluster.pods)
-    admission = Admission(manifests.priorities.beside(cluster.priorities), manifests.runtimes.beside(cluster.runtimes))
+    namespaces = None if cluster.namespaces is None else cluster.namespaces | manifests.namespaces
+    admission = Admission(manifests.priorities.beside(cluster.priorities), manifests.runtimes.beside(cluster.runtimes), namespaces)
     notes += dict.fromkeys(_unknown_classes(manifests, admission.priorities))
     groups = {group.key: (group, each.origin) for each in cluster.pod_groups for group in _readable(each)}
     # Whatever is made now is younger than all that is there.
@@ -201,7 +206,7 @@ def _lacking(workload: Workload, made: Sequence[_New], known: Sequence[Pod], liv
 
 
 def _unknown_classes(manifests: Manifests, priorities: Priorities) -> Iterator[str]:
-    for each in manifests.pods:
+    for each in () if priorities.are_all else manifests.pods:
         try:
             name = priorities.unknown(each.raw)
         except MalformedError as error:

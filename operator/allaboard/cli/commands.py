@@ -105,7 +105,7 @@ def run(**stated: Any) -> None:
 @click.option(
     "--config",
     type=_FILE,
-    help="The scheduler's YAML file of settings [what ALLABOARD_CONFIG names]; what else it is told in its environment, tell here, too.",
+    help="The scheduler's YAML file of settings [what ALLABOARD_CONFIG names, else those of the operator in the live cluster].",
 )
 @_KUBECONFIG
 @click.option(
@@ -133,7 +133,9 @@ def plan(**stated: Any) -> None:
 
 @click.command(short_help="Show the GPUs of a cluster: which are free, and how they are.")
 @_KUBECONFIG
-@click.option("--config", type=_FILE, help="The operator's configuration file.")
+@click.option(
+    "--config", type=_FILE, help="The operator's configuration file, instead of what the operator in the cluster was started with."
+)
 @click.option("--url", default=None, help="Prometheus to ask (http://127.0.0.1:9090), instead of the one that is found.")
 @click.option("--no-metrics", is_flag=True, help="What nodes and pods say is enough.")
 @click.option("--cards", "each_card", is_flag=True, help="A row for each card instead of each node.")
@@ -143,6 +145,7 @@ def plan(**stated: Any) -> None:
 def gpus(**stated: Any) -> None:
     """Show the GPUs of the cluster: which are free, and how they are.
 
+    Pods are counted by the settings of the operator that runs in the cluster, unless --config or variables (ALLABOARD_...) state others.
     FREE counts what pods ask for; it needs no metrics. Where a driver hands out parts of cards, it is in cards (1.5/2). The rest comes
     from dcgm-exporter, ObserverWard or whatever the settings say (gpu_metrics), by way of Prometheus, read as the operator reads it; MODEL
     and MEM/GPU come from labels of the nodes where there is none. AGE is that of the metrics; HEALTH is the last XID error of a card, or

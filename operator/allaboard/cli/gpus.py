@@ -15,6 +15,7 @@ import numpy as np
 from rich.table import Table
 
 from allaboard.cli.inputs import BadInputError
+from allaboard.cli.installed import settings_in_force
 from allaboard.cli.tables import print_tables, room
 from allaboard.cluster.client import ApiError, ApiServer, CredentialsError, RawObject
 from allaboard.cluster.lists import pages
@@ -32,7 +33,7 @@ from allaboard.model.node import Node, node_from
 from allaboard.model.pod import Pod, pod_from
 from allaboard.model.sharing import WHOLE
 from allaboard.model.snapshot import Snapshot
-from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
+from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError
 
 _NOTHING = "-"
 _VENDOR = re.compile(r"^(NVIDIA|AMD|Intel)[- ](?=.)")
@@ -92,10 +93,13 @@ def gpus(
     if url is not None and no_metrics:
         raise click.UsageError("--url and --no-metrics: state one of them")
     stated = {"source": "off"} if no_metrics else {} if url is None else {"source": "auto", "url": url}
+    notes: list[str] = []
     try:
-        settings = load_settings({"gpu_metrics": stated} if stated else None)
+        settings = settings_in_force(kubeconfig or "", {"gpu_metrics": stated} if stated else {}, notes)
     except SettingsError as error:
         raise BadInputError(str(error)) from error
+    for told in notes:
+        click.echo(f"note: {told}", err=True)
     try:
         note = asyncio.run(_show(settings, kubeconfig or settings.kubeconfig, every if watch else None, each_card, output))
     except (CredentialsError, ApiError) as error:

@@ -1,7 +1,6 @@
 """Reads the cluster that ``KUBECONFIG`` or the pod's service account names, once, for a plan."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 from allaboard.cli.documents import Origin
@@ -9,18 +8,22 @@ from allaboard.cli.manifests import Expanded
 from allaboard.cli.snapshots import Cluster
 from allaboard.cluster.client import ApiError, ApiServer, RawObject
 from allaboard.cluster.lists import pages
-from allaboard.cluster.paths import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, ApiPath
+from allaboard.cluster.paths import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, ApiPath, Resource
 from allaboard.model.errors import MalformedError
+from allaboard.model.fields import mapping, text
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, Reading
 
 Record = TypeVar("Record")
 
 _PAGE_SIZE = 1000
+_RUNTIME_CLASSES = Resource("node.k8s.io/v1", "RuntimeClass", "runtimeclasses")
+_NAMESPACES = Resource("v1", "Namespace", "namespaces")
+_DEFINITIONS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
 
 
 async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
-    """Nodes, pods, PodGroups and priorities as they are now. What can't be understood is left out, with a note.
+    """Nodes, pods, PodGroups, classes and custom kinds as they are now. What can't be understood is left out, with a note.
 
     Raises ``CredentialsError`` and ``ApiError``.
     """
@@ -39,9 +42,27 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
         except ApiError as error:
             if error.status != 404:  # without the CRD there are none
                 raise
-        with suppress(ApiError):  # those that pods were admitted with are known all the same
-            await _known(server, PRIORITY_CLASSES.everywhere, found.priorities.learn, notes)
+        # Classes that pods were admitted with are known all the same.
+        found.priorities.are_all = await _could_be_read(server, PRIORITY_CLASSES.everywhere, found.priorities.learn, notes)
+        found.runtimes.are_all = await _could_be_read(server, _RUNTIME_CLASSES.everywhere, found.runtimes.learn, notes)
+        await _could_be_read(server, _DEFINITIONS.everywhere, found.definitions.append, notes)
+        namespaces: list[str] = []
+        if await _could_be_read(server, _NAMESPACES.everywhere, lambda raw: namespaces.append(_name(raw)), notes):
+            found.namespaces = frozenset(namespaces)
     return found
+
+
+def _name(raw: RawObject) -> str:
+    return text(mapping(raw, "metadata"), "name", path="metadata.")
+
+
+async def _could_be_read(server: ApiServer, path: ApiPath, learn: Callable[[RawObject], None], notes: list[str]) -> bool:
+    """Take what the user may list of a kind; return whether that is all there is."""
+    try:
+        await _known(server, path, learn, notes)
+    except ApiError as error:
+        return error.status == 404  # a kind that isn't served has no objects
+    return True
 
 
 async def _known(server: ApiServer, path: ApiPath, project: Callable[[RawObject], Record], notes: list[str]) -> list[Record]:

@@ -50,8 +50,8 @@ class Expanded:
 class Manifests:
     """Everything read, PriorityClasses as ``priorities`` and RuntimeClasses as ``runtimes``. ``notes`` tell people what was left out.
 
-    ``planned`` are the objects that bring the pods and PodGroups about, ``definitions`` CustomResourceDefinitions, and ``unknown`` objects
-    of other kinds that may make pods, with their titles.
+    ``planned`` are the objects that bring the pods and PodGroups about, ``definitions`` CustomResourceDefinitions, ``namespaces`` those
+    that are made, and ``unknown`` objects of other kinds that may make pods, with their titles.
     """
 
     pods: list[Expanded] = field(default_factory=list)
@@ -61,6 +61,7 @@ class Manifests:
     notes: list[str] = field(default_factory=list)
     planned: list[Document] = field(default_factory=list)
     definitions: list[Document] = field(default_factory=list)
+    namespaces: set[str] = field(default_factory=set)
     unknown: list[tuple[Document, str]] = field(default_factory=list)
 
 
@@ -134,6 +135,8 @@ def _learn(document: Document, found: Manifests) -> None:
             found.runtimes.learn(document.raw)
         elif kind == CUSTOM_RESOURCE_DEFINITION:
             found.definitions.append(document)
+        elif kind == ("", "Namespace"):
+            found.namespaces.add(identity_of(document, "")[1])
     except MalformedError as error:
         raise document.origin.blame(error) from error
 

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -25,7 +25,7 @@ from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cli.tables import print_tables
 from allaboard.model.pod import Reading
 from allaboard.model.reasons import Code
-from allaboard.settings import CONFIG_VARIABLE, SettingsError, load_settings
+from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
 SOME_DO_NOT_FIT = 1
 _WIDE_ENOUGH = 10_000
@@ -50,9 +50,10 @@ def plan(
     started = time.monotonic()
     notes: list[str] = []
     try:
+        manifests = read_manifests(files, namespace)
         stated = {"objective": objective, "strategy": strategy}
-        settings = load_settings({name: value for name, value in stated.items() if value})
-        manifests, reading = read_manifests(files, namespace), settings.reading
+        settings = _settings({name: value for name, value in stated.items() if value}, snapshots, kubeconfig, notes)
+        reading = settings.reading
         cluster = read_cluster(snapshots, reading) if snapshots else _live_cluster(kubeconfig, notes, reading)
         refuse_mistakes(manifests, cluster.definitions, skip_unknown=skip_unknown)
         notes += _doubts(cluster, snapshots)
@@ -161,6 +162,15 @@ _PRINTERS: dict[str, Callable[[Sequence[PlannedGang], float], None]] = {
     "json": _print_json,
     "yaml": _print_yaml,
 }
+
+
+def _settings(flags: Mapping[str, object], snapshots: Sequence[str], kubeconfig: str | None, notes: list[str]) -> Settings:
+    """Return the settings in force; a live cluster's operator tells its own."""
+    if snapshots:
+        return load_settings(flags)
+    from allaboard.cli.installed import settings_in_force  # only here: as below
+
+    return settings_in_force(kubeconfig or "", flags, notes)
 
 
 def _live_cluster(kubeconfig: str | None, notes: list[str], reading: Reading) -> Cluster:

@@ -57,9 +57,7 @@ class RuntimeClasses:
         spec = pod["spec"]
         name = text(spec, "runtimeClassName", path="spec.")
         if name and name not in self.by_name and not self.are_all:
-            problem = (
-                f"RuntimeClass {shown(name)} is not in the snapshot; add what `kubectl get runtimeclasses -o json` writes to --cluster"
-            )
+            problem = f"RuntimeClass {shown(name)} is not known here; add what `kubectl get runtimeclasses -o json` writes to --cluster"
             raise MalformedError("spec.runtimeClassName", problem)
         if name and name not in self.by_name:
             raise NotAdmittedError(f"RuntimeClass {shown(name)} not found")

@@ -24,7 +24,7 @@ class Cluster:
 
     ``gang_schedulers`` are the schedulers for which job operators make PodGroups, by API version of the jobs. ``refused`` are the pods (by
     ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
-    Pods are read by its ``reading``.
+    Pods are read by its ``reading``. ``namespaces`` are all there are, None when that isn't known.
     """
 
     reading: Reading
@@ -37,6 +37,7 @@ class Cluster:
     priorities: Priorities = field(default_factory=Priorities)
     runtimes: RuntimeClasses = field(default_factory=RuntimeClasses)
     definitions: list[RawObject] = field(default_factory=list)
+    namespaces: frozenset[str] | None = None
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether it is one of ours to schedule."""

@@ -1,0 +1,191 @@
+"""The settings of the operator that runs in a cluster, so that commands which only look count as that operator does.
+
+They are read as ``config/`` and the chart state them: flags and variables of the operator's container, and the ConfigMap that holds its
+file of settings. Settings that are stated where the command runs (``--config``, ``ALLABOARD_…``) are used instead of all of these.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+import click
+
+from allaboard.cli.commands import run
+from allaboard.cluster.client import ApiError, ApiServer, CredentialsError
+from allaboard.cluster.lists import pages
+from allaboard.cluster.paths import PODS, Resource
+from allaboard.model.errors import MalformedError
+from allaboard.model.fields import items, labels, mapping, sequence, text
+from allaboard.model.requests import RawObject
+from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
+
+_DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
+_CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
+
+_PREFIX = "ALLABOARD_"
+_KUBECONFIG = f"{_PREFIX}KUBECONFIG"
+_SELECTOR = "app.kubernetes.io/name=allaboard"
+_CONTAINER = "operator"
+_OF_THE_PROCESS = ("config", "kubeconfig", "verbose")  # flags that are no settings, or hold where the operator runs only
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What an operator in the cluster was started with: variables, flags among them, and its file with the place it comes from."""
+
+    title: str
+    variables: Mapping[str, str]
+    file: str = ""
+    place: str = ""
+
+
+def settings_in_force(kubeconfig: str, flags: Mapping[str, object], notes: list[str]) -> Settings:
+    """Return the settings by which to look at a live cluster: those stated here, else the running operator's, else the defaults.
+
+    ``flags`` take precedence over all of these. ``notes`` are told when the defaults are assumed. Raises ``SettingsError``.
+    """
+    if any(name.startswith(_PREFIX) and name != _KUBECONFIG for name in os.environ):
+        return load_settings(flags)
+    why = "no operator of Allaboard was found in the cluster"
+    try:
+        installed = asyncio.run(_read(kubeconfig))
+        if installed is not None:
+            return _loaded(installed, flags)
+    except CredentialsError:
+        return load_settings(flags)  # whoever reads the cluster next says it
+    except (ApiError, MalformedError, SettingsError) as error:
+        why = f"the settings of the running operator can't be read: {error}"
+    settings = load_settings(flags)
+    notes.append(f"{why}; default settings are assumed (schedulerName {', '.join(settings.scheduler_names)}); --config states others")
+    return settings
+
+
+async def _read(kubeconfig: str) -> Installed | None:
+    async with ApiServer.connect(kubeconfig=kubeconfig) as server:
+        return await read_installed(server)
+
+
+async def read_installed(server: ApiServer) -> Installed | None:
+    """Return what the operator of the cluster was started with: the first Deployment of ours, else the first living pod.
+
+    Raises ``ApiError``, and ``MalformedError`` for flags that no operator of this version has.
+    """
+    for resource in (_DEPLOYMENTS, PODS):
+        found: list[RawObject] = []
+        async for page in pages(server, resource.everywhere, query={"labelSelector": _SELECTOR}):
+            found = [*([] if page.begins else found), *page.items]
+        for raw in found:
+            if resource is PODS and mapping(raw, "status").get("phase") in ("Succeeded", "Failed"):
+                continue
+            pod = raw if resource is PODS else mapping(mapping(raw, "spec"), "template", "spec.")
+            for _, container in items(mapping(pod, "spec"), "containers", "spec."):
+                if container.get("name") == _CONTAINER:
+                    metadata = mapping(raw, "metadata")
+                    namespace, name = text(metadata, "namespace", path="metadata."), text(metadata, "name", path="metadata.")
+                    return await _started_with(server, f"{resource.kind} {namespace}/{name}", namespace, mapping(pod, "spec"), container)
+    return None
+
+
+async def _started_with(server: ApiServer, title: str, namespace: str, spec: RawObject, container: RawObject) -> Installed:
+    variables = dict(await _variables(server, namespace, container))
+    flags = _flags(container)
+    path = str(flags.get("config") or variables.pop(CONFIG_VARIABLE, ""))
+    variables |= {
+        f"{_PREFIX}{name.upper()}": ",".join(value) if isinstance(value, list) else str(value)
+        for name, value in flags.items()
+        if name not in _OF_THE_PROCESS and value not in (None, [], ())
+    }
+    variables.pop(_KUBECONFIG, None)
+    if not path:
+        return Installed(title, variables)
+    config_map, key = _mounted_at(PurePosixPath(path), spec, container)
+    data = await _data(server, namespace, config_map)
+    if key not in data:
+        raise MalformedError(title, f"ConfigMap {namespace}/{config_map} has no {key}")
+    return Installed(title, variables, data[key], f"{key} of ConfigMap {namespace}/{config_map}")
+
+
+async def _variables(server: ApiServer, namespace: str, container: RawObject) -> Mapping[str, str]:
+    """Return the variables of a container that are settings; those of Secrets are left out."""
+    found: dict[str, str] = {}
+    for path, source in items(container, "envFrom"):
+        reference = mapping(source, "configMapRef", path)
+        if reference:
+            prefix = text(source, "prefix", path=path)
+            data = await _data(server, namespace, text(reference, "name", path=path))
+            found |= {f"{prefix}{key}": value for key, value in data.items()}
+    for path, variable in items(container, "env"):
+        name = text(variable, "name", path=path)
+        reference = mapping(mapping(variable, "valueFrom", path), "configMapKeyRef", path)
+        if reference:
+            data = await _data(server, namespace, text(reference, "name", path=path))
+            found[name] = data.get(text(reference, "key", path=path), "")
+        elif variable.get("valueFrom") is None:
+            found[name] = text(variable, "value", path=path)
+    return {name: value for name, value in found.items() if name.startswith(_PREFIX)}
+
+
+async def _data(server: ApiServer, namespace: str, name: str) -> Mapping[str, str]:
+    return labels(await server.get(_CONFIG_MAPS.named(namespace, name)), "data")
+
+
+def _flags(container: RawObject) -> Mapping[str, object]:
+    """Return the flags of ``allaboard run``. Raises ``MalformedError`` for unknown ones. Kopf's own command line has none of ours."""
+    words = [str(word) for field in ("command", "args") for word in sequence(container, field)]
+    if any(PurePosixPath(word).name == "kopf" for word in words):
+        return {}
+    first = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+    try:
+        stated, _, _ = run.make_parser(click.Context(run)).parse_args(words[first:])
+    except click.UsageError as error:
+        raise MalformedError("args", error.format_message()) from error
+    return stated
+
+
+def _mounted_at(path: PurePosixPath, spec: RawObject, container: RawObject) -> tuple[str, str]:
+    """Return the ConfigMap and the key of it that a container sees as the file at ``path``. Raises ``MalformedError``."""
+    volumes = {volume.get("name"): (where, volume) for where, volume in items(spec, "volumes", "spec.")}
+    for where, mount in items(container, "volumeMounts"):
+        folder = PurePosixPath(text(mount, "mountPath", path=where) or "/")
+        part = text(mount, "subPath", path=where)
+        if path != folder and folder not in path.parents:
+            continue
+        place, volume = volumes.get(mount.get("name"), ("", {}))
+        config_map = mapping(volume, "configMap", place)
+        if config_map:
+            within = PurePosixPath(part) if path == folder else PurePosixPath(part) / path.relative_to(folder)
+            keys = {
+                text(item, "path", path=at): text(item, "key", path=at) for at, item in items(config_map, "items", f"{place}configMap.")
+            }
+            return text(config_map, "name", path=f"{place}configMap."), keys.get(str(within), str(within))
+    raise MalformedError("args", f"{path} is no file of a ConfigMap")
+
+
+def _loaded(installed: Installed, flags: Mapping[str, object]) -> Settings:
+    """Return the settings that ``installed`` means, where strategies and other plug-ins of the operator are known, too."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "settings.yaml")
+        file.write_text(installed.file, encoding="utf-8")
+        with _environment({**installed.variables, **({CONFIG_VARIABLE: str(file)} if installed.place else {})}):
+            try:
+                return load_settings(flags)
+            except SettingsError as error:
+                raise SettingsError(f"{installed.title}: {str(error).replace(str(file), installed.place)}") from error
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            with suppress(KeyError):
+                del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
