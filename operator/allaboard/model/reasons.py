@@ -25,6 +25,8 @@ class Kind(StrEnum):
     GPU_MODEL = "gpu model"  # too few GPUs of the model
     GPU_MEMORY_EACH = "gpu memory each"  # or with as much memory each
     GPU_MEMORY_TOTAL = "gpu memory total"  # or with as much together
+    GPU_MODEL_UNKNOWN = "gpu model unknown"  # there may be enough GPUs of the model, but nothing tells the model of some
+    GPU_MEMORY_UNKNOWN = "gpu memory unknown"  # or their memory
     INSUFFICIENT = "insufficient"  # of the resource ``subject``; "pods" is one
     MIN_RESOURCES = "min resources"  # of all nodes together: less of ``subject`` is free than the PodGroup's minResources
 
@@ -40,7 +42,16 @@ class Kind(StrEnum):
 
 
 # What is insufficient may change too, but only by pods that have of the resource.
-_OF_GPUS = frozenset((Kind.GPU_NUMBER, Kind.GPU_MODEL, Kind.GPU_MEMORY_EACH, Kind.GPU_MEMORY_TOTAL))
+_OF_GPUS = frozenset(
+    (
+        Kind.GPU_NUMBER,
+        Kind.GPU_MODEL,
+        Kind.GPU_MEMORY_EACH,
+        Kind.GPU_MEMORY_TOTAL,
+        Kind.GPU_MODEL_UNKNOWN,
+        Kind.GPU_MEMORY_UNKNOWN,
+    )
+)
 _LASTING = _OF_GPUS | frozenset(
     (
         Kind.UNSCHEDULABLE,

@@ -43,6 +43,8 @@ _REASONS = {
     Kind.GPU_MODEL: "node(s) didn't match gpu-model",
     Kind.GPU_MEMORY_EACH: "node(s) didn't match gpu-memory-each",
     Kind.GPU_MEMORY_TOTAL: "node(s) didn't match gpu-memory-total",
+    Kind.GPU_MODEL_UNKNOWN: "node(s) had GPUs of unknown model",
+    Kind.GPU_MEMORY_UNKNOWN: "node(s) had GPUs of unknown memory",
     Kind.INSUFFICIENT: "Insufficient {subject}",
     Kind.MIN_RESOURCES: "node(s) had less {subject} free together than minResources asks for",
 }

@@ -102,7 +102,10 @@ def test_settings_that_are_stated_here_are_used_instead(ask: Ask, monkeypatch: p
     ("objects", "why"),
     [
         ([], "no operator of Allaboard was found in the cluster"),
-        ([operator("--config=/etc/allaboard/allaboard.yaml")], "the settings of the running operator can't be read: 404 NotFound"),
+        (
+            [operator("--config=/etc/allaboard/allaboard.yaml")],
+            'the settings of the running operator can\'t be read: configmaps "allaboard" not found',
+        ),
         (
             [operator("--config=/elsewhere/x.yaml")],
             "the settings of the running operator can't be read: args: /elsewhere/x.yaml is no file of",

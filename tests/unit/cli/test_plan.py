@@ -514,6 +514,16 @@ def test_what_is_asked_of_gpus_by_labels_and_annotations_is_planned_by(plan: Pla
     assert "gpu-number asks for 2 nvidia.com/gpu" not in gangs["b"]["message"]  # there are two, on a node that won't do
 
 
+def test_gpus_of_which_nobody_tells_the_model_or_the_memory_are_told_as_unknown(plan: Plan) -> None:
+    labelled = gpu_node("n2")
+    labelled["metadata"]["labels"] = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"}
+    asked = {"gpu-model": "A100", "gpu-memory-each": "20Gi", "gpu-memory-total": "30Gi", "gpu-number": "2"}
+    annotations = {f"allaboard.dev/{key}": value for key, value in asked.items()}
+    [gang] = plan.cluster(gpu_node("n1"), labelled).manifest(pod("a", metadata={"annotations": annotations})).gangs(exit_code=1)
+    for words in ("didn't match gpu-memory-each", "didn't match gpu-model", "had GPUs of unknown memory", "had GPUs of unknown model"):
+        assert f"1 node(s) {words}" in gang["message"]
+
+
 def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwise(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     there = pod("there", labels={"genius/gpu-number": "2"}, nodeName="n1", containers=containers)

@@ -14,47 +14,73 @@ from allaboard.model.gpunames import matches
 from allaboard.model.gputable import GpuTable
 from allaboard.model.reasons import Kind, Reason
 
+_UNKNOWN = {
+    Kind.GPU_MODEL: Reason(Kind.GPU_MODEL_UNKNOWN),
+    Kind.GPU_MEMORY_EACH: Reason(Kind.GPU_MEMORY_UNKNOWN),
+    Kind.GPU_MEMORY_TOTAL: Reason(Kind.GPU_MEMORY_UNKNOWN),
+}
+"""What is told of a node that would keep to a rule if the GPUs of which nothing is known did."""
+
 
 def gpu_rules(asked: GpuAsk, gpus: GpuTable | None, nodes: int) -> Iterator[tuple[Reason, Mask]]:
-    """Each rule with the nodes that keep to it, bool[nodes]; without ``gpus`` no node has any."""
+    """Each rule with the nodes that keep to it, bool[nodes]; without ``gpus`` no node has any.
+
+    A rule about what may be unknown is two: the nodes that break it whatever is unknown, and those that break it only for that, if any.
+    """
     if gpus is None:
         yield from ((reason, np.zeros(nodes, dtype=np.bool_)) for reason in _reasons(asked))
         return
+    is_unread = np.isnan(gpus.free)
+    unless_unknown: dict[Reason, Mask] = {}
     for reason in _reasons(asked):
         if reason.kind is Kind.GPU_NUMBER:
             yield reason, _enough(asked, gpus, gpus.is_here)
-        elif reason.kind is Kind.GPU_MODEL:
+            continue
+        if reason.kind is Kind.GPU_MODEL:
             wanted = np.array([*(matches(asked.model, names) for names in gpus.names), False], dtype=np.bool_)
-            yield reason, _enough(asked, gpus, wanted[gpus.kind])  # which is the last one where there is no card
+            nameless = np.array([*(not names for names in gpus.names), False], dtype=np.bool_)
+            good = wanted[gpus.kind]  # which is the last one where there is no card
+            kept, possible = _enough(asked, gpus, good), _enough(asked, gpus, good | nameless[gpus.kind])
         elif reason.kind is Kind.GPU_MEMORY_EACH:
-            yield (
-                reason,
-                _enough(asked, gpus, np.where(np.isnan(gpus.free), gpus.policy.unknown_fits, gpus.free > (asked.memory_each or 0))),
-            )
+            good = np.where(is_unread, gpus.policy.unknown_fits, gpus.free > (asked.memory_each or 0))
+            kept, possible = _enough(asked, gpus, good), _enough(asked, gpus, good | is_unread)
         else:
-            yield reason, _enough_together(asked, gpus)
+            kept = _enough_together(asked, gpus)
+            possible = kept | (is_unread & gpus.is_here).any(axis=1)
+        yield reason, possible
+        why = _UNKNOWN[reason.kind]
+        unless_unknown[why] = unless_unknown.get(why, True) & (kept | ~possible)
+    yield from ((why, mask) for why, mask in unless_unknown.items() if not mask.all())
 
 
 def refusals_by_gpus(asked: GpuAsk, gpus: GpuTable | None, row: int) -> Iterator[Reason]:
     """The rules that the node in ``row`` doesn't keep to."""
+    yield from dict.fromkeys(_refusals(asked, gpus, row))
+
+
+def _refusals(asked: GpuAsk, gpus: GpuTable | None, row: int) -> Iterator[Reason]:
     cards = [] if gpus is None else [card for card, kind in enumerate(gpus.kind[row].tolist()) if kind >= 0]
     free = [] if gpus is None else [_whole(float(gpus.free[row, card])) for card in cards]
     fits_unknown = gpus is not None and gpus.policy.unknown_fits
     replicas = 1 if gpus is None else int(gpus.replicas[row])
     for reason in _reasons(asked):
         if reason.kind is Kind.GPU_MEMORY_TOTAL:
-            is_unknown = None in free
-            enough = bool(cards) and ((is_unknown and fits_unknown) or sum(amount or 0 for amount in free) >= (asked.memory_total or 0))
+            unknown = free.count(None)
+            enough = bool(cards) and ((bool(unknown) and fits_unknown) or sum(amount or 0 for amount in free) >= (asked.memory_total or 0))
+            may_be_enough = bool(unknown)
         else:
             if reason.kind is Kind.GPU_NUMBER:
-                good = [True for _ in cards]
+                good, unknown = [True for _ in cards], 0
             elif reason.kind is Kind.GPU_MODEL and gpus is not None:
-                good = [matches(asked.model, gpus.names[int(gpus.kind[row, card])]) for card in cards]
+                names = [gpus.names[int(gpus.kind[row, card])] for card in cards]
+                good, unknown = [matches(asked.model, each) for each in names], sum(not each for each in names)
             else:
                 good = [fits_unknown if amount is None else amount > (asked.memory_each or 0) for amount in free]
+                unknown = 0 if fits_unknown else free.count(None)
             enough = sum(good) * replicas >= max(1, asked.number)
+            may_be_enough = bool(unknown) and (sum(good) + unknown) * replicas >= max(1, asked.number)
         if not enough:
-            yield reason
+            yield _UNKNOWN[reason.kind] if may_be_enough else reason
 
 
 def _reasons(asked: GpuAsk) -> Iterator[Reason]:

@@ -56,18 +56,25 @@ def plain_refusals(asked: GpuAsk, known: Known, policy: GpuPolicy) -> set[str]:
     needed, found = max(1, asked.number), set()
     if asked.model:
         names = [[canonical(name).lower() for name in each] for each, _ in cards]
-        if sum(any(word in name for name in each for word in WANTED[asked.model]) for each in names) < needed:
-            found.add("node(s) didn't match gpu-model")
+        good = sum(any(word in name for name in each for word in WANTED[asked.model]) for each in names)
+        nameless = sum(not any(each) for each in names)
+        if good < needed:
+            found.add("node(s) had GPUs of unknown model" if good + nameless >= needed else "node(s) didn't match gpu-model")
     if asked.number and not asked.is_charged and len(cards) < asked.number:
         found.add("node(s) didn't match gpu-number")
     each = asked.memory_each
-    if each is not None and sum(policy.unknown_fits if math.isnan(free) else free > each for _, free in cards) < needed:
-        found.add("node(s) didn't match gpu-memory-each")
+    unread = 0 if policy.unknown_fits else sum(math.isnan(free) for _, free in cards)
+    if each is not None:
+        good = sum(policy.unknown_fits if math.isnan(free) else free > each for _, free in cards)
+        if good < needed:
+            found.add(
+                "node(s) had GPUs of unknown memory" if unread and good + unread >= needed else "node(s) didn't match gpu-memory-each"
+            )
     if asked.memory_total is not None:
         is_unknown = any(math.isnan(free) for _, free in cards)
         enough = sum(free for _, free in cards if not math.isnan(free)) >= asked.memory_total
         if not cards or not (enough or (is_unknown and policy.unknown_fits)):
-            found.add("node(s) didn't match gpu-memory-total")
+            found.add("node(s) had GPUs of unknown memory" if is_unknown else "node(s) didn't match gpu-memory-total")
     return found
 
 
