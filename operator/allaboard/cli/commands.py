@@ -166,6 +166,11 @@ def config() -> None:
 
 @config.command()
 @click.argument("file", type=_FILE)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    help="The kubeconfig with which the operator will be started, which wins over the one that FILE names.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print it.")
 @click.option("--all", "all_options", is_flag=True, help="Show all options in the table, not only those that differ from their defaults.")
 def check(**stated: Any) -> None:

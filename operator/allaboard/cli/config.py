@@ -19,11 +19,11 @@ from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_se
 _COLUMNS = 78
 
 
-def config(file: str, output: str, *, all_options: bool) -> None:
+def config(file: str, kubeconfig: str | None, output: str, *, all_options: bool) -> None:
     """Print what is in force with ``file``. Raises ``BadInputError`` when it can't be used."""
     try:
         with _configured_by(file):
-            settings = load_settings()
+            settings = load_settings({"kubeconfig": kubeconfig} if kubeconfig else None)
     except SettingsError as error:
         raise BadInputError(str(error)) from error
     found = in_force(settings)

@@ -22,13 +22,15 @@ from allaboard.cli.jobgroups import MPI, TRAINING, with_pod_groups
 from allaboard.cli.manifests import read_manifests, refuse_mistakes
 from allaboard.cli.planning import PlannedGang, plan_gangs
 from allaboard.cli.snapshots import Cluster, read_cluster
-from allaboard.cli.tables import print_tables
+from allaboard.cli.tables import is_too_wide, print_tables, print_with_details
 from allaboard.model.pod import Reading
 from allaboard.model.reasons import Code
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
 SOME_DO_NOT_FIT = 1
 _WIDE_ENOUGH = 10_000
+_COLUMNS = ("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON")
+_GAP = 3  # blanks between columns
 
 
 def plan(
@@ -77,10 +79,13 @@ def _doubts(cluster: Cluster, snapshots: Sequence[str]) -> Iterator[str]:
     """What a snapshot may lack, without which a plan is too good to be true."""
     if not snapshots:
         return
-    namespaces = {pod.namespace for pod in cluster.pods}
-    if len(namespaces) < 2:
-        lacking = "".join(f" but those of namespace {name}" for name in namespaces) or ": its nodes are taken to be empty"
-        yield f"no pods in {', '.join(snapshots)}{lacking}; `kubectl get nodes,pods -A -o json` writes all there are"
+    files, namespaces = ", ".join(snapshots), sorted({pod.namespace for pod in cluster.pods})
+    if not cluster.nodes:
+        yield f"no nodes in {files}: on a cluster without nodes nothing fits"
+    elif not namespaces:
+        yield f"no pods in {files}: its nodes are taken to be empty"
+    elif len(namespaces) == 1:
+        yield f"no pods in {files} but those of namespace {namespaces[0]}; if there are others, kubectl's -A writes them, too"
 
 
 def as_json(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> dict[str, Any]:
@@ -126,11 +131,32 @@ def _print_yaml(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
 def _print_table(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
     if not gangs:
         return
-    table = _table("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON", "NODES", "MESSAGE")
+    table = _table(*_COLUMNS, "NODES", "MESSAGE")
     for gang in gangs:
-        about = (gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), gang.reason or "<none>")
-        table.add_row(*about, _nodes(gang), gang.message)
-    print_tables(table)
+        table.add_row(*_about(gang), _nodes(gang), gang.message)
+    _print_gangs(table, gangs, [_details(gang) for gang in gangs])
+
+
+def _print_gangs(table: Table, gangs: Sequence[PlannedGang], details: Sequence[Sequence[str]]) -> None:
+    """Print ``table`` where its rows fit into a line, else its first columns with the ``details`` of each gang below."""
+    if not is_too_wide(table, _GAP):
+        print_tables(table)
+        return
+    narrow = _table(*_COLUMNS)
+    for column in narrow.columns:
+        column.overflow = "ellipsis"  # each row must stay one line
+    for gang in gangs:
+        narrow.add_row(*_about(gang))
+    print_with_details(narrow, details)
+
+
+def _about(gang: PlannedGang) -> Sequence[str]:
+    return gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), gang.reason or "<none>"
+
+
+def _details(gang: PlannedGang) -> Sequence[str]:
+    """Return what stands below a gang where a line has no room for it."""
+    return [gang.message, *([f"on {_nodes(gang)}"] if gang.assignments else [])]
 
 
 def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
@@ -138,22 +164,21 @@ def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
     if not gangs:
         return
     how_found = ("FOUND-BY", "SEED", "SCORE", "GENERATIONS", "STOPPED-BY")
-    table = _table("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON", *how_found, "NODES", "MESSAGE")
+    table = _table(*_COLUMNS, *how_found, "NODES", "MESSAGE")
     pods = _table("NAMESPACE", "POD", "GANG", "NODE")
+    found_by: list[Sequence[str]] = []
     for gang in gangs:
         found = gang.search
         scores = [f"{score:.2f}" if score is not None else "<none>" for score in (found.seed_score, found.score)]
-        how = (
-            gang.reason or "<none>",
-            found.found_by or "<none>",
-            *scores,
-            f"{found.generations} of {found.wanted}" if found.wanted else str(found.generations),
-            found.stopped_by or "<none>",
-        )
-        table.add_row(gang.namespace, gang.name, str(gang.min_member), _pods(gang), _fits(gang), *how, _nodes(gang), gang.message)
+        generations = f"{found.generations} of {found.wanted}" if found.wanted else str(found.generations)
+        how = (found.found_by or "<none>", *scores, generations, found.stopped_by or "<none>")
+        table.add_row(*_about(gang), *how, _nodes(gang), gang.message)
+        found_by.append([*_details(gang), ", ".join(f"{name.lower()} {value}" for name, value in zip(how_found, how, strict=True))])
         for pod, node in (*gang.assignments, *((pod, "<none>") for pod in gang.unplaced)):
             pods.add_row(gang.namespace, pod, gang.name, node)
-    print_tables(table, pods)
+    _print_gangs(table, gangs, found_by)
+    click.echo()
+    print_tables(pods)
 
 
 _PRINTERS: dict[str, Callable[[Sequence[PlannedGang], float], None]] = {
@@ -189,7 +214,7 @@ def _live_cluster(kubeconfig: str | None, notes: list[str], reading: Reading) ->
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="")
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="")
     for column in columns:
         table.add_column(column, no_wrap=column != "MESSAGE", overflow="fold")
     return table

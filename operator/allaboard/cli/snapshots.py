@@ -74,7 +74,8 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
     Raises ``ManifestError``.
     """
     found, paths = Cluster(reading), tuple(paths)
-    for document in read_documents(paths):
+    documents = list(read_documents(paths))
+    for document in documents:
         raw = dict(document.raw)
         try:
             if document.kind == "Node":
@@ -96,7 +97,7 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
                 found.definitions.append(raw)
         except MalformedError as error:
             raise document.origin.blame(error) from error
-    if not found.nodes:
+    if documents and not found.nodes:  # of a cluster without anything kubectl writes an empty list
         raise ManifestError(", ".join(paths), 0, "", "no nodes in it; a snapshot is what `kubectl get nodes,pods -A -o json` writes")
     return found
 

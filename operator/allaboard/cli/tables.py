@@ -1,12 +1,16 @@
 """Tables on standard output: wrapped for people, and for a pipe one line a row."""
 
 import sys
+import textwrap
+from collections.abc import Sequence
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
 _WIDE_ENOUGH = 10_000
+_INDENT = "  "
 
 
 def room() -> int:
@@ -16,12 +20,33 @@ def room() -> int:
 
 def print_tables(*tables: Table) -> None:
     """The tables, an empty line between them. Raises ``OSError`` when nobody takes them, where rich would end the process itself."""
+    _echo("\n".join("".join(f"{line}\n" for line in _lines(table)) for table in tables))
+
+
+def print_with_details(table: Table, details: Sequence[Sequence[str]]) -> None:
+    """Print a table whose rows take one line each, and below each row its ``details``, wrapped. Raises ``OSError`` as above."""
+    header, *rows = _lines(table)
+    shown = [header]
+    for row, texts in zip(rows, details, strict=True):
+        shown.append(row)
+        for text in texts:
+            shown += textwrap.wrap(text, room(), initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
+    _echo("".join(f"{line}\n" for line in shown))
+
+
+def is_too_wide(table: Table, gap: int) -> bool:
+    """Return whether a line is too short for a row of ``table``, with ``gap`` blanks between its columns."""
+    widths = [max(map(cell_len, (str(column.header), *map(str, column.cells)))) for column in table.columns]
+    return sum(widths) + gap * (len(widths) - 1) > room()
+
+
+def _lines(table: Table) -> list[str]:
     console = Console(width=room(), markup=False, highlight=False, emoji=False)
-    shown = []
-    for table in tables:
-        with console.capture() as capture:
-            console.print(table)
-        # The last column is filled up with blanks like the others.
-        shown.append("".join(f"{line.rstrip()}\n" for line in capture.get().split("\n")[:-1]))
+    with console.capture() as capture:
+        console.print(table)
+    return [line.rstrip() for line in capture.get().split("\n")[:-1]]  # the last column is filled up with blanks like the others
+
+
+def _echo(text: str) -> None:
     # A manifest in JSON may have half of a surrogate pair in a name, which no terminal takes.
-    click.echo("\n".join(shown).encode(errors="replace").decode(), nl=False)
+    click.echo(text.encode(errors="replace").decode(), nl=False)

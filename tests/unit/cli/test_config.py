@@ -115,6 +115,9 @@ def test_a_placeholder_is_refused_unless_a_kubeconfig_is_named_elsewhere(tmp_pat
     found = answer(tmp_path, text)
     assert found["options"]["kubeconfig"] == "/etc/kubernetes/scheduler.conf"
     assert f"{words}; kubeconfig is set elsewhere, so that this one isn't used" in found["warnings"]
+    monkeypatch.delenv("ALLABOARD_KUBECONFIG")
+    found = json.loads(check(tmp_path, text, "--kubeconfig", "/etc/kubernetes/other.conf", "-o", "json").stdout)
+    assert found["options"]["kubeconfig"] == "/etc/kubernetes/other.conf"
 
 
 def test_a_file_that_states_nothing_is_warned_of(tmp_path: Path) -> None:

@@ -196,6 +196,13 @@ def test_a_snapshot_without_nodes_is_bad_input(plan: Plan) -> None:
     assert result.stderr.startswith(f"Error: {plan.folder / 'cluster.json'}: no nodes in it; a snapshot is what `kubectl get nodes,pods")
 
 
+def test_on_a_cluster_without_anything_nothing_fits(plan: Plan) -> None:
+    result = plan.cluster(is_whole=False).manifest(pod("a")).run()
+    assert result.exit_code == 1
+    assert "no nodes available to schedule pods" in result.stdout
+    assert result.stderr == f"note: no nodes in {plan.folder / 'cluster.json'}: on a cluster without nodes nothing fits\n"
+
+
 def test_a_gang_with_too_few_pods_waits_for_them(plan: Plan) -> None:
     [gang] = plan.cluster(node("n1", cpu="8")).manifest(member("a", "3"), member("b", "3")).gangs(exit_code=1)
     assert (gang["feasible"], gang["reason"], gang["unplaced"]) == (False, "WaitingForMembers", ["a", "b"])
@@ -295,6 +302,24 @@ def test_a_table_has_one_line_a_gang(plan: Plan) -> None:
     assert header == ["NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON", "NODES", "MESSAGE"]
     assert first[:8] == ["default", "tf-first", "5", "5/5", "yes", "<none>", "n1", "(5)"]
     assert second[:7] == ["default", "tf-second", "5", "0/5", "no", "Insufficient", "<none>"]
+
+
+def test_a_line_that_is_too_short_has_the_message_below_each_gang(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.cli.tables.room", lambda: 80)
+    lines = plan.cluster(gpu_node("n1")).example("two-jobs").run().stdout.splitlines()
+    assert lines[0].split() == ["NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON"]
+    assert lines[1].split() == ["default", "tf-first", "5", "5/5", "yes", "<none>"]
+    assert lines[2:4] == ["  5 of 5 pods placed", "  on n1 (5)"]
+    assert lines[4].split()[:5] == ["default", "tf-second", "5", "0/5", "no"]
+    assert all(len(line) <= 80 for line in lines)
+    assert len(lines) > 6
+
+
+def test_long_names_are_cut_where_lines_are_short(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.cli.tables.room", lambda: 60)
+    lines = plan.cluster(node("n1", cpu="8")).manifest(pod("a" * 70)).run().stdout.splitlines()
+    assert len(lines) == 4
+    assert all(len(line) <= 60 for line in lines)
 
 
 def test_no_line_of_a_table_is_filled_up_with_blanks(plan: Plan) -> None:
@@ -446,8 +471,8 @@ def test_a_pipeline_that_makes_no_sense_is_bad_input(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("there", "note"),
     [
-        ([], "its nodes are taken to be empty; `kubectl get nodes,pods -A -o json` writes all there are"),
-        ([pod("a", nodeName="n1")], "but those of namespace default; `kubectl get nodes,pods -A -o json` writes all there are"),
+        ([], "cluster.json: its nodes are taken to be empty\n"),
+        ([pod("a", nodeName="n1")], "but those of namespace default; if there are others, kubectl's -A writes them, too\n"),
         ([pod("a", nodeName="n1"), pod("b", metadata={"namespace": "other"})], ""),
     ],
 )
