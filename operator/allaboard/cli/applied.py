@@ -4,7 +4,7 @@ The pods of a workload that is applied already have names of their own. They are
 as that would make.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,18 +17,18 @@ from allaboard.cli.manifests import Expanded, Manifests
 from allaboard.cli.priorities import Priorities
 from allaboard.cli.runtimeclasses import NotAdmittedError, RuntimeClasses
 from allaboard.cli.snapshots import Cluster
-from allaboard.cli.workloads import Workload
+from allaboard.cli.workloads import JOB, Workload
+from allaboard.gangs.job_counts import JobCounts, job_counts_from
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
 from allaboard.gangs.registry import OVER_LIMIT
 from allaboard.model.constraints import NodeSelectorTerm, Requirement
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import integer, mapping
+from allaboard.model.fields import mapping
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Pod
 
 _HASH_LABEL = "pod-template-hash"
 _OPERATOR, _OPERATED_JOB = "training.kubeflow.org/operator-name", "training.kubeflow.org/job-name"
-_JOB = ("batch", "Job")
 _FEW = 3  # pods that are named one by one
 
 
@@ -65,7 +65,7 @@ class Applied:
 
     ``pod_origins`` (by ``namespace/name``) and ``group_origins`` are where they were read; those of a live cluster have none to mend.
     ``awaited`` are the pods that must be Ready before a pod is made, and ``refused`` why the API server refuses a pod, by its key;
-    ``doubts`` why it isn't known whether a pod that is a gang of its own would start.
+    ``doubts`` why it isn't known whether a pod that is a gang of its own would start. ``jobs`` are the batch Jobs of manifests.
     """
 
     pods: list[Pod] = field(default_factory=list)
@@ -76,6 +76,7 @@ class Applied:
     awaited: dict[str, Awaited] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
+    jobs: list[JobCounts] = field(default_factory=list)
 
     def bad_input(self, gang: Gang, hold: Hold) -> ManifestError | None:
         """The error to mend, when ``hold`` is for what a file says rather than for what is there, or missing, around it."""
@@ -100,7 +101,13 @@ def applied(manifests: Manifests, cluster: Cluster, scheduler_names: Sequence[st
     now = 1.0 + max((*(pod.created for pod in cluster.pods), *(group.created for group, _ in groups.values())), default=0.0)
     for workload, expanded in groupby(manifests.pods, key=lambda each: each.workload):
         made = [_made(each, cluster, admission, now) for each in expanded]
-        own, lacking = _of_workload(workload, made, there, notes) if workload else _bare(made, there, notes)
+        if workload is None:
+            own, lacking = _bare(made, there, notes)
+        else:
+            known = there.of(workload)
+            job = _job_counts(workload, (new.pod for new in made), known, cluster)
+            own, lacking = _of_workload(workload, made, known, job, notes)
+            found.jobs += [job] if job else _jobs_within(new.pod for new in lacking)
         found.pods += own
         keys = [new.pod.key for new in made]
         for new in lacking:
@@ -177,13 +184,17 @@ def _state(pod: Pod) -> str:
     return "and has ended" if pod.is_terminal else f"on node {pod.node_name}" if pod.node_name else "without a node"
 
 
-def _of_workload(workload: Workload, made: Sequence[_New], there: _There, notes: list[str]) -> tuple[Sequence[Pod], Sequence[_New]]:
-    """The living pods that a workload has, and those that its controller would make beside them."""
-    known = there.of(workload)
-    if not known:
+def _of_workload(
+    workload: Workload, made: Sequence[_New], known: Sequence[Pod], job: JobCounts | None, notes: list[str]
+) -> tuple[Sequence[Pod], Sequence[_New]]:
+    """Return the living pods of a workload, of its ``known`` ones, and those that its controller would make beside them.
+
+    ``job`` tells how far a batch Job has come.
+    """
+    if not (known or (job and job.done)):
         return (), made
     own = [pod for pod in known if not (pod.is_terminal or pod.is_terminating)]
-    lacking = _lacking(workload, made, known, len(own))
+    lacking = [_adopted(new, known, job) for new in _lacking(workload, made, known, len(own), job)]
     bound = sum(1 for pod in own if pod.node_name)
     count = f"{len(own)} of its {len(own) + len(lacking)} pods exist, {bound} of them on nodes" if own or lacking else "its pods have ended"
     notes.append(f"{workload.title} is applied already: {count}")
@@ -192,17 +203,50 @@ def _of_workload(workload: Workload, made: Sequence[_New], there: _There, notes:
     return own, lacking
 
 
-def _lacking(workload: Workload, made: Sequence[_New], known: Sequence[Pod], living: int) -> Sequence[_New]:
-    kind = (workload.document.group, workload.document.kind)
+def _lacking(workload: Workload, made: Sequence[_New], known: Sequence[Pod], living: int, job: JobCounts | None) -> Sequence[_New]:
     if not workload.is_named_at_random:
         # The launcher of an MPIJob is the pod of a Job, which adds to the name.
         names = {pod.owner.name if pod.owner and pod.owner.is_batch_job else pod.name for pod in known}
         return [new for new in made if new.pod.name not in names]
     wanted = len(made)
-    if kind == _JOB and (succeeded := sum(1 for pod in known if pod.phase == "Succeeded")):
+    if job and job.done:
         # Without a number of completions a Job's pods work off a queue, and once one has found it empty no more are made.
-        wanted = min(wanted, integer(mapping(workload.document.raw, "spec"), "completions") - succeeded)
+        wanted = min(wanted, (job.completions or 0) - job.done)
     return made[len(made) - max(0, wanted - living) :]
+
+
+def _adopted(new: _New, known: Sequence[Pod], job: JobCounts | None) -> _New:
+    """Return a pod as one of the controller that exists, whose UID no manifest tells."""
+    owner = new.pod.owner
+    if owner is None:
+        return new
+    there = next((pod.owner for pod in reversed(known) if pod.owner and pod.owner.kind == owner.kind), owner)
+    return replace(new, pod=replace(new.pod, owner=replace(there, uid=job.uid) if job else there))
+
+
+def _job_counts(workload: Workload, made: Iterable[Pod], known: Sequence[Pod], cluster: Cluster) -> JobCounts | None:
+    """Return how far a batch Job has come: by its manifest, by the cluster and by its pods; None for another workload.
+
+    Raises ``ManifestError``.
+    """
+    document = workload.document
+    if (document.group, document.kind) != JOB:
+        return None
+    there = cluster.jobs.get(f"{workload.namespace}/{workload.name}")
+    uid = there.uid if there else next((pod.owner.uid for pod in (*known, *made) if pod.owner), "")
+    try:
+        stated = job_counts_from({**document.raw, "metadata": {**mapping(document.raw, "metadata"), "uid": uid}})
+    except MalformedError as error:
+        raise document.origin.blame(error) from error
+    return replace(stated, done=max(stated.done, there.done if there else 0, sum(1 for pod in known if pod.phase == "Succeeded")))
+
+
+def _jobs_within(pods: Iterable[Pod]) -> Iterable[JobCounts]:
+    """Return the batch Jobs that another workload makes for some of its pods, such as an MPIJob for its launcher."""
+    owners = [pod.owner for pod in pods if pod.owner]
+    root = next((owner.uid for owner in owners if not owner.is_batch_job), "")
+    numbers = Counter(owner.uid for owner in owners if owner.is_batch_job)
+    return [JobCounts(uid, root or uid, parallelism=number, completions=number, done=0) for uid, number in numbers.items()]
 
 
 def _unknown_classes(manifests: Manifests, priorities: Priorities) -> Iterator[str]:

@@ -8,7 +8,7 @@ from allaboard.cli.manifests import Expanded
 from allaboard.cli.snapshots import Cluster
 from allaboard.cluster.client import ApiError, ApiServer, RawObject
 from allaboard.cluster.lists import pages
-from allaboard.cluster.paths import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, ApiPath, Resource
+from allaboard.cluster.paths import JOBS, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, ApiPath, Resource
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import mapping, text
 from allaboard.model.node import node_from
@@ -46,6 +46,7 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
         found.priorities.are_all = await _could_be_read(server, PRIORITY_CLASSES.everywhere, found.priorities.learn, notes)
         found.runtimes.are_all = await _could_be_read(server, _RUNTIME_CLASSES.everywhere, found.runtimes.learn, notes)
         await _could_be_read(server, _DEFINITIONS.everywhere, found.definitions.append, notes)
+        await _could_be_read(server, JOBS.everywhere, found.learn_job, notes)
         namespaces: list[str] = []
         if await _could_be_read(server, _NAMESPACES.everywhere, lambda raw: namespaces.append(_name(raw)), notes):
             found.namespaces = frozenset(namespaces)

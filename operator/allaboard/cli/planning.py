@@ -79,6 +79,8 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
         view.upsert_pod(pod)
     for group in after.groups:
         registry.observe_group(group)
+    for job in (*cluster.jobs.values(), *after.jobs):  # of one Job, as its manifest has it
+        registry.observe_job(None, job)
     # 2. The gangs that are asked about.
     named = after.stated | {key for pod in after.pods if (key := registry.key_of(pod))}
     gangs = sorted((gang for gang in registry.gangs() if gang.key in named), key=lambda gang: order_of(gang, since=registry.since(gang)))

@@ -10,8 +10,10 @@ from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, raw_pod_gr
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
 from allaboard.cli.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
 from allaboard.cli.schemas import CUSTOM_RESOURCE_DEFINITION
+from allaboard.cli.workloads import JOB
+from allaboard.gangs.job_counts import JobCounts, job_counts_from
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import items, mapping
+from allaboard.model.fields import items, mapping, text
 from allaboard.model.interner import Interner
 from allaboard.model.node import Node, node_from
 from allaboard.model.pod import Pod, Reading, pod_from
@@ -24,7 +26,8 @@ class Cluster:
 
     ``gang_schedulers`` are the schedulers for which job operators make PodGroups, by API version of the jobs. ``refused`` are the pods (by
     ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
-    Pods are read by its ``reading``. ``namespaces`` are all there are, None when that isn't known.
+    Pods are read by its ``reading``. ``namespaces`` are all there are, None when that isn't known. ``jobs`` are batch
+    Jobs, by ``namespace/name``.
     """
 
     reading: Reading
@@ -38,6 +41,7 @@ class Cluster:
     runtimes: RuntimeClasses = field(default_factory=RuntimeClasses)
     definitions: list[RawObject] = field(default_factory=list)
     namespaces: frozenset[str] | None = None
+    jobs: dict[str, JobCounts] = field(default_factory=dict)
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether it is one of ours to schedule."""
@@ -57,6 +61,12 @@ class Cluster:
     def planned_from(self, raw: RawObject) -> Pod:
         """The record of a pod that would be made, as one of ours."""
         return pod_from(raw, self.intern, replace(self.reading, ours=None))
+
+    def learn_job(self, raw: RawObject) -> None:
+        """Take a batch Job. Raises ``MalformedError``."""
+        metadata = mapping(raw, "metadata")
+        namespace, name = text(metadata, "namespace", path="metadata.") or "default", text(metadata, "name", path="metadata.")
+        self.jobs[f"{namespace}/{name}"] = job_counts_from(dict(raw))
 
     def heed(self, raw: RawObject, pod: Pod) -> None:
         """Take what a raw pod says of the cluster, beside what it is itself."""
@@ -91,6 +101,8 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
                 found.pod_groups.append(Expanded(raw_pod_group(document, *identity_of(document, "default")), document.origin))
             elif (document.group, document.kind) == PRIORITY_CLASS:
                 found.priorities.learn(raw)
+            elif (document.group, document.kind) == JOB:
+                found.learn_job(raw)
             elif (document.group, document.kind) == RUNTIME_CLASS:
                 found.runtimes.learn(raw)
             elif (document.group, document.kind) == CUSTOM_RESOURCE_DEFINITION:

@@ -17,6 +17,8 @@ from allaboard.model.fields import boolean, integer, items, mapping, text
 
 __all__ = ["MAX_PODS", "PodSet", "RawPod", "Workload", "count_of", "expanded_kinds", "expander", "made_up_uid"]
 
+JOB = ("batch", "Job")
+
 MPI_TRAINING_VERSION = "kubeflow.org/v1"
 """The API version of jobs that training-operator runs; mpi-operator's MPIJobs have others."""
 
@@ -217,14 +219,14 @@ def _mpi_labels(job: str, replica_type: str, index: int) -> Labels:
     return {f"training.kubeflow.org/{key}": value for key, value in found.items()}
 
 
-_NAMED_AT_RANDOM = (("", "ReplicationController"), ("apps", "Deployment"), ("apps", "ReplicaSet"), ("batch", "Job"), ("batch", "CronJob"))
+_NAMED_AT_RANDOM = (("", "ReplicationController"), ("apps", "Deployment"), ("apps", "ReplicaSet"), JOB, ("batch", "CronJob"))
 
 _EXPANDERS: dict[tuple[str, str], Callable[[Document, str, str], Iterator[PodSet]]] = {
     ("", "ReplicationController"): _replica_set,
     ("apps", "Deployment"): _replica_set,
     ("apps", "ReplicaSet"): _replica_set,
     ("apps", "StatefulSet"): _stateful_set,
-    ("batch", "Job"): _job,
+    JOB: _job,
     ("batch", "CronJob"): _cron_job,
     ("kubeflow.org", "TFJob"): partial(_training_job, "tfReplicaSpecs", ("PS", "Worker", "Chief", "Master", "Evaluator")),
     ("kubeflow.org", "PyTorchJob"): partial(_training_job, "pytorchReplicaSpecs", ("Master", "Worker")),

@@ -156,3 +156,38 @@ def test_a_class_that_the_snapshot_lacks_is_asked_for(plan: Plan) -> None:
     result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", runtimeClassName="kata")).run()
     assert result.exit_code == 2
     assert "document 1: spec.runtimeClassName: RuntimeClass 'kata' is not known here; add what `kubectl get runtimeclasses" in result.stderr
+
+
+# The last wave of a Job
+
+
+def job_of(completions: int = 6) -> Object:
+    spec = {"parallelism": 4, "completions": completions, "template": template("w", 4)}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "w", "namespace": "default"}, "spec": spec}
+
+
+def ended(number: int) -> Object:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "w", "uid": "j", "controller": True}
+    metadata = {"uid": f"u{number}", "namespace": "default", "labels": template("w", 4)["metadata"]["labels"], "ownerReferences": [owner]}
+    return pod(f"w-old{number}", nodeName="n1", metadata=metadata) | {"status": {"phase": "Succeeded"}}
+
+
+def in_cluster(succeeded: int) -> Object:
+    job = job_of()
+    return job | {"metadata": {**job["metadata"], "uid": "j"}, "status": {"succeeded": succeeded}}
+
+
+@pytest.mark.parametrize(
+    "there",
+    [[ended(number) for number in range(4)], [*(ended(number) for number in range(4)), in_cluster(4)], [in_cluster(4)]],
+    ids=["pods", "pods and Job", "Job"],
+)
+def test_the_last_wave_of_a_job_needs_no_more_pods_than_the_job_makes(plan: Plan, there: list[Object]) -> None:
+    [gang] = plan.cluster(node("n1", cpu="8"), *there).manifest(job_of()).gangs()
+    assert (gang["minMember"], len(gang["assignments"])) == (4, 2)
+    assert "Job default/w is applied already: 0 of its 2 pods exist" in plan.run().stderr
+
+
+def test_a_job_that_never_makes_as_many_pods_as_its_gang_needs_waits_for_ever(plan: Plan) -> None:
+    [gang] = plan.cluster(node("n1", cpu="8")).manifest(job_of(completions=2)).gangs(exit_code=1)
+    assert gang["message"] == "podgroup default/w: waiting for members: 2 of 4 exist"
