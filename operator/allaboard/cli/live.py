@@ -45,7 +45,7 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
         # Classes that pods were admitted with are known all the same.
         found.priorities.are_all = await _could_be_read(server, PRIORITY_CLASSES.everywhere, found.priorities.learn, notes)
         found.runtimes.are_all = await _could_be_read(server, _RUNTIME_CLASSES.everywhere, found.runtimes.learn, notes)
-        await _could_be_read(server, _DEFINITIONS.everywhere, found.definitions.append, notes)
+        found.has_all_definitions = await _could_be_read(server, _DEFINITIONS.everywhere, found.definitions.append, notes)
         await _could_be_read(server, JOBS.everywhere, found.learn_job, notes)
         namespaces: list[str] = []
         if await _could_be_read(server, _NAMESPACES.everywhere, lambda raw: namespaces.append(_name(raw)), notes):

@@ -90,10 +90,11 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
     return found
 
 
-def refuse_mistakes(manifests: Manifests, definitions: Iterable[RawObject], *, skip_unknown: bool) -> None:
+def refuse_mistakes(manifests: Manifests, definitions: Iterable[RawObject], *, are_all: bool, skip_unknown: bool) -> None:
     """Refuse fields that no object of its kind has, and kinds of which it isn't known whether they bring pods about.
 
-    ``definitions`` are the CustomResourceDefinitions of the cluster. With ``skip_unknown`` such kinds are noted and left out.
+    ``definitions`` are the CustomResourceDefinitions of the cluster; ``are_all`` tells that it has no others. With ``skip_unknown`` such
+    kinds are noted and left out.
     Raises ``ManifestError``.
     """
     schemas = Schemas()
@@ -106,6 +107,9 @@ def refuse_mistakes(manifests: Manifests, definitions: Iterable[RawObject], *, s
         except MalformedError as error:
             raise document.origin.blame(error) from error
     for document in manifests.planned:
+        if are_all and not schemas.is_defined(document):
+            problem = f"the cluster doesn't serve {document.kind} ({document.api_version}): its CustomResourceDefinition isn't installed"
+            raise document.origin.error("kind", problem)
         _check_fields(document, schemas)
     for document, title in manifests.unknown:
         if not skip_unknown:

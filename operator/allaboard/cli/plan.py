@@ -57,7 +57,7 @@ def plan(
         settings = _settings({name: value for name, value in stated.items() if value}, snapshots, kubeconfig, notes)
         reading = settings.reading
         cluster = read_cluster(snapshots, reading) if snapshots else _live_cluster(kubeconfig, notes, reading)
-        refuse_mistakes(manifests, cluster.definitions, skip_unknown=skip_unknown)
+        refuse_mistakes(manifests, cluster.definitions, are_all=cluster.has_all_definitions, skip_unknown=skip_unknown)
         notes += _doubts(cluster, snapshots)
         flags = {TRAINING: gang_scheduler_name, MPI: mpi_gang_scheduler_name}
         stated_flags = {version: name for version, name in flags.items() if name is not None}

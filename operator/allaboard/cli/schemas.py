@@ -18,6 +18,7 @@ from allaboard.model.requests import RawObject
 
 CUSTOM_RESOURCE_DEFINITION = ("apiextensions.k8s.io", "CustomResourceDefinition")
 
+_BUILT_IN = ("", "apps", "batch")
 _TABLE = "fields.json"
 _IDENTITY = ("apiVersion", "kind")
 _LIST, _MAP = "[]", "{}"
@@ -34,13 +35,15 @@ class Schemas:
         kinds, types = _shipped()
         self._kinds: dict[tuple[str, str, str], str] = dict(kinds)
         self._types: dict[str, _Fields] = dict(types)
+        self._defined: set[tuple[str, str]] = set()
 
     def learn(self, definition: RawObject) -> None:
-        """Take the kind of a CustomResourceDefinition, unless its schema names no fields. Raises ``MalformedError``."""
+        """Take the kind of a CustomResourceDefinition, and its fields if its schema names any. Raises ``MalformedError``."""
         spec = mapping(definition, "spec")
         group, kind = text(spec, "group", path="spec."), text(mapping(spec, "names", "spec."), "kind", path="spec.names.")
         versions = [(text(version, "name", path=path), path, version) for path, version in items(spec, "versions", "spec.")]
         served = {name: (path, version) for name, path, version in versions if version.get("served") is not False}
+        self._defined |= {(f"{group}/{version}", kind) for version in served}
         for known in [key for key in self._kinds if key[0] == group and key[2] == kind and key[1] not in served]:
             del self._kinds[known]
         for name, (path, version) in served.items():
@@ -52,6 +55,10 @@ class Schemas:
             root = self._type_of({"properties": properties}, f"{group}/{name} {kind}")
             self._types[root] = {**self._types[root], "metadata": "ObjectMeta"}
             self._kinds[group, name, kind] = root
+
+    def is_defined(self, document: Document) -> bool:
+        """Return whether the kind of an object is built-in, or was learned from a definition."""
+        return document.group in _BUILT_IN or (document.api_version, document.kind) in self._defined
 
     def versions(self, group: str, kind: str) -> list[str]:
         """Return the API versions in which a kind is known; none for an unknown kind."""

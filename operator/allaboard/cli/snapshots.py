@@ -26,7 +26,8 @@ class Cluster:
 
     ``gang_schedulers`` are the schedulers for which job operators make PodGroups, by API version of the jobs. ``refused`` are the pods (by
     ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
-    Pods are read by its ``reading``. ``namespaces`` are all there are, None when that isn't known. ``jobs`` are batch
+    Pods are read by its ``reading``. ``has_all_definitions`` tells that there are no others.
+    ``namespaces`` are all there are, None when that isn't known. ``jobs`` are batch
     Jobs, by ``namespace/name``.
     """
 
@@ -40,6 +41,7 @@ class Cluster:
     priorities: Priorities = field(default_factory=Priorities)
     runtimes: RuntimeClasses = field(default_factory=RuntimeClasses)
     definitions: list[RawObject] = field(default_factory=list)
+    has_all_definitions: bool = False
     namespaces: frozenset[str] | None = None
     jobs: dict[str, JobCounts] = field(default_factory=dict)
 

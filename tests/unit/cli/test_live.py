@@ -62,6 +62,25 @@ async def test_pods_are_read_as_the_settings_have_it(tmp_path: Path, monkeypatch
             assert asked["theirs"]["nvidia.com/gpu"] == 1
 
 
+async def test_what_manifests_may_name_is_listed_as_far_as_the_user_may_list_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"completions": 3, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "m", "image": "i"}]}}},
+    }
+    async with Sandbox(controllers=False) as sandbox:
+        for manifest in (*crds(), job):
+            sandbox.apply(manifest)
+        point_at(sandbox, tmp_path, monkeypatch)
+        found = await read_live_cluster([], PLAIN)
+    assert {definition["spec"]["names"]["kind"] for definition in found.definitions} >= {"PodGroup", "TFJob"}
+    assert (found.has_all_definitions, found.priorities.are_all, found.runtimes.are_all) == (True, True, True)
+    assert found.namespaces is not None
+    assert {"default", "kube-system"} <= found.namespaces
+    assert found.jobs["default/j"].completions == 3
+
+
 async def test_a_cluster_without_the_crd_has_no_pod_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Sandbox() as sandbox:
         point_at(sandbox, tmp_path, monkeypatch)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allaboard.cli import bundled
 from allaboard.cli.documents import Document, Origin, read_documents
-from allaboard.cli.manifests import Expanded, ManifestError, Manifests, read_manifests
+from allaboard.cli.manifests import Expanded, ManifestError, Manifests, read_manifests, refuse_mistakes
 from allaboard.cli.snapshots import read_cluster
 from allaboard.cli.workloads import MAX_PODS
 from allaboard.model.pod import PLAIN, pod_from
@@ -520,3 +521,12 @@ def test_any_text_is_read_or_refused(content: str) -> None:
             list(read_documents(["-"]))
         except ManifestError as error:
             assert error.file == "standard input"
+
+
+def test_a_kind_that_the_cluster_does_not_serve_is_refused(read: Any) -> None:
+    found = read(pod("a"), training_job("TFJob", "tfReplicaSpecs", Worker=1))
+    refuse_mistakes(found, [], are_all=False, skip_unknown=False)
+    with pytest.raises(ManifestError, match=r"document 2: kind: the cluster doesn't serve TFJob \(kubeflow.org/v1\)"):
+        refuse_mistakes(found, bundled.crds(), are_all=True, skip_unknown=False)
+    defined = {"spec": {"group": "kubeflow.org", "names": {"kind": "TFJob"}, "versions": [{"name": "v1"}]}}
+    refuse_mistakes(found, [defined], are_all=True, skip_unknown=False)
