@@ -15,6 +15,7 @@ from allaboard.cli.creation import Awaited
 from allaboard.cli.documents import ManifestError, Origin
 from allaboard.cli.manifests import Expanded, Manifests
 from allaboard.cli.priorities import Priorities
+from allaboard.cli.quotas import Quotas
 from allaboard.cli.runtimeclasses import NotAdmittedError, RuntimeClasses
 from allaboard.cli.snapshots import Cluster
 from allaboard.cli.workloads import JOB, Workload
@@ -26,6 +27,7 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.fields import mapping
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Pod
+from allaboard.model.requests import RawObject
 
 _HASH_LABEL = "pod-template-hash"
 _OPERATOR, _OPERATED_JOB = "training.kubeflow.org/operator-name", "training.kubeflow.org/job-name"
@@ -36,6 +38,7 @@ _FEW = 3  # pods that are named one by one
 class _New:
     """A pod that would be made, once ``after`` pods of its workload are Ready. ``refusal`` is why the API server refuses it, or empty."""
 
+    raw: RawObject
     pod: Pod
     origin: Origin
     after: int
@@ -49,14 +52,15 @@ class Admission:
 
     priorities: Priorities
     runtimes: RuntimeClasses
-    namespaces: frozenset[str] | None = None
+    quotas: Quotas
+    namespaces: frozenset[str] | None
 
     def admitted(self, pod: dict[str, Any]) -> dict[str, Any]:
         """Return a raw pod as it would be admitted. Raises ``NotAdmittedError``, and ``MalformedError`` for what isn't known here."""
         namespace = pod["metadata"]["namespace"]
         if self.namespaces is not None and namespace not in self.namespaces:
             raise NotAdmittedError(f'namespaces "{namespace}" not found')
-        return self.priorities.admitted(self.runtimes.admitted(pod))
+        return self.priorities.admitted(self.quotas.defaulted(self.runtimes.admitted(pod)))
 
 
 @dataclass(slots=True)
@@ -94,7 +98,8 @@ def applied(manifests: Manifests, cluster: Cluster, scheduler_names: Sequence[st
     found = Applied()
     there = _There(cluster.pods)
     namespaces = None if cluster.namespaces is None else cluster.namespaces | manifests.namespaces
-    admission = Admission(manifests.priorities.beside(cluster.priorities), manifests.runtimes.beside(cluster.runtimes), namespaces)
+    priorities, runtimes = manifests.priorities.beside(cluster.priorities), manifests.runtimes.beside(cluster.runtimes)
+    admission = Admission(priorities, runtimes, cluster.quotas, namespaces)
     notes += dict.fromkeys(_unknown_classes(manifests, admission.priorities))
     groups = {group.key: (group, each.origin) for each in cluster.pod_groups for group in _readable(each)}
     # Whatever is made now is younger than all that is there.
@@ -116,8 +121,8 @@ def applied(manifests: Manifests, cluster: Cluster, scheduler_names: Sequence[st
             found.pod_origins[pod.key] = new.origin
             if new.after:
                 found.awaited[pod.key] = Awaited(keys, new.after)
-            if new.refusal:
-                found.refused[pod.key] = new.refusal
+            if refusal := new.refusal or _over_quota(new, cluster.quotas):
+                found.refused[pod.key] = refusal
             if new.doubt:
                 found.doubts[pod.key] = new.doubt
     for each in manifests.pod_groups:
@@ -270,7 +275,18 @@ def _made(expanded: Expanded, cluster: Cluster, admission: Admission, now: float
     except MalformedError as error:
         raise expanded.origin.blame(error) from error
     pod = replace(cluster.planned_from(raw), created=now + expanded.position)
-    return _New(_pinned(pod) if pod.node_name else pod, expanded.origin, expanded.after, refusal, expanded.doubt)
+    return _New(raw, _pinned(pod) if pod.node_name else pod, expanded.origin, expanded.after, refusal, expanded.doubt)
+
+
+def _over_quota(new: _New, quotas: Quotas) -> str:
+    """Return why a pod would exceed a quota; empty when it wouldn't, and counts from now on. Raises ``ManifestError``."""
+    try:
+        quotas.charge(new.raw)
+    except NotAdmittedError as error:
+        return str(error)
+    except MalformedError as error:
+        raise new.origin.blame(error) from error
+    return ""
 
 
 def _pinned(pod: Pod) -> Pod:

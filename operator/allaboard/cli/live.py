@@ -19,6 +19,8 @@ Record = TypeVar("Record")
 _PAGE_SIZE = 1000
 _RUNTIME_CLASSES = Resource("node.k8s.io/v1", "RuntimeClass", "runtimeclasses")
 _NAMESPACES = Resource("v1", "Namespace", "namespaces")
+_LIMIT_RANGES = Resource("v1", "LimitRange", "limitranges")
+_QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
 _DEFINITIONS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
 
 
@@ -46,6 +48,8 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
         found.priorities.are_all = await _could_be_read(server, PRIORITY_CLASSES.everywhere, found.priorities.learn, notes)
         found.runtimes.are_all = await _could_be_read(server, _RUNTIME_CLASSES.everywhere, found.runtimes.learn, notes)
         found.has_all_definitions = await _could_be_read(server, _DEFINITIONS.everywhere, found.definitions.append, notes)
+        await _could_be_read(server, _LIMIT_RANGES.everywhere, found.quotas.learn_limits, notes)
+        await _could_be_read(server, _QUOTAS.everywhere, found.quotas.learn_quota, notes)
         await _could_be_read(server, JOBS.everywhere, found.learn_job, notes)
         namespaces: list[str] = []
         if await _could_be_read(server, _NAMESPACES.everywhere, lambda raw: namespaces.append(_name(raw)), notes):

@@ -8,6 +8,7 @@ from allaboard.cli.documents import ManifestError, read_documents
 from allaboard.cli.jobgroups import flags_of
 from allaboard.cli.manifests import POD_GROUP, Expanded, identity_of, raw_pod_group, refuse_malformed
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
+from allaboard.cli.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
 from allaboard.cli.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
 from allaboard.cli.schemas import CUSTOM_RESOURCE_DEFINITION
 from allaboard.cli.workloads import JOB
@@ -22,7 +23,7 @@ from allaboard.model.requests import RawObject, default_requests
 
 @dataclass(slots=True)
 class Cluster:
-    """Nodes, pods, PodGroups, priorities, RuntimeClasses and CustomResourceDefinitions. What is equal in pods is one object of ``intern``.
+    """Nodes, pods, PodGroups, Jobs, classes, quotas and CustomResourceDefinitions. What is equal in pods is one object of ``intern``.
 
     ``gang_schedulers`` are the schedulers for which job operators make PodGroups, by API version of the jobs. ``refused`` are the pods (by
     ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
@@ -44,6 +45,7 @@ class Cluster:
     has_all_definitions: bool = False
     namespaces: frozenset[str] | None = None
     jobs: dict[str, JobCounts] = field(default_factory=dict)
+    quotas: Quotas = field(default_factory=Quotas)
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether it is one of ours to schedule."""
@@ -103,6 +105,10 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
                 found.pod_groups.append(Expanded(raw_pod_group(document, *identity_of(document, "default")), document.origin))
             elif (document.group, document.kind) == PRIORITY_CLASS:
                 found.priorities.learn(raw)
+            elif (document.group, document.kind) == LIMIT_RANGE:
+                found.quotas.learn_limits(raw)
+            elif (document.group, document.kind) == RESOURCE_QUOTA:
+                found.quotas.learn_quota(raw)
             elif (document.group, document.kind) == JOB:
                 found.learn_job(raw)
             elif (document.group, document.kind) == RUNTIME_CLASS:

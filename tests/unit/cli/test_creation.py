@@ -158,6 +158,53 @@ def test_a_class_that_the_snapshot_lacks_is_asked_for(plan: Plan) -> None:
     assert "document 1: spec.runtimeClassName: RuntimeClass 'kata' is not known here; add what `kubectl get runtimeclasses" in result.stderr
 
 
+def quota(**hard: str) -> Object:
+    used = {"pods": "1", "requests.cpu": "1500m"}
+    metadata = {"name": "q", "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}, "status": {"used": used}}
+
+
+def limit_range(**limits: Object) -> Object:
+    spec = {"limits": [{"type": "Container", **limits}]}
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "default"}, "spec": spec}
+
+
+def gang_of(replicas: int, **more: Any) -> Object:
+    spec = {"replicas": replicas, "template": template("w", replicas, **more)}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "w"}, "spec": spec}
+
+
+def test_pods_beyond_a_quota_are_not_made(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="16"), quota(**{"requests.cpu": "4", "pods": "10"}))
+    assert plan.manifest(gang_of(2)).gangs()
+    [gang] = plan.manifest(gang_of(3)).gangs(exit_code=1)
+    assert gang["message"] == (
+        "podgroup default/w: waiting for members: 2 of 3 exist; pod w-2 would be refused: exceeded quota: q, "
+        "requested: requests.cpu=1, used: requests.cpu=3500m, limited: requests.cpu=4"
+    )
+
+
+def test_a_pod_must_state_what_a_quota_counts(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="16", memory="8Gi"), quota(**{"requests.memory": "4Gi"})).manifest(gang_of(1))
+    [gang] = plan.gangs(exit_code=1)
+    assert gang["message"].endswith("pod w-0 would be refused: failed quota: q: must specify requests.memory")
+
+
+def test_pods_that_exist_are_counted_by_the_quota_already(plan: Plan) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w", "uid": "w", "controller": True}
+    metadata = {"uid": "1", "namespace": "default", "labels": template("w", 2)["metadata"]["labels"], "ownerReferences": [owner]}
+    plan.cluster(node("n1", cpu="16"), quota(pods="2"), pod("w-x", nodeName="n1", metadata=metadata)).manifest(gang_of(2))
+    assert len(plan.gangs()[0]["assignments"]) == 2
+
+
+def test_what_a_limit_range_adds_is_planned_with(plan: Plan) -> None:
+    bare = [{"name": "main"}]
+    plan.cluster(node("n1", cpu="4"), limit_range(defaultRequest={"cpu": "3"})).manifest(gang_of(2, containers=bare))
+    assert "Insufficient cpu" in plan.gangs(exit_code=1)[0]["message"]
+    plan.cluster(node("n1", cpu="4"), limit_range(max={"cpu": "500m"})).manifest(gang_of(1))
+    assert "maximum cpu usage per Container is 500m, but limit is 1" in plan.gangs(exit_code=1)[0]["message"]
+
+
 # The last wave of a Job
 
 
