@@ -179,6 +179,16 @@ HOSTILITIES = (
         lambda number, pods: member(number, pods, containers=too_large(number % 256)),
         pods=MEMBERS.most,
     ),
+    Hostility(
+        "5,000 gangs of one, each of another urgency",
+        lambda number, _: a_pod(f"evil-{number}", "evil", labels={"genius/priority": str(1 + number)}, containers=too_large(0)),
+        pods=5000,
+    ),
+    Hostility(
+        "5,000 gangs of one that are less and less urgent, each of another size",
+        lambda number, pods: a_pod(f"evil-{number}", "evil", labels={"genius/priority": str(pods - number)}, containers=too_large(number)),
+        pods=5000,
+    ),
 )
 
 

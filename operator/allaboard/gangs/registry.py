@@ -79,7 +79,7 @@ class GangRegistry:
         self._deleted_successes: dict[GangKey, Counter[tuple[str, str]]] = {}
         self._listeners: list[DirtyListener] = []
         self.on_excess: Callable[[str], None] = lambda limit: None
-        self.urgency = Urgency()
+        self.urgency = Urgency(self.outline)
         self.arrivals = 0  # pods of ours that came without a node
 
     def listen(self, on_dirty: DirtyListener) -> None:
@@ -236,7 +236,7 @@ class GangRegistry:
 
     def since(self, gang: Gang | Outline) -> float:
         """When a gang counts as made: later than those of its namespace that are more urgent."""
-        return self.urgency.since(gang.key, gang.priority, gang.created, self.outline)
+        return self.urgency.since(gang)
 
     def _joins(self, key: GangKey, pod: Pod) -> None:
         is_alive = _is_alive(pod)
@@ -396,6 +396,7 @@ class GangRegistry:
         return not self._namespaces or namespace in self._namespaces
 
     def _notify(self, key: GangKey) -> None:
+        self.urgency.settle(key)
         for listener in self._listeners:
             listener(key)
 

@@ -102,6 +102,11 @@ class Lobby:
             if not line:
                 del self._lines[need]
 
+    def ease(self, namespace: str) -> None:
+        """Take into account that the gangs of a namespace may be further to the front now."""
+        for line in self._lines.values():
+            line.ease(namespace)
+
     def admit(self) -> Iterator[GangKey]:
         """Those for whom there may be room, the first of each kind, as many as that holds alone: they wait here no longer."""
         self.is_rung = False

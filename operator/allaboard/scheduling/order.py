@@ -18,8 +18,27 @@ CARDS = "cards"
 """What those lack, beside resources, who are kept off by what GPUs are or how much of their memory is free; no resource is called so."""
 
 
+class Group(NamedTuple):
+    """Gangs of one namespace that debt and urgency move together: among themselves they stand by ``Order.own`` only."""
+
+    namespace: str
+    depth: int
+    is_not_first: bool
+    heals: bool
+    is_protected: bool
+
+
+class Own(NamedTuple):
+    """A gang's place in its group. What becomes of others doesn't change it."""
+
+    urgency: int
+    """Negative."""
+    created: float
+    key: GangKey
+
+
 class Order(NamedTuple):
-    """What is less goes first. The fields count in this order; the properties are the first few of them, which several gangs may share."""
+    """What is less goes first. The fields up to ``key`` count in this order; several gangs may share the first few of them."""
 
     depth: int
     """The priority, negative."""
@@ -30,7 +49,22 @@ class Order(NamedTuple):
     debt: int
     """How much search time its namespace has used, in levels (``Shares.level``)."""
     created: float
+    """When it counts as made."""
     key: GangKey
+    stated: tuple[Group, Own] | None = None
+    """Its group and its place in that; ``None`` where the fields before say both."""
+
+    @property
+    def group(self) -> Group:
+        """The gangs among which it has its own place."""
+        if self.stated is not None:
+            return self.stated[0]
+        return Group(self.key.namespace, self.depth, self.is_not_first, self.standing == _HEALS, self.standing == _OVERTAKEN)
+
+    @property
+    def own(self) -> Own:
+        """The place in the group."""
+        return self.stated[1] if self.stated is not None else Own(0, self.created, self.key)
 
     @property
     def level(self) -> tuple[int, bool]:
@@ -50,7 +84,7 @@ class Order(NamedTuple):
     @property
     def but_for_debt(self) -> tuple[int, bool, int, float, GangKey]:
         """The place that it would have if its namespace owed nothing."""
-        return (*self[:3], *self[4:])
+        return (*self[:3], *self[4:6])
 
 
 def order_of(
@@ -61,17 +95,20 @@ def order_of(
     has_grown: bool = False,
     debt: int = 0,
     since: float | None = None,
+    urgency: int = 0,
 ) -> Order:
     """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
     not be overtaken, then ``debt``, which tells how much search time the namespace has used, then age and name.
 
     Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Nor is healing one past
     those who owe less: a tenant could have many gangs that have lost members and are hard to place; nor for a gang that ``has_grown``.
-    ``since`` is when it counts as made, if that isn't when it was (``gangs.urgency``).
+    ``since`` is when it counts as made, if that isn't when it was, because others are of more ``urgency`` (``gangs.urgency``).
     """
-    heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not (debt or has_grown)
+    heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
+    standing = _HEALS if heals and not debt else _OVERTAKEN if is_protected else _PLAIN
+    group = Group(gang.key.namespace, -gang.priority, not is_first, heals, is_protected)
     made = gang.created if since is None else since
-    return Order(-gang.priority, not is_first, _HEALS if heals else _OVERTAKEN if is_protected else _PLAIN, debt, made, gang.key)
+    return Order(-gang.priority, not is_first, standing, debt, made, gang.key, (group, Own(-urgency, gang.created, gang.key)))
 
 
 def order_of_gone(key: GangKey) -> Order:

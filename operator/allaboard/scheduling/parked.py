@@ -62,6 +62,10 @@ class Parked:
             self._woken.update(self._lacking.get(resource, {}))
         self._lobby.is_rung = True
 
+    def ease(self, namespace: str) -> None:
+        """Take into account that the gangs of a namespace may be further to the front now."""
+        self._lobby.ease(namespace)
+
     def outdate(self, keys: Iterable[GangKey] | None = None) -> None:
         """Nodes have changed: ``keys``, or all who wait for room by count, may have no more of it, but what they were told isn't so now."""
         self._outdated.update(dict.fromkeys(self._lobby if keys is None else keys))

@@ -19,8 +19,9 @@ else a gang whose binds are refused for good would take the seats each time that
 """
 
 import asyncio
+import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from allaboard.model.gang import GangKey
@@ -70,6 +71,7 @@ class GangQueue:
         self._pausing = Line(self._place)
         self._timers = Timers(self._known, clock)
         self._parked = Parked(self._place, seats)
+        self._moved: dict[GangKey, None] = {}  # those that may go further to the front than others of their namespace
         self._tentative: dict[GangKey, None] = {}  # those refused while seats were promised to others
         self._changed = asyncio.Event()
         self._given_back = -1
@@ -106,7 +108,7 @@ class GangQueue:
         often as gangs may be overtaken it goes first once, and then it is one of many again.
         """
         mine = self._order(key)
-        waiting = [*self._pausing, *(order for order in self._due if order.debt > mine.debt)]
+        waiting = [*self._pausing.fronts(), *(order for order in self._due.fronts() if order.debt > mine.debt)]
         before = [order for order in waiting if order.level == mine.level and order.but_for_debt < mine.but_for_debt]
         passable = [order for order in before if not self.must_not_be_overtaken(order.key)]
         if older := min(passable, key=lambda order: order.but_for_debt, default=None):
@@ -168,7 +170,7 @@ class GangQueue:
 
     async def stirred(self) -> None:
         """Return when all who were woken are due, or in their pauses, and those for whom there is room by count."""
-        while self._parked.are_woken:
+        while self._parked.are_woken or self._moved:
             self._stir()
             await asyncio.sleep(0)
         self._admit()
@@ -185,6 +187,11 @@ class GangQueue:
     def _stir(self) -> None:
         for key in self._parked.woken(_SLICE):
             self.mark(key)
+        for key in list(itertools.islice(self._moved, _SLICE)):
+            del self._moved[key]
+            for line in (self._due, self._pausing):
+                if key in line:
+                    line.push(key)
         if self._parked.are_woken:
             self._changed.set()
 
@@ -375,10 +382,15 @@ class GangQueue:
         line = self._next(key)
         return line is not None and line.first().rank < self._order(key).rank
 
-    def eased(self, namespaces: Collection[str]) -> None:
-        """The debt of these is less than it was: their gangs may go further to the front now."""
-        for key in [key for key in self._due.members if key.namespace in namespaces]:
-            self._due.push(key)
+    def eased(self, changed: Mapping[str, Iterable[GangKey]]) -> None:
+        """Take into account that the gangs of these namespaces may go further to the front now.
+
+        The gangs that are named have moved by themselves: each is seen to when ``stirred`` returns.
+        """
+        for namespace, keys in changed.items():
+            self._moved.update(dict.fromkeys(keys))
+            for line in (self._due, self._pausing, self._parked):
+                line.ease(namespace)
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
         """These were taken out, and nothing was done about them."""

@@ -46,10 +46,10 @@ class Ranks:
         if gang.is_open and not (case and case.task):  # or it is passed over, and has its place told when that is over
             gang = self.registry.gang(key) or gang
         debt = self.shares.level(key.namespace)
-        since = self.registry.since(gang)
+        since, urgency = self.registry.urgency.since(gang), self.registry.urgency.of(key)
         if case is None:
-            return order_of(gang, debt=debt, since=since)
+            return order_of(gang, debt=debt, since=since, urgency=urgency)
         is_first = case.half is not None and case.half.deadline is not None and gang.is_open
         is_protected = self.overtaking.is_over(case.turn, self.clock())
         is_grown = isinstance(gang, Gang) and gang.is_open and has_grown(gang, case)
-        return order_of(gang, is_first=is_first, is_protected=is_protected, has_grown=is_grown, debt=debt, since=since)
+        return order_of(gang, is_first=is_first, is_protected=is_protected, has_grown=is_grown, debt=debt, since=since, urgency=urgency)

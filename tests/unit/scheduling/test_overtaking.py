@@ -94,12 +94,14 @@ def test_who_yields_is_not_found_first_again(at_first: list[Rank], later: list[R
     # Gangs change while they wait: one that has lost a member goes before others, though it was queued as if it went behind.
     now = at_first
 
+    keys = [GangKey(f"namespace-{number}", "gang") for number in range(4)]  # each with a debt of its own
+
     def order(key: GangKey) -> Order:
-        return Order(*now[int(key.name[-1])], 0.0, key)
+        return Order(*now[keys.index(key)], 0.0, key)
 
     queue = GangQueue(order)
-    for number in range(4):
-        queue.mark(key_of(number))
+    for key in keys:
+        queue.mark(key)
     taken = queue.pop()
     now = later
     assert taken is not None

@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from allaboard.gangs.urgency import Urgency
 from allaboard.model.gang import GangKey, OnMemberLost, Outline
 from allaboard.scheduling.docket import Docket, Turn
 from allaboard.scheduling.order import order_of_gone
@@ -33,7 +34,7 @@ class Scene:
     def __init__(self) -> None:
         self.docket, self.shares = Docket(), Shares(lambda: 0.0)
         outlines = {A: Outline(A, 0, 2.0, is_open=True, on_member_lost=OnMemberLost.IGNORE), B: Outline(B, 0, 1.0)}
-        registry = Mock(outline=outlines.get, gang=lambda key: None, since=lambda gang: gang.created)
+        registry = Mock(outline=outlines.get, gang=lambda key: None, urgency=Urgency(outlines.get))
         self.ranks = Ranks(registry, self.docket, self.shares, Overtaking(), lambda: 0.0)
 
     def first(self) -> GangKey:
