@@ -2,11 +2,13 @@
 
 It takes longer than a refusal (tens of milliseconds for hundreds of nodes), so no gang waits for it: refusals are told at once, and
 what would help is added when the cycle has come to its end, one gang after another, in the process that searches. While a gang is refused
-in the same words the advice is not looked for again.
+in the same words the advice is looked for again only once in a while: a gang that it names may have left.
 """
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
@@ -23,6 +25,8 @@ from allaboard.scheduling.workers import SearchError
 logger = logging.getLogger(__name__)
 
 _MOST_LEAVERS = 200
+_FRESH_SECONDS = 2.0  # advice is true for so long at least, as far as this goes
+_REST_SHARE = 3.0  # so many times longer than known advice took to be found again, no other is
 
 
 def leavers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
@@ -46,25 +50,33 @@ def sentence(gang: Gang, relief: Relief, others: Mapping[str, Gang]) -> str:
 class Advisor:
     """Remembers what gangs were refused for, and in idle moments has somebody ``find`` out what would help.
 
-    ``find`` gives the advice for a gang, ``tell`` adds it to what was said of the gang if that is still what is said.
+    ``find`` gives the advice for a gang, ``tell`` replaces a message of the gang by another if that is still what is said.
     """
 
-    def __init__(self, docket: Docket, find: Callable[[GangKey], Awaitable[str]], tell: Callable[[GangKey, str, str], None]) -> None:
+    def __init__(
+        self,
+        docket: Docket,
+        find: Callable[[GangKey], Awaitable[str]],
+        tell: Callable[[GangKey, str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._docket = docket
         self._find = find
         self._tell = tell
+        self._clock = clock
+        self._rests_until = -math.inf
         self._wanted: list[GangKey] = []  # for whom it may be
         self._task: asyncio.Task[None] | None = None
 
     def advised(self, key: GangKey, message: str) -> str:
         """The refusal with its advice if that is known; otherwise it will be looked for."""
         advice = self._docket.case(key).advice
-        if advice.known_for == message:
-            return words.with_advice(message, advice.text)
-        if not advice.wanted_for:
-            self._wanted.append(key)
-        advice.wanted_for = message
-        return message
+        is_known = advice.known_for == message
+        if not is_known or self._clock() >= max(advice.found_at + _FRESH_SECONDS, self._rests_until):
+            if not advice.wanted_for:
+                self._wanted.append(key)
+            advice.wanted_for = message
+        return words.with_advice(message, advice.text) if is_known else message
 
     def forget(self, key: GangKey) -> None:
         """The gang isn't refused any more."""
@@ -89,12 +101,18 @@ class Advisor:
             case = self._docket.find(key)
             if case is None or not case.advice.wanted_for:
                 continue
-            message = case.advice.wanted_for
-            case.advice = advice = Advice(known_for=message)
+            message, began = case.advice.wanted_for, self._clock()
+            is_known = case.advice.known_for == message
+            before = case.advice.text if is_known else ""
+            case.advice = advice = Advice(known_for=message, text=before)
             try:
                 advice.text = await self._find(key)
-                if advice.text and case.advice is advice and self._docket.find(key) is case:  # it may have been forgotten meanwhile
-                    self._tell(key, message, advice.text)
+                advice.found_at = self._clock()
+                if is_known:
+                    self._rests_until = advice.found_at + _REST_SHARE * (advice.found_at - began)
+                # The gang may have been forgotten meanwhile.
+                if advice.text != before and case.advice is advice and self._docket.find(key) is case:
+                    self._tell(key, words.with_advice(message, before), words.with_advice(message, advice.text))
             except SearchError as error:
                 logger.warning("gang %s: what would help can't be told: %s", key, error)
             except Exception:

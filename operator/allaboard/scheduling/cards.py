@@ -31,6 +31,11 @@ class CardWatch:
         return found
 
 
+def has_lost(old: GpuTable | None, new: GpuTable | None) -> bool:
+    """Return whether gangs that wait would find less than before."""
+    return bool(_gained(new, old, None))
+
+
 def _gained(old: GpuTable | None, new: GpuTable | None, least: Floats | None) -> frozenset[str]:
     if new is None:
         return frozenset()

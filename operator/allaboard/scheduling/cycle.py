@@ -27,12 +27,11 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.topologies import LEVELS, Levels
 from allaboard.placement import Plan
-from allaboard.report import words
 from allaboard.report.announcer import Announcer
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling.act import Actor
 from allaboard.scheduling.advice import Advisor
-from allaboard.scheduling.cards import CardWatch
+from allaboard.scheduling.cards import CardWatch, has_lost
 from allaboard.scheduling.decide import Found, Look, at_look, on_plan
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.freshness import until_fresh
@@ -100,7 +99,7 @@ class Scheduler:
     def __post_init__(self) -> None:
         self._long = LongSearches(self.docket, self.clock, Shares(self.clock))
         self.metrics.gauge("long_searches_waiting", "Gangs that wait for a long search.", lambda: len(self._long))
-        self._advisor = Advisor(self.docket, self._advice, self._advise)
+        self._advisor = Advisor(self.docket, self._advice, self._advise, self.clock)
         self._planner = Planner(
             self.view,
             self.queue,
@@ -152,21 +151,23 @@ class Scheduler:
         )
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """A pod has changed: seats it no longer takes may be what others wait for."""
+        """A pod has changed: seats it no longer takes may be what others wait for, and those it takes they may have been told of."""
         self.announcer.observe_pod(old, new)
-        if old is None:
-            return
-        if freed := old.freed(new):
+        if old is not None and (freed := old.freed(new)):
             self.queue.wake(freed)
+        elif new is not None and new.freed(old):
+            self.queue.taken()
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
         """A node has come, gone or changed."""
-        self.queue.nodes_changed()
+        self.queue.wake()
 
     def observe_cards(self, old: GpuTable | None, new: GpuTable | None) -> None:
         """Exporters have spoken of GPUs: who lacked what there is now looks again."""
         if freed := self._cards.gained(old, new):
             self.queue.cards_changed(freed)
+        elif has_lost(old, new):
+            self.queue.taken()
 
     def observe_volumes(self) -> None:
         """A claim or a volume has changed."""
@@ -355,10 +356,10 @@ class Scheduler:
             return ""
         return await self._planner.advice(gang, self.registry.seated())
 
-    def _advise(self, key: GangKey, message: str, advice: str) -> None:
+    def _advise(self, key: GangKey, told: str, message: str) -> None:
         gang = self.registry.gang(key)
         if gang is not None:
-            self.announcer.advised(gang, message, words.with_advice(message, advice))
+            self.announcer.advised(gang, told, message)
 
     @contextmanager
     def _survived(self, key: GangKey) -> Iterator[None]:

@@ -41,6 +41,10 @@ class Turn:
     has_looked_again: bool = False
     tentative: tuple[int, float] | None = None
     """Of one who was refused by promises: its failures before that, and when it was."""
+    looked: tuple[float, int] | None = None
+    """When the gang was last looked at, and how many changes of the cluster had been counted by then."""
+    told_of: float | None = None
+    """The time of the look that its message is from; ``None`` unless that is a refusal, which other gangs may make untrue."""
     overtaken: tuple[int, float] = (0, 0.0)
     """How often, and since when."""
     passed: int = 0
@@ -96,6 +100,8 @@ class Advice:
     known_for: str = ""
     text: str = ""
     wanted_for: str = ""
+    found_at: float = math.inf
+    """When it was found, on the clock; infinite before that."""
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ counted as if it were alone. An example: sixteen GPUs come free where nine gangs
 whatever pauses they have, and the other seven aren't looked at. Whoever is let in and takes no seats leaves them to the next.
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -76,10 +75,6 @@ class Lobby:
         self._lines: dict[Need, Line] = {}
         self.is_rung = False
         """Whether something has come free since it was last counted."""
-
-    def __iter__(self) -> Iterator[GangKey]:
-        """Who waits, in no order."""
-        return itertools.chain.from_iterable(line.members for line in self._lines.values())
 
     def has_place(self, need: Need) -> bool:
         """Whether who needs this may wait here: there are not too many kinds of needs."""

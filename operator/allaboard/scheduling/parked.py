@@ -16,7 +16,6 @@ class Parked:
         self._lobby = Lobby(place, seats)
         self._lacking: dict[str | None, dict[GangKey, None]] = {}  # by what they lack; by None where anything helps
         self._woken: dict[GangKey, None] = {}  # for whom something has come free
-        self._outdated: dict[GangKey, None] = {}  # who wait for room by count, and were told of nodes that have changed since
         self._has_let_in = False
         self._number = 0
 
@@ -39,7 +38,6 @@ class Parked:
     def discard(self, key: GangKey, turn: Turn) -> None:
         """Let a gang wait no more, if it does."""
         self._woken.pop(key, None)
-        self._outdated.pop(key, None)
         if turn.lacks is None:
             return
         if turn.need is not None:
@@ -65,15 +63,6 @@ class Parked:
     def ease(self, namespace: str) -> None:
         """Take into account that the gangs of a namespace may be further to the front now."""
         self._lobby.ease(namespace)
-
-    def outdate(self, keys: Iterable[GangKey] | None = None) -> None:
-        """Nodes have changed: ``keys``, or all who wait for room by count, may have no more of it, but what they were told isn't so now."""
-        self._outdated.update(dict.fromkeys(self._lobby if keys is None else keys))
-
-    @property
-    def first_outdated(self) -> GangKey | None:
-        """The one that has been outdated for longest and still waits."""
-        return next(iter(self._outdated), None)
 
     @property
     def are_woken(self) -> bool:

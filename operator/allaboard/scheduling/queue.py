@@ -31,13 +31,13 @@ from allaboard.scheduling.lobby import Seats, no_seats_known
 from allaboard.scheduling.order import ANYTHING, Lacks, Need, Order, order_of_gone
 from allaboard.scheduling.parked import Parked
 from allaboard.scheduling.ranks import OVERTAKING, Overtaking
+from allaboard.scheduling.retelling import Retelling
 from allaboard.scheduling.timers import Timers
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _STAYED_SECONDS = 60.0  # whoever was whole for so long has not lost its members soon
 _BLIPS = 3  # failures in a row that may be the API server's bad moments
 _SLICE = 1000  # gangs that are woken at a stretch: some milliseconds
-_RETELL_SECONDS = 0.05  # between two gangs that are looked at only to tell them what is so now
 
 _NO_TURN = Turn()  # of whom nothing is remembered; never written
 
@@ -75,8 +75,7 @@ class GangQueue:
         self._tentative: dict[GangKey, None] = {}  # those refused while seats were promised to others
         self._changed = asyncio.Event()
         self._given_back = -1
-        self._nodes_changed = 0
-        self._retold_at = 0.0
+        self._retelling = Retelling(self._known, clock)
         self.changes = 0
 
     def attempts(self, key: GangKey) -> int:
@@ -159,14 +158,13 @@ class GangQueue:
 
     def _have_woken(self) -> None:
         self.changes += 1
-        self._changed.set()
+        self.taken()
         self._stir()
 
-    def nodes_changed(self) -> None:
-        """As ``wake``, for all; and who has no room by count even so is told what is so now, one after another while nobody else is due."""
-        self.wake()
-        self._nodes_changed = self.changes
-        self._parked.outdate()
+    def taken(self) -> None:
+        """Capacity has been taken: that helps nobody, but waiting gangs may have been told otherwise."""
+        self._retelling.changed()
+        self._changed.set()
 
     async def stirred(self) -> None:
         """Return when all who were woken are due, or in their pauses, and those for whom there is room by count."""
@@ -212,9 +210,7 @@ class GangQueue:
             turn.has_looked_again, turn.attempts, turn.not_before = True, attempts, self._clock()
             self.mark(key)
             return
-        self.pause(key, lacks, seen=seen, retry_by=retry_by)
-        if turn.need is not None and self._nodes_changed > seen:
-            self._parked.outdate([key])
+        self.pause(key, lacks, seen=seen, retry_by=retry_by, until=self._retelling.refused(key, turn))
         if is_promised or self._given_back > seen:
             self._turn(key).tentative = (attempts, self._clock())
             self._tentative[key] = None
@@ -243,6 +239,7 @@ class GangQueue:
         ``seen`` is what ``changes`` was when the attempt began; ``retry_by`` when to look again at the latest, once the pause is over.
         """
         self._count_failure(key)
+        self._turn(key).told_of = None
         self.pause(key, lacks, seen=seen, retry_by=retry_by, at_least=at_least)
         turn = self._turn(key)  # anew, if the gang has gone meanwhile
         if at_least or turn.attempts > _BLIPS:
@@ -264,12 +261,21 @@ class GangQueue:
             self._due.discard(key)
             self.mark(key)
 
-    def pause(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
-        """Pause as after the last failure, without counting one: a longer search is still to come."""
+    def pause(
+        self,
+        key: GangKey,
+        lacks: Lacks,
+        *,
+        seen: int,
+        retry_by: float | None = None,
+        at_least: float = 0.0,
+        until: float | None = None,
+    ) -> None:
+        """Pause as after the last failure, or ``until`` then, without counting one: a longer search is still to come."""
         turn = self._turn(key)
         if turn.passed >= self._overtaking.times:
             turn.passed = 0  # it has gone first, and didn't fit
-        ends = self._clock() + min(self._backoff[1], max(at_least, self._pause(max(1, turn.attempts))))
+        ends = self._clock() + min(self._backoff[1], max(at_least, self._pause(max(1, turn.attempts)))) if until is None else until
         turn.not_before = max(ends, turn.not_before) if turn.is_firm else ends
         self.park(key, lacks, seen=seen, retry_by=retry_by)
 
@@ -370,6 +376,8 @@ class GangQueue:
         key = line.pop()
         self._unpark(key)
         self._stop_timer(key)
+        if self._exists(key):
+            self._retelling.looks(self._turn(key))
         return key
 
     def outranks(self, key: GangKey) -> bool:
@@ -427,11 +435,10 @@ class GangQueue:
                 continue
 
     def _retell(self) -> bool:
-        """Let the first be due who was told what isn't so any more, unless another was just now. That is no attempt to be counted."""
-        key = self._parked.first_outdated
-        if key is None or self._clock() < self._retold_at + _RETELL_SECONDS:
+        """Let a gang be due whose message may not be true any more. That is no failure, and its pause goes on afterwards."""
+        key = self._retelling.take()
+        if key is None or self._known(key).is_firm or not self._exists(key):
             return False
-        self._retold_at = self._clock()
         turn = self._turn(key)
         turn.attempts = max(0, turn.attempts - 1)
         self._unpark(key)
@@ -441,8 +448,7 @@ class GangQueue:
     @property
     def _seconds_to_sleep(self) -> float | None:
         """How long nobody is due if nothing happens; ``None``: for ever."""
-        until_retelling = None if self._parked.first_outdated is None else self._retold_at + _RETELL_SECONDS - self._clock()
-        return min((seconds for seconds in (self._timers.seconds, until_retelling) if seconds is not None), default=None)
+        return min((seconds for seconds in (self._timers.seconds, self._retelling.seconds) if seconds is not None), default=None)
 
     def _place(self, key: GangKey) -> Order:
         return self._order(key) if self._exists(key) else order_of_gone(key)

@@ -10,6 +10,7 @@ from allaboard.model.pod import Pod
 from allaboard.scheduling.advice import Advisor, leavers
 from allaboard.scheduling.docket import Advice, Docket
 from allaboard.scheduling.workers import SearchError
+from tests.unit.scheduling.clocks import Clock
 
 A, B = GangKey("ns", "a"), GangKey("ns", "b")
 
@@ -50,7 +51,7 @@ async def test_a_refusal_is_told_at_once_and_its_advice_later() -> None:
     assert desk.advisor.advised(A, "no room.") == "no room."
     assert desk.asked == []
     await desk.idle()
-    assert desk.told == [(A, "no room.", "Would fit with luck.")]
+    assert desk.told == [(A, "no room.", "no room. Would fit with luck.")]
 
 
 async def test_the_same_refusal_keeps_its_advice_and_another_is_looked_into_again() -> None:
@@ -131,3 +132,44 @@ async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
     desk.advisor.advised(A, "no room.")
     await desk.idle()
     await desk.advisor.stop()
+
+
+async def test_known_advice_is_found_again_after_a_while_and_replaced_if_it_is_another() -> None:
+    desk, clock = Desk(), Clock(1000.0)
+    desk.advisor = Advisor(desk.docket, desk._find, lambda *told: desk.told.append(told), clock)
+    desk.advisor.advised(A, "no room.")
+    await desk.idle()
+    desk._advice = "Would fit without b."
+    for _ in range(3):
+        clock.now += 1.0
+        assert desk.advisor.advised(A, "no room.") == "no room. Would fit with luck."
+    await desk.idle()
+    assert desk.asked == [A, A]
+    assert desk.told[1:] == [(A, "no room. Would fit with luck.", "no room. Would fit without b.")]
+    clock.now += 2.0
+    desk.advisor.advised(A, "no room.")
+    await desk.idle()
+    assert (len(desk.asked), len(desk.told)) == (3, 2)
+
+
+async def test_finding_known_advice_again_takes_a_quarter_of_the_time_at_most() -> None:
+    desk, clock = Desk(), Clock(1000.0)
+
+    async def find(key: GangKey) -> str:
+        desk.asked.append(key)
+        clock.now += 1.0
+        return "Would fit with luck."
+
+    desk.advisor = Advisor(desk.docket, find, lambda *_: None, clock)
+    keys = [GangKey("ns", str(number)) for number in range(30)]
+    for key in keys:
+        desk.advisor.advised(key, "no room.")
+    await desk.idle()
+    desk.asked.clear()
+    began = clock.now
+    while clock.now < began + 40.0:
+        for key in keys:
+            desk.advisor.advised(key, "no room.")
+            await desk.idle()
+        clock.now += 0.5
+    assert 5 <= len(desk.asked) <= 11

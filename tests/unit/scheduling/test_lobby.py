@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -210,58 +209,3 @@ async def test_whoever_is_gone_is_not_let_in() -> None:
     free.gpus = 4
     queue.wake(["gpu"])
     assert await drained(queue) == []
-
-
-async def due(queue: GangQueue) -> list[GangKey]:
-    """Who is due without any time passing."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(0):
-            await queue.wait()
-    return await drained(queue)
-
-
-async def test_when_nodes_change_those_for_whom_there_is_no_room_even_so_are_told_what_is_so_now_one_after_another() -> None:
-    clock = Clock(1000.0)
-    queue = a_queue(Free(), clock)
-    for key in KEYS[:3]:
-        for _ in range(8):
-            refuse(queue, key, ((ONE, 4),))
-    attempts = queue.attempts(KEYS[0])
-    queue.nodes_changed()
-    assert await due(queue) == [KEYS[0]]
-    assert await due(queue) == []  # one at a time, so that nobody waits for thousands of these
-    refuse(queue, KEYS[0], ((ONE, 4),))
-    assert queue.attempts(KEYS[0]) == attempts
-    clock.now += 0.05
-    assert await due(queue) == [KEYS[1]]
-    clock.now += 0.05
-    queue.settle(KEYS[2])
-    assert await due(queue) == []
-
-
-async def test_so_is_one_that_was_refused_while_nodes_changed() -> None:
-    queue = a_queue(Free(), Clock(1000.0))
-    seen = queue.changes
-    queue.nodes_changed()
-    queue.refuse(KEYS[0], GPUS, seen=seen, is_promised=False, need=((ONE, 4),))
-    assert await due(queue) == [KEYS[0]]
-
-
-async def test_who_is_told_anew_waits_for_nobody_but_goes_behind_all_who_are_due() -> None:
-    clock = Clock(1000.0)
-    queue = a_queue(Free(), clock)
-    refuse(queue, KEYS[0], ((ONE, 4),))
-    queue.nodes_changed()
-    queue.mark(KEYS[1])
-    assert await due(queue) == [KEYS[1]]
-    assert await due(queue) == [KEYS[0]]
-
-
-async def test_a_sleep_ends_when_the_next_is_to_be_told_anew() -> None:
-    queue = GangQueue(by_name, seats=Free())
-    for key in KEYS[:2]:
-        refuse(queue, key, ((ONE, 4),))
-    queue.nodes_changed()
-    for key in KEYS[:2]:
-        await queue.wait()
-        assert queue.pop() == key
