@@ -179,7 +179,7 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
-        self._open.inherit()
+        await self._open.inherit()
         quarantine = asyncio.create_task(self.quarantine.run(), name="quarantine")
         try:
             while True:
@@ -204,7 +204,7 @@ class Scheduler:
         yielded: set[GangKey] = set()
         while self.queue.peek() is not None:
             await until_fresh(self.is_fresh)
-            self.queue.eased({**dict.fromkeys(self.ranks.shares.eased(), ()), **self.registry.urgency.changed()})
+            self.queue.eased({**dict.fromkeys(self.ranks.eased(), ()), **self.registry.urgency.changed()})
             await self.queue.stirred()
             self._in_hand = attempts = await self._due_together()
             plans, overtaken = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])
@@ -222,7 +222,7 @@ class Scheduler:
                 attempt = self._prepared(key) if (is_old and key not in plans) or key in self._under_way else known
                 is_old = True
                 if attempt is not None:
-                    with self._survived(key):
+                    with self._survived(key), self.ranks.charged(attempt.gang):
                         await self.attempt(attempt, plans.get(key))
                     await asyncio.sleep(0)
                 del attempts[key]

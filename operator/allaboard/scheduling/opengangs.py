@@ -4,6 +4,7 @@ Only gangs that a transaction of ours left half bound are undone, and by whom th
 whole and has lost a member since is healed, however long that takes, unless it has asked for less.
 """
 
+import asyncio
 import logging
 import math
 import time
@@ -34,6 +35,7 @@ FORWARD_SECONDS = 5.0
 """How long the missing members may take to be bound around the bound ones."""
 
 _RETRY_SECONDS = 0.5
+_SLICE = 100  # gangs that are looked at in a row: some milliseconds
 _LEAVING_SECONDS = 40.0
 """How long seats that were given up may take to be free before others are asked for theirs."""
 _ASKED_SECONDS = 10.0
@@ -58,9 +60,11 @@ class OpenGangs:
         half = self.docket.find_half(key)
         return half is not None and half.deadline is not None
 
-    def inherit(self) -> None:
-        """See what a scheduler before us left half done: it goes first."""
-        for gang in self.registry.gangs():
+    async def inherit(self) -> None:
+        """See what a scheduler before us left half done: it goes first. Other work goes on in between."""
+        for number, gang in enumerate(self.registry.gangs()):
+            if number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
             self.docket.case(gang.key).is_inherited = True
             if was_cut_off(gang, self.registry.group(gang.key)):
                 self.add(gang)

@@ -19,7 +19,7 @@ CARDS = "cards"
 
 
 class Group(NamedTuple):
-    """Gangs of one namespace that debt and urgency move together: among themselves they stand by ``Order.own`` only."""
+    """Gangs of one namespace that its debts and urgencies move together: among themselves they stand by ``Order.own`` only."""
 
     namespace: str
     depth: int
@@ -91,6 +91,7 @@ def order_of(
     gang: Gang | Outline,
     *,
     is_first: bool = False,
+    may_go_first: bool = True,
     is_protected: bool = False,
     has_grown: bool = False,
     debt: int = 0,
@@ -102,13 +103,16 @@ def order_of(
 
     Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Nor is healing one past
     those who owe less: a tenant could have many gangs that have lost members and are hard to place; nor for a gang that ``has_grown``.
+    Nor is a stamp one for all the gangs that a tenant has forged it on: ``may_go_first`` ends when they have gone first for long enough.
     ``since`` is when it counts as made, if that isn't when it was, because others are of more ``urgency`` (``gangs.urgency``).
     """
     heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
     standing = _HEALS if heals and not debt else _OVERTAKEN if is_protected else _PLAIN
     group = Group(gang.key.namespace, -gang.priority, not is_first, heals, is_protected)
     made = gang.created if since is None else since
-    return Order(-gang.priority, not is_first, standing, debt, made, gang.key, (group, Own(-urgency, gang.created, gang.key)))
+    return Order(
+        -gang.priority, not (is_first and may_go_first), standing, debt, made, gang.key, (group, Own(-urgency, gang.created, gang.key))
+    )
 
 
 def order_of_gone(key: GangKey) -> Order:

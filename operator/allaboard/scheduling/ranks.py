@@ -1,6 +1,7 @@
 """Where each gang stands, from what the cluster says of it, what is remembered of it, and what its namespace owes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from allaboard.gangs.registry import GangRegistry
@@ -29,13 +30,35 @@ OVERTAKING = Overtaking()
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """``place`` is what the queue orders by."""
+    """``place`` is what the queue orders by.
+
+    ``firsts`` counts the time for which partially bound gangs have kept the others of their priority waiting. Only stamps on a tenant's own
+    pods tell that such a gang is to go first, so it does only while its namespace has used little of that time.
+    """
 
     registry: GangRegistry
     docket: Docket
     shares: Shares
+    firsts: Shares
     overtaking: Overtaking
     clock: Callable[[], float]
+
+    @contextmanager
+    def charged(self, gang: Gang) -> Iterator[None]:
+        """Charge the namespace of a partially bound gang for the time that an attempt takes. Searches are charged already."""
+        namespace, began = gang.key.namespace, self.clock()
+        searched = self.shares.used(namespace)
+        try:
+            yield
+        finally:
+            if gang.bound and gang.missing:
+                took = self.clock() - began
+                self.firsts.charge(namespace, took)
+                self.shares.charge(namespace, took - max(0.0, self.shares.used(namespace) - searched))
+
+    def eased(self) -> Set[str]:
+        """Return the namespaces whose gangs may go further to the front since the last call, for what they have used has faded."""
+        return self.shares.eased() | self.firsts.eased()
 
     def place(self, key: GangKey) -> Order:
         """The place of a gang in the queue: those we left half bound come first of their priority, after those of which nobody is there."""
@@ -52,4 +75,13 @@ class Ranks:
         is_first = case.half is not None and case.half.deadline is not None and gang.is_open
         is_protected = self.overtaking.is_over(case.turn, self.clock())
         is_grown = isinstance(gang, Gang) and gang.is_open and has_grown(gang, case)
-        return order_of(gang, is_first=is_first, is_protected=is_protected, has_grown=is_grown, debt=debt, since=since, urgency=urgency)
+        return order_of(
+            gang,
+            is_first=is_first,
+            may_go_first=not self.firsts.level(key.namespace),
+            is_protected=is_protected,
+            has_grown=is_grown,
+            debt=debt,
+            since=since,
+            urgency=urgency,
+        )

@@ -52,6 +52,8 @@ class Yielding:
             gone = {pod.uid: pod for pod in chain(self._leaving(), pods)}
             return await would_fit(list(gone.values()))
 
+        if not self._in_the_way(gang):
+            return ()
         for _ in range(_MOST_ASKED):
             going = self._going()
             needed = await self._needed_by(gang, fits_without)

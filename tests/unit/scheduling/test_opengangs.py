@@ -226,7 +226,7 @@ async def test_the_time_of_a_gang_that_was_cut_off_runs_from_when_nothing_of_an_
     gang, docket, clock, registry = a_gang(*HALF), Docket(), Clock(), Mock()
     registry.gangs.return_value, registry.group.return_value = [gang], None
     open_gangs = OpenGangs(registry, docket, Mock(), Mock(), Mock(), Mock(), Mock(), clock=clock)
-    open_gangs.inherit()
+    await open_gangs.inherit()
     clock.now = 6.0
     open_gangs.observe(gang)
     assert docket.half(KEY).deadline == 11.0
