@@ -1,9 +1,10 @@
 """Which gang is next, and when a refused one is worth another look.
 
 A gang is due when something about it has changed, or when something it lacked may have come free; never on a timer alone, save a
-slow flush in case an event was missed; one whose binds failed is tried again when its pause is over. Each failed attempt doubles the
-pause before the next, up to a bound. When something comes free, a gang in a pause still goes before lower priorities, and before those that
-aren't half bound. Not if its pause is *firm*: it has failed again and again though there was room, or the API server wants it to wait.
+slow flush in case an event was missed. When nobody is due, a gang is looked at whose message others have made untrue (``retelling``).
+A gang whose binds failed is tried again when its pause is over. Each failed attempt doubles the pause before the next, up to a bound.
+When something comes free, a gang in a pause still goes before lower priorities, and before those that aren't half bound. Not if its pause
+is *firm*: it has failed again and again though there was room, or the API server wants it to wait.
 
 Those whose namespace has used much search time lately go behind the others of their priority (``shares``); they count as passed then, too.
 
