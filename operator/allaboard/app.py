@@ -95,7 +95,7 @@ class App:
         self._pod_from = partial(pod_from, intern=self._intern, reading=settings.reading)
         self.docket = Docket()
         overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
-        self.ranks = Ranks(self.registry, self.docket, Shares(time.monotonic), Shares(time.monotonic), overtaking, time.monotonic)
+        self.ranks = Ranks(self.registry, self.docket, Shares(time.monotonic), overtaking, time.monotonic)
         self.queue = GangQueue(
             self.ranks.place,
             self.registry.knows,

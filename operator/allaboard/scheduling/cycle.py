@@ -222,7 +222,7 @@ class Scheduler:
                 attempt = self._prepared(key) if (is_old and key not in plans) or key in self._under_way else known
                 is_old = True
                 if attempt is not None:
-                    with self._survived(key), self.ranks.charged(attempt.gang):
+                    with self._survived(key), self.ranks.charged(attempt.gang, attempt.started):
                         await self.attempt(attempt, plans.get(key))
                     await asyncio.sleep(0)
                 del attempts[key]

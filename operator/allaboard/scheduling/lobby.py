@@ -107,8 +107,10 @@ class Lobby:
         self.is_rung = False
         specs = list({spec: None for need in self._lines for spec, _ in need})
         seats = dict(zip(specs, self._seats(specs), strict=True)) if specs else {}
-        for need, line in list(self._lines.items()):
-            for _ in range(min(len(line), *(seats[spec] // number for spec, number in need))):
+        for need in list(self._lines):
+            for _ in range(min(seats[spec] // number for spec, number in need)):
+                if (line := self._lines.get(need)) is None:
+                    break  # gangs may have left since the last one was let in
                 key = line.first().key
                 self.discard(key, need)
                 yield key

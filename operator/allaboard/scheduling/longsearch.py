@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from allaboard.model.gang import GangKey
 from allaboard.placement import Plan
 from allaboard.scheduling.docket import Docket
-from allaboard.scheduling.order import Order
+from allaboard.scheduling.line import Line
+from allaboard.scheduling.order import Order, order_of_gone
 from allaboard.scheduling.shares import Shares
 
 
@@ -27,41 +28,47 @@ class LongSearches:
     docket: Docket
     clock: Callable[[], float]
     shares: Shares
-    _line: list[GangKey] = field(default_factory=list)  # who waits
+    _lines: dict[str, Line] = field(default_factory=dict)  # the gangs that wait, by namespace
     _running: GangKey | None = None
     _search: asyncio.Future[Plan] | None = None
     _is_stopped: bool = False
 
     def __len__(self) -> int:
-        return len(self._line)
+        return sum(map(len, self._lines.values()))
 
     @property
     def is_idle(self) -> bool:
         """Whether who comes now is next."""
-        return self._running is None and not self._line
+        return self._running is None and not self._lines
 
     def join(self, key: GangKey, place: Order) -> None:
         """Have ``key``, whose ``place`` is that in the queue, searched for when its turn comes."""
-        case = self.docket.case(key)
-        if case.long_search is None:
-            self._line.append(key)
-        case.long_search = place
+        self.docket.case(key).long_search = place
+        if key.namespace not in self._lines:
+            self._lines[key.namespace] = Line(self._place)
+        self._lines[key.namespace].push(key)
 
     def leave(self, key: GangKey) -> None:
         """It is looked at anew, or gone: it waits no more."""
         if (case := self.docket.find(key)) is not None and case.long_search is not None:
             case.long_search = None
-            self._line.remove(key)
+            if line := self._lines.get(key.namespace):
+                line.discard(key)
+                if not line:
+                    del self._lines[key.namespace]
 
     def next(self) -> GangKey | None:
         """Take out the gang whose turn it is, ``None`` while another has its turn or nobody waits. It ends with ``search``, or ``done``."""
-        if self._is_stopped or self._running is not None or not self._line:
+        if self._is_stopped or self._running is not None or not self._lines:
             return None
-        used = {namespace: self.shares.used(namespace) for namespace in {key.namespace for key in self._line}}
-        key = min(self._line, key=lambda key: (used[key.namespace], self.docket.case(key).long_search))
+        _, first = min((self.shares.used(namespace), line.first()) for namespace, line in self._lines.items())
+        key = first.key
         self.leave(key)
         self._running = key
         return key
+
+    def _place(self, key: GangKey) -> Order:
+        return self.docket.case(key).long_search or order_of_gone(key)
 
     def done(self, key: GangKey) -> None:
         """The turn of ``key`` is over."""
@@ -108,6 +115,6 @@ class LongSearches:
     def stop(self) -> None:
         """Search no more, not even to the end of what is going on."""
         self._is_stopped = True
-        self._line.clear()
+        self._lines.clear()
         if self._search is not None:
             self._search.cancel()

@@ -16,6 +16,7 @@ class Parked:
         self._lobby = Lobby(place, seats)
         self._lacking: dict[str | None, dict[GangKey, None]] = {}  # by what they lack; by None where anything helps
         self._woken: dict[GangKey, None] = {}  # for whom something has come free
+        self._let_in: Iterator[GangKey] = iter(())  # those for whom there was room when it was last counted
         self._has_let_in = False
         self._number = 0
 
@@ -75,9 +76,11 @@ class Parked:
             del self._woken[key]
             yield key
 
-    def admitted(self) -> Iterator[GangKey]:
-        """Those for whom there is room by count, if something has come free since that was last asked."""
-        for key in self._lobby.admit() if self._lobby.is_rung else ():
+    def admitted(self, most: int) -> Iterator[GangKey]:
+        """So many of those for whom there is room by count; it is counted again when something has come free since."""
+        if self._lobby.is_rung:
+            self._let_in = self._lobby.admit()
+        for key in itertools.islice(self._let_in, most):
             self._has_let_in = True
             yield key
 

@@ -38,7 +38,7 @@ from allaboard.scheduling.timers import Timers
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _STAYED_SECONDS = 60.0  # whoever was whole for so long has not lost its members soon
 _BLIPS = 3  # failures in a row that may be the API server's bad moments
-_SLICE = 1000  # gangs that are woken at a stretch: some milliseconds
+_SLICE = 500  # gangs that are woken at a stretch: some milliseconds
 
 _NO_TURN = Turn()  # of whom nothing is remembered; never written
 
@@ -74,6 +74,7 @@ class GangQueue:
         self._parked = Parked(self._place, seats)
         self._moved: dict[GangKey, None] = {}  # those that may go further to the front than others of their namespace
         self._tentative: dict[GangKey, None] = {}  # those refused while seats were promised to others
+        self._spared: dict[GangKey, None] = {}  # those of them for whom it is known that they haven't failed
         self._changed = asyncio.Event()
         self._given_back = -1
         self._retelling = Retelling(self._known, clock)
@@ -169,28 +170,42 @@ class GangQueue:
 
     async def stirred(self) -> None:
         """Return when all who were woken are due, or in their pauses, and those for whom there is room by count."""
-        while self._parked.are_woken or self._moved:
+        while self._parked.are_woken or self._moved or self._spared:
             self._stir()
             await asyncio.sleep(0)
-        self._admit()
+        more = self._admit()
+        while more:
+            await asyncio.sleep(0)
+            more = self._admit()
 
-    def _admit(self) -> None:
-        """Those for whom there is room by count are due; nothing is counted unless something has come free since."""
-        for key in self._parked.admitted():
+    def _admit(self) -> bool:
+        """Those for whom there is room by count are due, the first of them; nothing is counted unless something has come free since.
+
+        Return whether there may be more of them.
+        """
+        admitted = list(self._parked.admitted(_SLICE))
+        for key in admitted:
             self._unpark(key)
             if self._known(key).is_firm or self._rests_until(key) > self._clock():
                 self.mark(key)
             else:
                 self._make_due(key)
+        return len(admitted) == _SLICE
 
     def _stir(self) -> None:
         for key in self._parked.woken(_SLICE):
             self.mark(key)
-        for key in list(itertools.islice(self._moved, _SLICE)):
-            del self._moved[key]
+        for key in _taken(self._moved):
             for line in (self._due, self._pausing):
                 if key in line:
                     line.push(key)
+        for key in _taken(self._spared):
+            turn = self._known(key)
+            if turn.tentative is not None:
+                turn.attempts, since = turn.tentative
+                turn.tentative = None
+                turn.not_before = min(turn.not_before, since + self._backoff[0])
+                self.mark(key)
         if self._parked.are_woken:
             self._changed.set()
 
@@ -225,14 +240,9 @@ class GangQueue:
         self._spare()
 
     def _spare(self) -> None:
-        refused, self._tentative = self._tentative, {}
-        for key in refused:
-            turn = self._known(key)
-            if turn.tentative is not None:
-                turn.attempts, since = turn.tentative
-                turn.tentative = None
-                turn.not_before = min(turn.not_before, since + self._backoff[0])
-                self.mark(key)
+        self._spared |= self._tentative
+        self._tentative = {}
+        self._stir()
 
     def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
         """Count a failure, and pause: as long as so many failures take, or ``at_least`` so many seconds, never longer than the longest.
@@ -251,6 +261,7 @@ class GangQueue:
     def _count_failure(self, key: GangKey) -> int:
         """Count one more, and return how many there were before."""
         self._tentative.pop(key, None)
+        self._spared.pop(key, None)
         turn = self._turn(key)
         turn.tentative = None
         turn.attempts += 1
@@ -327,6 +338,7 @@ class GangQueue:
         self._stop_timer(key)
         self._pausing.discard(key)
         self._tentative.pop(key, None)
+        self._spared.pop(key, None)
         if (case := self._docket.find(key)) is not None:
             case.turn = Turn()
         if is_marked:
@@ -477,3 +489,10 @@ class GangQueue:
         for key in self._timers.rung():
             self._unpark(key)
             self._make_due(key)
+
+
+def _taken(keys: dict[GangKey, None]) -> Iterable[GangKey]:
+    """Take out the first of ``keys``, as many as are seen to at a stretch."""
+    for key in list(itertools.islice(keys, _SLICE)):
+        del keys[key]
+        yield key

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Outline
@@ -39,14 +39,17 @@ class Ranks:
     registry: GangRegistry
     docket: Docket
     shares: Shares
-    firsts: Shares
     overtaking: Overtaking
     clock: Callable[[], float]
+    firsts: Shares = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "firsts", Shares(self.clock))
 
     @contextmanager
-    def charged(self, gang: Gang) -> Iterator[None]:
-        """Charge the namespace of a partially bound gang for the time that an attempt takes. Searches are charged already."""
-        namespace, began = gang.key.namespace, self.clock()
+    def charged(self, gang: Gang, began: float) -> Iterator[None]:
+        """Charge the namespace of a partially bound gang for an attempt that ``began`` then. Searches are charged already."""
+        namespace = gang.key.namespace
         searched = self.shares.used(namespace)
         try:
             yield

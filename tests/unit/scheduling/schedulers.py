@@ -156,7 +156,7 @@ class World:
         self.searched, self.api, self.events = Searched(), Api(), Recorder()
         self.view, self.registry, self.docket = ClusterView(), GangRegistry(["allaboard"]), Docket()
         self.shares, self.metrics = Shares(self.clock), Metrics()
-        ranks = Ranks(self.registry, self.docket, self.shares, Shares(self.clock), OVERTAKING, self.clock)
+        ranks = Ranks(self.registry, self.docket, self.shares, OVERTAKING, self.clock)
         self.queue = GangQueue(ranks.place, self.registry.knows, self.docket, seats=Room(self.view), clock=self.clock)
         server, self.writer = cast("ApiServer", self.api), Writer()
         self.keeper = PodGroupKeeper(server, self.registry, self.docket, self.writer)

@@ -206,3 +206,26 @@ async def test_what_is_done_after_a_search_is_of_its_turn_and_is_not_abandoned()
     assert await line.search(key, work, afterwards) is PLAN
     assert goes_on.is_set()
     assert line.next() == other
+
+
+async def test_the_next_is_found_without_looking_at_all_who_wait() -> None:
+    class Counted(Shares):
+        asked = 0
+
+        def used(self, namespace: str) -> float:
+            self.asked += 1
+            return super().used(namespace)
+
+    clock = Clock()
+    shares = Counted(clock)
+    line, keys = LongSearches(Docket(), clock, shares), [key_of("team", number) for number in range(1000)]
+    for number, key in enumerate(keys):
+        line.join(key, place(key, float(number)))
+    for key in keys[500:]:
+        line.leave(key)
+    assert len(line) == 500
+    for number in range(500):
+        assert line.next() == keys[number]
+        line.done(keys[number])
+    assert shares.asked <= 500
+    assert line.next() is None

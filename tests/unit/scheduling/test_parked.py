@@ -71,11 +71,11 @@ def test_a_gang_waits_by_count_only_for_room_that_is_not_there() -> None:
 def test_whoever_waits_by_count_is_let_in_when_there_is_room_and_not_for_what_it_lacked() -> None:
     scene = Scene(free=3)
     scene.park(A, GPU, FOUR)
-    assert scene.woken("gpu") == list(scene.parked.admitted()) == []
+    assert scene.woken("gpu") == list(scene.parked.admitted(9)) == []
     scene.free = 4
-    assert list(scene.parked.admitted()) == []  # nothing is known to have come free since
+    assert list(scene.parked.admitted(9)) == []  # nothing is known to have come free since
     scene.parked.wake(["gpu"])
-    assert list(scene.parked.admitted()) == [A]
+    assert list(scene.parked.admitted(9)) == [A]
 
 
 def test_seats_that_whoever_was_let_in_left_free_are_counted_once_more_for_the_next() -> None:
@@ -85,6 +85,6 @@ def test_seats_that_whoever_was_let_in_left_free_are_counted_once_more_for_the_n
     scene.parked.discard(B, scene.turns[B])
     scene.free = 4
     scene.parked.wake(None)
-    assert (list(scene.parked.admitted()), scene.parked.ask_again()) == ([A], True)
-    assert (list(scene.parked.admitted()), scene.parked.ask_again()) == ([C], True)
+    assert (list(scene.parked.admitted(9)), scene.parked.ask_again()) == ([A], True)
+    assert (list(scene.parked.admitted(9)), scene.parked.ask_again()) == ([C], True)
     assert not scene.parked.ask_again()

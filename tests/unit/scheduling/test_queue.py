@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey, Objective
 from allaboard.model.rules import Rules
 from allaboard.placement import SearchSettings, build_problem, search
-from allaboard.scheduling.order import ANYTHING, Lacks, Order
+from allaboard.scheduling.order import ANYTHING, NOTHING, Lacks, Order
 from allaboard.scheduling.queue import GangQueue
 from tests.unit.placement.clusters import node, pods, snapshot
 from tests.unit.scheduling.clocks import Clock
@@ -212,3 +213,44 @@ def test_room_that_comes_while_a_gang_is_searched_for_is_not_slept_over_whatever
     queue.wake({"cpu"})
     queue.refuse(A, CPU, seen=seen, is_promised=False, need=need)
     assert drain(queue) == []  # or it would keep others waiting on a busy cluster
+
+
+async def test_however_many_gangs_there_is_room_for_they_come_a_few_at_a_stretch() -> None:
+    """So that the event loop is never held up by all of them."""
+    places = 0
+
+    def order(key: GangKey) -> Order:
+        nonlocal places
+        places += 1
+        return Order(0, True, 2, 0, float(key.name), key)
+
+    free = 0
+    queue = GangQueue(order, seats=lambda specs: [free] * len(specs))
+    keys, need = [GangKey("default", str(number)) for number in range(3000)], ((SchedulingSpec((("pods", 1),)), 1),)
+    for key in keys:
+        queue.refuse(key, Lacks(frozenset({"pods"})), seen=queue.changes, is_promised=True, need=need)
+    free, most, turns = len(keys), 0, 0
+    queue.wake(["pods"])
+    task = asyncio.create_task(queue.stirred())
+    while not task.done():
+        places, turns = 0, turns + 1
+        await asyncio.sleep(0)
+        most = max(most, places)
+    assert turns >= 6
+    assert most <= 3 * 500
+    assert [queue.pop() for _ in keys] == keys
+
+
+async def test_however_many_gangs_were_refused_by_what_is_given_back_they_are_looked_at_a_few_at_a_stretch() -> None:
+    clock = Clock(1000.0)
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, float(key.name), key), clock=clock)
+    keys = [GangKey("default", str(number)) for number in range(3000)]
+    for key in keys:
+        for _ in range(3):
+            queue.refuse(key, NOTHING, seen=queue.changes, is_promised=True)
+    clock.now += 1.0
+    queue.given_back()
+    assert queue.sizes()["active"] == 500
+    await queue.stirred()
+    assert queue.sizes()["active"] == len(keys)
+    assert all(queue.attempts(key) == 2 for key in keys)

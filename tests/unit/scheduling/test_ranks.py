@@ -36,10 +36,10 @@ def test_a_gang_is_overtaken_a_few_times_or_for_a_while(overtaken: tuple[int, fl
 class Scene:
     def __init__(self) -> None:
         self.docket, self.clock = Docket(), Clock()
-        self.shares, self.firsts = Shares(self.clock), Shares(self.clock)
+        self.shares = Shares(self.clock)
         outlines = {A: Outline(A, 0, 2.0, is_open=True, on_member_lost=OnMemberLost.IGNORE), B: Outline(B, 0, 1.0)}
         registry = Mock(outline=outlines.get, gang=lambda key: None, urgency=Urgency(outlines.get))
-        self.ranks = Ranks(registry, self.docket, self.shares, self.firsts, Overtaking(), self.clock)
+        self.ranks = Ranks(registry, self.docket, self.shares, Overtaking(), self.clock)
 
     def first(self) -> GangKey:
         return min(A, B, key=self.ranks.place)
@@ -77,7 +77,7 @@ def test_partially_bound_gangs_go_first_until_their_namespace_has_kept_others_wa
     scene.docket.half(A).deadline = 5.0
     scene.shares.charge("default", 10.0)
     assert scene.first() == A  # whatever its namespace has used of the searches
-    scene.firsts.charge("default", 1.5)
+    scene.ranks.firsts.charge("default", 1.5)
     assert scene.first() == B
     scene.clock.now += 60.0
     assert scene.first() == A
