@@ -1,6 +1,7 @@
 """Reads the cluster that ``KUBECONFIG`` or the pod's service account names, once, for a plan."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from allaboard.cli.documents import Origin
@@ -9,10 +10,16 @@ from allaboard.cli.snapshots import Cluster
 from allaboard.cluster.client import ApiError, ApiServer, RawObject
 from allaboard.cluster.lists import pages
 from allaboard.cluster.paths import JOBS, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, ApiPath, Resource
+from allaboard.gpu.cache import CardCache
+from allaboard.gpu.errors import SourceError
+from allaboard.gpu.sources import NoneFoundError, find
+from allaboard.gpu.web import Web
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import mapping, text
+from allaboard.model.gpus import NO_CARDS, Cards
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, Reading
+from allaboard.settings import Settings
 
 Record = TypeVar("Record")
 
@@ -55,6 +62,23 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
         if await _could_be_read(server, _NAMESPACES.everywhere, lambda raw: namespaces.append(_name(raw)), notes):
             found.namespaces = frozenset(namespaces)
     return found
+
+
+async def read_cards(settings: Settings, nodes: Collection[str], notes: list[str]) -> Cards:
+    """Return what exporters measure of the GPUs of ``nodes``, where the operator reads it; noted if it can't be read here.
+
+    Raises ``CredentialsError`` and ``ApiError``.
+    """
+    options, cache = settings.gpu_metrics, CardCache(settings.gpu_metrics.stale_seconds)
+    async with ApiServer.connect(settings.request_timeout_seconds) as server, Web.open(options) as web:
+        try:
+            source = await find(options, server, web, lambda name: name in nodes)
+            cache.take(await source.read(), time.monotonic())
+        except NoneFoundError:
+            return NO_CARDS  # the operator has none, either
+        except (SourceError, ApiError) as error:
+            notes.append(f"no metrics of GPUs, which are planned by the labels of nodes: {error}")
+    return cache.cards(time.monotonic())
 
 
 def _name(raw: RawObject) -> str:

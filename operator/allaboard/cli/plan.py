@@ -19,10 +19,11 @@ from rich.table import Table
 from allaboard.cli.documents import ManifestError
 from allaboard.cli.inputs import BadInputError
 from allaboard.cli.jobgroups import MPI, TRAINING, with_pod_groups
-from allaboard.cli.manifests import read_manifests, refuse_mistakes
+from allaboard.cli.manifests import Manifests, read_manifests, refuse_mistakes
 from allaboard.cli.planning import PlannedGang, plan_gangs
 from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cli.tables import is_too_wide, print_tables, print_with_details
+from allaboard.model.gpus import Cards, is_gpu
 from allaboard.model.pod import Reading
 from allaboard.model.reasons import Code
 from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
@@ -63,6 +64,8 @@ def plan(
         stated_flags = {version: name for version, name in flags.items() if name is not None}
         manifests = with_pod_groups(manifests, {**cluster.gang_schedulers, **stated_flags})
         notes += manifests.notes
+        if not snapshots and settings.gpu_metrics.source != "off" and _ask_for_gpus(manifests, cluster):
+            cluster.cards = _live_cards(settings, cluster, notes)
         gangs = asyncio.run(plan_gangs(manifests, cluster, settings, notes))
     except (ManifestError, SettingsError) as error:
         raise BadInputError(str(error)) from error
@@ -196,6 +199,19 @@ def _settings(flags: Mapping[str, object], snapshots: Sequence[str], kubeconfig:
     from allaboard.cli.installed import settings_in_force  # only here: as below
 
     return settings_in_force(kubeconfig or "", flags, notes)
+
+
+def _ask_for_gpus(manifests: Manifests, cluster: Cluster) -> bool:
+    """Return whether any pod of the manifests asks for GPUs. The pods of a workload's template ask for the same."""
+    first = {id(each.origin): each for each in manifests.pods}.values()
+    specs = (cluster.planned_from(each.raw).spec for each in first)
+    return any(spec.gpus or any(is_gpu(resource) for resource, _ in spec.requests) for spec in specs)
+
+
+def _live_cards(settings: Settings, cluster: Cluster, notes: list[str]) -> Cards:
+    from allaboard.cli.live import read_cards  # only here: as below
+
+    return asyncio.run(read_cards(settings, {node.name for node in cluster.nodes}, notes))
 
 
 def _live_cluster(kubeconfig: str | None, notes: list[str], reading: Reading) -> Cluster:

@@ -75,6 +75,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     nodes = NodeStore(view, settings.node_selector)
     for node in cluster.nodes:
         nodes.upsert(node.name, node)
+    view.observe_cards(cluster.cards)
     for pod in (*cluster.pods, *after.pods):
         view.upsert_pod(pod)
     for group in after.groups:

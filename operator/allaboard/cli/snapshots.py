@@ -15,6 +15,7 @@ from allaboard.cli.workloads import JOB
 from allaboard.gangs.job_counts import JobCounts, job_counts_from
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, mapping, text
+from allaboard.model.gpus import NO_CARDS, Cards
 from allaboard.model.interner import Interner
 from allaboard.model.node import Node, node_from
 from allaboard.model.pod import Pod, Reading, pod_from
@@ -29,7 +30,7 @@ class Cluster:
     ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
     Pods are read by its ``reading``. ``has_all_definitions`` tells that there are no others.
     ``namespaces`` are all there are, None when that isn't known. ``jobs`` are batch
-    Jobs, by ``namespace/name``.
+    Jobs, by ``namespace/name``, and ``cards`` what is measured of GPUs.
     """
 
     reading: Reading
@@ -46,6 +47,7 @@ class Cluster:
     namespaces: frozenset[str] | None = None
     jobs: dict[str, JobCounts] = field(default_factory=dict)
     quotas: Quotas = field(default_factory=Quotas)
+    cards: Cards = NO_CARDS
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether it is one of ours to schedule."""

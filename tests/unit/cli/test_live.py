@@ -4,12 +4,18 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from allaboard.cli.bundled import crds
-from allaboard.cli.live import read_live_cluster
+from allaboard.cli.live import read_cards, read_live_cluster
 from allaboard.cluster.client import ApiError, CredentialsError, load_credentials
+from allaboard.gpu.errors import SourceError
+from allaboard.gpu.gathering import Reading as Measured
+from allaboard.gpu.sources import NoneFoundError
+from allaboard.model.gpus import Measure
 from allaboard.model.pod import PLAIN, Reading
+from allaboard.settings import load_settings
 from allaboard_sandbox import Sandbox
 
 GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
@@ -115,3 +121,32 @@ async def test_a_kubeconfig_that_is_none_is_told_as_such(
     with pytest.raises(CredentialsError) as caught:
         await load_credentials()
     assert f"kubeconfig {path} can't be used ({problem})" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [
+        (None, []),
+        (NoneFoundError("none"), []),
+        (SourceError("no answer"), ["no metrics of GPUs, which are planned by the labels of nodes: no answer"]),
+    ],
+)
+async def test_metrics_of_gpus_are_read_as_the_operator_reads_them(
+    error: SourceError | None, note: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Source:
+        async def read(self) -> Measured:
+            if error:
+                raise error
+            values = np.full((len(Measure), 1, 1), np.nan, dtype=np.float32)
+            return Measured(("n1",), (("0",),), (), np.full((1, 1), -1, dtype=np.int32), values, np.array([1.0]))
+
+    async def find(*_: object) -> Source:
+        return Source()
+
+    monkeypatch.setattr("allaboard.cli.live.find", find)
+    notes: list[str] = []
+    async with Sandbox() as sandbox:
+        point_at(sandbox, tmp_path, monkeypatch)
+        cards = await read_cards(load_settings(), {"n1"}, notes)
+    assert (list(cards.rows), notes) == ([] if error else ["n1"], note)
