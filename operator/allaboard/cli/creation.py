@@ -4,6 +4,7 @@ A StatefulSet makes a pod once those before it are Ready, and an MPIJob may make
 towards a gang's minimum before that, so a gang that needs them never starts.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +28,11 @@ class Creation:
         self._view = view
         self._awaited, self._refused = awaited, refused
         self._absent = {pod.key: pod for pod in pods if pod.key in refused or pod.key in awaited}
-        self._ready: dict[int, int] = {}  # how many of a sequence are known to be Ready, by the identity of the sequence
+        self._next: dict[int, deque[Pod]] = {}  # pods that are made in this order, by the identity of the sequence
+        self._ready: dict[int, int] = {}  # how many of a sequence are known to be Ready
+        for pod in self._absent.values():
+            if pod.key not in refused:
+                self._next.setdefault(id(awaited[pod.key].keys), deque()).append(pod)
 
     @property
     def absent(self) -> Iterable[Pod]:
@@ -40,9 +45,11 @@ class Creation:
 
     def next(self) -> Sequence[Pod]:
         """Take out the pods that their controllers make now."""
-        made = [pod for pod in self._absent.values() if not self.is_refused(pod) and self._lacks(self._awaited[pod.key]) is None]
-        for pod in made:
-            del self._absent[pod.key]
+        made: list[Pod] = []
+        for waiting in self._next.values():
+            while waiting and self._lacks(self._awaited[waiting[0].key]) is None:
+                made.append(waiting.popleft())
+                del self._absent[made[-1].key]
         return made
 
     def why_absent(self, pod: Pod) -> str:
