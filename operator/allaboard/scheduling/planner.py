@@ -151,7 +151,7 @@ class Planner:
             self.metrics.search_seconds.labels("long").inc(self.clock() - started)
         self.metrics.searched(plan.search, self.clock() - started)
         # Others have taken seats since.
-        snapshot = self.view.snapshot()
+        snapshot = self.view.snapshot(gang.priority)
         short = minresources.shortage_of(gang, snapshot)
         return minresources.refusal(gang, snapshot, short) if short else plan
 
