@@ -50,7 +50,7 @@ def test_help_imports_nothing_that_the_command_does(command: list[str]) -> None:
     ("words", "completed"),
     [
         (["pl"], "plain,plan"),
-        (["plan", "--gang"], "plain,--gang-scheduler-name"),
+        (["plan", "--gang-scheduler"], "plain,--gang-scheduler-name"),
         (["demo", "--story", "tw"], "plain,two-jobs\nplain,twenty"),
     ],
 )
