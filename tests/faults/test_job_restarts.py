@@ -10,12 +10,14 @@ from allaboard_sandbox.faults import FOR_EVER
 
 from .directed.ground import cut_off
 from .gangs import Body, GangSpec, manifests
-from .kills import COUNTED
 from .world import World
 
 GANG = GangSpec("gang", "job", suspends=True)
 BEFORE_SECONDS, MEANWHILE_SECONDS = 35, 10
 """The gang is half bound at once, and kept open after five seconds. After thirty it is looked for seats once more."""
+
+COUNTED = ("[!wb]*", "[!l]*")
+"""Every request but watches, leases, and binds, which are refused."""
 
 REQUESTS = 7
 """Looking at the Job, its pods and what is labelled, suspending it, looking again and resuming it take as many at least."""

@@ -81,8 +81,7 @@ MUTANTS = (
                 "    places = iter(found)\n    return [tuple(next(places) for _ in parts) for _, parts in asked]\n",
                 "    return [tuple(range(len(parts))) for _, parts in asked]\n",
             ),
-            Edit("cluster/devices.py", "return row is None or any(uuid not in usable or", "return row is None or any("),
-            Edit("cluster/devices.py", "self._free[row.place, usable[uuid]] < 0 for", "False for"),
+            Edit("cluster/devices.py", "if any(uuid not in usable or named[usable[uuid]] < 0 for uuid in uuids):", "if False:"),
         ),
     ),
     Mutant(

@@ -4,9 +4,12 @@ from .mutant import Edit, Mutant
 
 PRIORITY_IGNORED = Edit(
     "scheduling/order.py",
-    "    return Order(-gang.priority, not is_first,",
-    "    return Order(0, not is_first,",
+    "        -gang.priority, not (is_first and may_go_first), standing,",
+    "        0, not (is_first and may_go_first), standing,",
 )
+
+NO_RETELLING = Edit("scheduling/retelling.py", "        return min(found, default=None)\n", "        return None\n")
+"""Waiting gangs aren't looked at again because their message is old: such a look would find what the mutant has missed."""
 
 MUTANTS = (
     Mutant(
@@ -34,8 +37,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/order.py",
-                "    return Order(-gang.priority, not is_first,",
-                "    return Order(-(2**31) + 1 if heals else -gang.priority, not is_first,",
+                "        -gang.priority, not (is_first and may_go_first), standing,",
+                "        -(2**31) + 1 if heals else -gang.priority, not (is_first and may_go_first), standing,",
             ),
         ),
     ),
@@ -80,6 +83,7 @@ MUTANTS = (
         "priority_in_its_pause",
         "priority",
         (
+            NO_RETELLING,
             Edit(
                 "scheduling/queue.py",
                 "            if served and self._pausing.first().claim < min(served).claim:\n",
@@ -91,7 +95,7 @@ MUTANTS = (
         "nobody is let in for whom there is room by count",
         "others_end",
         "idle",
-        (Edit("scheduling/queue.py", "for key in self._parked.admitted():", "for key in ():"),),
+        (NO_RETELLING, Edit("scheduling/queue.py", "admitted = list(self._parked.admitted(_SLICE))", "admitted: list[GangKey] = []")),
     ),
     Mutant(
         "room that comes while somebody is looked at is theirs, whoever waits above them",
@@ -104,13 +108,11 @@ MUTANTS = (
         "others_end",
         "idle",
         (
+            NO_RETELLING,
             Edit(
                 "scheduling/cycle.py",
-                ("        if freed := old.freed(new):\n            self.queue.wake(freed)\n"),
-                (
-                    '        if freed := [each for each in old.freed(new) if each not in ("cpu", "pods")]:\n'
-                    "            self.queue.wake(freed)\n"
-                ),
+                "        if old is not None and (freed := old.freed(new)):\n",
+                '        if old is not None and (freed := [each for each in old.freed(new) if each not in ("cpu", "pods")]):\n',
             ),
         ),
     ),
@@ -119,6 +121,7 @@ MUTANTS = (
         "refused_beside_another",
         "idle",
         (
+            NO_RETELLING,
             Edit(
                 "scheduling/queue.py",
                 ("        self._given_back = self.changes\n        self._spare()\n"),
