@@ -371,15 +371,16 @@ def job_that_was_whole() -> None:
 
 def evicted_already() -> None:
     """Half a Job's gang makes way while it runs, and is seen for a while yet: its Job isn't suspended for pods that are gone."""
-    with quiet_world() as world:
-        gang = GangSpec("gang", "job", size=4, minimum=4, suspends=True, forgives=True)
-        cut_off(world, gang)
-        world.fill()
-        world.fault(Fault("evict", "pods", "gang-*", times=FOR_EVER, status=403))
-        world.advance(40)
-        world.sandbox.faults.clear()
-        world.lag("pods", 8.0)
-        world.add(GangSpec("other", size=2, minimum=2))
-        world.advance(45)
-        world.judge.check()
-        end(world)
+    for seconds in (35, 45):  # when its own time-out comes round again depends on when it was last looked at
+        with quiet_world() as world:
+            gang = GangSpec("gang", "job", size=4, minimum=4, suspends=True, forgives=True)
+            cut_off(world, gang)
+            world.fill()
+            world.fault(Fault("evict", "pods", "gang-*", times=FOR_EVER, status=403))
+            world.advance(seconds)
+            world.sandbox.faults.clear()
+            world.lag("pods", 8.0)
+            world.add(GangSpec("other", size=2, minimum=2))
+            world.advance(45)
+            world.judge.check()
+            end(world)
