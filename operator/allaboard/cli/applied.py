@@ -48,7 +48,7 @@ class _New:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the API server adds to pods, and for which it refuses them."""
+    """Resources that the API server adds to pods, and the reasons for which it refuses pods."""
 
     priorities: Priorities
     runtimes: RuntimeClasses

@@ -1,4 +1,4 @@
-"""What each command takes: its options and its help.
+"""The options and the help of each command.
 
 Nothing here imports what a command does. Help and shell completion read this module only, so they answer at once; the command's own module
 is imported when the command is called. A command ``NAME`` is the function ``NAME`` of the module ``allaboard.cli.NAME``.

@@ -35,7 +35,7 @@ _OF_THE_PROCESS = ("config", "kubeconfig", "verbose")  # flags that are no setti
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What an operator in the cluster was started with: variables, flags among them, and its file with the place it comes from."""
+    """The settings of an operator in the cluster: its variables and flags, and its file with the place it comes from."""
 
     title: str
     variables: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What becomes of objects by their kind: no pods, or none that a plan can tell.
+"""Kinds of objects that make no pods, and kinds whose pods a plan can't tell.
 
 Built-in kinds are those of Kubernetes 1.37; the others are common add-ons whose objects no controller turns into pods.
 """

@@ -1,4 +1,4 @@
-"""What a namespace's LimitRanges and ResourceQuotas make of its pods: defaults, and refusals.
+"""Defaults and refusals by a namespace's LimitRanges and ResourceQuotas.
 
 As the API server's admission control does (kubernetes plugin/pkg/admission/limitranger and resourcequota, pkg/quota/v1/evaluator/core,
 1.37). Quotas with scopes count only some pods, and are left aside.

@@ -1,4 +1,4 @@
-"""What a RuntimeClass adds to a pod that names it: overhead, a node selector and tolerations.
+"""Overhead, node selector and tolerations that a RuntimeClass adds to a pod that names it.
 
 As the API server's admission control does (kubernetes plugin/pkg/admission/runtimeclass, 1.37).
 """
@@ -21,7 +21,7 @@ class NotAdmittedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeClass:
-    """What one class adds: amounts by resource, labels of nodes, and raw tolerations."""
+    """Additions of one class: amounts by resource, labels of nodes, and raw tolerations."""
 
     overhead: Mapping[str, object]
     node_selector: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What the demo shows: the stories, the nodes with their seats, the queue, and the last decision.
+"""The screen of the demo: the stories, the nodes with their pods, the queue, and the last decision.
 
 A terminal has a height. The nodes, the queue and the decision are always shown; the stories get the lines that are left, those around the
 one that plays.
@@ -170,7 +170,7 @@ def _amount(container: dict[str, Any], resource: str) -> float:
 
 
 def _progress(history: Sequence[tuple[int, float]]) -> str:
-    """What the search gained, from its first generation to its last."""
+    """Return the search's gain, from its first generation to its last."""
     (first_placed, first_score), (placed, score) = history[0], history[-1]
     if placed != first_placed:
         return f"{first_placed} -> {placed} members placed"

@@ -17,7 +17,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.volumes import Attaches, Volume
 
 UNLIMITED = 2**31
-"""What a node can attach of a driver that states no limit."""
+"""Volumes that a node can attach of a driver that states no limit."""
 
 _Use = str | Volume
 """A claim by ``namespace/name``, or a volume that a pod names itself."""

@@ -34,7 +34,7 @@ _MOST_RUNS = 16
 
 
 class Source(Enum):
-    """What makes a pod, as far as that tells its run."""
+    """The kind of a pod's controller, as far as it tells the pod's run."""
 
     BARE = auto()
     """Nothing: a pod without a controller."""

@@ -89,7 +89,7 @@ class Urgency:
 
 @dataclass(slots=True)
 class _Stated:
-    """What the waiting members of one gang state, by UID."""
+    """The urgency that each waiting member of one gang states, by UID."""
 
     of: dict[str, int] = field(default_factory=dict)
     _most: list[tuple[int, str]] = field(default_factory=list)

@@ -355,7 +355,7 @@ def _host_ports(spec: Mapping[str, object]) -> tuple[HostPort, ...]:
 
 
 def _claims(raw: RawObject, spec: Mapping[str, object]) -> tuple[str, ...]:
-    """Those that are made for a generic ephemeral volume are named after the pod (component-helpers storage/ephemeral)."""
+    """Claims of generic ephemeral volumes are named after the pod (component-helpers storage/ephemeral)."""
     found = set()
     for path, volume in items(spec, "volumes", "spec.", VOLUMES):
         if claim := mapping(volume, "persistentVolumeClaim", path):

@@ -16,7 +16,7 @@ _VOLCANO, _KOORDINATOR, _KAI, _YUNIKORN, _KUEUE, _COSCHEDULING = "Volcano", "Koo
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a label or annotation asks another scheduler for.
+    """A label or annotation that asks another scheduler for something.
 
     ``demand`` is what it asks for beyond the gang's name, queue and size; empty when it asks for no more. ``instead`` says what asks for
     the same here. ``met_by`` are the values that ask for what every gang gets here. ``kept_by`` are labels and annotations that another
@@ -129,7 +129,7 @@ MARKS: Mapping[str, Mark] = {
     "kueue.x-k8s.io/podset-slice-size": Mark(_KUEUE, _SLICES, _SAY_SLICES, kept_by=_ADMITTED_BY_KUEUE),
     "kueue.x-k8s.io/podset-group-name": Mark(_KUEUE, "several sets of pods in one domain", _SAY_NEAR, kept_by=_ADMITTED_BY_KUEUE),
 }
-"""What is known, by name. The most telling come first: a pod is told of the first that it has, as label or annotation."""
+"""Known marks, by name. The most telling come first: a pod is told of the first that it has, as label or annotation."""
 
 _HARMLESS = frozenset(
     {

@@ -21,7 +21,7 @@ class Volume(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Attaches:
-    """What a pod attaches by one driver: ``own`` volumes that no other pod uses, and ``shared`` ones.
+    """Volumes that a pod attaches by one driver: ``own`` volumes that no other pod uses, and ``shared`` ones.
 
     A shared volume is given by its handle and the names of the nodes that have it attached for another pod; there it costs nothing.
     """

@@ -5,13 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import kubernetes.client.models as models
 import pytest
 
 from allaboard.cli import bundled
 from allaboard.cli.schemas import Schemas
 from tests.unit.cli.asking import Plan, node, pod
-
-models = pytest.importorskip("kubernetes.client.models")
 
 TABLE = Path(__file__).parents[3] / "operator/allaboard/cli/fields.json"
 TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"schedulerName": "allaboard", "containers": [{"name": "m", "image": "i"}]}}

@@ -19,7 +19,7 @@ _UNKNOWN = {
     Kind.GPU_MEMORY_EACH: Reason(Kind.GPU_MEMORY_UNKNOWN),
     Kind.GPU_MEMORY_TOTAL: Reason(Kind.GPU_MEMORY_UNKNOWN),
 }
-"""What is told of a node that would keep to a rule if the GPUs of which nothing is known did."""
+"""Reasons for nodes whose GPUs are of unknown model or memory, where known ones might fit."""
 
 
 def gpu_rules(asked: GpuAsk, gpus: GpuTable | None, nodes: int) -> Iterator[tuple[Reason, Mask]]:
