@@ -11,7 +11,7 @@ bound whole or not at all, and no pod of one run counts for another. The table o
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import MappingProxyType
@@ -118,15 +118,17 @@ def _turn(gang: Gang) -> int:
 
 
 class _Lineage:
-    """The living pods of some controllers that belong together; ``size`` is how many of them these controllers run at once."""
+    """The living pods of some controllers that belong together, and their sorts; ``size`` is how many the controllers run at once."""
 
     def __init__(self, roots: Iterable[str], pods: Iterable[Pod], size: int) -> None:
         self.roots, self.pods, self.size = list(roots), list(pods), size
+        self.sorts = {_sort_of(pod) for pod in self.pods}
 
     def add(self, other: "_Lineage") -> None:
         """Take the controllers and pods of ``other``."""
         self.roots += other.roots
         self.pods += other.pods
+        self.sorts |= other.sorts
         self.size += other.size
 
 
@@ -213,16 +215,19 @@ class _Census:
             lineage = self._lineage([root])
             if root in (Source.BARE.name, Source.SERVING.name) and (begun or fresh):
                 (begun or fresh)[0].add(lineage)
-            elif fresh and (fresh[-1].size < self.minimum or not _is_again(lineage, fresh[-1:])):
+            elif fresh and (fresh[-1].size < self.minimum or lineage.sorts.isdisjoint(fresh[-1].sorts)):
                 fresh[-1].add(lineage)
             else:
                 fresh.append(lineage)
         # What comes late is a part of what runs, unless it is the same job again or enough for a run of its own.
-        parts = [lineage for lineage in fresh if begun and not self._is_unknown(lineage) and not self._is_apart(lineage, begun)]
-        for lineage in parts:
-            begun[-1].add(lineage)
-            fresh.remove(lineage)
-        return [*begun, *fresh]
+        running = set[tuple[object, ...]]().union(*(lineage.sorts for lineage in begun))
+        apart: list[_Lineage] = []
+        for lineage in fresh:
+            if not begun or self._is_unknown(lineage) or self._is_apart(lineage, begun[-1], running):
+                apart.append(lineage)
+            else:
+                begun[-1].add(lineage)
+        return [*begun, *apart]
 
     def divided(self, lineage: _Lineage) -> list[Run]:
         """Return the runs of one lineage, the oldest first."""
@@ -277,11 +282,11 @@ class _Census:
         size = sum(self.jobs[uid].initial for uid in owners) + sum(1 for pod in pods if not (pod.owner and pod.owner.uid in owners))
         return _Lineage(found, pods, size)
 
-    def _is_apart(self, lineage: _Lineage, begun: Sequence[_Lineage]) -> bool:
-        """Return whether a lineage that hasn't begun is a run of its own beside those that have."""
+    def _is_apart(self, lineage: _Lineage, last: _Lineage, running: Set[tuple[object, ...]]) -> bool:
+        """Return whether a lineage that hasn't begun is a run of its own beside the ``last`` that has, and the sorts of pods that run."""
         has_roles = any(pod.role for pod in lineage.pods)
-        is_later = lineage.pods[0].created - begun[-1].pods[0].created > _TOGETHER_SECONDS
-        return _is_again(lineage, begun) or (lineage.size >= self.minimum and is_later and not has_roles)
+        is_later = lineage.pods[0].created - last.pods[0].created > _TOGETHER_SECONDS
+        return not lineage.sorts.isdisjoint(running) or (lineage.size >= self.minimum and is_later and not has_roles)
 
     def _is_unknown(self, lineage: _Lineage) -> bool:
         """Return whether any pod is of a batch Job that hasn't been heard of."""
@@ -354,12 +359,6 @@ def _moved(rest: Sequence[Pod], taken: Sequence[Pod], run: _Going) -> list[Pod]:
     run.take(taken)
     uids = {pod.uid for pod in taken}
     return [pod for pod in rest if pod.uid not in uids]
-
-
-def _is_again(lineage: _Lineage, others: Sequence[_Lineage]) -> bool:
-    """Return whether a lineage has pods that are alike to some of the others': the same job again."""
-    known = {_sort_of(pod) for each in others for pod in each.pods}
-    return any(_sort_of(pod) in known for pod in lineage.pods)
 
 
 def _sort_of(pod: Pod) -> tuple[object, ...]:

@@ -31,7 +31,13 @@ MUTANTS = (
         "the two Jobs of a gang are two runs",
         "two_controllers",
         "idle",
-        (Edit("gangs/runs.py", "elif fresh and (fresh[-1].size < self.minimum or not _is_again(lineage, fresh[-1:])):", "elif False:"),),
+        (
+            Edit(
+                "gangs/runs.py",
+                "elif fresh and (fresh[-1].size < self.minimum or lineage.sorts.isdisjoint(fresh[-1].sorts)):",
+                "elif False:",
+            ),
+        ),
     ),
     Mutant(
         "pods that no Job will make any more are waited for",

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 
+from allaboard.gangs import runs as runs_module
 from allaboard.gangs.job_counts import JobCounts, job_counts_from
 from allaboard.gangs.registry import GangRegistry
 from allaboard.gangs.runs import runs_of
@@ -231,6 +232,16 @@ def test_jobs_of_one_job_set_are_one_gang() -> None:
     pods = [*several("1 wait", kind="Job", owner="d", minimum=3), *several("2 wait", kind="Job", owner="w", minimum=3)]
     jobs = [a_job("d", parallelism=1, completions=1, root="set"), a_job("w", parallelism=2, completions=2, root="set")]
     assert told(gang_of(pods, *jobs)) == "starts 3 of 3"
+
+
+def test_the_sort_of_each_pod_is_worked_out_once_however_many_controllers_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    sort_of = runs_module._sort_of
+    monkeypatch.setattr(runs_module, "_sort_of", lambda pod: asked.append(pod.name) or sort_of(pod))
+    bound = [a_pod(f"b{number}", "bound", kind="TFJob", owner=f"b{number}", labels={"n": f"b{number}"}) for number in range(100)]
+    waiting = [a_pod(f"w{number}", kind="TFJob", owner=f"w{number}", labels={"n": f"w{number}"}) for number in range(100)]
+    runs_of([*bound, *waiting], 1, {})
+    assert len(asked) == 200
 
 
 @pytest.mark.parametrize(
