@@ -62,7 +62,11 @@ class _Event:
 
 
 class Reflector:
-    """Mirrors one collection into a ``Store``."""
+    """Mirrors one collection into a ``Store``.
+
+    Of several events of one object that wait, only the newest is taken, and what ``must_be_taken`` names of the older ones: a state that
+    the newer event doesn't tell of any more, such as the end of a pod before its deletion.
+    """
 
     def __init__(
         self,
@@ -71,6 +75,7 @@ class Reflector:
         project: Callable[[dict[str, Any]], Record],
         store: Store[Record],
         *,
+        must_be_taken: Callable[[dict[str, Any]], bool] = lambda raw: False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
@@ -80,6 +85,7 @@ class Reflector:
         self._server = server
         self._project = project
         self._store = store
+        self._must_be_taken = must_be_taken
         self._clock = clock
         self._sleep = sleep
         self._heard = clock()
@@ -167,6 +173,9 @@ class Reflector:
 
     async def _list(self) -> str:
         began = self._clock()
+        for key, event in self._events.items():
+            if self._must_be_taken(event.raw):
+                self._take_event(key, event)
         self._events.clear()  # the list is newer
         self._ahead.clear()
         self._is_doubtful = False
@@ -229,7 +238,7 @@ class Reflector:
                 worked = 0.0
 
     def _note(self, event: dict[str, Any]) -> None:
-        """Note one event. Of several of one object that wait only the newest is taken, in the place of the first."""
+        """Note one event, in the place of an older one of the same object that waits."""
         kind, raw = event["type"], event["object"]
         if kind == "ERROR":
             if raw.get("code") == _GONE:
@@ -245,6 +254,8 @@ class Reflector:
                 self._ahead.pop(key, None)
             if key not in self._ahead:
                 waiting = self._events.get(key)
+                if waiting and self._must_be_taken(waiting.raw) and not (kind != "DELETED" and self._must_be_taken(raw)):
+                    self._take_event(key, waiting)
                 self._events[key] = _Event(waiting.came if waiting else self._heard, kind, raw)
                 self._has_events.set()
         self._version = str((raw.get("metadata") or {}).get("resourceVersion") or "") or self._version

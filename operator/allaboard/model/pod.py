@@ -342,6 +342,16 @@ def _bound_at(status: Mapping[str, object]) -> float:
     return 0.0
 
 
+def tells_end(raw: RawObject) -> bool:
+    """Return whether an API pod tells how it ended: by itself before anybody deleted it, or by a disruption."""
+    status = raw.get("status")
+    if not isinstance(status, dict):
+        return False
+    metadata = raw.get("metadata")
+    is_deleted = isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
+    return _is_disrupted(status) if is_deleted else status.get("phase") in _ENDED
+
+
 def _is_disrupted(status: Mapping[str, object]) -> bool:
     """Return whether a condition says that the pod goes for a reason that isn't its own or its controller's."""
     try:

@@ -69,7 +69,9 @@ def spec_of(raw: dict[str, Any]) -> Any:
 
 @asynccontextmanager
 async def mirrored(
-    server: Server, project: Callable[[dict[str, Any]], Any] = spec_of
+    server: Server,
+    project: Callable[[dict[str, Any]], Any] = spec_of,
+    must_be_taken: Callable[[dict[str, Any]], bool] = lambda raw: False,
 ) -> AsyncIterator[tuple[Reflector, Store, list[float]]]:
     """A reflector at work, its store, and the pauses that it makes."""
     store, pauses = Store(), list[float]()
@@ -78,7 +80,9 @@ async def mirrored(
         pauses.append(seconds)
         await asyncio.sleep(0)
 
-    reflector = Reflector(cast(ApiServer, server), PODS.everywhere, project, store, clock=lambda: server.now, sleep=pause)
+    reflector = Reflector(
+        cast(ApiServer, server), PODS.everywhere, project, store, must_be_taken=must_be_taken, clock=lambda: server.now, sleep=pause
+    )
     task = asyncio.create_task(reflector.run())
     try:
         async with asyncio.timeout(50):
@@ -130,6 +134,35 @@ async def test_of_several_events_of_one_object_that_wait_only_the_newest_is_take
         await asyncio.sleep(0)
         assert store.taken == [("team/fat", {"n": 49}), ("team/slim", {"n": 30}), ("team/gone", None)]
         assert reflector.lag_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("later", "states"),
+    [
+        ([("DELETED", 2)], [1, None]),
+        ([("MODIFIED", 2), ("DELETED", 3)], [1, None]),
+        ([("MODIFIED", 2), ("MODIFIED", 3)], [1, 3]),
+        ([("MODIFIED", 100), ("DELETED", 100)], [100, None]),
+        ([("MODIFIED", 100)], [100]),
+    ],
+)
+async def test_a_state_that_must_be_taken_is_taken_also_when_a_newer_event_waits(
+    later: list[tuple[str, int]], states: list[int | None]
+) -> None:
+    """States below 2 and from 100 on must be taken; of several in a row the newest is."""
+    events = [event(kind, "a", version, spec={"n": number}) for version, (kind, number) in enumerate([("MODIFIED", 1), *later], 2)]
+    async with mirrored(Server(script(*events)), must_be_taken=lambda raw: not 2 <= raw["spec"]["n"] < 100) as (_, store, _):
+        await until(lambda: len(store.taken) >= len(states))
+        await asyncio.sleep(0)
+        assert [spec and spec["n"] for _, spec in store.taken] == states
+
+
+async def test_a_state_that_must_be_taken_is_taken_before_a_new_list() -> None:
+    expired = json.dumps({"type": "ERROR", "object": {"code": 410}}).encode()
+    server = Server(script(event("MODIFIED", "a", 2, spec={"n": 1}), event("MODIFIED", "b", 3, spec={"n": 2}), expired), for_ever)
+    async with mirrored(server, must_be_taken=lambda raw: raw["spec"]["n"] == 1) as (_, store, _):
+        await until(lambda: server.lists == 2)
+        assert store.taken == [("team/a", {"n": 1})]
 
 
 async def test_an_object_that_costs_much_does_not_keep_newer_events_from_coming() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.errors import MalformedError
 from allaboard.model.interner import Interner
-from allaboard.model.pod import Owner, Pod, parse_time, pod_from
+from allaboard.model.pod import Owner, Pod, parse_time, pod_from, tells_end
 
 
 def raw_pod(
@@ -261,3 +261,29 @@ def test_a_bound_pod_needs_no_template_and_one_with_very_many_labels_has_its_own
     assert read(spec={"nodeName": "n1"}).template == 0
     many = {f"label-{number}": "x" for number in range(1000)}
     assert read(metadata={"labels": many, "uid": "u1"}).template != read(metadata={"labels": many, "uid": "u2"}).template
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status", "tells"),
+    [
+        ({}, {"phase": "Succeeded"}, True),
+        ({}, {"phase": "Failed"}, True),
+        ({}, {"phase": "Running"}, False),
+        ({}, {"phase": ["Failed"]}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"phase": "Succeeded"}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"conditions": [{"type": "DisruptionTarget", "status": "True"}]}, True),
+        ({}, {"conditions": [{"type": "DisruptionTarget", "status": "True"}]}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"conditions": "many"}, False),
+    ],
+)
+def test_a_pod_tells_how_it_ended_before_it_was_deleted_or_by_a_disruption(
+    metadata: dict[str, Any], status: dict[str, Any], tells: bool
+) -> None:
+    assert tells_end(raw_pod(metadata=metadata, status=status)) is tells
+
+
+@pytest.mark.parametrize(
+    "raw", [{}, {"status": None}, {"status": "Failed", "metadata": []}, {"status": {"phase": "Failed"}, "metadata": 1}]
+)
+def test_whether_a_malformed_pod_tells_its_end_is_answered(raw: dict[str, Any]) -> None:
+    assert tells_end(raw) in (True, False)
