@@ -180,14 +180,28 @@ async def test_a_watch_that_breaks_goes_on_from_the_last_event_and_never_turns_b
     assert ("a", "") not in seen
 
 
-async def test_another_schedulers_pod_group_is_left_alone(cluster: Cluster, app: App) -> None:
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"phase": "Running", "running": 3},
+        {"phase": "Running", "running": 3, "reason": "Scheduled", "message": "3 members bound", "schedulerName": "second"},
+    ],
+    ids=["of-another-kind", "another-allaboard"],
+)
+async def test_another_schedulers_pod_group_is_left_alone(cluster: Cluster, app: App, status: dict[str, Any]) -> None:
     cluster.add_node("node-1")
-    theirs = cluster.create(pod_group("theirs", 3))
-    cluster.patch("podgroups", "theirs", {"status": {"phase": "Running", "running": 3}}, subresource="status")
+    cluster.create(pod_group("theirs", 3))
+    cluster.patch("podgroups", "theirs", {"status": status}, subresource="status")
+    app.observe_pod_group("MODIFIED", cluster.get("podgroups", "theirs") or {})
     cluster.create(gang_pod("ours", "ours", minimum=1))
     await cluster.wait_for(lambda s: "1 member bound" in message(s, "ours"))
-    assert (cluster.get("podgroups", "theirs") or {})["status"] == {"phase": "Running", "running": 3}
-    assert theirs["metadata"]["name"] == "theirs"
+    assert (cluster.get("podgroups", "theirs") or {})["status"] == status
+
+
+async def test_a_status_names_the_scheduler_that_writes_it(cluster: Cluster, app: App) -> None:
+    cluster.add_node("node-1")
+    cluster.create(gang_pod("a", minimum=1))
+    await cluster.wait_for(lambda s: (s.get("podgroups", "gang") or {}).get("status", {}).get("schedulerName") == "allaboard")
 
 
 async def test_an_older_state_of_a_pod_group_never_replaces_a_newer_one(cluster: Cluster, app: App) -> None:

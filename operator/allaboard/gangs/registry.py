@@ -93,7 +93,11 @@ class GangRegistry:
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether we are the scheduler of ``pod``."""
-        return pod.scheduler_name in self._scheduler_names and self._covers(pod.namespace)
+        return self.answers_to(pod.scheduler_name) and self._covers(pod.namespace)
+
+    def answers_to(self, scheduler_name: object) -> bool:
+        """Whether a pod that asks for the scheduler of this name asks for us."""
+        return isinstance(scheduler_name, str) and scheduler_name in self._scheduler_names
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Take a change of a pod; ``None`` stands for absence."""

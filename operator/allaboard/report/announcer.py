@@ -218,13 +218,14 @@ class Announcer:
 
     def _none_lives(self, gang: Gang) -> None:
         """Say how a gang has ended; or, if its members were deleted before they ended, that it waits for pods again."""
+        if not self._keeper.is_known(gang):
+            return
         ending = self._keeper.ending(gang)
+        self._end_wait(gang.key)
         if ending is not None:
-            self._end_wait(gang.key)
             self._say(gang, Code.ENDED, words.ended(ending))
             self._changes.ended(gang)
-        elif self._keeper.is_known(gang):
-            self._end_wait(gang.key)
+        else:
             self._say(gang, Code.WAITING, words.members_missing(gang), words.members_missing_in_short(gang))
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:

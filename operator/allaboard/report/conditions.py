@@ -66,6 +66,9 @@ def pod_group_status(
     started = opinion.started or current.get("scheduleStartTime")
     if started:
         status["scheduleStartTime"] = started
+    scheduler = gang.scheduler_name or current.get("schedulerName")
+    if scheduler:
+        status["schedulerName"] = scheduler
     return status
 
 

@@ -23,7 +23,6 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.fields import version_number, version_of
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
-from allaboard.model.reasons import Code
 from allaboard.report.conditions import Opinion, api_time, pod_group_status
 from allaboard.report.told import Remembered, Told, Written
 from allaboard.report.writer import Writer
@@ -113,8 +112,8 @@ class PodGroupKeeper:
 
     def is_known(self, gang: Gang) -> bool:
         """Return whether the gang has, or has had, members of ours, as far as is remembered or its PodGroup's status says."""
-        reason = self._stated(gang.key).get("reason")
-        return bool(gang.members) or self.opinion(gang.key) is not None or reason in tuple(Code)
+        scheduler = self._stated(gang.key).get("schedulerName")
+        return bool(gang.members) or self.opinion(gang.key) is not None or self._registry.answers_to(scheduler)
 
     def _stated(self, key: GangKey) -> Mapping[str, Any]:
         """Return the status of a PodGroup as the API server has it; empty without one."""

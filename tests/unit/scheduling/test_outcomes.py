@@ -318,10 +318,16 @@ async def test_a_gang_whose_pods_were_deleted_says_how_it_ended_or_that_it_waits
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        ({"phase": "Finished", "reason": "Ended", "succeeded": 2}, "ended: 2 members succeeded, 0 failed"),
-        ({"phase": "Running", "reason": "Scheduled", "succeeded": 1, "failed": 1}, "ended: 1 member succeeded, 1 failed"),
-        ({"phase": "Running", "reason": "Scheduled"}, "podgroup default/g: waiting for members: 0 of 2 exist"),
+        ({"phase": "Finished", "reason": "Ended", "succeeded": 2, "schedulerName": "allaboard"}, "ended: 2 members succeeded, 0 failed"),
+        (
+            {"phase": "Running", "reason": "Scheduled", "succeeded": 1, "failed": 1, "schedulerName": "allaboard"},
+            "ended: 1 member succeeded, 1 failed",
+        ),
+        ({"phase": "Running", "schedulerName": "allaboard"}, "podgroup default/g: waiting for members: 0 of 2 exist"),
         ({"phase": "Finished"}, ""),  # another scheduler's, or of upstream's CRD: it stays as it is
+        ({"phase": "Running", "reason": "Scheduled", "schedulerName": "second"}, ""),
+        ({"phase": "Finished", "reason": "Ended", "succeeded": 2, "schedulerName": "second"}, ""),
+        ({"phase": "Running", "schedulerName": ["allaboard"]}, ""),
         (None, ""),
     ],
 )
@@ -331,3 +337,4 @@ async def test_after_a_restart_a_podgroups_own_status_says_how_its_gang_ended(st
         world.registry.observe_group(PodGroup(key, "uid", 1, 2, 60, 0.0, {}, status=status))
         world.outcomes.rests(world.gang(key))
         assert world.said(key) == said
+        assert said or not world.events.told
