@@ -91,7 +91,9 @@ class Reflector:
         self._heard = clock()
         self._failures = 0
         self._version: str | None = None
-        self._events: dict[str, _Event] = {}
+        self._events: dict[
+            str, dict[str, _Event]
+        ] = {}  # those that wait, by namespace and key: one namespace's don't keep another's waiting
         self._ahead: dict[str, int] = {}  # the versions of what was overheard and the watch hasn't come to
         self._has_events = asyncio.Event()
         self._is_doubtful = False
@@ -104,8 +106,8 @@ class Reflector:
     @property
     def lag_seconds(self) -> float:
         """For how many seconds the oldest event has waited to be taken."""
-        oldest = next(iter(self._events.values()), None)
-        return self._clock() - oldest.came if oldest else 0.0
+        oldest = min((next(iter(events.values())).came for events in self._events.values()), default=None)
+        return 0.0 if oldest is None else self._clock() - oldest
 
     @property
     def age_seconds(self) -> float:
@@ -132,7 +134,7 @@ class Reflector:
             return False
         key = object_key(raw)
         self._ahead[key] = version_of(raw)
-        self._events.pop(key, None)  # of an older state
+        self._drop(key)  # of an older state
         self._take_event(key, _Event(self._clock(), "MODIFIED", raw))
         return True
 
@@ -173,9 +175,10 @@ class Reflector:
 
     async def _list(self) -> str:
         began = self._clock()
-        for key, event in self._events.items():
-            if self._must_be_taken(event.raw):
-                self._take_event(key, event)
+        for events in self._events.values():
+            for key, event in events.items():
+                if self._must_be_taken(event.raw):
+                    self._take_event(key, event)
         self._events.clear()  # the list is newer
         self._ahead.clear()
         self._is_doubtful = False
@@ -253,25 +256,40 @@ class Reflector:
             if self._ahead and version_of(raw) >= self._ahead.get(key, 0):
                 self._ahead.pop(key, None)
             if key not in self._ahead:
-                waiting = self._events.get(key)
+                events = self._events.setdefault(_namespace_of(key), {})
+                waiting = events.get(key)
                 if waiting and self._must_be_taken(waiting.raw) and not (kind != "DELETED" and self._must_be_taken(raw)):
                     self._take_event(key, waiting)
-                self._events[key] = _Event(waiting.came if waiting else self._heard, kind, raw)
+                events[key] = _Event(waiting.came if waiting else self._heard, kind, raw)
                 self._has_events.set()
         self._version = str((raw.get("metadata") or {}).get("resourceVersion") or "") or self._version
 
     async def _take_events(self) -> None:
-        """Take what has come, giving way to the event loop when it takes long, so that newer events can come to what waits."""
+        """Take what has come, one event of each namespace in turn.
+
+        The event loop gets its turn when that takes long, so that newer events can come to what waits.
+        """
         while True:
             await self._has_events.wait()
             started = self._clock()
             while self._events:
-                key = next(iter(self._events))
-                self._take_event(key, self._events.pop(key))
-                if self._clock() - started > _SLICE_SECONDS:
-                    await asyncio.sleep(0)
-                    started = self._clock()
+                for namespace in tuple(self._events):
+                    key = next(iter(self._events.get(namespace, ())), "")
+                    if event := self._drop(key):
+                        self._take_event(key, event)
+                    if self._clock() - started > _SLICE_SECONDS:
+                        await asyncio.sleep(0)
+                        started = self._clock()
             self._has_events.clear()
+
+    def _drop(self, key: str) -> _Event | None:
+        """Let no event of an object wait any more; returns the one that did."""
+        namespace = _namespace_of(key)
+        events = self._events.get(namespace, {})
+        event = events.pop(key, None)
+        if not events:
+            self._events.pop(namespace, None)
+        return event
 
     def _take_event(self, key: str, event: _Event) -> None:
         try:
@@ -300,6 +318,10 @@ class Reflector:
             self._version = None
         logger.warning("%s: %s; trying again in %.1f s", self.path, problem, pause)
         await self._sleep(pause)
+
+
+def _namespace_of(key: str) -> str:
+    return key.rpartition("/")[0]
 
 
 def object_key(raw: dict[str, Any]) -> str:

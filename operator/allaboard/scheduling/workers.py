@@ -31,7 +31,7 @@ from allaboard.processes import spawned
 SHORT_EFFORT = 600_000
 """Microseconds that a short search may take, as ``SearchSettings.effort`` reckons."""
 
-JOINT_EFFORT = 1_200_000
+JOINT_EFFORT = 900_000
 """The same for gangs that are placed together: mostly it takes a half of that."""
 
 _ANSWER_SHARE = 0.75  # of the time after which a process is ended: by then a search answers with the best it has

@@ -19,8 +19,8 @@ Script = Callable[["Server"], AsyncIterator[bytes]]
 Project = Callable[[dict[str, Any]], Any]
 
 
-def event(kind: str, name: str, version: int, **fields: Any) -> bytes:
-    raw = {"kind": "Pod", "metadata": {"name": name, "namespace": "team", "resourceVersion": str(version)}, **fields}
+def event(kind: str, name: str, version: int, namespace: str = "team", **fields: Any) -> bytes:
+    raw = {"kind": "Pod", "metadata": {"name": name, "namespace": namespace, "resourceVersion": str(version)}, **fields}
     return json.dumps({"type": kind, "object": raw}).encode()
 
 
@@ -163,6 +163,42 @@ async def test_a_state_that_must_be_taken_is_taken_before_a_new_list() -> None:
     async with mirrored(server, must_be_taken=lambda raw: raw["spec"]["n"] == 1) as (_, store, _):
         await until(lambda: server.lists == 2)
         assert store.taken == [("team/a", {"n": 1})]
+
+
+async def test_events_of_each_namespace_are_taken_in_turn() -> None:
+    """A tenant's thousands of new pods don't keep others' waiting."""
+    flood = [event("ADDED", f"a-{number:02}", number, spec={}) for number in range(2, 40)]
+    few = [event("ADDED", f"b-{number}", 40 + number, "other", spec={}) for number in range(3)]
+    async with mirrored(Server(script(*flood, *few))) as (_, store, _):
+        await until(lambda: len(store.taken) == len(flood) + len(few))
+        names = [key for key, _ in store.taken]
+    assert [key for key in names if key.startswith("other")] == ["other/b-0", "other/b-1", "other/b-2"]
+    assert names.index("other/b-2") <= 6
+    assert [key for key in names if key.startswith("team")] == [f"team/a-{number:02}" for number in range(2, 40)]
+
+
+async def test_the_lag_is_that_of_the_oldest_event_of_any_namespace() -> None:
+    server = Server(for_ever)
+    ages: list[float] = []
+
+    def read(raw: dict[str, Any]) -> Any:
+        ages.append(reflector.lag_seconds)
+        server.now += 1.0
+
+    async def two_namespaces(server: Server) -> AsyncIterator[bytes]:
+        yield event("ADDED", "a", 2)
+        server.now += 2.0
+        yield event("ADDED", "c", 3, "other")
+        yield event("ADDED", "d", 4, "other")
+        server.now += 3.0
+        yield event("ADDED", "b", 5)
+        await asyncio.Future()
+
+    server.scripts = [two_namespaces]
+    async with mirrored(server, read) as (reflector, store, _):
+        await until(lambda: len(store.taken) == 4)
+    assert [key for key, _ in store.taken] == ["team/a", "other/c", "team/b", "other/d"]
+    assert ages == [3.0, 4.0, 5.0, 0.0]
 
 
 async def test_an_object_that_costs_much_does_not_keep_newer_events_from_coming() -> None:

@@ -17,6 +17,7 @@ from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers import feasibility, genetic
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.polish import polished
+from allaboard.scheduling.workers import JOINT_EFFORT
 from tests.unit.placement.clusters import GPU, node, pods, random_counts, snapshot
 from tests.unit.placement.three_partition import three_partition
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
@@ -96,7 +97,7 @@ def test_gangs_placed_together_take_their_seats_whoever_else_is_hard_to_place(mo
     monkeypatch.setattr(genetic._Search, "run", counted)
     _, cluster = three_partition(8)
     small = Waiting(pods("small", 2, {"cpu": 1}), 2, 1, Objective.BINPACK)
-    joint = place_together(contest_of([*hard_gangs(12, 8), small], cluster), replace(SHORT, effort=1_200_000))
+    joint = place_together(contest_of([*hard_gangs(12, 8), small], cluster), replace(SHORT, effort=JOINT_EFFORT))
     assert joint.taken == (12,)
     assert len(searched) <= 1  # that of the small one
 
