@@ -6,7 +6,7 @@ Time is a namespace's, and not a gang's, because a tenant may have as many gangs
 import math
 from collections.abc import Callable, Set
 
-MUCH_SECONDS = 1.0
+MUCH_SECONDS = 0.5
 """Search time that is more than ordinary gangs use: from here on a namespace goes behind those that have used less."""
 
 _FADES_SECONDS = 60.0  # until what was used counts for a third (1/e)

@@ -12,7 +12,7 @@ from allaboard.model.gang import GangKey, OnMemberLost, Outline
 from allaboard.scheduling.docket import Docket, Turn
 from allaboard.scheduling.order import order_of_gone
 from allaboard.scheduling.ranks import Overtaking, Ranks
-from allaboard.scheduling.shares import Shares
+from allaboard.scheduling.shares import MUCH_SECONDS, Shares
 from tests.unit.scheduling.clocks import Clock
 from tests.unit.scheduling.schedulers import World
 
@@ -72,12 +72,12 @@ def test_a_gang_that_is_gone_is_due_at_once_and_one_under_way_is_not_looked_up()
     assert scene.ranks.place(A).key == A
 
 
-def test_partially_bound_gangs_go_first_until_their_namespace_has_kept_others_waiting_for_a_second() -> None:
+def test_partially_bound_gangs_go_first_until_their_namespace_has_kept_others_waiting_for_long() -> None:
     scene = Scene()
     scene.docket.half(A).deadline = 5.0
     scene.shares.charge("default", 10.0)
     assert scene.first() == A  # whatever its namespace has used of the searches
-    scene.ranks.firsts.charge("default", 1.5)
+    scene.ranks.firsts.charge("default", 1.5 * MUCH_SECONDS)
     assert scene.first() == B
     scene.clock.now += 60.0
     assert scene.first() == A
