@@ -106,12 +106,12 @@ class Line:
         """Return the place of the first gang of a group as it is now; gangs that belong elsewhere are put there."""
         while members.heap:
             own = members.heap[0]
-            if self._kept.get(own.key) == (group, own):
-                place = self._place(own.key)
-                if (place.group, place.own) == (group, own):
-                    return place
+            place = self._place(own.key) if self._kept.get(own.key) == (group, own) else None
+            if place is not None and (place.group, place.own) == (group, own):
+                return place
+            heapq.heappop(members.heap)  # before it is put elsewhere, which may be the top of this heap
+            if place is not None:
                 self._put(place)
-            heapq.heappop(members.heap)
         return None
 
     def _put(self, place: Order) -> None:

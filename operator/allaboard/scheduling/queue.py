@@ -128,7 +128,8 @@ class GangQueue:
     def mark(self, key: GangKey) -> None:
         """Something about the gang itself has changed: it is due, at once or when its pause ends."""
         if key in self._due:
-            return  # a thousand members that come one by one make one entry
+            self._moved[key] = None  # by a member that is older, for instance; a thousand that come one by one make one entry
+            return
         now, turn = self._clock(), self._known(key)
         if turn.need is None or turn.not_before <= now or not self._exists(key):
             self._unpark(key)  # and whose room can be counted is due before its pause ends if there is room
@@ -170,13 +171,13 @@ class GangQueue:
 
     async def stirred(self) -> None:
         """Return when all who were woken are due, or in their pauses, and those for whom there is room by count."""
-        while self._parked.are_woken or self._moved or self._spared:
+        moved = len(self._moved)  # while those are seen to others may move, again and again
+        while self._parked.are_woken or moved > 0 or self._spared:
             self._stir()
+            moved -= _SLICE
             await asyncio.sleep(0)
-        more = self._admit()
-        while more:
+        while self._admit():
             await asyncio.sleep(0)
-            more = self._admit()
 
     def _admit(self) -> bool:
         """Those for whom there is room by count are due, the first of them; nothing is counted unless something has come free since.

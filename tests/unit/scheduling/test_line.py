@@ -126,6 +126,33 @@ def test_all_gangs_of_a_namespace_move_when_its_debt_or_a_more_urgent_gang_comes
         assert set(line.members) == tenants.waiting
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from(["push", "discard", "first", "ease", "move"]), st.integers(0, 5), st.integers(0, 5)), max_size=60)
+)
+def test_no_gang_is_lost_also_when_its_place_changes_and_nobody_says_so(steps: list[tuple[str, int, int]]) -> None:
+    """A pod of a gang may be older than those that are known: then the gang stands further to the front of its group."""
+    tenants = Tenants([("x", 0, 3)] * 6)
+    line, keys = Line(tenants.place), list(tenants.gangs)
+    members = set[GangKey]()
+    for what, number, created in steps:
+        key = keys[number]
+        if what == "push":
+            line.push(key)
+            members.add(key)
+        elif what == "discard":
+            line.discard(key)
+            members.discard(key)
+        elif what == "ease":
+            line.ease("x")
+        elif what == "move":
+            tenants.gangs[key] = (number % 2, created)
+        elif members:
+            assert line.first().key in members
+            assert [front.key in members for front in line.fronts()] == [True]
+    assert {line.pop() for _ in range(len(members))} == members
+    assert not line
+
+
 def test_a_change_of_a_namespace_asks_for_the_place_of_its_first_gang_only() -> None:
     number = 2000
     tenants = Tenants([("x", 0, created) for created in range(number)])

@@ -25,6 +25,36 @@ def test_a_gang_marked_often_is_due_once() -> None:
     assert drain(queue) == [A]
 
 
+async def test_a_gang_of_which_an_older_member_comes_moves_to_the_front() -> None:
+    created = {A: 2.0, B: 1.0}
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, created[key], key))
+    for key in created:
+        queue.mark(key)
+    created[A] = 0.0
+    queue.mark(A)
+    await queue.stirred()
+    assert drain(queue) == [A, B]
+
+
+async def test_whoever_waits_for_gangs_that_move_does_not_wait_for_those_that_move_meanwhile() -> None:
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
+    queue.mark(A)
+    marks = 0
+
+    async def mark_again() -> None:
+        nonlocal marks
+        while marks < 1000:
+            queue.mark(A)
+            marks += 1
+            await asyncio.sleep(0)
+
+    marking = asyncio.create_task(mark_again())
+    await asyncio.sleep(0)
+    await queue.stirred()
+    assert marks < 10
+    await marking
+
+
 def test_a_gang_that_has_gone_while_it_was_attempted_is_due_to_be_forgotten() -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists=lambda key: False)
     seen = queue.changes
