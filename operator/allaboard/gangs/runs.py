@@ -84,8 +84,8 @@ def runs_of(
     ``minimum`` is how many members start together. ``jobs`` are the batch Jobs that are known, by UID.
     """
     census = _Census(members, minimum, jobs, deleted_successes)
-    if len(census.alive) == 1 and census.has_nothing_but_waiting:
-        return [census.run(members)]  # a gang that is yet to start
+    if census.is_one_run:
+        return [census.run(members)]
     runs = [run for lineage in census.lineages() for run in census.divided(lineage)]
     placed = {pod.uid for run in runs for pod in run.members}
     past = tuple(pod for pod in members if pod.uid not in placed)
@@ -174,7 +174,7 @@ class _Census:
         self.bound_of: Counter[str] = Counter()  # living pods, by the UID of the controller
         self.succeeded_of: Counter[str] = Counter()
         self.deleted_of_run: Counter[str] = Counter()
-        self.has_nothing_but_waiting = not deleted
+        self.has_ended = bool(deleted)  # whether a member has ended, or is about to
         for (owner, stamp), number in deleted.items():
             self.succeeded_of[owner] += number
             self.deleted_of_run[stamp] += number
@@ -183,13 +183,19 @@ class _Census:
             is_alive = _is_alive(pod)
             if is_alive:
                 self.alive.setdefault(self.root(pod), []).append(pod)
-            if not pod.node_name and is_alive:
-                continue
-            self.has_nothing_but_waiting = False
+                if not pod.node_name:
+                    continue
+            self.has_ended |= not is_alive
             self.bound_of[owner] += is_alive
             self.succeeded_of[owner] += _has_succeeded(pod)
             if pod.node_name:
                 self.by_stamp.setdefault(pod.transaction, []).append(pod)
+
+    @property
+    def is_one_run(self) -> bool:
+        """Whether all members are certainly one run: of one root, bound in one run at most, and nobody has ended."""
+        has_successes = any(self.jobs[uid].done for uid in self.bound_of if uid in self.jobs)
+        return len(self.alive) == 1 and len(self.by_stamp) <= 1 and not (self.has_ended or has_successes)
 
     def root(self, pod: Pod) -> str:
         """Return the UID of the object whose pod it is; bare pods have one together, and so have pods of serving controllers."""

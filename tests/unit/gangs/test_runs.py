@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from allaboard.gangs import runs as runs_module
 from allaboard.gangs.job_counts import JobCounts, job_counts_from
@@ -308,3 +310,28 @@ def test_a_gang_of_thousands_of_forged_stamps_is_divided_without_a_pause() -> No
     runs = runs_of(pods, 4, {})
     assert sum(len(run.members) for run in runs) == len(pods)
     assert len(runs) <= 18
+
+
+KINDS = st.lists(st.sampled_from(("ReplicaSet", "Job", "TFJob", "")), min_size=1, max_size=2)
+PHASES = st.sampled_from(("waits", "waits", "bound", "bound", "succeeded", "failed", "ends"))
+MEMBERS = st.lists(
+    st.tuples(PHASES, st.sampled_from(("a", "a", "a", "b")), st.sampled_from((0, 0, 0, 1)), st.booleans()), min_size=1, max_size=6
+)
+
+
+@settings(max_examples=500)
+@given(KINDS, MEMBERS, st.integers(1, 4), st.integers(0, 2), st.booleans())
+def test_whoever_is_certainly_one_run_is_one_run_by_all_rules(
+    kinds: list[Kind], described: list[tuple[str, str, int, bool]], minimum: int, done: int, has_deleted: bool
+) -> None:
+    members = [
+        a_pod(f"p{n}", state, kind=kinds[which % len(kinds)], owner=f"o{which}", run=run, created=n + 200.0 * is_late, minimum=minimum)
+        for n, (state, run, which, is_late) in enumerate(described)
+    ]
+    members.sort(key=lambda pod: pod.created)
+    jobs = {uid: JobCounts(uid, uid, 4, 8, done) for uid in ("o0", "o1")}
+    deleted = {("o0", "a"): 1} if has_deleted else {}
+    quick = runs_of(members, minimum, jobs, deleted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs_module._Census, "is_one_run", False)
+        assert runs_of(members, minimum, jobs, deleted) == quick
