@@ -198,7 +198,7 @@ def _of_workload(
     """
     if not (known or (job and job.done)):
         return (), made
-    own = [pod for pod in known if not (pod.is_terminal or pod.is_terminating)]
+    own = [pod for pod in known if pod.is_alive]
     lacking = [_adopted(new, known, job) for new in _lacking(workload, made, known, len(own), job)]
     bound = sum(1 for pod in own if pod.node_name)
     count = f"{len(own)} of its {len(own) + len(lacking)} pods exist, {bound} of them on nodes" if own or lacking else "its pods have ended"

@@ -29,14 +29,14 @@ def ends_after(ends: Ends | None, old: Pod | None, new: Pod | None) -> Ends | No
     deleted, earlier successes don't mean that the Job is done.
     """
     if new is not None and old is None:
-        return Ends() if _lives(new) and not new.node_name else ends
+        return Ends() if new.is_alive and not new.node_name else ends
     pod = new or old
-    if old is None or pod is None or not _lives(old) or (new is not None and _lives(new)):
+    if old is None or pod is None or not old.is_alive or (new is not None and new.is_alive):
         return ends
     known = ends or Ends()
     if pod.is_disrupted or (pod.phase == "Failed" and not pod.is_terminating):
         return Ends(known.succeeded, known.failed + 1)
-    if pod.phase == "Succeeded" and not pod.is_terminating:
+    if pod.has_succeeded:
         return Ends(known.succeeded + 1, known.failed)
     return Ends(0, known.failed) if pod.is_of_job else ends
 
@@ -59,7 +59,7 @@ class Endings:
             if old.uid != new.uid:
                 self.observe_pod(old, None)
                 old = None
-            elif _lives(old) == _lives(new):
+            elif old.is_alive == new.is_alive:
                 return
         pod = new or old
         if pod is None or not self._registry.is_ours(pod):
@@ -72,7 +72,3 @@ class Endings:
     def _forget_unknown(self, key: GangKey) -> None:
         if key in self._ends and not self._registry.knows(key):
             del self._ends[key]
-
-
-def _lives(pod: Pod) -> bool:
-    return not (pod.is_terminal or pod.is_terminating)

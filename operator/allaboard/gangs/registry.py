@@ -231,7 +231,7 @@ class GangRegistry:
         """What tells the place of a gang, without putting it together; ``None`` when nobody of it is alive."""
         first = self._first.get(key)
         if first is None:
-            first = min(filter(_is_alive, self._members.get(key, {}).values()), key=_by_age, default=None)
+            first = min((pod for pod in self._members.get(key, {}).values() if pod.is_alive), key=_by_age, default=None)
             if first is None:
                 return None
             self._first[key] = first
@@ -243,7 +243,7 @@ class GangRegistry:
         return self.urgency.since(gang)
 
     def _joins(self, key: GangKey, pod: Pod) -> None:
-        is_alive = _is_alive(pod)
+        is_alive = pod.is_alive
         self.urgency.joins(key, pod)
         if pod.owner is not None and pod.is_of_job:
             self._of_job.setdefault(pod.owner.uid, Counter())[key] += 1
@@ -280,7 +280,7 @@ class GangRegistry:
         members = sorted(_counted(self._members.get(key, {}).values()), key=_by_age)
         if group is None and not members:
             return None
-        alive = list(filter(_is_alive, members))
+        alive = [pod for pod in members if pod.is_alive]
         if len(alive) > MEMBERS.most:
             return self._left_alone(key, group, members, alive)
         first = alive[0] if alive else (members[0] if members else None)
@@ -296,7 +296,7 @@ class GangRegistry:
 
     def _gang_of(self, key: GangKey, group: PodGroup | None, run: Run, created: float) -> Gang:
         """Return the gang as one of its runs is."""
-        alive = list(filter(_is_alive, run.members))
+        alive = [pod for pod in run.members if pod.is_alive]
         first = next((pod for pod in alive if pod.node_name), next(iter(alive or run.members), None))
         speaking = _speaking(alive)
         minimum = self._min_member(group, speaking, alive)
@@ -405,10 +405,6 @@ class GangRegistry:
             listener(key)
 
 
-def _is_alive(pod: Pod) -> bool:
-    return not (pod.is_terminal or pod.is_terminating)
-
-
 def _created(group: PodGroup | None, first: Pod | None) -> float:
     """Since when there is a gang. The PodGroup that we make of labels comes after the pods, and must not cost them their place."""
     if group is None or first is None:
@@ -462,7 +458,7 @@ def _still_possible(minimums: RoleMinimums, run: Run) -> RoleMinimums:
     """Return the minimums of roles, less the pods that no Job will make any more."""
     if not (minimums and run.gone_of_role):
         return minimums
-    succeeded = Counter(pod.role for pod in run.members if pod.phase == "Succeeded" and not pod.is_terminating)
+    succeeded = Counter(pod.role for pod in run.members if pod.has_succeeded)
     return tuple((role, max(0, least - max(0, run.gone_of_role.get(role, 0) - succeeded[role]))) for role, least in minimums)
 
 

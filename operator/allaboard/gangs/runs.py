@@ -139,10 +139,10 @@ class _Going:
         self.members = list(members)
         self.owners = {pod.owner.uid for pod in members if pod.owner}
         self.began = min((pod.bound_at for pod in members if pod.transaction), default=0.0)
-        self.succeeded = sum(map(_has_succeeded, members)) + deleted_successes + unseen_successes
+        self.succeeded = sum(pod.has_succeeded for pod in members) + deleted_successes + unseen_successes
         self._promise = max((pod.promise for pod in members), default=0) or minimum
-        self._alive = sum(map(_is_alive, members))
-        self._failed = {_index_of(pod) for pod in members if pod.phase != "Succeeded" and not _is_alive(pod)} - {None}
+        self._alive = sum(pod.is_alive for pod in members)
+        self._failed = {_index_of(pod) for pod in members if pod.phase != "Succeeded" and not pod.is_alive} - {None}
 
     def take(self, pods: Sequence[Pod]) -> None:
         """Take living pods into the run."""
@@ -180,14 +180,14 @@ class _Census:
             self.deleted_of_run[stamp] += number
         for pod in members:
             owner = pod.owner.uid if pod.owner else ""
-            is_alive = _is_alive(pod)
+            is_alive = pod.is_alive
             if is_alive:
                 self.alive.setdefault(self.root(pod), []).append(pod)
                 if not pod.node_name:
                     continue
             self.has_ended |= not is_alive
             self.bound_of[owner] += is_alive
-            self.succeeded_of[owner] += _has_succeeded(pod)
+            self.succeeded_of[owner] += pod.has_succeeded
             if pod.node_name:
                 self.by_stamp.setdefault(pod.transaction, []).append(pod)
 
@@ -303,7 +303,7 @@ class _Census:
         owners = {pod.owner.uid for pod in waiting if pod.owner and Source.of(pod.owner) in (Source.JOB, Source.OPERATOR)}
         runs = [pods for stamp, pods in self.by_stamp.items() if stamp and any(pod.owner and pod.owner.uid in owners for pod in pods)]
         last = max(runs, key=lambda pods: max(map(_bound_at, pods)), default=())
-        return last if any(map(_has_succeeded, last)) or (last and self.deleted_of_run[last[0].transaction]) else ()
+        return last if any(pod.has_succeeded for pod in last) or (last and self.deleted_of_run[last[0].transaction]) else ()
 
     def _going(self, members: Sequence[Pod]) -> "_Going":
         """Return the run of ``members``, of which somebody is bound or was."""
@@ -343,7 +343,7 @@ class _Census:
         """Return the run of ``members``, with what its Jobs will not make any more."""
         own = sorted(members, key=lambda pod: (pod.created, pod.name))
         deleted = sum(self.deleted_of_run[stamp] for stamp in {pod.transaction for pod in own if pod.transaction})
-        living = [pod for pod in own if _is_alive(pod)]
+        living = [pod for pod in own if pod.is_alive]
         owners = {id(pod.owner): pod.owner for pod in living}.values()  # mostly one object for all pods of a controller
         is_operators = replaces and all(Source.of(owner) is Source.OPERATOR for owner in owners)
         if not any(owner is not None and owner.uid in self.jobs for owner in owners):
@@ -383,14 +383,6 @@ def _by_index(pod: Pod) -> tuple[int, float, str]:
     """Order pods by completion index, since a Job makes the lowest that is missing first, and by age."""
     index = pod.label(_INDEX_LABEL) or ""
     return int(index) if index.isdecimal() else 0, pod.created, pod.name
-
-
-def _is_alive(pod: Pod) -> bool:
-    return not (pod.is_terminal or pod.is_terminating)
-
-
-def _has_succeeded(pod: Pod) -> bool:
-    return pod.phase == "Succeeded" and not pod.is_terminating
 
 
 def _bound_at(pod: Pod) -> float:

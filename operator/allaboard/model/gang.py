@@ -149,12 +149,12 @@ class Gang:
     @property
     def alive_in_all_runs(self) -> tuple[Pod, ...]:
         """Pods of any run that have not ended and aren't ending."""
-        return (*self.alive, *(pod for pod in self.others if not (pod.is_terminal or pod.is_terminating))) if self.others else self.alive
+        return (*self.alive, *(pod for pod in self.others if pod.is_alive)) if self.others else self.alive
 
     @cached_property
     def alive(self) -> tuple[Pod, ...]:
         """Members that have not ended and aren't ending."""
-        return tuple(pod for pod in self.members if not (pod.is_terminal or pod.is_terminating))
+        return tuple(pod for pod in self.members if pod.is_alive)
 
     @property
     def scheduler_name(self) -> str:
@@ -194,7 +194,7 @@ class Gang:
     def _successes(self) -> tuple[Pod, ...]:
         if not any(pod.phase == "Succeeded" for pod in self.members):
             return ()  # the rule
-        return tuple(pod for pod in self.of_this_run() if pod.phase == "Succeeded" and not pod.is_terminating)
+        return tuple(pod for pod in self.of_this_run() if pod.has_succeeded)
 
     @property
     def quorum(self) -> int:

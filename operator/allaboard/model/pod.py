@@ -113,6 +113,16 @@ class Pod:
         return self.phase in _ENDED
 
     @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended, and nobody ends it."""
+        return not self.is_terminating and self.phase not in _ENDED
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether it has ended well, and nobody had to end it."""
+        return self.phase == "Succeeded" and not self.is_terminating
+
+    @property
     def is_bound(self) -> bool:
         """Whether it holds resources of a node; a terminating pod still does."""
         return bool(self.node_name) and not self.is_terminal

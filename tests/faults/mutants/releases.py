@@ -400,8 +400,8 @@ MUTANTS = (
             ),
             Edit(
                 "gangs/runs.py",
-                "    return not (pod.is_terminal or pod.is_terminating)\n",
-                "    return not pod.is_terminal\n",
+                "            is_alive = pod.is_alive\n",
+                "            is_alive = not pod.is_terminal\n",
             ),
         ),
     ),
