@@ -99,7 +99,8 @@ def applied(manifests: Manifests, cluster: Cluster, scheduler_names: Sequence[st
     there = _There(cluster.pods)
     namespaces = None if cluster.namespaces is None else cluster.namespaces | manifests.namespaces
     priorities, runtimes = manifests.priorities.beside(cluster.priorities), manifests.runtimes.beside(cluster.runtimes)
-    admission = Admission(priorities, runtimes, cluster.quotas, namespaces)
+    quotas = manifests.quotas.beside(cluster.quotas)
+    admission = Admission(priorities, runtimes, quotas, namespaces)
     notes += dict.fromkeys(_unknown_classes(manifests, admission.priorities))
     groups = {group.key: (group, each.origin) for each in cluster.pod_groups for group in _readable(each)}
     # Whatever is made now is younger than all that is there.
@@ -121,7 +122,7 @@ def applied(manifests: Manifests, cluster: Cluster, scheduler_names: Sequence[st
             found.pod_origins[pod.key] = new.origin
             if new.after:
                 found.awaited[pod.key] = Awaited(keys, new.after)
-            if refusal := new.refusal or _over_quota(new, cluster.quotas):
+            if refusal := new.refusal or _over_quota(new, quotas):
                 found.refused[pod.key] = refusal
             if new.doubt:
                 found.doubts[pod.key] = new.doubt

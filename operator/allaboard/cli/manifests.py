@@ -12,7 +12,9 @@ from typing import Any
 
 from allaboard.cli.documents import Document, ManifestError, Origin, read_documents
 from allaboard.cli.kinds import creates_no_pods, why_not_expanded
+from allaboard.cli.overcommit import refuse_resources
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
+from allaboard.cli.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
 from allaboard.cli.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
 from allaboard.cli.schemas import CUSTOM_RESOURCE_DEFINITION, Schemas
 from allaboard.cli.steps import PIPELINE, unfolded
@@ -48,7 +50,7 @@ class Expanded:
 
 @dataclass(slots=True)
 class Manifests:
-    """Everything read, PriorityClasses as ``priorities`` and RuntimeClasses as ``runtimes``. ``notes`` tell people what was left out.
+    """Everything read; LimitRanges and ResourceQuotas are ``quotas``. ``notes`` tell people what was left out.
 
     ``planned`` are the objects that bring the pods and PodGroups about, ``definitions`` CustomResourceDefinitions, ``namespaces`` those
     that are made, and ``unknown`` objects of other kinds that may make pods, with their titles.
@@ -58,6 +60,7 @@ class Manifests:
     pod_groups: list[Expanded] = field(default_factory=list)
     priorities: Priorities = field(default_factory=Priorities)
     runtimes: RuntimeClasses = field(default_factory=RuntimeClasses)
+    quotas: Quotas = field(default_factory=Quotas)
     notes: list[str] = field(default_factory=list)
     planned: list[Document] = field(default_factory=list)
     definitions: list[Document] = field(default_factory=list)
@@ -75,14 +78,14 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
     known: dict[tuple[str, str, str], Expanded] = {}
     documents = list(read_documents(paths))
     for document in documents:
-        _learn(document, found)
+        _learn(document, namespace, found)
     for document in _last_of_each(documents, namespace, found.notes):
         try:
             if _is_planned(document):
                 found.planned.append(document)
                 for each in unfolded(document, namespace):
                     _take(each, namespace, found, known)
-            elif (document.group, document.kind) not in (PRIORITY_CLASS, RUNTIME_CLASS):
+            elif (document.group, document.kind) not in (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA):
                 _leave_out(document, namespace, found)
         except ManifestError:
             _check_fields(document, Schemas())  # a mistyped field is the cause of one that is missing
@@ -129,7 +132,7 @@ def _is_planned(document: Document) -> bool:
     return (document.group, document.kind) in (_POD, POD_GROUP, PIPELINE) or expander(document) is not None
 
 
-def _learn(document: Document, found: Manifests) -> None:
+def _learn(document: Document, namespace: str, found: Manifests) -> None:
     """Take what an object says of others, wherever it stands in the files. Raises ``ManifestError``."""
     kind = (document.group, document.kind)
     try:
@@ -139,10 +142,20 @@ def _learn(document: Document, found: Manifests) -> None:
             found.runtimes.learn(document.raw)
         elif kind == CUSTOM_RESOURCE_DEFINITION:
             found.definitions.append(document)
+        elif kind == LIMIT_RANGE:
+            found.quotas.learn_limits(_within(document, namespace))
+        elif kind == RESOURCE_QUOTA:
+            found.quotas.learn_quota(_within(document, namespace))
         elif kind == ("", "Namespace"):
             found.namespaces.add(identity_of(document, "")[1])
     except MalformedError as error:
         raise document.origin.blame(error) from error
+
+
+def _within(document: Document, namespace: str) -> RawObject:
+    """Return an object with the namespace that it would be made in."""
+    metadata = mapping(document.raw, "metadata")
+    return {**document.raw, "metadata": {**metadata, "namespace": identity_of(document, namespace)[0]}}
 
 
 def _leave_out(document: Document, namespace: str, found: Manifests) -> None:
@@ -220,6 +233,7 @@ def _refuse_unusable(raw: RawObject, origin: Origin) -> None:
     """Raises ``ManifestError`` when the scheduler could not use a raw pod."""
     try:
         refuse_malformed(pod_from(raw), origin)
+        refuse_resources(raw)
     except MalformedError as error:
         raise origin.blame(error) from error
 

@@ -6,7 +6,7 @@ As the API server's admission control does (kubernetes plugin/pkg/admission/limi
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -48,6 +48,19 @@ class Quotas:
 
     limits: dict[str, list[_Limits]] = field(default_factory=lambda: defaultdict(list))
     quotas: dict[str, list[_Quota]] = field(default_factory=lambda: defaultdict(list))
+
+    def beside(self, others: "Quotas") -> "Quotas":
+        """Return these and those of a cluster; a quota that the cluster has, too, has used what it has there."""
+        both = Quotas()
+        for namespace in self.limits.keys() | others.limits.keys():
+            both.limits[namespace] = [*others.limits.get(namespace, ()), *self.limits.get(namespace, ())]
+        for namespace in self.quotas.keys() | others.quotas.keys():
+            there = {quota.name: quota for quota in others.quotas.get(namespace, ())}
+            for quota in self.quotas.get(namespace, ()):
+                used = there[quota.name].used if quota.name in there else {}
+                there[quota.name] = replace(quota, used={key: used.get(key, Fraction(0)) for key in quota.hard})
+            both.quotas[namespace] = list(there.values())
+        return both
 
     def learn_limits(self, raw: RawObject) -> None:
         """Take a LimitRange. Raises ``MalformedError``."""
@@ -100,6 +113,10 @@ def _limited(pod: dict[str, Any], limits: _Limits) -> dict[str, Any]:
                 _compare(resource, "minimum", least, "request", resources["requests"].get(resource))
             for resource, most in limits.most.items():
                 _compare(resource, "maximum", most, "limit", resources["limits"].get(resource))
+            for resource, amount in resources["requests"].items():
+                limit = resources["limits"].get(resource)
+                if None not in (amount, limit) and parse_quantity(amount, resource) > parse_quantity(limit, resource):
+                    raise NotAdmittedError(f"{path}resources.requests[{resource}]: {amount} is more than the limit of {limit}")
         if completed:
             spec[key] = completed
     return {**pod, "spec": spec}

@@ -1,8 +1,10 @@
 """How an operator in this process ends before it has begun."""
 
 import asyncio
+import logging
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +13,15 @@ import pytest
 
 from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, _ready, operator
 from allaboard.handlers import TAKE_SIGNALS, start
+
+
+@pytest.fixture(autouse=True)
+def formatters_stay() -> Iterator[None]:
+    """The operator's start changes how each handler of the root logger writes, and pytest's own handlers last longer than a test."""
+    formatters = [(handler, handler.formatter) for handler in logging.getLogger().handlers]
+    yield
+    for handler, formatter in formatters:
+        handler.setFormatter(formatter)
 
 
 async def ends(error: Exception | None = None) -> None:

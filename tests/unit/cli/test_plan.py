@@ -291,7 +291,7 @@ def test_yaml_says_the_same_as_json(plan: Plan) -> None:
 def test_yaml_and_tables_say_what_json_does_of_one_that_is_refused_whatever_its_resources_are_called(plan: Plan) -> None:
     plan.cluster(gpu_node("n1")).manifest(pod("a"), pod("much-too-large", cpu="99"))
     assert yaml.safe_load(plan.run("-o", "yaml").stdout)["gangs"] == json.loads(plan.run("-o", "json").stdout)["gangs"]
-    plan.manifest(pod("odd", containers=[{"name": "main", "resources": {"requests": {"x.y/\ud800": "1"}}}]))
+    plan.manifest(pod("odd", containers=[{"name": "main", "resources": {"limits": {"x.y/\ud800": "1"}, "requests": {"x.y/\ud800": "1"}}}]))
     assert "x.y/?" in plan.run("-o", "wide").stdout
 
 
