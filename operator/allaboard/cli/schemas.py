@@ -52,7 +52,10 @@ class Schemas:
                 continue
             # What the API server has in every object, whatever a schema says of it.
             properties = {**mapping(schema, "properties"), "apiVersion": {}, "kind": {}, "metadata": {}, "status": {}}
-            root = self._type_of({"properties": properties}, f"{group}/{name} {kind}")
+            try:
+                root = self._type_of({"properties": properties}, f"{group}/{name} {kind}")
+            except RecursionError:  # an alias of YAML may stand for what contains it
+                raise MalformedError(f"{path}schema.openAPIV3Schema", "is nested too deeply") from None
             self._types[root] = {**self._types[root], "metadata": "ObjectMeta"}
             self._kinds[group, name, kind] = root
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import kubernetes.client.models as models
 import pytest
+import yaml
 
 from allaboard.cli import bundled
 from allaboard.cli.schemas import Schemas
@@ -139,3 +140,13 @@ def test_a_workload_twice_in_one_file_is_bad_input(plan: Plan) -> None:
     deployment = workload("Deployment", "apps/v1", template=TEMPLATE)
     result = plan.cluster(node("n1", cpu="8")).manifest(deployment, deployment).run()
     assert "document 2: metadata.name: Deployment default/w is stated twice" in result.stderr
+
+
+def test_a_schema_that_contains_itself_is_a_mistake(tmp_path: Path) -> None:
+    properties: dict[str, Any] = {"spec": {"type": "object"}}
+    properties["spec"]["properties"] = properties
+    plan = Plan(tmp_path).cluster(node("n1")).manifest(pod("a"))
+    (tmp_path / "crd.yaml").write_text(yaml.safe_dump(custom("x.io", "Odd", properties)))
+    answer = plan.run(files=("gangs.yaml", "crd.yaml"))
+    assert answer.exit_code == 2
+    assert "openAPIV3Schema: is nested too deeply" in answer.output
