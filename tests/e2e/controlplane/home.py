@@ -144,7 +144,12 @@ class RealCluster:
         self._api.request("DELETE", self._resource(plural).path(namespace, name), options)
 
     def finish_pod(self, name: str, namespace: str = "default", phase: str = "Succeeded") -> None:
-        self.patch("pods", name, {"status": {"phase": phase}}, namespace, "status")
+        pod = self.get("pods", name, namespace) or {}
+        exit_code = 0 if phase == "Succeeded" else 1
+        ends = {"ready": False, "restartCount": 0, "imageID": "", "state": {"terminated": {"exitCode": exit_code}}}
+        # Job operators ask how the containers ended, as a kubelet says it.
+        containers = [{"name": each["name"], "image": each["image"], **ends} for each in pod.get("spec", {}).get("containers", ())]
+        self.patch("pods", name, {"status": {"phase": phase, "containerStatuses": containers}}, namespace, "status")
 
     def drop_watches(self, resource: str | None = None) -> None:
         self._proxy.drop_watches(resource)
