@@ -211,8 +211,6 @@ class Announcer:
                 self._changes.scheduled(gang, message)
                 self._end_wait(gang.key)
                 return
-            if gang.uid:
-                self._changes.scheduled(gang, message)
         elif not gang.alive_in_all_runs and not gang.is_single:
             self._none_lives(gang)
             return

@@ -64,10 +64,10 @@ class ChangeTeller:
         change.members = {pod.uid: topic for pod in first}
 
     def scheduled(self, gang: Gang, message: str) -> None:
-        """Tell that a gang is whole, unless that was told last, and of the same object: its PodGroup may have been made since."""
+        """Tell that a gang is whole, unless that was told last."""
         about, change = reference_of(gang), self._remembered.told(gang.key).change
         change.members = {}
-        if about is None or gang.is_single or (change.topic, change.about) == (Code.SCHEDULED, about.uid):
+        if about is None or gang.is_single or change.topic == Code.SCHEDULED:
             return
         change.topic, change.about = Code.SCHEDULED, about.uid
         self._events.normal(about, "Scheduled", "Binding", message)
