@@ -325,8 +325,8 @@ MUTANTS = (
             ),
             Edit(
                 "model/gang.py",
-                'for pod in self.of_this_run() if pod.has_succeeded',
-                'for pod in self.everybody if pod.has_succeeded',
+                "for pod in self.of_this_run() if pod.has_succeeded",
+                "for pod in self.everybody if pod.has_succeeded",
             ),
         ),
     ),
