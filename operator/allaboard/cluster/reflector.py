@@ -17,6 +17,7 @@ from allaboard.cluster.errors import ApiError, WrongAnswerError
 from allaboard.cluster.lists import pages
 from allaboard.cluster.nesting import loads
 from allaboard.cluster.paths import ApiPath
+from allaboard.cluster.slices import SLICE_SECONDS, Slices
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import version_number, version_of
 
@@ -31,7 +32,6 @@ _GRACE_SECONDS = 1.0  # a watch that hasn't ended by then hangs on a dead connec
 _SHORT_SECONDS = 1.0  # a watch that ends sooner, with nothing said, was turned away
 _SILENT_SECONDS = 5.0  # a collection of which watches that break or hang say nothing for so long is listed instead
 _BACKOFF_SECONDS = (0.5, 30.0)
-_SLICE_SECONDS = 0.01  # work at a stretch before the event loop gets its turn
 _GONE = 410
 
 
@@ -91,9 +91,8 @@ class Reflector:
         self._heard = clock()
         self._failures = 0
         self._version: str | None = None
-        self._events: dict[
-            str, dict[str, _Event]
-        ] = {}  # those that wait, by namespace and key: one namespace's don't keep another's waiting
+        # Those that wait, by namespace and key: the events of one namespace keep no other's waiting.
+        self._events: dict[str, dict[str, _Event]] = {}
         self._ahead: dict[str, int] = {}  # the versions of what was overheard and the watch hasn't come to
         self._has_events = asyncio.Event()
         self._is_doubtful = False
@@ -198,14 +197,12 @@ class Reflector:
 
     async def _take(self, objects: Sequence[dict[str, Any]], seen: set[str]) -> None:
         """Take the objects of one page, giving way to the event loop when it takes long."""
-        started = self._clock()
+        slices = Slices(self._clock)
         for raw in objects:
             key = object_key(raw)
             seen.add(key)
             self._upsert(key, raw)
-            if self._clock() - started > _SLICE_SECONDS:
-                await asyncio.sleep(0)
-                started = self._clock()
+            await slices.give_way()
 
     async def _watch(self, version: str) -> str:
         """Follow changes from ``version`` until the server ends the watch, or should have; returns what was wrong with it."""
@@ -236,7 +233,7 @@ class Reflector:
             began = self._clock()
             self._note(loads(line))
             worked += self._clock() - began
-            if worked > _SLICE_SECONDS:
+            if worked > SLICE_SECONDS:
                 await asyncio.sleep(0)
                 worked = 0.0
 
@@ -258,7 +255,7 @@ class Reflector:
             if key not in self._ahead:
                 events = self._events.setdefault(_namespace_of(key), {})
                 waiting = events.get(key)
-                if waiting and self._must_be_taken(waiting.raw) and not (kind != "DELETED" and self._must_be_taken(raw)):
+                if waiting and self._must_be_taken(waiting.raw) and (kind == "DELETED" or not self._must_be_taken(raw)):
                     self._take_event(key, waiting)
                 events[key] = _Event(waiting.came if waiting else self._heard, kind, raw)
                 self._has_events.set()
@@ -271,25 +268,25 @@ class Reflector:
         """
         while True:
             await self._has_events.wait()
-            started = self._clock()
+            slices = Slices(self._clock)
             while self._events:
-                for namespace in tuple(self._events):
-                    key = next(iter(self._events.get(namespace, ())), "")
-                    if event := self._drop(key):
-                        self._take_event(key, event)
-                    if self._clock() - started > _SLICE_SECONDS:
-                        await asyncio.sleep(0)
-                        started = self._clock()
+                namespace, events = next(iter(self._events.items()))
+                key = next(iter(events))
+                event = events.pop(key)
+                del self._events[namespace]
+                if events:
+                    self._events[namespace] = events  # behind those of the other namespaces
+                self._take_event(key, event)
+                await slices.give_way()
             self._has_events.clear()
 
-    def _drop(self, key: str) -> _Event | None:
-        """Let no event of an object wait any more; returns the one that did."""
+    def _drop(self, key: str) -> None:
+        """Let no event of an object wait any more."""
         namespace = _namespace_of(key)
         events = self._events.get(namespace, {})
-        event = events.pop(key, None)
+        events.pop(key, None)
         if not events:
             self._events.pop(namespace, None)
-        return event
 
     def _take_event(self, key: str, event: _Event) -> None:
         try:

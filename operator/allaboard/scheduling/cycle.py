@@ -18,6 +18,7 @@ from allaboard.binding.bind import Binder
 from allaboard.binding.epoch import Epoch
 from allaboard.binding.restart import JobRestarter
 from allaboard.binding.transaction import DryRun
+from allaboard.cluster.slices import Slices
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
@@ -57,7 +58,6 @@ logger = logging.getLogger(__name__)
 
 _MAKE_WAY_SECONDS = 0.5  # in which it is found out in turn whose seats a gang needs: that takes a search for each of them
 _STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
-_SLICE_SECONDS = 0.01  # work at a stretch before the event loop gets its turn
 
 
 @dataclass(slots=True)
@@ -263,7 +263,7 @@ class Scheduler:
         """The first gang that is due, and those next to it that compete with it on equal terms; without those that need no search."""
         attempts: dict[GangKey, Attempt] = {}
         pods = 0
-        began = self.clock()
+        slices = Slices(self.clock)
         while len(attempts) < MOST_TOGETHER and (key := self.queue.pop()):
             if key in self._under_way:
                 self._prepared(key)  # which passes it over
@@ -282,9 +282,7 @@ class Scheduler:
                 attempts[key] = attempt
                 if is_alone:
                     break
-            if self.clock() - began > _SLICE_SECONDS:  # each turn of others may take as long, so not after each gang
-                await asyncio.sleep(0)
-                began = self.clock()
+            await slices.give_way()
         return {key: attempts[key] for key in sorted(attempts, key=self.ranks.place)}
 
     def _are_equal(self, one: GangKey, other: GangKey) -> bool:
