@@ -383,7 +383,7 @@ def _gang(reader: Reader, name: str, scheduler: str = "allaboard") -> dict[str, 
 
 
 def _rights(reader: Reader) -> set[str]:
-    """What the ClusterRoles of a version's ``config/`` allow, in the words of its refusal as a log in JSON has them."""
+    """Return the rights that the ClusterRoles of a version's ``config/`` grant, in the words in which a log in JSON tells of their lack."""
     objects = yaml.safe_load_all(reader.run("kubectl kustomize OVERLAY"))
     rules = [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"] if "resources" in rule]
     return {f'cannot {verb} resource \\"{resource}\\"' for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}

@@ -1,4 +1,4 @@
-"""What the API server demands of the resources that a container names (kubernetes pkg/apis/core/validation)."""
+"""Refuses resources of containers that the API server refuses (kubernetes pkg/apis/core/validation)."""
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import items, mapping

@@ -257,7 +257,7 @@ class Unnamed(NamedTuple):
 
 
 class Charges(NamedTuple):
-    """What a pod takes of a node's devices: (place, thousandths) of each device that is known, and the devices that aren't."""
+    """The devices of a node that a pod takes: (place, thousandths) of each device that is known, and the devices that aren't."""
 
     named: Sequence[tuple[int, int]] = ()
     unnamed: Unnamed | None = None

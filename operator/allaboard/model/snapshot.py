@@ -96,7 +96,7 @@ class Snapshot:
         return self.allocatable - self.used
 
     def with_gpus(self, gpus: GpuTable | None) -> "Snapshot":
-        """The same with what is known of GPUs: of whole ones a node offers as many less as aren't well, which the kubelet may not know."""
+        """Return this snapshot with the table of GPUs. A node offers only its healthy whole GPUs; the kubelet may not know."""
         if gpus is None:
             return self
         columns = [column for column, resource in enumerate(self.resources) if resource in WHOLE_GPUS]

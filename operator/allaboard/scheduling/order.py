@@ -38,7 +38,7 @@ class Own(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What is less goes first. The fields up to ``key`` count in this order; several gangs may share the first few of them."""
+    """A place in the queue: the lesser goes first. The fields up to ``key`` count in this order; several gangs may share the first few."""
 
     depth: int
     """The priority, negative."""

@@ -180,7 +180,7 @@ class GangQueue:
             await asyncio.sleep(0)
 
     def _admit(self) -> bool:
-        """Those for whom there is room by count are due, the first of them; nothing is counted unless something has come free since.
+        """Make the first gangs due for which there is room by count; nothing is counted unless something has come free since.
 
         Return whether there may be more of them.
         """

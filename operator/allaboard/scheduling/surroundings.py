@@ -1,5 +1,5 @@
-"""What a gang's members ask of nodes besides what their own specs say: where their volumes are, how many of them a node must attach, which
-pods keep them away, and where those are that they must be together with.
+"""Adds to a gang's members what they ask of nodes besides their own specs: where their volumes are, how many of them a node must attach,
+which pods keep them away, and where the pods are that they must be together with.
 
 Members that ask the same share one spec, as their pods do (``Interner``): kinds are told apart by who their specs are. Whatever others'
 pods keep away, a gang comes out of this with no more kinds of members than are taken in: where it would have more, everybody keeps out

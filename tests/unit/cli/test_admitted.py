@@ -1,4 +1,4 @@
-"""What the API server refuses of the pods of a plan, by the resources that they name and by what their namespace allows."""
+"""A plan refuses the pods that the API server would refuse, by the resources that they name and by what their namespace allows."""
 
 from typing import Any
 

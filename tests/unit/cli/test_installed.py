@@ -19,7 +19,7 @@ MOUNT = {"volumes": [{"name": "settings", "configMap": {"name": "allaboard"}}]}
 
 
 def operator(*args: str, kind: str = "Deployment", **spec: Any) -> Object:
-    """As ``config/`` and the chart install it."""
+    """Return the operator's Deployment as ``config/`` and the chart install it."""
     labels = {"app.kubernetes.io/name": "allaboard", "app.kubernetes.io/instance": "allaboard"}
     container: Object = {"name": "operator", "image": "allaboard:dev", "args": ["--log-format=json", "--leader-elect", *args]}
     container["volumeMounts"] = [{"name": "settings", "mountPath": "/etc/allaboard"}]

@@ -60,7 +60,7 @@ events = st.one_of(
 
 @dataclass
 class Ledger:
-    """What is there, as plain tables: what the view is held against."""
+    """The cluster as plain tables, with which the view is compared."""
 
     bound: dict[str, str] = field(default_factory=dict)
     stored: dict[str, Volume | None] = field(default_factory=dict)
