@@ -88,9 +88,9 @@ async def test_a_job_that_is_suspended_waits_for_its_members(cluster: Cluster, s
     template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": {**pod["spec"], "restartPolicy": "Never"}}
     spec = {"completions": 2, "parallelism": 2, "template": template}
     cluster.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "sj", "namespace": "default"}, "spec": spec})
-    await cluster.wait_for(lambda s: running(s) == 2)
+    await cluster.wait_for(lambda s: running(s) == 2 and bool(status_of(s, "sj")), message="all run, and there is a PodGroup")
     cluster.patch("jobs", "sj", {"spec": {"suspend": True}})
-    await cluster.wait_for(lambda s: status_of(s, "sj").get("reason") == "WaitingForMembers")
+    await cluster.wait_for(lambda s: status_of(s, "sj").get("reason") == "WaitingForMembers", message="the PodGroup waits for members")
     assert status_of(cluster, "sj")["phase"] == "Pending"
     cluster.patch("jobs", "sj", {"spec": {"suspend": False}})
     await cluster.wait_for(lambda s: status_of(s, "sj").get("phase") == "Running")
