@@ -112,8 +112,10 @@ def test_one_node_is_seen_as_all_are() -> None:
 def test_of_too_many_the_highest_priorities_count() -> None:
     view = a_view(replace(a_node("n1"), allocatable=(("cpu", 10**9), (GPU, 10**6), ("pods", 10**6))))
     for number in range(NOMINATED.most + 5):
-        view.upsert_pod(nominated(f"p{number}", priority=number % 2, spec=SPEC))
-    assert free(view, 0) == [10**6 - 2 * NOMINATED.most]
+        gpus = 1 + number % 2
+        view.upsert_pod(nominated(f"p{number}", priority=gpus, spec=SchedulingSpec(((GPU, gpus), ("pods", 1)))))
+    high = (NOMINATED.most + 5) // 2  # all of these count, and others fill the rest
+    assert free(view, 0) == [10**6 - NOMINATED.most - high]
 
 
 @pytest.mark.parametrize(
