@@ -201,6 +201,27 @@ async def test_the_lag_is_that_of_the_oldest_event_of_any_namespace() -> None:
     assert ages == [3.0, 4.0, 5.0, 0.0]
 
 
+async def test_an_event_that_a_newer_one_replaces_has_waited_since_the_first_of_them_came() -> None:
+    server = Server(for_ever)
+    lags: list[float] = []
+
+    def read(raw: dict[str, Any]) -> Any:
+        lags.append(reflector.lag_seconds)
+
+    async def changed_twice(server: Server) -> AsyncIterator[bytes]:
+        yield event("ADDED", "first", 2)
+        yield event("MODIFIED", "a", 3)
+        server.now += 2.0
+        yield event("MODIFIED", "a", 4)
+        server.now += 3.0
+        await asyncio.Future()
+
+    server.scripts = [changed_twice]
+    async with mirrored(server, read) as (reflector, store, _):
+        await until(lambda: len(store.taken) == 2)
+    assert lags == [5.0, 0.0]
+
+
 async def test_an_object_that_costs_much_does_not_keep_newer_events_from_coming() -> None:
     """Each change of it takes longer than the next one takes to come: it is taken less often, and others in their turn."""
     server = Server(for_ever)
@@ -415,6 +436,18 @@ async def test_what_is_overheard_is_taken_when_the_watch_is_late_and_not_when_it
         assert not reflector.overhear({"metadata": {"name": "c", "resourceVersion": "x7"}})
         await until(lambda: ("team/b", {}) in store.taken)
         assert reflector.relists == 1
+
+
+async def test_an_event_that_waits_is_not_taken_after_a_newer_state_that_is_overheard() -> None:
+    async def overheard_at_once(server: Server) -> AsyncIterator[bytes]:
+        yield event("ADDED", "a", 5, spec={"n": 5})
+        assert reflector.overhear(json.loads(event("MODIFIED", "a", 6, spec={"n": 6}))["object"])
+        yield event("ADDED", "b", 7)
+        await asyncio.Future()
+
+    async with mirrored(Server(overheard_at_once)) as (reflector, store, _):
+        await until(lambda: ("team/b", None) in store.taken)
+    assert store.taken == [("team/a", {"n": 6}), ("team/b", None)]
 
 
 async def test_nothing_is_overheard_before_there_is_a_list() -> None:
