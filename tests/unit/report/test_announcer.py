@@ -218,6 +218,18 @@ async def test_a_gang_and_its_members_have_one_event_for_each_change_of_its_reas
     assert stage.recorder.of("Scheduled") == once_each(gang) + Counter(["group"])
 
 
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_gang_has_a_second_event_scheduled_only_if_it_has_ended_before(*, ends: bool) -> None:
+    gang = a_gang(2)
+    done = tuple(replace(pod, node_name="n1", phase="Succeeded") for pod in gang.members)
+    async with a_stage() as stage:
+        stage.bind(gang, gang.members)
+        if ends:
+            stage.announcer.unchanged(replace(gang, members=done))
+        stage.bind(gang, gang.members)
+    assert stage.recorder.of("Scheduled")["group"] == 1 + ends
+
+
 async def test_of_a_large_gang_the_first_members_have_events() -> None:
     gang = a_gang(MANY)
     async with a_stage() as stage:
