@@ -25,9 +25,11 @@ def job(**replicas: Any) -> dict[str, Any]:
     return workload("TFJob", "kubeflow.org/v1", tfReplicaSpecs={"Worker": {"template": TEMPLATE, **replicas}})
 
 
-def custom(group: str, kind: str, properties: dict[str, Any]) -> dict[str, Any]:
-    version = {"name": "v1", "served": True, "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}}
-    spec = {"group": group, "names": {"kind": kind, "plural": f"{kind.lower()}s"}, "versions": [version]}
+def custom(group: str, kind: str, properties: dict[str, Any], **served: bool) -> dict[str, Any]:
+    """A definition of ``kind``; ``served`` are its versions, by default v1, and whether the API server serves each."""
+    schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
+    versions = [{"name": name, "served": is_served, "schema": schema} for name, is_served in (served or {"v1": True}).items()]
+    spec = {"group": group, "names": {"kind": kind, "plural": f"{kind.lower()}s"}, "versions": versions}
     return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "x"}, "spec": spec}
 
 
@@ -86,6 +88,21 @@ def test_fields_of_the_clusters_own_definition_count(plan: Plan, place: str) -> 
     before = [newer] if place == "manifests" else []
     assert len(plan.manifest(*before, job(newField=1, replicas=2)).gangs()) == 2
     assert "spec.tfReplicaSpecs.Worker.restartPolicy: no such field" in plan.manifest(*before, job(restartPolicy="Never")).run().stderr
+
+
+@pytest.mark.parametrize("served", [{"v2": True}, {"v1": False, "v2": True}])
+def test_a_version_that_the_clusters_own_definition_does_not_serve_is_a_mistake(plan: Plan, served: dict[str, bool]) -> None:
+    newer = custom("kubeflow.org", "TFJob", {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}, **served)
+    answer = plan.cluster(node("n1", cpu="8"), newer).manifest(job()).run()
+    assert answer.exit_code == 2
+    assert "apiVersion: 'kubeflow.org/v1' is no version of TFJob; kubeflow.org/v2 is" in answer.stderr
+
+
+def test_the_metadata_of_a_custom_resource_has_the_fields_of_any_object(plan: Plan) -> None:
+    newer = custom("kubeflow.org", "TFJob", {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}})
+    answer = plan.cluster(node("n1", cpu="8"), newer).manifest(job() | {"metadata": {"name": "w", "lables": {}}}).run()
+    assert answer.exit_code == 2
+    assert "metadata.lables: no such field; did you mean labels?" in answer.stderr
 
 
 def test_what_a_definition_leaves_open_may_be_anything(plan: Plan) -> None:
