@@ -37,7 +37,8 @@ class SearchOptions(BaseModel):
         60,
         ge=1,
         le=10_000,
-        description="Generations at most; eleven times as many where somebody has no seat and the solver isn't asked.",
+        description="Generations at most. While a member that must start has no node: 5 before the exact solver is asked, and as many as"
+        " this after it; eleven times as many as this where the solver isn't asked.",
     )
     min_generations: int = Field(1, ge=0, le=10_000, description="Generations at least, unless the best possible is reached.")
     population_size: int = Field(48, ge=4, le=1_000, description="Placements kept from one generation to the next.")
