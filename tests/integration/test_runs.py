@@ -151,6 +151,54 @@ async def test_a_job_submitted_again_beside_the_first_starts_whole_or_not_at_all
     assert len(stamps(cluster, "")) == 2, "each run has a stamp of its own"
 
 
+def named(name: str, members: int, **spec: Any) -> dict[str, Any]:
+    """A Job of so many members, of the gang that ``job`` is."""
+    made = job(members)
+    made["metadata"]["name"] = name
+    made["spec"] |= spec
+    return made
+
+
+async def test_a_job_that_does_not_fit_keeps_no_later_one_of_its_gang_waiting(cluster: Cluster, start_app: StartApp) -> None:
+    await start_app()
+    cluster.add_node("node-1", cpu="4")
+    large = named("large", 4)
+    large["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100"
+    cluster.create(large)
+    await cluster.wait_for(lambda s: "0 of 4 members placeable" in message(s))
+    cluster.create(named("small", 4))
+    await cluster.wait_for(lambda s: len(bound(s, "small")) == 4)
+    cluster.add_node("node-2", cpu="400")
+    await cluster.wait_for(lambda s: len(bound(s, "large")) == 4, message="it is looked at again when there is room")
+
+
+async def test_a_job_that_was_whole_and_was_scaled_down_keeps_no_later_one_of_its_gang_waiting(
+    cluster: Cluster, start_app: StartApp
+) -> None:
+    app = await start_app()
+    cluster.add_node("node-1", cpu="8")
+    cluster.create(named("first", 4))
+    await cluster.wait_for(lambda s: running(s) == 4)
+    cluster.patch("jobs", "first", {"spec": {"parallelism": 3}})
+    await cluster.wait_for(lambda s: len(bound(s, "first")) == 3)
+    cluster.create(named("second", 4))
+    await cluster.wait_for(lambda s: len(bound(s, "second")) == 4)
+    await app.stop()
+    cluster.add_node("node-2", cpu="8")
+    await start_app()
+    cluster.create(named("third", 4))
+    await cluster.wait_for(lambda s: len(bound(s, "third")) == 4, message="also for the next operator")
+    assert len(bound(cluster)) == 11
+
+
+async def test_jobs_of_one_gang_that_overlap_do_not_wait_for_one_another(cluster: Cluster, start_app: StartApp) -> None:
+    await start_app(backoff_initial_seconds=300.0, backoff_max_seconds=300.0)
+    cluster.add_node("node-1", cpu="32")
+    for number in range(8):
+        cluster.create(named(f"job-{number}", 4))
+        await cluster.wait_for(lambda s, number=number: len(bound(s, f"job-{number}")) == 4)  # type: ignore[misc]
+
+
 async def test_the_last_worker_that_is_lost_starts_again_when_the_others_have_succeeded(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="4")

@@ -8,6 +8,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self
 
 from allaboard.gangs.dialects import Membership, membership_of
@@ -77,8 +78,10 @@ class GangRegistry:
         self._jobs: dict[str, JobCounts] = {}  # by UID
         self._of_job: dict[str, Counter[GangKey]] = {}  # how many pods of each gang a batch Job has, by its UID
         self._deleted_successes: dict[GangKey, Counter[tuple[str, str]]] = {}
+        self._passed: dict[GangKey, set[str]] = {}  # runs that were passed over, by the UID of the first candidate
         self._listeners: list[DirtyListener] = []
         self.on_excess: Callable[[str], None] = lambda limit: None
+        self.knows_whole: Callable[[GangKey, str], bool] = lambda key, run: False
         self.urgency = Urgency(self.outline)
         self.arrivals = 0  # pods of ours that came without a node
 
@@ -131,6 +134,7 @@ class GangRegistry:
         for key in changed:  # not before: a gang of one isn't gone in between
             if key not in self._members:
                 self._deleted_successes.pop(key, None)
+                self._passed.pop(key, None)
             self._notify(key)
 
     def observe_group(self, group: PodGroup) -> None:
@@ -218,6 +222,35 @@ class GangRegistry:
             return False
         return any(self._memberships[uid].min_member for uid in self._members.get(key, ()))
 
+    def pass_over(self, gang: Gang) -> bool:
+        """Give another run of the gang its turn, if one can act: the run that ``gang`` is can't be bound now. Return whether one can."""
+        key = gang.key
+        if not gang.others or not gang.candidates:
+            return False
+        self._passed.setdefault(key, set()).add(gang.candidates[0].uid)
+        self.choose_again(key)
+        following = self.gang(key)
+        can_act = following is not None and following.can_act and following.candidates[0].uid not in self._passed[key]
+        if not can_act:
+            self.pass_over_none(key)
+        return can_act
+
+    def pass_over_none(self, key: GangKey) -> None:
+        """Let the runs of a gang have their turns from the first again."""
+        if self._passed.pop(key, None):
+            self.choose_again(key)
+
+    def choose_again(self, key: GangKey) -> None:
+        """Find out anew, when the gang is next asked for, which run has its turn: something was learnt about one."""
+        self._assembled.pop(key, None)
+
+    def root_of(self, pod: Pod) -> str:
+        """Return the UID of the object whose pod it is: the controller of its batch Job, else its own; empty for a bare pod."""
+        if pod.owner is None:
+            return ""
+        job = self._jobs.get(pod.owner.uid)
+        return job.root if job else pod.owner.uid
+
     def gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands; ``None`` when nothing names it any more. Put together once after each change."""
         if key not in self._assembled:
@@ -289,12 +322,13 @@ class GangRegistry:
             if key.kind == "Pod"
             else runs_of(members, self._required(group, alive), self._jobs, self._deleted_successes.get(key, {}))
         )
-        gangs = [self._gang_of(key, group, run, _created(group, first)) for run in runs or [Run(())]]
-        gang = next_in_turn(gangs)
-        others = tuple(pod for each in gangs if each is not gang for pod in each.members)
-        return replace(gang, others=others) if others else gang
+        gang_of = partial(self._gang_of, key, group, created=_created(group, first))
+        if len(runs) <= 1:
+            return gang_of(runs[0] if runs else Run(()))
+        gang = next_in_turn(runs, gang_of, partial(self.knows_whole, key), self._passed.get(key, ()))
+        return replace(gang, others=tuple(pod for run in runs if run.members is not gang.members for pod in run.members))
 
-    def _gang_of(self, key: GangKey, group: PodGroup | None, run: Run, created: float) -> Gang:
+    def _gang_of(self, key: GangKey, group: PodGroup | None, run: Run, *, created: float) -> Gang:
         """Return the gang as one of its runs is."""
         alive = [pod for pod in run.members if pod.is_alive]
         first = next((pod for pod in alive if pod.node_name), next(iter(alive or run.members), None))

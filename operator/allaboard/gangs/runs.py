@@ -11,7 +11,7 @@ bound whole or not at all, and no pod of one run counts for another. The table o
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import MappingProxyType
@@ -71,6 +71,17 @@ class Run:
     deleted_successes: int = 0
     replaces: bool = False
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a member has a node and lives."""
+        return any(pod.node_name and pod.is_alive for pod in self.members)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether certainly nothing is to be done: nobody waits, and as many live as were promised to start together, or none."""
+        living = [pod for pod in self.members if pod.is_alive]
+        return all(pod.node_name and 0 < pod.promise <= len(living) for pod in living)
+
 
 DeletedSuccesses = Mapping[tuple[str, str], int]
 """How many pods have succeeded and been deleted, by the UID of their controller, empty without one, and by the run of their stamp."""
@@ -92,29 +103,48 @@ def runs_of(
     return [Run(past), *runs] if past else runs
 
 
-def next_in_turn(gangs: Sequence[Gang]) -> Gang:
-    """Return the run to see to next, of one gang's runs, the oldest first.
+def next_in_turn(
+    runs: Sequence[Run],
+    gang_of: Callable[[Run], Gang],
+    is_known_whole: Callable[[str], bool] = lambda run: False,
+    passed: Collection[str] = (),
+) -> Gang:
+    """Return the run to see to next, of one gang's ``runs``, the oldest first, as ``gang_of`` makes a gang of it.
 
     A run that is partially bound goes before one that is yet to start, unless it was whole and waits for pods. A run that waits for pods,
-    or is held, keeps no other waiting. Surplus members come after all of these. Where nothing is to be done it is the newest.
+    or is held, or whose first candidate's UID is among those that are ``passed`` over, keeps no other waiting. Surplus members come after
+    all of these. Where nothing is to be done it is the newest. Of very many runs the first are looked at.
     """
-    return min(enumerate(gangs), key=lambda each: (_turn(each[1]), -each[0] if _turn(each[1]) == _RESTS else each[0]))[1]
+    begun_first = sorted((run for run in runs if not run.is_complete), key=lambda run: not run.has_begun)
+    best, best_turn = None, _RESTS
+    for run in begun_first[:_MOST_LOOKED_AT]:
+        gang = gang_of(run)
+        turn = _turn(gang, is_known_whole, passed)
+        if turn < best_turn:
+            best, best_turn = gang, turn
+        if best_turn == _FINISHES or (best_turn <= _STARTS and not run.has_begun):
+            break
+    return best or gang_of(runs[-1])
 
 
-_RESTS = 6
+_FINISHES, _MAY_BE_CUT_OFF, _STARTS, _GROWS, _WAITS, _IS_SHORT, _RESTS = range(7)
+"""What a run does next: the lower goes first."""
+_MOST_LOOKED_AT = 64
+"""Runs of one gang of which it is found out, at each look, what they do next."""
 
 
-def _turn(gang: Gang) -> int:
-    can_act = bool(gang.candidates) and not gang.awaits_pods and gang.hold is None
+def _turn(gang: Gang, is_known_whole: Callable[[str], bool], passed: Collection[str]) -> int:
+    can_act = gang.can_act and gang.candidates[0].uid not in passed
     if gang.is_open and can_act:
-        return 0
-    if gang.is_open and not gang.succeeded and len(gang.of_this_run()) < max((pod.promise for pod in gang.bound), default=0):
-        return 1  # it may never have been whole: its deadlines must be kept
+        return _FINISHES
+    is_cut = gang.is_open and not gang.succeeded and len(gang.of_this_run()) < max((pod.promise for pod in gang.bound), default=0)
+    if is_cut and not is_known_whole(gang.run):
+        return _MAY_BE_CUT_OFF  # its deadlines must be kept
     if can_act:
-        return 2 if gang.missing else 3
+        return _STARTS if gang.missing else _GROWS
     if gang.is_open or gang.candidates:
-        return 4
-    return 5 if gang.alive and not gang.is_whole else _RESTS
+        return _WAITS
+    return _IS_SHORT if gang.alive and not gang.is_whole else _RESTS
 
 
 class _Lineage:
@@ -350,12 +380,12 @@ class _Census:
             return Run(tuple(own), deleted_successes=deleted, replaces=is_operators)
         here = Counter(pod.owner.uid for pod in living if pod.owner and pod.owner.uid in self.jobs)
         has_node = Counter(pod.owner.uid for pod in living if pod.owner and pod.node_name)
-        roles = {pod.owner.uid: pod.role for pod in {id(pod.owner): pod for pod in living}.values() if pod.owner}
+        some_of = {pod.owner.uid: pod for pod in {id(pod.owner): pod for pod in living}.values() if pod.owner}
         gone: Counter[str] = Counter()
         for uid, number in here.items():
             seen = SeenPods(number, has_node[uid], self.bound_of[uid] - has_node[uid], self.succeeded_of[uid])
-            left = self.jobs[uid].left(seen)
-            gone[roles[uid]] += max(0, self.jobs[uid].initial - left)
+            if (fewer := self.jobs[uid].initial - self.jobs[uid].left(seen)) > 0:
+                gone[some_of[uid].role] += fewer
         spare = sum(self.jobs[uid].initial for uid in here) + len(living) - here.total() - self.minimum
         return Run(tuple(own), max(0, gone.total() - max(0, spare)), dict(+gone), deleted, is_operators)
 

@@ -248,6 +248,11 @@ class Gang:
         return len(self.candidates) < self.least or bool(self.roles_without_pods and not self.settles)
 
     @property
+    def can_act(self) -> bool:
+        """Whether seats are to be found for members: somebody may be bound, and neither a hold nor missing pods are in the way."""
+        return bool(self.candidates) and not self.awaits_pods and self.hold is None
+
+    @property
     def is_whole(self) -> bool:
         """Whether nothing is missing."""
         return self.missing == 0

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from allaboard.model.asking import asked_of_gpus, with_gpus
@@ -156,7 +157,7 @@ class Pod:
     @property
     def role(self) -> str:
         """What the pod is in its gang, such as ps or worker; empty when nothing says so."""
-        return self.option("role") or next((value for name in ROLE_LABELS if (value := self.label(name))), "")
+        return self.option("role") or _role_by_labels(self.labels)
 
     @property
     def is_of_job(self) -> bool:
@@ -166,6 +167,12 @@ class Pod:
     def option(self, key: str) -> str | None:
         """The value of the annotation ``allaboard.dev/<key>``, ``None`` without it."""
         return next((value for name, value in self.options if name == key), None) if self.options else None
+
+
+@lru_cache(maxsize=1024)
+def _role_by_labels(labels: tuple[tuple[str, str], ...]) -> str:
+    stated = dict(labels)
+    return next((value for name in ROLE_LABELS if (value := stated.get(name))), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,16 @@ class Announcer:
         self._count("error", len(gang.candidates), seconds)
         self._log(gang, "failed", None, seconds, message)
 
+    def backs_off(self, gang: Gang, message: str) -> None:
+        """Members were lost again and again, soon after they were bound: the next are bound later."""
+        is_told_of_gang = bool(gang.missing) and not gang.is_single
+        self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=not is_told_of_gang)
+        if gang.missing:
+            self._time_out_if_due(gang, self._wait(gang), message)
+            self._say(gang, Code.RETRYING, message)
+            self._changes.waits(gang, Code.RETRYING, message, gang.candidates)
+        self._log(gang, "backs off", None, 0.0, message)
+
     def binds(self, gang: Gang) -> None:
         """Members are about to be bound, one before the other."""
         self._keeper.begin_bind(gang)

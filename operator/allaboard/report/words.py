@@ -262,12 +262,22 @@ def _there(gang: Gang) -> int:
     return len(gang.alive) + (gang.succeeded if gang.missing else 0)  # a next wave needs its own
 
 
-def members_missing(gang: Gang) -> str:
-    """That a gang waits for pods that don't exist yet."""
+def members_missing(gang: Gang, *, was_whole: bool = False) -> str:
+    """Return that a gang waits for pods that don't exist yet; ``was_whole`` if the run that goes on has been whole."""
     gated = sum(1 for pod in gang.members if pod.is_gated and not pod.is_terminating)
     tail = f", {gated} of them gated" if gated else ""
+    # The counts in the PodGroup's status are those of all runs.
+    others = sum(1 for pod in gang.others if pod.is_alive)
+    of_run = f" in this run, beside {others} of other runs" if others else ""
     roles = "".join(f", role {role} lacks {number}" for role, number in sorted(gang.roles_without_pods.items()))
-    return f"podgroup {gang.key}: waiting for members: {_there(gang)} of {gang.required} exist{tail}{roles}"
+    stale = "; the gang was whole before: lower minMember if it was scaled down" if was_whole and gang.bound else ""
+    return f"podgroup {gang.key}: waiting for members: {_there(gang)} of {gang.required} exist{of_run}{tail}{roles}{stale}"
+
+
+def backs_off(gang: Gang, losses: int, seconds: float) -> str:
+    """Return why nobody of a gang is bound just now whose members were lost ``losses`` times in a row soon after they were bound."""
+    number = {1: "once", 2: "twice"}.get(losses, f"{losses} times in a row")
+    return f"podgroup {gang.key}: members were lost soon after they were bound, {number}: the next are bound {seconds:g} s after the last"
 
 
 def kept_open(gang: Gang, bound: Sequence[Pod], message: str, problem: str = "") -> str:

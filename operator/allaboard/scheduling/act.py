@@ -83,6 +83,8 @@ class Actor:
                 self.outcomes.rests(gang)
             case Look.AWAIT_MEMBERS:
                 self.outcomes.awaits_members(gang)
+            case Look.BACK_OFF:
+                self.outcomes.backs_off(attempt)
             case Look.PLACE:
                 if gang.missing:
                     self.announcer.waiting_since(gang)

@@ -37,6 +37,7 @@ from allaboard.scheduling.decide import Found, Look, at_look, on_plan
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.longsearch import LongSearches
+from allaboard.scheduling.losses import Losses
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.outcomes import Attempt, Outcomes
 from allaboard.scheduling.past import settled
@@ -85,6 +86,7 @@ class Scheduler:
     is_fresh: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
     _under_way: UnderWay = field(init=False)
+    _losses: Losses = field(init=False)
     _open: OpenGangs = field(init=False)
     _outcomes: Outcomes = field(init=False)
     _planner: Planner = field(init=False)
@@ -115,10 +117,13 @@ class Scheduler:
         self._open = OpenGangs(
             self.registry, self.docket, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock
         )
+        self._losses = Losses(self.docket, self.registry.root_of, self.queue.backoff, self.clock)
+        self.registry.knows_whole = self.docket.knows_whole
         self._outcomes = Outcomes(
             self.registry,
             self.docket,
             self.queue,
+            self._losses,
             self.announcer,
             self.metrics,
             self._open,
@@ -311,11 +316,14 @@ class Scheduler:
         if self._sealing.awaits_news(gang):
             return None  # which ring again
         attempt = Attempt(gang, self.clock(), self.queue.changes)
-        self._open.observe(gang)
+        if self._open.observe(gang) and gang.others:
+            self.registry.choose_again(key)  # a run that was whole, and waits for pods, keeps no other waiting
+            self.queue.mark(key)
+            return None
         if gang.others:
             self.announcer.waits_behind(gang)
         # 2. What is to be done? Whatever was left half bound, and could not be finished, is undone before anything else.
-        look = at_look(gang, self.docket.find_half(key), self.clock())
+        look = at_look(gang, self.docket.find_half(key), self.clock(), self._losses.backs_off_until(gang))
         if look is not Look.AWAIT_MEMBERS and not gang.settles:
             self.docket.case(key).short_since = None
         return attempt if self._act.on_look(attempt, look) else None

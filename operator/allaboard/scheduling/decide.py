@@ -27,6 +27,8 @@ class Look(Enum):
     """It is whole and nobody waits, or all of it has ended."""
     AWAIT_MEMBERS = auto()
     """Too few pods exist."""
+    BACK_OFF = auto()
+    """Members were lost soon after they were bound, again and again: the next are bound later."""
     PLACE = auto()
     """Seats are to be found."""
 
@@ -65,16 +67,19 @@ class Reply(Enum):
     WHOLE = auto()
 
 
-def at_look(gang: Gang, half: Half | None, now: float) -> Look:
+def at_look(gang: Gang, half: Half | None, now: float, backs_off_until: float = 0.0) -> Look:
     """What is to be done about a gang that is due. What was left half done is undone before anything else.
 
-    One whose own time is over is looked for seats once more before it is released: they may have come free just now.
+    One whose own time is over is looked for seats once more before it is released: they may have come free just now. Nobody of it is bound
+    before ``backs_off_until``, unless it was left half bound.
     """
     if half is not None and gang.is_open and half.is_overdue(now):
         return Look.UNDO
     look = _look(gang)
     if half is not None and (look is not Look.PLACE or half.was_tried) and (ending := _ending(gang, half, now)):
         return Look[ending.name]
+    if look is Look.PLACE and now < backs_off_until and not (half and half.is_finishing):
+        return Look.BACK_OFF
     return look
 
 

@@ -9,19 +9,28 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from allaboard.model.gang import GangKey
+from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.report.told import Told
 from allaboard.scheduling.order import Lacks, Need, Order
 
+_MOST_WHOLE_RUNS = 64
+"""Runs of one gang that are remembered to have been whole."""
+
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """When a gang was last placed, how often in a row before that it had lost members soon, and how many had failed by then."""
+class LastBind:
+    """When pods of one controller were last bound in a gang, on the clock.
 
-    at: float = -math.inf
-    losses: int = 0
-    failed: int = 0
+    ``living`` is how many of them had a node then and lived, ``succeeded`` and ``failed`` how many could be seen to have ended so, and
+    ``losses`` how often in a row members had been lost soon after they were bound.
+    """
+
+    at: float
+    living: int
+    succeeded: int
+    failed: int
+    losses: int
 
 
 @dataclass(slots=True)
@@ -110,11 +119,14 @@ class Case:
 
     key: GangKey
     turn: Turn = field(default_factory=Turn)
-    placed: Placed = Placed()
+    last_binds: dict[str, LastBind] = field(default_factory=dict)
+    """By controller, the oldest first (``losses``)."""
     half: Half | None = None
     was_undone: bool = False
-    whole_run: str = ""
-    """The run that has been whole."""
+    whole_runs: set[str] = field(default_factory=set)
+    """The runs that have been whole, or of which that can't be told."""
+    lacks_of_passed: Lacks | None = None
+    """What runs of it lack that were refused, and passed over, before the run whose turn it is."""
     held: Mapping[str, int] | None = None
     """What its members asked for in all, by resource, when it was whole last."""
     is_inherited: bool = False
@@ -131,6 +143,17 @@ class Case:
     """Its place in the queue when it came into the line for long searches, if it is in that."""
     advice: Advice = field(default_factory=Advice)
     told: Told = field(default_factory=Told)
+
+    def note_whole(self, gang: Gang) -> bool:
+        """Note that the run of ``gang`` has been whole; returns whether that is news. Of too many runs the later ones aren't noted."""
+        if gang.run in self.whole_runs:
+            return False
+        if len(self.whole_runs) >= _MOST_WHOLE_RUNS:
+            self.whole_runs &= {pod.transaction for pod in gang.everybody}
+        is_news = len(self.whole_runs) < _MOST_WHOLE_RUNS
+        if is_news:
+            self.whole_runs.add(gang.run)
+        return is_news
 
 
 class Docket:
@@ -156,6 +179,11 @@ class Docket:
     def find(self, key: GangKey) -> Case | None:
         """The case of a gang, if there is one."""
         return self._cases.get(key)
+
+    def knows_whole(self, key: GangKey, run: str) -> bool:
+        """Return whether a run of a gang is known to have been whole."""
+        case = self._cases.get(key)
+        return case is not None and run in case.whole_runs
 
     def told(self, key: GangKey) -> Told:
         """What was told of a gang, whose case begins if there is none."""

@@ -111,8 +111,11 @@ class OpenGangs:
             half.is_renewed = half.is_kept_open = half.was_tried = False
             half.restarts_at = -math.inf
 
-    def observe(self, gang: Gang) -> None:
-        """Note, at a look, whether whoever was before us left it half done, which run has been whole, and since when it is half bound."""
+    def observe(self, gang: Gang) -> bool:
+        """Note, at a look, whether whoever was before us left it half done, which run has been whole, and since when it is half bound.
+
+        Return whether the run is known only now to have been whole.
+        """
         case = self.docket.case(gang.key)
         if case.is_inherited:  # no earlier leader can bind its members any more
             case.is_inherited = False
@@ -123,12 +126,14 @@ class OpenGangs:
         half = case.half
         if half is not None and not gang.is_open:
             half.deadline = None
+        is_news = False
         if gang.run and not (half and (half.is_finishing or half.is_kept_open)):
-            case.whole_run = gang.run  # or it can't be told, and must not be by whoever comes after us either
+            is_news = case.note_whole(gang)  # or it can't be told, and must not be by whoever comes after us either
         if gang.is_open and gang.owed:
             self._times_out(gang, self.docket.half(gang.key))
         elif half is not None:
             half.expires, half.was_tried = None, False
+        return is_news
 
     def failed(self, key: GangKey) -> None:
         """An attempt at the gang has failed: if it is half bound and its time is over, it isn't looked for seats first any more."""

@@ -146,6 +146,10 @@ class Lacks:
             resources.add(CARDS)
         return cls(frozenset(resources), anything or not resources)
 
+    def joined(self, other: "Lacks") -> "Lacks":
+        """What either lacks."""
+        return Lacks(self.resources | other.resources, self.anything or other.anything)
+
     @property
     def awaited(self) -> Iterable[str | None]:
         """What may help when it comes free: each of the resources; ``None`` where a change of any kind could, "" where none is known to."""

@@ -16,9 +16,10 @@ from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.decide import Look, Reply, at_look, on_reply
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.lobby import need_of
+from allaboard.scheduling.losses import Losses
 from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.order import ANYTHING, NOTHING, Lacks
-from allaboard.scheduling.past import SETTLE_SECONDS, asked_by, may_settle, was_cut_off
+from allaboard.scheduling.past import SETTLE_SECONDS, asked_by, may_settle, run_was_whole, was_cut_off
 from allaboard.scheduling.queue import GangQueue
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class Outcomes:
     registry: GangRegistry
     docket: Docket
     queue: GangQueue
+    losses: Losses
     announcer: Announcer
     metrics: Metrics
     open_gangs: OpenGangs
@@ -103,12 +105,10 @@ class Outcomes:
         """The quorum is bound; of the surplus some may have failed, and some found no room."""
         gang, has_failed = attempt.gang, bool(outcome.failed or outcome.dropped)
         self._close(gang.key)
-        if gang.missing and _follows_success(gang):
+        self._begin_sweep(gang.key)
+        self.losses.observe_bind(gang, [seat.pod for seat in outcome.bound], waiting_since)
+        if gang.missing or not has_failed:  # members beyond the quorum that are refused again and again are tried less and less often
             self.queue.settle(gang.key)
-        elif gang.missing:
-            self.queue.placed(gang.key, waiting_since, gang.in_phase("Failed"))
-        elif not has_failed:  # members beyond the quorum that are refused again and again are tried less and less often
-            self.queue.placed(gang.key, None, gang.in_phase("Failed"))
         surplus = words.surplus_refusals(plan)
         if surplus and attempt.was_brief:
             self.announcer.surplus_refused(gang, surplus)
@@ -133,9 +133,34 @@ class Outcomes:
             if plan.feasible is False and not gang.is_single:
                 refusal = replace(refusal, message=self.advisor.advised(gang.key, refusal.message))
             self.announcer.refused(gang, refusal, plan.search, seconds)
-        lacks, retry_by = Lacks.of(plan.explanation, gang.candidates), self.open_gangs.deadline(gang)
-        is_promised, need = self.are_seats_promised(), need_of(gang)
+        lacks, need = Lacks.of(plan.explanation, gang.candidates), need_of(gang)
+        if self._passes_over(gang, lacks):
+            return
+        if passed := self._begin_sweep(gang.key):
+            lacks, need = lacks.joined(passed), None  # room for any of its runs may help
+        is_promised, retry_by = self.are_seats_promised(), self.open_gangs.deadline(gang)
         self.queue.refuse(gang.key, lacks, seen=attempt.changes, is_promised=is_promised, retry_by=retry_by, need=need)
+
+    def _passes_over(self, gang: Gang, lacks: Lacks) -> bool:
+        """Give the next run of the gang its turn that can act, if this one hasn't begun; returns whether there is one.
+
+        Each run that can't be bound is passed over once. The gang counts as refused when no run is left, and then the first goes first.
+        """
+        if gang.bound or not self.registry.pass_over(gang):
+            return False
+        case = self.docket.case(gang.key)
+        case.lacks_of_passed = lacks.joined(case.lacks_of_passed) if case.lacks_of_passed else lacks
+        self.queue.mark(gang.key)
+        return True
+
+    def _begin_sweep(self, key: GangKey) -> Lacks | None:
+        """Let the first run go first again of those that can act; returns what those lack that were passed over."""
+        self.registry.pass_over_none(key)
+        case = self.docket.find(key)
+        if case is None:
+            return None
+        passed, case.lacks_of_passed = case.lacks_of_passed, None
+        return passed
 
     def awaits_members(self, gang: Gang) -> None:
         """Too few pods exist. An absent gang holds nothing meanwhile; one that we left open may wait a little for its controller.
@@ -149,9 +174,20 @@ class Outcomes:
             self.queue.retry(gang.key, max(0.0, case.short_since + SETTLE_SECONDS - self.clock()))
         else:
             case.short_since = None
-        seconds = self.announcer.members_missing(gang, words.members_missing(gang), words.members_missing_in_short(gang))
+        message = words.members_missing(gang, was_whole=run_was_whole(gang, case))
+        seconds = self.announcer.members_missing(gang, message, words.members_missing_in_short(gang))
         if seconds is not None:
             self.queue.retry(gang.key, seconds)
+
+    def backs_off(self, attempt: Attempt) -> None:
+        """Members were lost soon after they were bound, again and again: the next are bound when the back-off is over."""
+        gang, until, losses = attempt.gang, self.losses.backs_off_until(attempt.gang), self.losses.in_a_row(attempt.gang)
+        self.announcer.backs_off(gang, words.backs_off(gang, losses, self.queue.backoff(losses)))
+        if self._passes_over(gang, ANYTHING):
+            return
+        self._begin_sweep(gang.key)
+        self.queue.park(gang.key, NOTHING, seen=attempt.changes, retry_by=until)
+        self._look_again_in_time(gang)
 
     def held(self, attempt: Attempt, hold: Hold) -> None:
         """It must not be scheduled until somebody mends it."""
@@ -189,6 +225,9 @@ class Outcomes:
         self.open_gangs.failed(attempt.gang.key)
         # Whoever has held seats in vain leaves them to others for as long.
         pause = max(retry_after, 0.0 if attempt.was_brief else attempt.held_seconds)
+        if not pause and attempt.gang.key not in self.open_gangs and self._passes_over(attempt.gang, ANYTHING):
+            return
+        self._begin_sweep(attempt.gang.key)
         self.queue.fail(attempt.gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=pause)
 
     def settled(self, key: GangKey) -> None:
@@ -219,9 +258,3 @@ class Outcomes:
         self.open_gangs.close(key)
         self.queue.forget(key)
         self.docket.forget(key)
-
-
-def _follows_success(gang: Gang) -> bool:
-    """Whether it is the next run of a gang that has ended well."""
-    phases = {pod.phase for pod in gang.everybody if pod.is_terminal}
-    return not gang.bound and phases == {"Succeeded"}

@@ -57,7 +57,7 @@ def was_whole(gang: Gang) -> bool:
 
 def run_was_whole(gang: Gang, case: Case | None) -> bool:
     """Whether the run that is going on has been whole, as far as it is known or told, so that all later binds are to say so."""
-    return bool(gang.run) and ((case is not None and case.whole_run == gang.run) or was_whole(gang))
+    return bool(gang.run) and ((case is not None and gang.run in case.whole_runs) or was_whole(gang))
 
 
 def asked_by(pods: Iterable[Pod]) -> Mapping[str, int]:

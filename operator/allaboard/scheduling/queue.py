@@ -12,9 +12,6 @@ Gangs that are placed together may overtake an older one of their priority a few
 others of its priority, pause or not, until it has been placed. When it doesn't fit even then, those behind it go on. Of those that
 sit out a pause while younger ones are placed, the oldest is passed: as often as gangs may be overtaken, and then it goes first once.
 
-A gang that was placed, and loses members soon, again and again, *rests*: that is a pause which nothing cuts short. So does one whose
-surplus fails as soon as it is bound.
-
 Who was refused while seats were promised to others may only have come at a bad moment. If those seats are given back, that was no failure:
 else a gang whose binds are refused for good would take the seats each time that they both look, and nobody else ever would.
 """
@@ -23,10 +20,9 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from allaboard.model.gang import GangKey
-from allaboard.scheduling.docket import Docket, Placed, Turn
+from allaboard.scheduling.docket import Docket, Turn
 from allaboard.scheduling.line import Line
 from allaboard.scheduling.lobby import Seats, no_seats_known
 from allaboard.scheduling.order import ANYTHING, Lacks, Need, Order, order_of_gone
@@ -36,7 +32,6 @@ from allaboard.scheduling.retelling import Retelling
 from allaboard.scheduling.timers import Timers
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
-_STAYED_SECONDS = 60.0  # whoever was whole for so long has not lost its members soon
 _BLIPS = 3  # failures in a row that may be the API server's bad moments
 _SLICE = 500  # gangs that are woken at a stretch: some milliseconds
 
@@ -137,9 +132,7 @@ class GangQueue:
             # One that comes by its name begins anew.
             self.forget(key)
             turn = self._known(key)
-        if (rested := self._rests_until(key)) > now:
-            self._set_timer(key, rested)
-        elif turn.not_before > now:
+        if turn.not_before > now:
             self._set_timer(key, turn.not_before)
             if key not in self._pausing and not turn.is_firm:
                 self._pausing.push(key)
@@ -187,7 +180,7 @@ class GangQueue:
         admitted = list(self._parked.admitted(_SLICE))
         for key in admitted:
             self._unpark(key)
-            if self._known(key).is_firm or self._rests_until(key) > self._clock():
+            if self._known(key).is_firm:
                 self.mark(key)
             else:
                 self._make_due(key)
@@ -288,7 +281,7 @@ class GangQueue:
         turn = self._turn(key)
         if turn.passed >= self._overtaking.times:
             turn.passed = 0  # it has gone first, and didn't fit
-        ends = self._clock() + min(self._backoff[1], max(at_least, self._pause(max(1, turn.attempts)))) if until is None else until
+        ends = self._clock() + min(self._backoff[1], max(at_least, self.backoff(max(1, turn.attempts)))) if until is None else until
         turn.not_before = max(ends, turn.not_before) if turn.is_firm else ends
         self.park(key, lacks, seen=seen, retry_by=retry_by)
 
@@ -345,29 +338,8 @@ class GangQueue:
         if is_marked:
             self.mark(key)
 
-    def placed(self, key: GangKey, waiting_since: float | None, failed: int) -> None:
-        """The gang has its seats, for which it had waited since it lost members, or since it came; None if it was whole without them.
-
-        Lost soon after it was placed, it is placed anew at once; the second time in a row it rests for a second, then for two, four, ….
-        All that is forgotten when it has stayed whole for a minute, or for twice as long as it rested.
-        Surplus counts as lost if more members have ``failed`` than had when the gang was last placed: others may just have been added.
-        """
-        self.settle(key)
-        now, case = self._clock(), self._docket.case(key)
-        last = case.placed
-        if waiting_since is None and failed <= last.failed:
-            case.placed = replace(last, failed=failed)
-            return
-        has_stayed = (now if waiting_since is None else waiting_since) - last.at >= max(_STAYED_SECONDS, 2 * self._pause(last.losses))
-        case.placed = Placed(now, 0 if has_stayed else last.losses + 1, failed)
-        self._mark_anew(key)  # it may have lost some already
-
-    def _rests_until(self, key: GangKey) -> float:
-        case = self._docket.find(key)
-        return case.placed.at + self._pause(case.placed.losses) if case else 0.0
-
-    def _pause(self, times: int) -> float:
-        """After so many failures in a row."""
+    def backoff(self, times: int) -> float:
+        """Return how many seconds a gang pauses after so many failures in a row."""
         first, longest = self._backoff
         return min(longest, first * 2 ** min(times - 1, 30)) if times else 0.0
 
@@ -375,7 +347,7 @@ class GangQueue:
         """The gang is gone."""
         self.settle(key)
         if (case := self._docket.find(key)) is not None:
-            case.placed = Placed()
+            case.last_binds.clear()
 
     def peek(self) -> GangKey | None:
         """The first gang that is due, ``None`` without one; before it those in a pause that none behind them may overtake."""

@@ -189,6 +189,74 @@ def test_of_two_jobs_that_are_two_runs(first: str, second: str, jobs: tuple[JobC
     assert told(gang_of(pods, *jobs)) == expected
 
 
+def next_gang(registry: GangRegistry) -> Gang:
+    gang = registry.gang(KEY)
+    assert gang is not None
+    return gang
+
+
+def two_jobs(first: str, second: str) -> GangRegistry:
+    """A registry that has heard of the Jobs ``one`` and ``two`` of one gang, and of such pods of each."""
+    registry = GangRegistry(["allaboard"])
+    for uid in ("one", "two"):
+        registry.observe_job(None, a_job(uid))
+    for pod in (*several(first, kind="Job", owner="one", run="first"), *several(second, kind="Job", owner="two", run="second")):
+        registry.observe_pod(None, pod)
+    return registry
+
+
+def test_a_run_that_is_known_to_have_been_whole_and_waits_for_pods_keeps_no_other_waiting() -> None:
+    registry = two_jobs("3 bound", "4 wait")
+    assert next_gang(registry).run == "first"  # it may never have been whole
+    registry.knows_whole = lambda key, run: (key, run) == (KEY, "first")
+    registry.choose_again(KEY)
+    assert told(next_gang(registry)) == "starts 4 of 4"
+
+
+def test_a_run_that_does_not_fit_is_passed_over_once_and_then_goes_first_again() -> None:
+    registry = two_jobs("4 wait", "4 wait")
+    first = next_gang(registry)
+    assert registry.pass_over(first)
+    second = next_gang(registry)
+    assert {pod.owner.uid for pod in second.candidates if pod.owner} == {"two"}
+    assert not registry.pass_over(second), "no run is left"
+    assert next_gang(registry) == first
+    assert registry.pass_over(first)
+    registry.pass_over_none(KEY)
+    assert next_gang(registry) == first
+
+
+@pytest.mark.parametrize("second", ["2 wait", "4 bound", "3 bound"])
+def test_no_run_is_passed_over_for_one_that_can_not_act(second: str) -> None:
+    registry = two_jobs("4 wait", second)
+    registry.knows_whole = lambda key, run: True
+    gang = next_gang(registry)
+    assert told(gang) == "starts 4 of 4"
+    assert not registry.pass_over(gang)
+    assert next_gang(registry) == gang
+
+
+def test_a_gang_of_one_run_is_not_passed_over() -> None:
+    registry = GangRegistry(["allaboard"])
+    for pod in several("4 wait"):
+        registry.observe_pod(None, pod)
+    assert not registry.pass_over(next_gang(registry))
+
+
+def test_of_very_many_runs_few_are_made_gangs_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    gang_of = GangRegistry._gang_of
+    monkeypatch.setattr(GangRegistry, "_gang_of", lambda *args, **fields: made.append("") or gang_of(*args, **fields))
+    registry = GangRegistry(["allaboard"])
+    for number in range(300):
+        for pod in several("4 bound" if number % 2 else "3 bound", kind="TFJob", owner=f"o{number}", run=f"r{number}"):
+            registry.observe_pod(None, pod)
+    for pod in several("4 wait", kind="TFJob", owner="last", created=1e6):
+        registry.observe_pod(None, pod)
+    assert told(next_gang(registry)) == "awaits"
+    assert len(made) <= 65
+
+
 PS, WORKER = {"volcano.sh/task-spec": "ps"}, {"volcano.sh/task-spec": "worker"}
 
 

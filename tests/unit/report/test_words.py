@@ -225,7 +225,15 @@ def test_the_nodes_a_spec_is_for_are_written_as_a_selector(spec: SchedulingSpec,
 
 
 def test_missing_members_are_counted() -> None:
-    assert words.members_missing(a_gang("a", "b", minimum=3)) == "podgroup ns/g: waiting for members: 2 of 3 exist"
+    gang = a_gang("a", "b", minimum=3)
+    assert words.members_missing(gang) == "podgroup ns/g: waiting for members: 2 of 3 exist"
+    beside = replace(gang, others=gang.members)
+    assert words.members_missing(beside) == "podgroup ns/g: waiting for members: 2 of 3 exist in this run, beside 2 of other runs"
+    assert words.members_missing(gang, was_whole=True) == words.members_missing(gang), "the next run of a gang isn't scaled down"
+    running = replace(gang, members=tuple(replace(pod, node_name="n") for pod in gang.members))
+    assert words.members_missing(running, was_whole=True).endswith(
+        "2 of 3 exist; the gang was whole before: lower minMember if it was scaled down"
+    )
 
 
 @pytest.mark.parametrize("text", ["x" * 5000, "é" * 5000, "日本" * 2000])

@@ -9,6 +9,7 @@ import pytest
 from allaboard.binding.answers import BindReply, Result
 from allaboard.model.gang import Hold
 from allaboard.scheduling.decide import Found, Look, is_enough
+from allaboard.scheduling.docket import LastBind
 from allaboard.scheduling.outcomes import Attempt
 from allaboard.scheduling.workers import SearchError, SearchOverrunError
 from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
@@ -17,6 +18,7 @@ BOUND, DELETED, EVICTED = ([f"{what} g-0", f"{what} g-1"] for what in ("bind", "
 SUSPENDED = ["suspend the Job of g-0", "suspend the Job of g-1"]
 UNDONE, NO_ROOM = "undone, released g-0, g-1: ", "podgroup default/g: 2 of 4 members placeable"
 MISSING, LOST = f"{UNDONE}2 missing members could not be bound within", f"{UNDONE}2 lost members could not be replaced within 60 s"
+SOON_LOST = "podgroup default/g: members were lost soon after they were bound"
 NEVER = math.inf
 
 
@@ -36,6 +38,7 @@ LOOKS = {
     Look.HOLD: Done({}, [], "a label is wrong", 300.0),
     Look.REST: Done({"bound": 2}, [], "2 members bound", NEVER),
     Look.AWAIT_MEMBERS: Done({"minimum": 4}, [], "podgroup default/g: waiting for members: 2 of 4 exist", 2.0),
+    Look.BACK_OFF: Done({}, [], f"{SOON_LOST}, 3 times in a row: the next are bound 4 s after the last", 4.0),
     Look.PLACE: Done({}, [], "", NEVER),
 }
 FOUND = {
@@ -68,6 +71,8 @@ async def test_what_a_look_comes_to_is_done(look: Look) -> None:
         key = make(world, "g", **done.fields)
         attempt = world.begin(key)
         attempt.gang = replace(attempt.gang, hold=Hold("BadLabel", "a label is wrong") if look is Look.HOLD else None)
+        if look is Look.BACK_OFF:
+            world.docket.case(key).last_binds["u/"] = LastBind(world.now, 2, 0, 0, losses=3)
         assert world.act.on_look(attempt, look) is (look is Look.PLACE)
         await world.settle()
         assert (world.api.asked, world.seconds_until_due(key)) == (done.asked, done.seconds)

@@ -218,6 +218,14 @@ def test_no_look_takes_seats_from_a_gang_that_must_keep_them(gang: Gang, half: H
 
 
 @given(GANGS, HALVES)
+def test_only_seats_are_sought_later_in_a_back_off_and_never_those_of_a_gang_that_is_being_finished(gang: Gang, half: Half | None) -> None:
+    look, later = at_look(gang, half, NOW), at_look(gang, half, NOW, NOW + 1)
+    is_finishing = half is not None and half.is_finishing
+    assert later is (Look.BACK_OFF if look is Look.PLACE and not is_finishing else look)
+    assert at_look(gang, half, NOW, NOW) is look
+
+
+@given(GANGS, HALVES)
 def test_every_gang_that_waits_has_a_way_out(gang: Gang, half: Half | None) -> None:
     """Nobody who could be placed rests; whoever is told to wait for somebody lacks somebody; and only who must be mended is held."""
     look = at_look(gang, half, NOW)

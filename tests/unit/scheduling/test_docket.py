@@ -27,7 +27,7 @@ def test_one_forget_forgets_all() -> None:
     docket = Docket()
     docket.half(A).is_kept_open = True
     case = docket.case(A)
-    case.turn.attempts, case.whole_run, case.was_undone = 3, "run", True
+    case.turn.attempts, case.whole_runs, case.was_undone = 3, {"run"}, True
     docket.forget(A)
     docket.forget(A)
     assert not docket.halves()

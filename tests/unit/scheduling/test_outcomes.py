@@ -7,17 +7,21 @@ from typing import Any, NamedTuple
 import pytest
 
 from allaboard.binding.answers import BindReply, Committed, MembersChanged, Refused, Result, Seat
+from allaboard.gangs.dialects import POD_GROUP_LABEL
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import OVER_LIMIT
 from allaboard.model.gang import Gang, GangKey, Hold
+from allaboard.model.pod import Owner
 from allaboard.model.reasons import Cause, Code
 from allaboard.scheduling.decide import Reply, on_reply
-from allaboard.scheduling.outcomes import Attempt
+from allaboard.scheduling.docket import LastBind
+from allaboard.scheduling.order import Lacks
 from tests.unit.placement.clusters import pods
 from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
 
 GONE = Refused(MembersChanged(1, 2))
 NEVER = math.inf
+FIRST_JOB, SECOND_JOB = Owner("batch/v1", "Job", "one", "one"), Owner("batch/v1", "Job", "two", "two")
 
 
 def answers(gang: Gang, bound: int, result: Result = Result.UNANSWERED, **fields: Any) -> Committed:
@@ -128,23 +132,6 @@ async def test_whoever_was_left_out_for_gangs_that_use_more_is_told_so_and_how_o
             world.queue.overtaken(attempt.gang.key)
         world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), Cause(Code.INSUFFICIENT))
         assert "left out twice for gangs that put more GPUs to work" in world.said(attempt.gang.key)
-
-
-@pytest.mark.parametrize(("phase", "rests"), [("Failed", [0.0, 1.0, 2.0, 4.0]), ("Succeeded", [0.0, 0.0, 0.0, 0.0])])
-async def test_a_gang_that_loses_its_members_soon_again_and_again_rests_unless_they_have_ended_well(phase: str, rests: list[float]) -> None:
-    async with World() as world:
-        key = world.add("g")
-        ended = replace(world.gang(key).members[0], name="ended", uid="ended", node_name="n", phase=phase)
-        world.view.upsert_pod(ended)
-        seconds = []
-        for _ in rests:
-            world.queue.pop()
-            attempt = Attempt(world.gang(key), world.now, world.queue.changes)
-            await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), answers(attempt.gang, 2))
-            world.queue.mark(key)  # they are lost already
-            seconds.append(world.seconds_until_due(key))
-            world.now += 5.0
-        assert seconds == rests
 
 
 @pytest.mark.parametrize(("held_seconds", "seconds", "is_told"), [(0.5, 300.0, True), (3.0, 0.0, False)])
@@ -338,3 +325,55 @@ async def test_after_a_restart_a_podgroups_own_status_says_how_its_gang_ended(st
         world.outcomes.rests(world.gang(key))
         assert world.said(key) == said
         assert said or not world.events.told
+
+
+def two_jobs(world: World, cpus: int) -> GangKey:
+    """A gang of two Jobs of two pods each, of which the first's ask for so many processors and the second's for one."""
+    key = world.add("g", minimum=2, cpus=cpus, owner=FIRST_JOB)
+    later = pods("later", 2, {"cpu": 1000})
+    for pod in later:
+        world.view.upsert_pod(replace(pod, owner=SECOND_JOB, created=1.0, labels=((POD_GROUP_LABEL, "g"),)))
+    return key
+
+
+async def test_a_run_that_does_not_fit_keeps_no_later_one_waiting_and_is_looked_at_again() -> None:
+    async with World(cpus=4) as world:
+        key = two_jobs(world, cpus=100)
+        first = world.begin(key)
+        world.outcomes.refused(first, await world.planner.plan(first.gang), Cause(Code.INSUFFICIENT, "cpu"))
+        assert world.seconds_until_due(key) == 0.0
+        second = world.begin(key)
+        plan = await world.planner.plan(second.gang)
+        assert {uid for uid, _ in plan.assignments} == {"later-0", "later-1"}
+        await world.outcomes.committed(second, plan, answers(second.gang, 2))
+        assert world.gang(key).candidates == first.gang.candidates
+
+
+async def test_when_no_run_of_a_gang_fits_it_waits_for_what_any_of_them_lacks() -> None:
+    async with World(cpus=0) as world:
+        key = two_jobs(world, cpus=100)
+        for wait in (0.0, 60.0):
+            attempt = world.begin(key)
+            world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), Cause(Code.INSUFFICIENT, "cpu"))
+            assert world.seconds_until_due(key) == wait
+        turn = world.docket.case(key).turn
+        assert (turn.need, turn.lacks) == (None, Lacks(frozenset({"cpu"})))
+        assert world.gang(key).candidates[0].owner == FIRST_JOB
+
+
+async def test_a_run_whose_binds_are_refused_keeps_no_later_one_waiting() -> None:
+    async with World() as world:
+        key = two_jobs(world, cpus=1)
+        first = world.begin(key)
+        await world.outcomes.committed(first, await world.planner.plan(first.gang), answers(first.gang, 0, Result.REFUSED))
+        assert world.seconds_until_due(key) == 0.0
+        assert {pod.owner for pod in world.begin(key).gang.candidates} == {SECOND_JOB}
+
+
+async def test_a_run_whose_members_were_lost_again_and_again_keeps_no_later_one_waiting() -> None:
+    async with World() as world:
+        key = two_jobs(world, cpus=1)
+        world.docket.case(key).last_binds["one/"] = LastBind(world.now, 2, 0, 0, losses=4)
+        world.outcomes.backs_off(world.begin(key))
+        assert world.seconds_until_due(key) == 0.0
+        assert {pod.owner for pod in world.begin(key).gang.candidates} == {SECOND_JOB}

@@ -98,64 +98,6 @@ def test_a_pause_is_no_shorter_than_what_is_asked_for_nor_longer_than_the_longes
         assert queue.pop() == A
 
 
-def test_whoever_loses_members_again_and_again_is_placed_at_once_first_and_then_rests() -> None:
-    clock = Clock(1000.0)
-    queue = GangQueue(lambda key: Order(0, key != A, 0, 0, 0.0, key), clock=clock)
-    times = []
-    waiting_since = clock.now
-    for _ in range(9):
-        times.append(clock.now - 1000)
-        queue.placed(A, waiting_since, 0)
-        clock.now += 0.5
-        queue.mark(A)
-        while A not in drain(queue):
-            queue.mark(B)  # who is due meanwhile cuts no rest short
-            clock.now += 0.5
-        waiting_since = clock.now
-    assert times == [0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 63.5, 123.5]
-
-
-@pytest.mark.parametrize(("stayed", "is_forgotten"), [(30.0, False), (60.0, True)])
-def test_a_minute_as_a_whole_gang_is_forgiven(stayed: float, is_forgotten: bool) -> None:
-    clock = Clock(1000.0)
-    queue = a_queue(clock)
-    for _ in range(4):
-        queue.placed(A, clock.now, 0)
-    clock.now += stayed
-    queue.placed(A, clock.now, 0)
-    queue.mark(A)
-    assert bool(drain(queue)) is is_forgotten
-
-
-def test_surplus_that_fails_again_and_again_makes_the_gang_rest_and_surplus_that_is_added_does_not() -> None:
-    clock = Clock(1000.0)
-    queue = a_queue(clock)
-    queue.placed(A, clock.now, 0)
-    for _ in range(5):
-        queue.placed(A, None, 0)
-        queue.mark(A)
-        assert drain(queue) == [A], "who joins a whole gang waits for nothing"
-    pauses = []
-    for failed in range(1, 5):
-        queue.placed(A, None, failed)
-        queue.mark(A)
-        began = clock.now
-        while not drain(queue):
-            clock.now += 0.5
-        pauses.append(clock.now - began)
-    assert pauses == [1, 2, 4, 8]
-
-
-def test_whoever_comes_by_the_name_of_one_that_is_gone_need_not_rest() -> None:
-    clock = Clock(1000.0)
-    queue = a_queue(clock)
-    for _ in range(4):
-        queue.placed(A, clock.now, 0)
-    queue.forget(A)
-    queue.mark(A)
-    assert drain(queue) == [A]
-
-
 def test_whoever_was_refused_while_seats_were_promised_pauses_for_a_moment_when_they_are_given_back() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
@@ -245,7 +187,7 @@ def test_a_gang_that_is_placed_in_its_pause_and_has_lost_a_member_meanwhile_is_l
     queue.mark(B)
     assert queue.pop() == A  # before its pause is over, since nobody of a lower priority may pass it
     queue.mark(A)
-    queue.placed(A, clock.now, 0)
+    queue.settle(A)
     assert drain(queue) == [A, B]
 
 
@@ -281,14 +223,3 @@ def test_nothing_is_firm_of_a_pause_for_want_of_room() -> None:
     queue.mark(B)
     queue.wake({"cpu"})
     assert drain(queue) == [A, B]  # it goes before a lower priority, pause or not
-
-
-def test_losses_are_forgiven_only_after_twice_the_rest() -> None:
-    clock = Clock(1000.0)
-    queue = a_queue(clock)
-    for _ in range(9):  # the ninth in a row rests for more than half a minute
-        queue.placed(A, clock.now, 0)
-    clock.now += 70
-    queue.placed(A, clock.now, 0)
-    queue.mark(A)
-    assert drain(queue) == []

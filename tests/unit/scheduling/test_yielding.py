@@ -108,7 +108,7 @@ async def test_who_has_just_made_way_asks_nobody_and_who_was_made_way_for_is_not
 
 async def test_one_that_has_been_whole_is_not_asked() -> None:
     scene = Scene(SECOND)
-    scene.docket.case(SECOND.key).whole_run = "run"
+    scene.docket.case(SECOND.key).whole_runs = {"run"}
     assert await scene.asked_by(LATE, 2) == []
 
 

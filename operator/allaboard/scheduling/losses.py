@@ -1,0 +1,82 @@
+"""Are members lost again and again, soon after they were bound? Then their controller's next pods are bound later.
+
+A node may reject each pod that it gets, and the controller makes each anew at once. The first loss is replaced at once, the second in a
+row a second after the last bind, then two seconds, four, … up to the longest back-off. All is forgiven once members have stayed for a
+minute, or for twice as long as the last back-off.
+
+Members are counted by controller and revision. So a member that a rolling update replaces on purpose isn't lost, and a run that starts
+beside others has lost nobody.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from allaboard.model.gang import Gang
+from allaboard.model.pod import Pod
+from allaboard.scheduling.docket import Docket, LastBind
+
+_STAYED_SECONDS = 60.0
+"""Members that have stayed for so long weren't lost soon."""
+_MOST_CONTROLLERS = 16
+"""Controllers of one gang of which the last bind is remembered."""
+
+
+@dataclass(slots=True)
+class Losses:
+    """What was lost of each gang soon after it was bound. ``backoff`` gives the seconds after so many losses in a row."""
+
+    docket: Docket
+    root_of: Callable[[Pod], str]
+    backoff: Callable[[int], float]
+    clock: Callable[[], float] = time.monotonic
+
+    def observe_bind(self, gang: Gang, bound: Collection[Pod], waiting_since: float) -> None:
+        """Note that ``bound`` were bound for ``gang``, as it was before, and count what their controllers had lost since their last bind.
+
+        ``waiting_since`` is when the gang began to lack members. Members beyond the minimum are lost only if they have failed: others may
+        have been taken away on purpose.
+        """
+        now, last_binds = self.clock(), self.docket.case(gang.key).last_binds
+        living, succeeded, failed = Counter[str](), Counter[str](), Counter[str]()
+        for pod in gang.everybody:
+            if pod.node_name:
+                name = self._controller_of(pod)
+                living[name] += pod.is_alive
+                succeeded[name] += pod.has_succeeded
+                failed[name] += pod.phase == "Failed"
+        for name, number in Counter(map(self._controller_of, bound)).items():
+            last, losses = last_binds.pop(name, None), 0
+            if last is not None:
+                lost = last.living - living[name] - (succeeded[name] - last.succeeded)
+                lost = lost if gang.missing else min(lost, failed[name] - last.failed)
+                stayed = (waiting_since if gang.missing else now) - last.at
+                has_stayed = stayed >= max(_STAYED_SECONDS, 2 * self.backoff(last.losses))
+                losses = 0 if has_stayed else last.losses + (lost > 0)
+            last_binds[name] = LastBind(now, living[name] + number, succeeded[name], failed[name], losses)
+        while len(last_binds) > _MOST_CONTROLLERS:
+            del last_binds[next(iter(last_binds))]
+
+    def backs_off_until(self, gang: Gang) -> float:
+        """Return when the gang's candidates may be bound, on the clock; a time that has passed if nothing keeps them."""
+        case = self.docket.find(gang.key)
+        last_binds = {name: last for name, last in case.last_binds.items() if last.losses} if case else {}
+        if not last_binds:
+            return 0.0
+        names = set(map(self._controller_of, gang.candidates)) & last_binds.keys()
+        return max((last_binds[name].at + self.backoff(last_binds[name].losses) for name in names), default=0.0)
+
+    def in_a_row(self, gang: Gang) -> int:
+        """Return how often in a row members of the candidates' controllers were lost soon after they were bound."""
+        case = self.docket.find(gang.key)
+        last_binds = case.last_binds if case else {}
+        names = set(map(self._controller_of, gang.candidates)) & last_binds.keys()
+        return max((last_binds[name].losses for name in names), default=0)
+
+    def _controller_of(self, pod: Pod) -> str:
+        """Return who makes the pod, by which template: the UID, and the revision where one controller has several; empty for bare pods."""
+        if pod.owner is None:
+            return ""
+        revision = pod.label("controller-revision-hash") if pod.owner.kind in ("StatefulSet", "DaemonSet") else None
+        return f"{self.root_of(pod)}/{revision or ''}"

@@ -1,0 +1,154 @@
+"""Members that are lost again and again soon after they were bound: whose next pods wait, and for how long."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.pod import Owner, Pod
+from allaboard.scheduling.docket import Docket
+from allaboard.scheduling.losses import Losses
+from tests.unit.placement.clusters import pods
+
+SET, OLDER_SET = Owner("apps/v1", "ReplicaSet", "new", "new"), Owner("apps/v1", "ReplicaSet", "old", "old")
+STATEFUL, JOB = Owner("apps/v1", "StatefulSet", "s", "s"), Owner("batch/v1", "Job", "j", "j")
+KEY = GangKey("default", "gang")
+
+
+class World:
+    """A gang whose members a test binds and loses."""
+
+    def __init__(self, minimum: int = 2) -> None:
+        self.now, self.minimum = 1000.0, minimum
+        self.docket, self.pods = Docket(), list[Pod]()
+        self.losses = Losses(self.docket, lambda pod: pod.owner.uid if pod.owner else "", self.backoff, lambda: self.now)
+        self.lost_at = self.now
+        self.made = 0
+
+    def backoff(self, times: int) -> float:
+        return min(60.0, 2.0 ** (times - 1)) if times else 0.0
+
+    def make(self, number: int, owner: Owner | None = SET, **fields: object) -> Sequence[Pod]:
+        made = [replace(pod, owner=owner, **fields) for pod in pods(f"p{self.made}", number, {})]  # type: ignore[arg-type]
+        self.made += 1
+        return made
+
+    def gang(self, candidates: Sequence[Pod] = ()) -> Gang:
+        return Gang(KEY, self.minimum, (*self.pods, *candidates), 0, 0.0, Objective.BINPACK, 60)
+
+    def seconds(self, candidates: Sequence[Pod]) -> float:
+        """For how long nobody of them is bound."""
+        return max(0.0, self.losses.backs_off_until(self.gang(candidates)) - self.now)
+
+    def bind(self, candidates: Sequence[Pod]) -> None:
+        gang = self.gang(candidates)
+        self.losses.observe_bind(gang, candidates, self.lost_at)
+        self.pods += [replace(pod, node_name="n", transaction="run", promise=self.minimum) for pod in candidates]
+
+    def lose(self, *lost: Pod, phase: str | None = "Failed") -> None:
+        """Let some end in a phase, or be deleted."""
+        names = {pod.uid for pod in lost} or {pod.uid for pod in self.pods if pod.is_alive}
+        kept = [replace(pod, phase=phase) if phase and pod.uid in names else pod for pod in self.pods]
+        self.pods = [pod for pod in kept if phase or pod.uid not in names]
+        self.lost_at = self.now
+
+    def pauses(self, times: int, phase: str | None = "Failed", owner: Owner | None = SET) -> list[float]:
+        """The back-offs when all members are lost so often, each time half a second after they were bound."""
+        found = []
+        for _ in range(times):
+            candidates = self.make(2, owner)
+            found.append(self.seconds(candidates))
+            self.now += found[-1]
+            self.bind(candidates)
+            self.lose(phase=phase)
+        return found
+
+
+@pytest.mark.parametrize("owner", [SET, JOB, STATEFUL, None])
+@pytest.mark.parametrize("phase", ["Failed", None])
+def test_members_that_are_lost_again_and_again_are_replaced_at_once_first_and_then_later(phase: str | None, owner: Owner | None) -> None:
+    assert World().pauses(9, phase, owner) == [0, 0, 1, 2, 4, 8, 16, 32, 60]
+
+
+def test_members_that_have_succeeded_are_not_lost() -> None:
+    assert World().pauses(4, "Succeeded") == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("stayed", "pause"), [(59.0, 16.0), (60.0, 0.0)])
+def test_members_that_have_stayed_for_a_minute_are_forgiven(stayed: float, pause: float) -> None:
+    world = World()
+    world.pauses(4)
+    world.now += 4
+    candidates = world.make(2)
+    world.bind(candidates)
+    world.now += stayed
+    world.lose()
+    world.bind(world.make(2))
+    world.lose()
+    assert world.seconds(world.make(2)) == pause
+
+
+def test_losses_are_forgiven_only_after_twice_the_last_back_off() -> None:
+    world = World()
+    world.pauses(9)
+    world.now += 60
+    world.bind(world.make(2))
+    world.now += 119
+    world.lose()
+    world.bind(world.make(2))
+    assert world.seconds(world.make(1)) == 60
+    world.now += 120
+    world.lose()
+    world.bind(world.make(2))
+    assert world.seconds(world.make(1)) == 0
+
+
+def test_a_run_that_starts_beside_others_has_lost_nobody() -> None:
+    world = World()
+    for number in range(8):
+        candidates = world.make(2, Owner("batch/v1", "Job", f"j{number}", f"j{number}"))
+        assert world.seconds(candidates) == 0
+        world.bind(candidates)
+
+
+def test_the_losses_of_one_job_keep_no_other_waiting() -> None:
+    world = World()
+    world.pauses(4, owner=JOB)
+    assert world.seconds(world.make(2, JOB)) > 0
+    assert world.seconds(world.make(2, Owner("batch/v1", "Job", "k", "k"))) == 0
+
+
+@pytest.mark.parametrize("owner", [SET, STATEFUL])
+def test_a_rolling_update_that_takes_one_member_after_the_other_loses_nobody(owner: Owner) -> None:
+    world = World(minimum=4)
+    older = OLDER_SET if owner is SET else STATEFUL
+    world.bind(world.make(4, older, labels=(("controller-revision-hash", "1"),)))
+    for each in list(world.pods):
+        world.lose(each, phase=None)
+        candidates = world.make(1, owner, labels=(("controller-revision-hash", "2"),))
+        assert world.seconds(candidates) == 0
+        world.bind(candidates)
+        world.now += 1
+
+
+def test_surplus_is_lost_if_it_has_failed_and_not_if_it_was_taken_away() -> None:
+    world = World()
+    world.bind(world.make(2))
+    for phase, expected in (None, [0.0, 0.0, 0.0]), ("Failed", [0.0, 1.0, 2.0]):
+        pauses = []
+        for _ in range(3):
+            world.bind(surplus := world.make(1))
+            world.lose(*surplus, phase=phase)
+            candidates = world.make(1)
+            pauses.append(world.seconds(candidates))
+            world.now += pauses[-1]
+        assert pauses == expected, phase
+
+
+def test_of_many_controllers_the_last_are_remembered() -> None:
+    world = World()
+    for number in range(100):
+        world.bind(world.make(2, Owner("batch/v1", "Job", f"j{number}", f"j{number}")))
+    last_binds = world.docket.case(KEY).last_binds
+    assert list(last_binds) == [f"j{number}/" for number in range(84, 100)]
