@@ -41,11 +41,11 @@ def options_in(metadata: Mapping[str, object]) -> tuple[Options, MalformedError 
     """The options by their names without the prefix, in order, and what is wrong with one that had to be left out."""
     annotations = mapping(metadata, "annotations", "metadata.")
     stated = [key for key in annotations if isinstance(key, str) and key.startswith(OPTION_PREFIX)]
+    problem = _stated_as_label(metadata)
     if not stated:
-        return (), None
+        return (), problem
     names = {key.removeprefix(OPTION_PREFIX) for key in stated}
     found: list[tuple[str, str]] = []
-    problem: MalformedError | None = None
     if unknown := min(names - KNOWN - OURS, default=""):
         found.append((unknown[: CHARACTERS.most], ""))
     characters = 0
@@ -62,3 +62,11 @@ def options_in(metadata: Mapping[str, object]) -> tuple[Options, MalformedError 
             characters += len(value)
             found.append((name, value))
     return tuple(sorted(found)), problem
+
+
+def _stated_as_label(metadata: Mapping[str, object]) -> MalformedError | None:
+    """Return what is wrong with the first label that has an option's name: it would be ignored in silence."""
+    labels = mapping(metadata, "labels", "metadata.")
+    names = (key for key in labels if isinstance(key, str) and key.startswith(OPTION_PREFIX) and key.removeprefix(OPTION_PREFIX) in KNOWN)
+    name = min(names, default="")
+    return MalformedError(f"metadata.labels[{name}]", "is read as an annotation only: write it there") if name else None
