@@ -15,11 +15,12 @@ from allaboard.gangs.dialects import Membership, membership_of
 from allaboard.gangs.job_counts import JobCounts
 from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
-from allaboard.gangs.runs import Run, Source, next_in_turn, runs_of
+from allaboard.gangs.runs import Run, next_in_turn, runs_of
+from allaboard.gangs.speakers import is_rollout, priority_of, required_topology_of, speakers_of, still_possible, with_distinct_options
 from allaboard.gangs.urgency import Urgency
-from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, RoleMinimums, Undo
+from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.limits import DELETED_RUNS, ENDED, MEMBERS, POD_GROUPS, Limit
-from allaboard.model.pod import Pod
+from allaboard.model.pod import Pod, by_age
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES
 from allaboard.settings import Settings
 
@@ -264,7 +265,7 @@ class GangRegistry:
         """What tells the place of a gang, without putting it together; ``None`` when nobody of it is alive."""
         first = self._first.get(key)
         if first is None:
-            first = min((pod for pod in self._members.get(key, {}).values() if pod.is_alive), key=_by_age, default=None)
+            first = min((pod for pod in self._members.get(key, {}).values() if pod.is_alive), key=by_age, default=None)
             if first is None:
                 return None
             self._first[key] = first
@@ -287,7 +288,7 @@ class GangRegistry:
         if pod.node_name:
             self._bound.setdefault(key, set()).add(pod.uid)
         first = self._first.get(key)
-        if first is not None and _by_age(pod) < _by_age(first):
+        if first is not None and by_age(pod) < by_age(first):
             self._first[key] = pod
 
     def _leaves(self, key: GangKey, pod: Pod) -> None:
@@ -310,7 +311,7 @@ class GangRegistry:
 
     def _assemble(self, key: GangKey) -> Gang | None:
         group = self._groups.get(key)
-        members = sorted(_counted(self._members.get(key, {}).values()), key=_by_age)
+        members = sorted(_counted(self._members.get(key, {}).values()), key=by_age)
         if group is None and not members:
             return None
         alive = [pod for pod in members if pod.is_alive]
@@ -332,16 +333,16 @@ class GangRegistry:
         """Return the gang as one of its runs is."""
         alive = [pod for pod in run.members if pod.is_alive]
         first = next((pod for pod in alive if pod.node_name), next(iter(alive or run.members), None))
-        speaking = _speaking(alive)
+        speaking = speakers_of(alive)
         minimum = self._min_member(group, speaking, alive)
-        stating = _stating(speaking)
+        stating = with_distinct_options(speaking)
         objective, objective_hold = choice_of("objective", Objective, group, stating, self._defaults.objective_of(first))
         allowed = dict.fromkeys((self._defaults.strategy, *self._defaults.strategies))
         strategy, strategy_hold = option_of("strategy", one_of(allowed, "strategies"), group, stating, self._defaults.strategy)
         undo, undo_hold = choice_of("undo", Undo, group, stating, None)
         on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, stating, OnMemberLost.HEAL)
         topology, topology_hold = option_of("topology", label_key, group, stating, self._defaults.topology)
-        required, required_hold = _required_topology(group, stating)
+        required, required_hold = required_topology_of(group, stating)
         minimums, minimums_hold = option_of("min-members", role_minimums, group, stating, ())
         gpus, gpus_hold = of_group(group)
         holds = (gpus_hold, objective_hold, strategy_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
@@ -349,7 +350,7 @@ class GangRegistry:
             key=key,
             min_member=minimum,
             members=run.members,
-            priority=_priority(alive) if alive else (first.priority if first else 0),
+            priority=priority_of(alive) if alive else (first.priority if first else 0),
             created=created,
             objective=objective,
             timeout_seconds=(group.timeout_seconds if group else 0) or self._defaults.timeout_seconds,
@@ -359,7 +360,7 @@ class GangRegistry:
             undo=undo,
             topology=topology,
             required_topology=required,
-            role_minimums=_still_possible(minimums, run),
+            role_minimums=still_possible(minimums, run),
             gpus=gpus,
             # What all members ask for isn't asked for by those that a Job still makes.
             min_resources=group.min_resources if group and not run.gone else (),
@@ -371,8 +372,8 @@ class GangRegistry:
 
     def _required(self, group: PodGroup | None, alive: Sequence[Pod]) -> int:
         """Return how many members start together, as the youngest template has it: what tells one run from the next."""
-        speaking = _speaking(alive)
-        minimums, _ = option_of("min-members", role_minimums, group, _stating(speaking), ())
+        speaking = speakers_of(alive)
+        minimums, _ = option_of("min-members", role_minimums, group, with_distinct_options(speaking), ())
         return max(self._min_member(group, speaking, alive), sum(least for _, least in minimums))
 
     def _left_alone(self, key: GangKey, group: PodGroup | None, members: Sequence[Pod], alive: Sequence[Pod]) -> Gang:
@@ -419,7 +420,7 @@ class GangRegistry:
             if stated is not None and stated != minimum:
                 text = f"PodGroupMinAvailables do not match: pod {pod.name} says {stated}, podgroup {key} has {minimum}{_AGREE}"
                 return Hold("MinAvailableMismatch", text, pod, "metadata.labels[pod-group.scheduling.sigs.k8s.io/min-available]")
-        for pod in () if _is_rollout(waiting) else waiting:
+        for pod in () if is_rollout(waiting) else waiting:
             if pod.priority != waiting[0].priority:
                 text = (
                     f"Priorities do not match: pod {pod.name} has {pod.priority}, pod {waiting[0].name} has {waiting[0].priority}{_AGREE}"
@@ -446,10 +447,6 @@ def _created(group: PodGroup | None, first: Pod | None) -> float:
     return min(group.created, first.created)
 
 
-def _by_age(pod: Pod) -> tuple[float, str]:
-    return pod.created, pod.name
-
-
 def _counted(members: Collection[Pod]) -> Collection[Pod]:
     """All that live, and of those that have ended the youngest: a Job leaves each of its pods behind."""
     if len(members) <= ENDED.most:
@@ -457,59 +454,5 @@ def _counted(members: Collection[Pod]) -> Collection[Pod]:
     ended = [pod for pod in members if pod.is_terminal]
     if len(ended) <= ENDED.most:
         return members
-    ended = heapq.nlargest(ENDED.most, ended, key=_by_age)
+    ended = heapq.nlargest(ENDED.most, ended, key=by_age)
     return [*(pod for pod in members if not pod.is_terminal), *ended]
-
-
-def _is_rollout(waiting: Sequence[Pod]) -> bool:
-    """Return whether pods that wait come from several controllers such as ReplicaSets, of which one replaces the other."""
-    owners = {id(pod.owner): pod.owner for pod in waiting}  # mostly one object for all pods of a controller
-    return len(owners) > 1 and len(set(owners.values())) > 1 and all(Source.of(owner) is Source.SERVING for owner in owners.values())
-
-
-def _speaking(alive: Sequence[Pod]) -> Sequence[Pod]:
-    """Return the living pods, oldest first, by which a run's options go: those that wait, of the youngest template in a rollout.
-
-    Where none waits it is the youngest pod. Members that run don't hold a newcomer that differs from them.
-    """
-    waiting = [pod for pod in alive if not pod.node_name]
-    if _is_rollout(waiting):
-        youngest = max(waiting, key=_by_age).owner
-        return [pod for pod in waiting if pod.owner == youngest]
-    return waiting or [max(alive, key=_by_age)] if alive else ()
-
-
-def _priority(alive: Sequence[Pod]) -> int:
-    """Return the priority of a run: of its oldest bound member, but not more than of any pod that waits.
-
-    So a replacement of a higher priority doesn't raise its gang's, nor does one bound pod lend its priority to many that wait.
-    """
-    bound = next(([pod.priority] for pod in alive if pod.node_name), [])
-    return min((*bound, *(pod.priority for pod in alive if not pod.node_name)))
-
-
-def _still_possible(minimums: RoleMinimums, run: Run) -> RoleMinimums:
-    """Return the minimums of roles, less the pods that no Job will make any more."""
-    if not (minimums and run.gone_of_role):
-        return minimums
-    succeeded = Counter(pod.role for pod in run.members if pod.has_succeeded)
-    return tuple((role, max(0, least - max(0, run.gone_of_role.get(role, 0) - succeeded[role]))) for role, least in minimums)
-
-
-def _stating(alive: Sequence[Pod]) -> Sequence[Pod]:
-    """The first of those that state the same options, of each such set: thousands mostly state what one does, or nothing."""
-    first: dict[tuple[tuple[str, str], ...], Pod] = {}
-    for pod in alive:
-        if pod.options:
-            first.setdefault(pod.options, pod)
-    return tuple(first.values())
-
-
-def _required_topology(group: PodGroup | None, alive: Sequence[Pod]) -> tuple[str, Hold | None]:
-    """The PodGroup's; pods may have their own, each role another, which must be label keys."""
-    for pod in alive:
-        if pod.option("required-topology") is not None:
-            _, hold = option_of("required-topology", label_key, None, (pod,), "")
-            if hold:
-                return "", hold
-    return option_of("required-topology", label_key, group, (), "")

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from allaboard.gangs.job_counts import JobCounts, SeenPods
 from allaboard.model.gang import Gang
-from allaboard.model.pod import Owner, Pod
+from allaboard.model.pod import Owner, Pod, by_age
 
 _INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 _OWN_LABELS = ("-index", "/pod-name", "job-name", "controller-uid", "pod-template-hash", "restart-attempt", "job-key", "/jobset-uid")
@@ -371,7 +371,7 @@ class _Census:
 
     def run(self, members: Sequence[Pod], *, replaces: bool = False) -> Run:
         """Return the run of ``members``, with what its Jobs will not make any more."""
-        own = sorted(members, key=lambda pod: (pod.created, pod.name))
+        own = sorted(members, key=by_age)
         deleted = sum(self.deleted_of_run[stamp] for stamp in {pod.transaction for pod in own if pod.transaction})
         living = [pod for pod in own if pod.is_alive]
         owners = {id(pod.owner): pod.owner for pod in living}.values()  # mostly one object for all pods of a controller

@@ -175,6 +175,11 @@ def _role_by_labels(labels: tuple[tuple[str, str], ...]) -> str:
     return next((value for name in ROLE_LABELS if (value := stated.get(name))), "")
 
 
+def by_age(pod: Pod) -> tuple[float, str]:
+    """Order pods by age, the oldest first; the API server's times are whole seconds, so that names decide among many."""
+    return pod.created, pod.name
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How pods are read, as an installation's settings have it.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from allaboard.binding.answers import Committed
 from allaboard.model.gang import Gang, GangKey
-from allaboard.model.pod import Pod
+from allaboard.model.pod import Pod, by_age
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
 from allaboard.report import words
@@ -98,7 +98,9 @@ class Announcer:
 
     def waits_behind(self, gang: Gang) -> None:
         """Tell pods of later runs of the gang that the run whose turn it is goes first."""
-        later = [pod for pod in gang.others if pod.is_candidate]
+        # A run that was passed over is told why it can't start, and not that it waits for one that came after it.
+        first = min(map(by_age, gang.members))
+        later = [pod for pod in gang.others if pod.is_candidate and by_age(pod) > first]
         if later:
             self._pods.awaiting(later, f"podgroup {gang.key}: waiting for an earlier run of this gang, that of pod {gang.members[0].name}")
 

@@ -197,8 +197,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/queue.py",
-                "min(self._backoff[1], max(at_least, self._pause(max(1",
-                "min(1.0, max(at_least, self._pause(max(1",
+                "min(self._backoff[1], max(at_least, self.backoff(max(1",
+                "min(1.0, max(at_least, self.backoff(max(1",
             ),
         ),
     ),
@@ -533,7 +533,7 @@ MUTANTS = (
         (
             Edit(
                 "gangs/registry.py",
-                "            role_minimums=_still_possible(minimums, run),\n",
+                "            role_minimums=still_possible(minimums, run),\n",
                 "            role_minimums=(),\n",
             ),
         ),

@@ -164,9 +164,9 @@ MUTANTS = (
         "storm",
         (
             Edit(
-                "scheduling/queue.py",
-                "        if waiting_since is None and failed <= last.failed:\n",
-                "        if waiting_since is None:\n",
+                "scheduling/losses.py",
+                "lost = lost if gang.missing else min(lost, failed[name] - last.failed)",
+                "lost = lost if gang.missing else 0",
             ),
         ),
     ),

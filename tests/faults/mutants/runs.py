@@ -58,7 +58,7 @@ MUTANTS = (
         (
             Edit(
                 "gangs/registry.py",
-                "        for pod in () if _is_rollout(waiting) else waiting:\n            if pod.priority != waiting[0].priority:\n",
+                "        for pod in () if is_rollout(waiting) else waiting:\n            if pod.priority != waiting[0].priority:\n",
                 "        for pod in alive:\n            if pod.priority != waiting[0].priority:\n",
             ),
         ),
@@ -67,6 +67,6 @@ MUTANTS = (
         "the old pods of a rollout say what is asked for",
         "rolled_out",
         "unresolved",
-        (Edit("gangs/registry.py", "    return waiting or [max(alive, key=_by_age)] if alive else ()\n", "    return alive\n"),),
+        (Edit("gangs/speakers.py", "    return waiting or [max(alive, key=by_age)] if alive else ()\n", "    return alive\n"),),
     ),
 )

@@ -168,6 +168,49 @@ def test_an_index_that_has_failed_is_made_again_in_its_wave() -> None:
     assert {pod.name for pod in gang.others} == {"w4", "w5", "w6"}
 
 
+def test_a_pod_that_was_there_before_its_run_began_is_left_over_from_it_also_when_others_have_succeeded() -> None:
+    run = several("1 succeeded, 3 bound")
+    assert told(gang_of([*run, a_pod("early", created=0.0)])) == "starts 1 of 1"
+    assert told(gang_of([*run, a_pod("late", created=FIRST_BIND + 1)])) == "awaits"
+
+
+def test_the_lowest_index_that_waits_replaces_the_lost_member() -> None:
+    """The pod of index 3 was lost and deleted; the Job has made the next wave's index 4 before it."""
+    run = [a_pod("s0", "succeeded", kind="Job", index=0), *(a_pod(f"b{index}", "bound", kind="Job", index=index) for index in (1, 2))]
+    waiting = [a_pod(f"w{index}", kind="Job", index=index, created=FIRST_BIND + 10 - index) for index in (4, 3)]
+    gang = gang_of([*run, *waiting], a_job(completions=8, done=1))
+    assert [pod.name for pod in gang.candidates] == ["w3"]
+
+
+def test_an_index_that_has_failed_is_made_again_though_a_success_is_not_seen_yet() -> None:
+    """By the Job's status three have succeeded, so that nobody may be lost: the index tells all the same."""
+    run = [*(a_pod(f"s{index}", "succeeded", kind="Job", index=index) for index in (0, 1)), a_pod("b2", "bound", kind="Job", index=2)]
+    failed, again = a_pod("f3", "failed", kind="Job", index=3), a_pod("w3", kind="Job", index=3, created=FIRST_BIND + 5)
+    gang = gang_of([*run, failed, again], a_job(completions=8, done=3))
+    assert (told(gang), [pod.name for pod in gang.candidates]) == ("starts 1 of 1", ["w3"])
+
+
+def test_pods_that_a_job_does_not_make_any_more_count_only_as_far_as_the_others_are_fewer_than_the_minimum() -> None:
+    """Of six that a minimum of four has to spare two, three have succeeded: the three that are left start together."""
+    job = a_job(parallelism=6, completions=6, done=3)
+    assert told(gang_of(several("2 wait", kind="Job"), job)) == "awaits"
+    assert told(gang_of(several("3 wait", kind="Job"), job)) == "starts 3 of 3"
+
+
+@pytest.mark.parametrize(("created", "expected"), [(5.0, "starts 1 of 3"), (60.0, "starts 2 of 3")])
+def test_another_job_that_is_enough_by_itself_is_a_part_of_the_gang_if_it_was_made_at_the_same_time(created: float, expected: str) -> None:
+    first = several("2 bound", kind="Job", owner="one", labels={"part": "1"}, minimum=2)
+    second = several("3 wait", kind="Job", owner="two", labels={"part": "2"}, minimum=2, created=created)
+    assert told(gang_of([*first, *second], a_job("one"), a_job("two"))) == expected
+
+
+def test_pods_of_a_job_that_was_not_heard_of_are_nobodys_surplus() -> None:
+    first = several("4 bound", kind="Job", owner="one", labels={"part": "1"})
+    second = several("2 wait", kind="Job", owner="two", labels={"part": "2"})
+    assert told(gang_of([*first, *second], a_job("one"))) == "awaits"
+    assert told(gang_of([*first, *second], a_job("one"), a_job("two", parallelism=2, completions=2))) == "starts 1 of 2"
+
+
 @pytest.mark.parametrize(
     ("first", "second", "jobs", "expected"),
     [
@@ -234,6 +277,34 @@ def test_no_run_is_passed_over_for_one_that_can_not_act(second: str) -> None:
     assert told(gang) == "starts 4 of 4"
     assert not registry.pass_over(gang)
     assert next_gang(registry) == gang
+
+
+def test_nothing_is_remembered_of_runs_whose_pods_are_gone() -> None:
+    registry = two_jobs("4 wait", "4 wait")
+    assert registry.pass_over(next_gang(registry))
+    for pod in next_gang(registry).everybody:
+        registry.observe_pod(pod, None)
+    assert not registry._passed
+
+
+def test_a_run_that_is_partially_bound_goes_before_the_next_wave_of_an_older_job() -> None:
+    registry = two_jobs("3 succeeded, 1 bound, 4 wait", "3 bound, 1 wait")
+    registry.observe_job(a_job("one"), a_job("one", completions=8, done=3))
+    gang = next_gang(registry)
+    assert (gang.run, told(gang)) == ("second", "starts 1 of 1")
+
+
+def test_where_nothing_is_to_be_done_it_is_the_newest_run() -> None:
+    assert next_gang(two_jobs("4 bound", "4 bound")).run == "second"
+
+
+def test_a_run_that_somebody_else_has_bound_in_part_is_not_taken_for_complete() -> None:
+    registry = two_jobs("4 wait", "4 bound")
+    for pod in [pod for pod in next_gang(registry).candidates if pod.name < "p2"]:
+        registry.observe_pod(pod, replace(pod, node_name="n1"))
+    for pod in [pod for pod in next_gang(registry).everybody if not pod.node_name]:
+        registry.observe_pod(pod, None)
+    assert told(next_gang(registry)) == "awaits"
 
 
 def test_a_gang_of_one_run_is_not_passed_over() -> None:

@@ -96,7 +96,7 @@ async def test_a_failure_is_warned_of_once_and_its_end_told(monkeypatch: pytest.
         for _ in range(2):
             await scraped.pushed.get()
         assert scraped.value("errors") == 3
-    assert [(record.levelno, "gone" in record.message) for record in caplog.records] == [
+    assert [(record.levelno, "gone" in record.getMessage()) for record in caplog.records] == [
         (logging.INFO, False),
         (logging.WARNING, True),
         (logging.INFO, False),
@@ -123,7 +123,7 @@ async def test_what_is_beyond_the_limits_is_counted_and_warned_of_once(
         for _ in range(2):
             await scraped.pushed.get()
         assert scraped.value("left_out") >= 4
-    assert ["left out" in record.message for record in caplog.records if record.levelno == logging.WARNING] == [True]
+    assert ["left out" in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [True]
 
 
 async def test_a_defect_is_logged_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,10 @@
 """What is remembered of gangs."""
 
-from allaboard.model.gang import GangKey
+from dataclasses import replace
+
+from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.scheduling.docket import Case, Docket, Turn
+from tests.unit.placement.clusters import pods
 
 A, B = GangKey("default", "a"), GangKey("default", "b")
 
@@ -43,3 +46,23 @@ def test_the_time_of_a_half_gang_is_over_when_it_expires() -> None:
     assert not half.is_going(0.0)
     half.asked_until = 5.0
     assert half.is_going(4.0)
+
+
+def a_run(name: str, *others: str) -> Gang:
+    members = {run: tuple(replace(pod, uid=run, node_name="n", transaction=run) for pod in pods("p", 1, {})) for run in (name, *others)}
+    rest = tuple(pod for run in others for pod in members[run])
+    return Gang(A, 1, members[name], 0, 0.0, Objective.BINPACK, 60, others=rest)
+
+
+def test_of_the_runs_that_were_whole_those_are_remembered_that_can_still_be_seen() -> None:
+    case = Case(A)
+    for number in range(64):
+        assert case.note_whole(a_run(f"run-{number}"))
+        assert not case.note_whole(a_run(f"run-{number}"))
+    assert case.note_whole(a_run("another", "run-3"))
+    assert case.whole_runs == {"another", "run-3"}
+    many = [f"many-{number}" for number in range(100)]
+    for name in many:
+        case.note_whole(a_run(name, *many))
+    assert len(case.whole_runs) == 64
+    assert not case.note_whole(a_run("many-99", *many))

@@ -61,7 +61,7 @@ def test_a_silence_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCap
     caplog.set_level(logging.INFO)
     virtually(seconds_until(Watched().is_fresh))
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert ["silent" in record.message for record in caplog.records] == [True, False]
+    assert ["silent" in record.getMessage() for record in caplog.records] == [True, False]
 
 
 async def test_a_scheduler_that_is_stopped_waits_for_no_server(caplog: pytest.LogCaptureFixture) -> None:

@@ -35,7 +35,10 @@ class World:
         return made
 
     def gang(self, candidates: Sequence[Pod] = ()) -> Gang:
-        return Gang(KEY, self.minimum, (*self.pods, *candidates), 0, 0.0, Objective.BINPACK, 60)
+        """The run of the candidates; whoever has ended is of an earlier one."""
+        living = tuple(pod for pod in self.pods if pod.is_alive)
+        ended = tuple(pod for pod in self.pods if not pod.is_alive)
+        return Gang(KEY, self.minimum, (*living, *candidates), 0, 0.0, Objective.BINPACK, 60, others=ended)
 
     def seconds(self, candidates: Sequence[Pod]) -> float:
         """For how long nobody of them is bound."""

@@ -327,10 +327,10 @@ async def test_after_a_restart_a_podgroups_own_status_says_how_its_gang_ended(st
         assert said or not world.events.told
 
 
-def two_jobs(world: World, cpus: int) -> GangKey:
-    """A gang of two Jobs of two pods each, of which the first's ask for so many processors and the second's for one."""
-    key = world.add("g", minimum=2, cpus=cpus, owner=FIRST_JOB)
-    later = pods("later", 2, {"cpu": 1000})
+def two_jobs(world: World, cpus: int = 1, bound: int = 0, **later_amounts: int) -> GangKey:
+    """A gang of two Jobs of two pods each, of which the first's ask for so many processors, and the second's for one and other amounts."""
+    key = world.add("g", minimum=2, cpus=cpus, owner=FIRST_JOB, bound=bound)
+    later = pods("later", 2, {"cpu": 1000, **later_amounts})
     for pod in later:
         world.view.upsert_pod(replace(pod, owner=SECOND_JOB, created=1.0, labels=((POD_GROUP_LABEL, "g"),)))
     return key
@@ -351,13 +351,13 @@ async def test_a_run_that_does_not_fit_keeps_no_later_one_waiting_and_is_looked_
 
 async def test_when_no_run_of_a_gang_fits_it_waits_for_what_any_of_them_lacks() -> None:
     async with World(cpus=0) as world:
-        key = two_jobs(world, cpus=100)
+        key = two_jobs(world, cpus=100, memory=1)
         for wait in (0.0, 60.0):
             attempt = world.begin(key)
             world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), Cause(Code.INSUFFICIENT, "cpu"))
             assert world.seconds_until_due(key) == wait
         turn = world.docket.case(key).turn
-        assert (turn.need, turn.lacks) == (None, Lacks(frozenset({"cpu"})))
+        assert (turn.need, turn.lacks) == (None, Lacks(frozenset({"cpu", "memory"})))
         assert world.gang(key).candidates[0].owner == FIRST_JOB
 
 
@@ -377,3 +377,36 @@ async def test_a_run_whose_members_were_lost_again_and_again_keeps_no_later_one_
         world.outcomes.backs_off(world.begin(key))
         assert world.seconds_until_due(key) == 0.0
         assert {pod.owner for pod in world.begin(key).gang.candidates} == {SECOND_JOB}
+
+
+async def test_a_run_that_is_partially_bound_is_not_passed_over() -> None:
+    async with World(cpus=2) as world:
+        key = two_jobs(world, cpus=2, bound=1)
+        attempt = world.begin(key)
+        world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), Cause(Code.INSUFFICIENT, "cpu"))
+        assert (world.seconds_until_due(key), world.gang(key).run) == (60.0, "run")
+
+
+async def test_a_run_that_the_api_server_wants_to_wait_is_not_passed_over_and_goes_first_again() -> None:
+    async with World() as world:
+        key = two_jobs(world)
+        first = world.begin(key)
+        await world.outcomes.committed(first, await world.planner.plan(first.gang), answers(first.gang, 0, Result.REFUSED))
+        second = world.begin(key)
+        refusal = answers(second.gang, 0, Result.REFUSED, retry_after=8.0)
+        await world.outcomes.committed(second, await world.planner.plan(second.gang), refusal)
+        assert world.seconds_until_due(key) == 8.0
+        assert world.gang(key).candidates == first.gang.candidates
+        assert world.docket.case(key).lacks_of_passed is None
+        await world.outcomes.committed(first, await world.planner.plan(first.gang), refusal)
+        assert world.gang(key).candidates == first.gang.candidates
+
+
+async def test_a_gang_that_backs_off_is_looked_at_when_its_time_is_over() -> None:
+    async with World() as world:
+        attempt = world.begin(world.add("g", 4, bound=2))
+        key = attempt.gang.key
+        world.docket.case(key).last_binds["u/"] = LastBind(world.now, 4, 0, 0, losses=4)
+        world.docket.half(key).expires = world.now + 3.0
+        world.outcomes.backs_off(attempt)
+        assert world.seconds_until_due(key) == 3.0

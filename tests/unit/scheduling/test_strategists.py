@@ -225,7 +225,7 @@ async def test_the_default_places_a_gang_in_the_same_cycle_whose_strategy_fails(
         assert world.has_said(key, "4 members")
         assert ("wrong", "StrategyFailed") in world.events.told
         assert world.counted("strategy_failures", strategy=name) == 1
-        [told] = [record.message for record in caplog.records if "genetic decides instead" in record.message]
+        [told] = [record.getMessage() for record in caplog.records if "genetic decides instead" in record.getMessage()]
         assert re.fullmatch(f"gang default/wrong: strategy {name}: {cause}; genetic decides instead", told)
 
 
