@@ -288,8 +288,12 @@ def test_nothing_is_remembered_of_runs_whose_pods_are_gone() -> None:
 
 
 def test_a_run_that_is_partially_bound_goes_before_the_next_wave_of_an_older_job() -> None:
-    registry = two_jobs("3 succeeded, 1 bound, 4 wait", "3 bound, 1 wait")
-    registry.observe_job(a_job("one"), a_job("one", completions=8, done=3))
+    registry = GangRegistry(["allaboard"])
+    registry.observe_job(None, a_job("one", completions=8, done=3))
+    registry.observe_job(None, a_job("two"))
+    first = several("3 succeeded, 1 bound, 4 wait", kind="Job", owner="one", run="first")
+    for pod in (*first, *several("3 bound, 1 wait", kind="Job", owner="two", run="second", created=50.0)):
+        registry.observe_pod(None, pod)
     gang = next_gang(registry)
     assert (gang.run, told(gang)) == ("second", "starts 1 of 1")
 
@@ -299,12 +303,9 @@ def test_where_nothing_is_to_be_done_it_is_the_newest_run() -> None:
 
 
 def test_a_run_that_somebody_else_has_bound_in_part_is_not_taken_for_complete() -> None:
-    registry = two_jobs("4 wait", "4 bound")
-    for pod in [pod for pod in next_gang(registry).candidates if pod.name < "p2"]:
-        registry.observe_pod(pod, replace(pod, node_name="n1"))
-    for pod in [pod for pod in next_gang(registry).everybody if not pod.node_name]:
-        registry.observe_pod(pod, None)
-    assert told(next_gang(registry)) == "awaits"
+    first = [replace(pod, transaction="", promise=0) for pod in several("2 bound", kind="Job", owner="one")]
+    second = several("4 bound", kind="Job", owner="two", run="second", created=50.0)
+    assert told(gang_of([*first, *second], a_job("one"), a_job("two"))) == "awaits"
 
 
 def test_a_gang_of_one_run_is_not_passed_over() -> None:

@@ -350,7 +350,7 @@ async def test_a_run_that_does_not_fit_keeps_no_later_one_waiting_and_is_looked_
 
 
 async def test_when_no_run_of_a_gang_fits_it_waits_for_what_any_of_them_lacks() -> None:
-    async with World(cpus=0) as world:
+    async with World(cpus=2) as world:
         key = two_jobs(world, cpus=100, memory=1)
         for wait in (0.0, 60.0):
             attempt = world.begin(key)
@@ -382,6 +382,7 @@ async def test_a_run_whose_members_were_lost_again_and_again_keeps_no_later_one_
 async def test_a_run_that_is_partially_bound_is_not_passed_over() -> None:
     async with World(cpus=2) as world:
         key = two_jobs(world, cpus=2, bound=1)
+        world.docket.case(key).whole_runs = {"run"}
         attempt = world.begin(key)
         world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), Cause(Code.INSUFFICIENT, "cpu"))
         assert (world.seconds_until_due(key), world.gang(key).run) == (60.0, "run")
