@@ -178,3 +178,16 @@ def test_how_long_a_gang_has_been_overtaken_is_counted_from_the_first_time() -> 
         queue.overtaken(A)
         clock.now += 20
     assert queue.must_not_be_overtaken(A)
+
+
+async def test_a_gang_that_moves_to_the_front_in_its_pause_goes_first() -> None:
+    made = {A: 2.0, B: 3.0}
+    queue = GangQueue(lambda key: Order(0 if key == C else -10, True, 0, 0, made.get(key, 0.0), key), clock=Clock(1000.0))
+    for key in (A, B):
+        queue.refuse(key, CPU, seen=queue.changes, is_promised=False)
+    queue.wake({"cpu"})
+    queue.mark(C)  # of a lower priority: A and B go before it, pause or not
+    made[B] = 1.0
+    queue.eased({"default": [B]})
+    await queue.stirred()
+    assert drain(queue) == [B, A, C]
