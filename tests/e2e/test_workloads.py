@@ -80,3 +80,20 @@ async def test_a_rollout_ends_with_all_members_new(strategy: Body, cpu: str, clu
     await cluster.wait_for(lambda s: not old & uids(s.list("pods")) and running(s, "web") == 4, timeout=20, message="all are new")
     await cluster.wait_for(lambda s: status_of(s, "web").get("running") == 4, message="the PodGroup counts them")
     assert not in_part(cluster)
+
+
+@pytest.mark.parametrize("make", [deployment, stateful_set])
+async def test_a_rollout_of_ten_members_one_by_one_waits_for_no_back_off(make: Any, cluster: Cluster) -> None:
+    """Each member that is replaced would count as lost otherwise, and the ten would take four minutes."""
+    cluster.add_node("node-1", cpu="20")
+    web = make("web", 10, CPU)
+    if web["kind"] == "Deployment":
+        web["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    cluster.create(web)
+    await cluster.wait_for(lambda s: running(s, "web") == 10, message="all run")
+    before = uids(pods(cluster, "web"))
+
+    template = {"metadata": {"annotations": {"revision": "2"}}}
+    cluster.patch(f"{web['kind'].lower()}s", "web", {"spec": {"template": template}})
+
+    await cluster.wait_for(lambda s: running(s, "web") == 10 and not uids(pods(s, "web")) & before, message="all ten are new")
