@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from allaboard.cli.documents import Document, ManifestError, Origin, read_documents
-from allaboard.cli.kinds import creates_no_pods, why_not_expanded
+from allaboard.cli.kinds import creates_no_pods, is_cluster_scoped, why_not_expanded
 from allaboard.cli.overcommit import refuse_resources
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
 from allaboard.cli.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
@@ -28,6 +28,7 @@ __all__ = ["Expanded", "ManifestError", "Manifests", "Origin", "read_manifests"]
 
 _POD = ("", "Pod")
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
+_HEEDED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -53,7 +54,8 @@ class Manifests:
     """Everything read; LimitRanges and ResourceQuotas are ``quotas``. ``notes`` tell people what was left out.
 
     ``planned`` are the objects that bring the pods and PodGroups about, ``definitions`` CustomResourceDefinitions, ``namespaces`` those
-    that are made, and ``unknown`` objects of other kinds that may make pods, with their titles.
+    that are made, ``podless`` all objects that make no pods, and ``unknown`` those of other kinds that may make pods, each with the
+    namespace and name of it.
     """
 
     pods: list[Expanded] = field(default_factory=list)
@@ -65,7 +67,8 @@ class Manifests:
     planned: list[Document] = field(default_factory=list)
     definitions: list[Document] = field(default_factory=list)
     namespaces: set[str] = field(default_factory=set)
-    unknown: list[tuple[Document, str]] = field(default_factory=list)
+    podless: list[Document] = field(default_factory=list)
+    unknown: list[tuple[Document, tuple[str, str]]] = field(default_factory=list)
 
 
 def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifests:
@@ -85,7 +88,7 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
                 found.planned.append(document)
                 for each in unfolded(document, namespace):
                     _take(each, namespace, found, known)
-            elif (document.group, document.kind) not in (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA):
+            else:
                 _leave_out(document, namespace, found)
         except ManifestError:
             _check_fields(document, Schemas())  # a mistyped field is the cause of one that is missing
@@ -114,9 +117,12 @@ def refuse_mistakes(manifests: Manifests, definitions: Iterable[RawObject], *, a
             problem = f"the cluster doesn't serve {document.kind} ({document.api_version}): its CustomResourceDefinition isn't installed"
             raise document.origin.error("kind", problem)
         _check_fields(document, schemas)
-    for document, title in manifests.unknown:
+    for document in manifests.podless:
+        _check_fields(document, schemas)
+    for document, (namespace, name) in manifests.unknown:
         if not skip_unknown:
             raise document.origin.error("kind", why_not_expanded(document, expanded_kinds()))
+        title = titled(document.qualified_kind, "" if schemas.is_cluster_scoped(document) else namespace, name)
         manifests.notes.append(f"skipped {title}: which pods objects of this kind make isn't known")
 
 
@@ -149,6 +155,7 @@ def _learn(document: Document, namespace: str, found: Manifests) -> None:
         elif kind == ("", "Namespace"):
             found.namespaces.add(identity_of(document, "")[1])
     except MalformedError as error:
+        _check_fields(document, Schemas())  # as above
         raise document.origin.blame(error) from error
 
 
@@ -163,13 +170,17 @@ def _leave_out(document: Document, namespace: str, found: Manifests) -> None:
     try:
         if not document.api_version:
             raise MalformedError("apiVersion", "is missing")
-        title = f"{document.qualified_kind} {'/'.join(identity_of(document, namespace))}"
+        identity = identity_of(document, namespace)
     except MalformedError as error:
         raise document.origin.blame(error) from error
-    if creates_no_pods(document.group, document.kind):
+    kind = document.group, document.kind
+    if not creates_no_pods(*kind):
+        found.unknown.append((document, identity))
+        return
+    found.podless.append(document)
+    if kind not in _HEEDED:
+        title = titled(document.qualified_kind, *identity)
         found.notes.append(f"skipped {title}: objects of this kind are not expanded into pods")
-    else:
-        found.unknown.append((document, title))
 
 
 def _last_of_each(documents: Iterable[Document], namespace: str, notes: list[str]) -> Iterator[Document]:
@@ -184,13 +195,13 @@ def _last_of_each(documents: Iterable[Document], namespace: str, notes: list[str
             continue
         earlier = last.get(identity)
         if earlier and earlier.origin.file == document.origin.file and _is_planned(document):
-            raise _twice(f"{document.kind} {identity[2]}/{identity[3]}", document.origin, earlier.origin)
+            raise _twice(titled(document.kind, *identity[2:]), document.origin, earlier.origin)
         last[identity] = document
     for document, identity in everything:
         if identity is None or (final := last[identity]).origin.file == document.origin.file:
             yield document
         else:
-            title = f"{document.kind} {identity[2]}/{identity[3]}"
+            title = titled(document.kind, *identity[2:])
             notes.append(f"{title} is stated in {document.origin.file} and in {final.origin.file}; the latter counts")
 
 
@@ -292,14 +303,24 @@ def raw_pod_group(document: Document, namespace: str, name: str) -> dict[str, An
 
 
 def identity_of(document: Document, namespace: str, position: int = 0) -> tuple[str, str]:
-    """Namespace and name; ``position`` stands for the random end of a generated name. Raises ``MalformedError``."""
+    """Return the namespace, empty for a cluster-scoped kind, and the name; ``position`` stands for the random end of a generated name.
+
+    Raises ``MalformedError``.
+    """
     metadata = mapping(document.raw, "metadata")
     name = text(metadata, "name", path="metadata.")
     if not name and (prefix := text(metadata, "generateName", path="metadata.")):
         name = f"{prefix}{position}"
     if not name:
         raise MalformedError("metadata.name", "is missing")
+    if is_cluster_scoped(document.group, document.kind):
+        return "", name
     return text(metadata, "namespace", path="metadata.") or namespace, name
+
+
+def titled(kind: str, namespace: str, name: str) -> str:
+    """Return ``Job default/train``, or ``Namespace team`` for an object that is in no namespace."""
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
 def _check_name(field_path: str, name: str, limit: int) -> None:
