@@ -12,7 +12,7 @@ from typing import Any
 
 from allaboard.cli.documents import Document, ManifestError, Origin, read_documents
 from allaboard.cli.kinds import creates_no_pods, is_cluster_scoped, why_not_expanded
-from allaboard.cli.overcommit import refuse_resources
+from allaboard.cli.podsets import refuse_other
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
 from allaboard.cli.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
 from allaboard.cli.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
@@ -244,7 +244,6 @@ def _refuse_unusable(raw: RawObject, origin: Origin) -> None:
     """Raises ``ManifestError`` when the scheduler could not use a raw pod."""
     try:
         refuse_malformed(pod_from(raw), origin)
-        refuse_resources(raw)
     except MalformedError as error:
         raise origin.blame(error) from error
 
@@ -287,6 +286,7 @@ def _pod(document: Document, namespace: str, name: str) -> RawPod:
     """A pod as the API server would hold it. One that comes from a cluster keeps its UID, its owners, its node and its status."""
     pod_set = PodSet("", document.raw, 1, None, lambda index: name, lambda index: {})
     [pod] = pod_set.pods(namespace)
+    refuse_other(pod["spec"], "restartPolicy", "spec.", ("Always", "OnFailure", "Never"), "Always")
     stated = {key: value for key, value in document.raw["metadata"].items() if value is not None}
     raw = {**pod, "metadata": {**pod["metadata"], **stated, "name": name, "namespace": namespace}}
     if mapping(document.raw, "status"):

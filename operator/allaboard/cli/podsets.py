@@ -1,14 +1,13 @@
 """Sets of pods that a controller makes of one template, and what the API server refuses of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
+from allaboard.cli.containers import refuse_containers
 from allaboard.cli.documents import Document
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import integer, items, labels, mapping, sequence, text
-from allaboard.model.quantities import parse_quantity
+from allaboard.model.fields import integer, labels, mapping, sequence, text
 from allaboard.model.requests import default_requests
 
 MAX_PODS = 100_000
@@ -44,7 +43,7 @@ class PodSet:
         stated = mapping(self.template, "spec")
         if not sequence(stated, "containers", "spec."):
             raise MalformedError("spec.containers", "is missing; a pod needs at least one container")
-        _check_resources(stated)
+        refuse_containers(stated)
         spec = default_requests(stated)
         metadata = mapping(self.template, "metadata")
         template_labels = labels(metadata, "labels", "metadata.")
@@ -73,34 +72,6 @@ class PodSet:
         return {**spec, "volumes": [*sequence(spec, "volumes", "spec."), *volumes]}
 
 
-def _check_resources(spec: Mapping[str, object]) -> None:
-    """Refuse what the API server refuses of resources as they are stated. Raises ``MalformedError``."""
-    for key in ("containers", "initContainers"):
-        for path, container in items(spec, key, "spec."):
-            _check_amounts(mapping(container, "resources", path), f"{path}resources.")
-    _check_amounts(mapping(spec, "resources", "spec."), "spec.resources.")
-
-
-def _check_amounts(resources: Mapping[str, object], path: str) -> None:
-    limits = {
-        resource: _amount(resource, value, f"{path}limits[{resource}]") for resource, value in mapping(resources, "limits", path).items()
-    }
-    for resource, value in mapping(resources, "requests", path).items():
-        field = f"{path}requests[{resource}]"
-        requested = _amount(resource, value, field)
-        if resource in limits and requested > limits[resource]:
-            limit = mapping(resources, "limits", path)[resource]
-            raise MalformedError(field, f"{shown(value)} is more than the limit of {shown(limit)}")
-
-
-def _amount(resource: str, value: object, field: str) -> Fraction:
-    amount = parse_quantity(value, field)
-    # Names with a domain are extended resources: whole pieces, and never more than one may use.
-    if "/" in resource and amount.denominator != 1:
-        raise MalformedError(field, f"{shown(value)} is not a whole number; an extended resource comes in whole pieces")
-    return amount
-
-
 def made_up_uid(namespace: str, name: str, kind: str = "") -> str:
     """A UID that is the same every time; no real one looks like it."""
     return f"manifest:{namespace}/{kind}/{name}" if kind else f"manifest:{namespace}/{name}"
@@ -126,12 +97,28 @@ def pod_set(
     path: str = "spec.",
     claims: tuple[str, ...] = (),
     after: Callable[[int], int] = at_once,
+    restart: Sequence[str] = (),
 ) -> PodSet:
+    """Return ``count`` pods of the template of ``parent``; ``restart`` are the values that its ``restartPolicy`` may have, if not any.
+
+    Raises ``MalformedError``.
+    """
     template = mapping(parent, "template", path)
     if not template:
         raise MalformedError(f"{path}template", "is missing")
     _check_selector(parent, template, path)
+    if restart:
+        refuse_other(mapping(template, "spec", f"{path}template."), "restartPolicy", f"{path}template.spec.", restart, "Always")
     return PodSet(f"{path}template.", template, count, owner, name, labels, claims, after)
+
+
+def refuse_other(parent: Mapping[str, object], key: str, path: str, known: Sequence[str], default: str) -> str:
+    """Return the word under ``key``, or the ``default`` where it is empty. Raises ``MalformedError`` for one that isn't ``known``."""
+    stated = text(parent, key, path=path)
+    word = stated or default
+    if word not in known:
+        raise MalformedError(f"{path}{key}", f"{shown(word)}{'' if stated else ', the default,'} is not {' or '.join(known)}")
+    return word
 
 
 def _check_selector(parent: Mapping[str, object], template: Mapping[str, object], path: str) -> None:

@@ -10,7 +10,7 @@ GPU = "nvidia.com/gpu"
 
 
 def asking(**resources: dict[str, str]) -> dict[str, Any]:
-    return pod("a", containers=[{"name": "main", "resources": resources}])
+    return pod("a", containers=[{"name": "main", "image": "i", "resources": resources}])
 
 
 def of_namespace(kind: str, **spec: Any) -> dict[str, Any]:

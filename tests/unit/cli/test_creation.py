@@ -200,7 +200,7 @@ def test_pods_that_exist_are_counted_by_the_quota_already(plan: Plan) -> None:
 
 
 def test_what_a_limit_range_adds_is_planned_with(plan: Plan) -> None:
-    bare = [{"name": "main"}]
+    bare = [{"name": "main", "image": "i"}]
     plan.cluster(node("n1", cpu="4"), limit_range(defaultRequest={"cpu": "3"})).manifest(gang_of(2, containers=bare))
     assert "Insufficient cpu" in plan.gangs(exit_code=1)[0]["message"]
     plan.cluster(node("n1", cpu="4"), limit_range(max={"cpu": "500m"})).manifest(gang_of(1))

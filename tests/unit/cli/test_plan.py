@@ -291,7 +291,8 @@ def test_yaml_says_the_same_as_json(plan: Plan) -> None:
 def test_yaml_and_tables_say_what_json_does_of_one_that_is_refused_whatever_its_resources_are_called(plan: Plan) -> None:
     plan.cluster(gpu_node("n1")).manifest(pod("a"), pod("much-too-large", cpu="99"))
     assert yaml.safe_load(plan.run("-o", "yaml").stdout)["gangs"] == json.loads(plan.run("-o", "json").stdout)["gangs"]
-    plan.manifest(pod("odd", containers=[{"name": "main", "resources": {"limits": {"x.y/\ud800": "1"}, "requests": {"x.y/\ud800": "1"}}}]))
+    resources = {"limits": {"x.y/\ud800": "1"}, "requests": {"x.y/\ud800": "1"}}
+    plan.manifest(pod("odd", containers=[{"name": "main", "image": "i", "resources": resources}]))
     assert "x.y/?" in plan.run("-o", "wide").stdout
 
 
@@ -550,7 +551,7 @@ def test_gpus_of_which_nobody_tells_the_model_or_the_memory_are_told_as_unknown(
 
 
 def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwise(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+    containers = [{"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     there = pod("there", labels={"genius/gpu-number": "2"}, nodeName="n1", containers=containers)
     plan.cluster(gpu_node("n1", 2), there).manifest(pod("new", containers=containers))
     assert "1 Insufficient nvidia.com/gpu" in plan.gangs(exit_code=1)[0]["message"]
@@ -561,7 +562,7 @@ def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwise(pla
 def test_pods_of_other_schedulers_take_what_the_operator_charges_them_for(plan: Plan) -> None:
     there = pod("there", labels={"genius/gpu-number": "2"}, schedulerName="default-scheduler", nodeName="n1")
     many = pod("many", schedulerName="default-scheduler", nodeName="n1", containers=[{"name": f"c{each}"} for each in range(70)])
-    new = pod("new", containers=[{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}])
+    new = pod("new", containers=[{"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "2"}}}])
     assert plan.cluster(gpu_node("n1", 2), there, many).manifest(new).gangs()[0]["feasible"]
 
 

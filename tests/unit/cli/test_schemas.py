@@ -180,8 +180,9 @@ def test_all_examples_can_be_planned_together(plan: Plan) -> None:
 
 
 def test_pods_whose_names_are_made_up_are_told_apart(plan: Plan) -> None:
-    deployment = workload("Deployment", "apps/v1", replicas=2, template=TEMPLATE)
-    plan.cluster(node("n1", cpu="8")).manifest(deployment, pod("w-0"), workload("Job", "batch/v1", template=TEMPLATE))
+    deployment = workload("Deployment", "apps/v1", replicas=2, selector={"matchLabels": {"app": "x"}}, template=TEMPLATE)
+    ending = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
+    plan.cluster(node("n1", cpu="8")).manifest(deployment, pod("w-0"), workload("Job", "batch/v1", template=ending))
     assert sorted(gang["name"] for gang in plan.gangs()) == ["w-0", "w-0-1", "w-0-2", "w-1"]
 
 
