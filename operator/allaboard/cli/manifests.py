@@ -4,7 +4,7 @@ They become the raw pods and PodGroups that an API server would hold after ``kub
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -79,10 +79,10 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
     """
     found = Manifests()
     known: dict[tuple[str, str, str], Expanded] = {}
-    documents = list(read_documents(paths))
+    documents = list(_last_of_each(list(read_documents(paths)), namespace, found.notes))
     for document in documents:
         _learn(document, namespace, found)
-    for document in _last_of_each(documents, namespace, found.notes):
+    for document in documents:
         try:
             if _is_planned(document):
                 found.planned.append(document)
@@ -183,7 +183,7 @@ def _leave_out(document: Document, namespace: str, found: Manifests) -> None:
         found.notes.append(f"skipped {title}: objects of this kind are not expanded into pods")
 
 
-def _last_of_each(documents: Iterable[Document], namespace: str, notes: list[str]) -> Iterator[Document]:
+def _last_of_each(documents: Sequence[Document], namespace: str, notes: list[str]) -> Iterator[Document]:
     """Leave out an object that a later file states again, as ``kubectl apply`` ends with the later one, and note it.
 
     Raises ``ManifestError`` for an object that one file states twice.

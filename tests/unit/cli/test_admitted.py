@@ -1,5 +1,6 @@
 """A plan refuses the pods that the API server would refuse, by the resources that they name and by what their namespace allows."""
 
+import json
 from typing import Any
 
 import pytest
@@ -54,3 +55,37 @@ def test_a_quota_of_the_manifests_that_makes_no_sense_is_a_mistake(plan: Plan) -
     answer = plan.cluster(gpu_node("n1")).manifest(of_namespace("ResourceQuota", hard={"cpu": "abc"}), asking()).run()
     assert answer.exit_code == 2
     assert "spec.hard" in answer.output
+
+
+def test_a_quota_that_is_stated_again_counts_once(plan: Plan) -> None:
+    """The later one of a file, or of two files, replaces the earlier, and that of the manifests the one of the cluster."""
+    quota, pods = of_namespace("ResourceQuota", hard={"pods": "1"}), [pod("a"), pod("b")]
+    more = of_namespace("ResourceQuota", hard={"pods": "2"})
+    plan.cluster(gpu_node("n1"), quota).manifest(quota, more, *pods)
+    (plan.folder / "again.yaml").write_text(json.dumps(more))
+    assert plan.run().exit_code == 0
+    assert plan.run(files=("gangs.yaml", "again.yaml")).exit_code == 0
+    assert "exceeded quota: own" in plan.manifest(more, quota, *pods).run().output
+
+
+def test_a_quota_that_is_given_scopes_no_longer_counts_all_pods(plan: Plan) -> None:
+    scoped = of_namespace("ResourceQuota", hard={"pods": "0"}, scopes=["BestEffort"])
+    plan.cluster(gpu_node("n1"), of_namespace("ResourceQuota", hard={"pods": "0"})).manifest(scoped, pod("a"))
+    assert plan.run().exit_code == 0
+
+
+def test_a_limit_range_that_is_stated_again_replaces_the_earlier(plan: Plan) -> None:
+    low, high = (of_namespace("LimitRange", limits=[{"type": "Container", "max": {"cpu": cpu}}]) for cpu in ("500m", "2"))
+    (plan.folder / "again.yaml").write_text(json.dumps(high))
+    plan.cluster(gpu_node("n1"), low).manifest(low, pod("a"))
+    assert "maximum cpu usage per Container is 500m" in plan.run().output
+    assert plan.run(files=("gangs.yaml", "again.yaml")).exit_code == 0
+    assert plan.manifest(high, pod("a")).run().exit_code == 0
+
+
+def test_a_priority_class_that_is_stated_again_replaces_the_earlier(plan: Plan) -> None:
+    named = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
+    (plan.folder / "again.yaml").write_text(json.dumps({**named, "value": 1}))
+    plan.cluster(gpu_node("n1")).manifest({**named, "value": 5, "globalDefault": True}, pod("a"), pod("b", priority=2))
+    assert [gang["name"] for gang in plan.gangs()] == ["a", "b"]
+    assert [gang["name"] for gang in plan.gangs(files=("gangs.yaml", "again.yaml"))] == ["b", "a"]
