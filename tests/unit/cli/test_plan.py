@@ -250,6 +250,14 @@ def test_pods_of_another_scheduler_are_planned_with_a_note(plan: Plan) -> None:
     assert result.stderr.startswith("note: some pods say schedulerName 'default-scheduler'")
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"), [("allabord", "; did you mean allaboard?"), ("Allaboard", "; did you mean allaboard?"), ("volcano", ";")]
+)
+def test_a_scheduler_that_may_be_misspelt_is_hinted_at(plan: Plan, name: str, hint: str) -> None:
+    result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", schedulerName=name)).run()
+    assert f"note: some pods say schedulerName {name!r}{hint} they are planned all the same" in result.stderr
+
+
 def test_the_same_question_has_the_same_answer(plan: Plan) -> None:
     plan.cluster(*(node(f"n{index}", cpu="8", memory="16Gi") for index in range(3))).example("demo-twenty-pods")
     assert plan.gangs() == plan.gangs()
