@@ -12,7 +12,7 @@ from typing import Any
 
 from allaboard.cli.documents import Document, ManifestError, Origin, read_documents
 from allaboard.cli.kinds import creates_no_pods, is_cluster_scoped, why_not_expanded
-from allaboard.cli.podsets import refuse_other
+from allaboard.cli.podsets import refuse_many, refuse_other
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
 from allaboard.cli.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
 from allaboard.cli.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
@@ -262,7 +262,9 @@ def _objects(document: Document, namespace: str, position: int, notes: list[str]
         return
     if expand:
         workload = Workload(document, namespace, name)
-        expanded = [pod for pod_set in expand(document, namespace, name) for pod in _pods(pod_set, workload)]
+        pod_sets = list(expand(document, namespace, name))
+        refuse_many(pod_sets)
+        expanded = [pod for pod_set in pod_sets for pod in _pods(pod_set, workload)]
     else:
         expanded = [Expanded(_pod(document, namespace, name), document.origin)]
     if not expanded:

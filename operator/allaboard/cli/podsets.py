@@ -8,10 +8,11 @@ from allaboard.cli.containers import refuse_containers
 from allaboard.cli.documents import Document
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import integer, labels, mapping, sequence, text
+from allaboard.model.limits import MEMBERS
 from allaboard.model.requests import default_requests
 
-MAX_PODS = 100_000
-"""Pods that a plan may hold; a typing mistake in ``replicas`` shouldn't end in a machine without memory."""
+MAX_PODS = 20_000
+"""Pods that a plan may hold, which take it about a quarter of a minute. One workload may have no more than a gang has members."""
 
 RawPod = dict[str, Any]
 Labels = dict[str, str]
@@ -78,13 +79,19 @@ def made_up_uid(namespace: str, name: str, kind: str = "") -> str:
 
 
 def count_of(parent: Mapping[str, object], key: str, default: int, path: str) -> int:
-    """A number of pods. Raises ``MalformedError`` for negative and absurd ones too."""
+    """Return a number of pods. Raises ``MalformedError``, also for a negative one."""
     count = integer(parent, key, default, path)
     if count < 0:
         raise MalformedError(f"{path}{key}", f"{count} is negative")
-    if count > MAX_PODS:
-        raise MalformedError(f"{path}{key}", f"{count} is more than the {MAX_PODS} pods that a plan may hold")
     return count
+
+
+def refuse_many(pod_sets: Sequence[PodSet]) -> None:
+    """Raise ``MalformedError`` for a workload of more pods than are supported in a gang, before any of the pods is made."""
+    count = sum(each.count for each in pod_sets)
+    if count > MEMBERS.most:
+        field = max(pod_sets, key=lambda each: each.count).path.removesuffix("template.").rstrip(".")
+        raise MalformedError(field, f"{count} pods of one workload are more than the {MEMBERS.most} that are supported")
 
 
 def pod_set(

@@ -193,7 +193,8 @@ def test_pods_of_a_stateful_set_have_ordinals_and_their_own_claims(read: Any) ->
         ({"parallelism": 4}, 4),
         ({"completions": 3}, 1),
         ({"parallelism": 4, "completions": 3}, 3),
-        ({"parallelism": 2, "completions": 30}, 2),
+        ({"parallelism": 2, "completions": 1_000_000}, 2),
+        ({"parallelism": 1_000_000, "suspend": True}, 0),
         ({"parallelism": None, "completions": None}, 1),
         ({"parallelism": 0}, 0),
         ({"parallelism": 4, "suspend": True}, 0),
@@ -339,7 +340,12 @@ def container(**resources: Any) -> dict[str, Any]:
         (deployment(replicas="3"), "spec.replicas", "'3' is not a whole number"),
         (deployment(replicas=2.5), "spec.replicas", "2.5 is not a whole number"),
         (deployment(replicas=True), "spec.replicas", "True is not a whole number"),
-        (deployment(replicas=10_000_000), "spec.replicas", "10000000 is more than the 100000 pods that a plan may hold"),
+        (deployment(replicas=10_000_000), "spec", "10000000 pods of one workload are more than the 5000 that are supported"),
+        (
+            training_job("TFJob", "tfReplicaSpecs", PS=2000, Worker=3001),
+            "spec.tfReplicaSpecs.Worker",
+            "5001 pods of one workload are more than the 5000 that are supported",
+        ),
         (deployment(template=None), "spec.template", "is missing"),
         (deployment(template=[]), "spec.template", "[] is not an object"),
         (deployment(template={"metadata": {"labels": {"app": "x"}}}), "spec.template.spec.containers", None),
@@ -425,7 +431,7 @@ def test_many_workloads_may_not_exceed_the_limit_together(read: Any, monkeypatch
     monkeypatch.setattr("allaboard.cli.manifests.MAX_PODS", 5)
     two = {"apiVersion": "v1", "kind": "List", "items": [deployment(replicas=3), {**deployment(replicas=3), "metadata": {"name": "v"}}]}
     assert refused(read, two).problem == "brings the plan to more than 5 pods"
-    assert MAX_PODS == 100_000
+    assert MAX_PODS == 20_000
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """``allaboard plan``: the answer on stdout, everything else on stderr, and an exit code that tells which it was."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,10 @@ from click.testing import CliRunner
 from allaboard.cli.main import cli
 from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cluster.client import ApiError, CredentialsError
+from allaboard.model.gang import Gang
+from allaboard.model.limits import MEMBERS
 from allaboard.model.pod import PLAIN, Reading
+from allaboard.scheduling.planner import Planner
 from tests.unit.cli.asking import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 
 # What is answered
@@ -411,16 +416,29 @@ def test_a_bad_label_of_a_workload_is_named_within_its_template(plan: Plan) -> N
     assert f"document 1: spec.tfReplicaSpecs.PS.template.metadata.labels[{PAIR}/min-available]: " in result.stderr
 
 
-def test_a_gang_over_a_limit_is_named(plan: Plan) -> None:
-    plan.cluster(gpu_node("n1")).example("nginx-min-3")
-    text = (plan.folder / "gangs.yaml").read_text().replace("replicas: 6", "replicas: 5001")
-    (plan.folder / "gangs.yaml").write_text(text)
-    result = plan.run()
+def test_a_gang_over_a_limit_is_named(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.gangs.registry.MEMBERS", replace(MEMBERS, most=5))
+    result = plan.cluster(gpu_node("n1")).example("nginx-min-3").run()
     assert (result.exit_code, result.stdout) == (2, "")
-    assert (
-        "document 1: spec.template.spec: podgroup default/nginx: 5001 living members are more than the 5000 that are supported"
-        in result.stderr
-    )
+    problem = "podgroup default/nginx: 6 living members are more than the 5 that are supported"
+    assert f"document 1: spec.template.spec: {problem}" in result.stderr
+
+
+def test_pods_that_are_alike_are_refused_alike_by_one_search(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    advise, advised = Planner.advice, []
+
+    async def advice(self: Planner, gang: Gang, gangs: Sequence[Gang]) -> str:
+        advised.append(gang.key.name)
+        return await advise(self, gang, gangs)
+
+    monkeypatch.setattr(Planner, "advice", advice)
+    alike = [pod(f"a{index}", cpu="2") for index in range(4)]
+    gangs = plan.cluster(node("n1", cpu="5")).manifest(*alike, pod("b", cpu="4")).gangs(exit_code=1)
+    assert [gang["feasible"] for gang in gangs] == [True, True, False, False, False]
+    third, fourth, other = (gang["message"] for gang in gangs[2:])
+    assert third == fourth == "0/1 nodes are available: 1 Insufficient cpu. Would fit with 1 more cpu (1 on n1)."
+    assert other != third
+    assert advised == ["a2", "b"]
 
 
 def test_a_bad_cluster_file_is_named_with_the_field(plan: Plan) -> None:
