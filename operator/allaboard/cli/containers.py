@@ -10,8 +10,8 @@ from math import inf
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import items, mapping, text
-from allaboard.model.quantities import parse_quantity
-from allaboard.model.requests import RawObject
+from allaboard.model.quantities import format_amount, parse_quantity
+from allaboard.model.requests import RawObject, default_requests, pod_requests
 
 _KEYS = ("containers", "initContainers")
 _NAME = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -37,7 +37,7 @@ def refuse_containers(spec: RawObject) -> None:
             resources = mapping(container, "resources", path)
             _check_amounts(resources, f"{path}resources.")
             _check_overcommit(resources, f"{path}resources.")
-    _check_amounts(mapping(spec, "resources", "spec."), "spec.resources.")
+    _check_pod(spec)
 
 
 def _check_image(image: object, field: str) -> None:
@@ -78,6 +78,9 @@ def _check_overcommit(resources: RawObject, path: str) -> None:
             if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
                 raise MalformedError(f"{path}{kind}[{shown(name)}]", "must be a standard resource type or fully qualified")
     limits = dict(_stated(resources, "limits", path))
+    names = {name for kind in ("limits", "requests") for name, _ in _stated(resources, kind, path)}
+    if any(name.startswith("hugepages-") for name in names) and not names & {"cpu", "memory"}:
+        raise MalformedError(path.rstrip("."), "huge pages need cpu or memory beside them")
     for name, amount in _stated(resources, "requests", path):
         if not _is_exact(name):
             continue
@@ -86,6 +89,33 @@ def _check_overcommit(resources: RawObject, path: str) -> None:
             raise MalformedError(f"{path}limits[{shown(name)}]", "a limit must be set: this resource can't be over-committed")
         if parse_quantity(amount, name) != parse_quantity(limit, name):
             raise MalformedError(f"{path}requests[{shown(name)}]", f"must be equal to the limit, which is {shown(limit)}")
+
+
+def _check_pod(spec: RawObject) -> None:
+    """Refuse resources of a pod as a whole that its containers exceed, or that a pod can't have."""
+    resources, path = mapping(spec, "resources", "spec."), "spec.resources."
+    stated = {kind: dict(_stated(resources, kind, path)) for kind in ("requests", "limits")}
+    for kind, amounts in stated.items():
+        for name in amounts:
+            if name not in ("cpu", "memory") and not name.startswith("hugepages-"):
+                raise MalformedError(
+                    f"{path}{kind}[{shown(name)}]", "is none of cpu, memory and hugepages-…, which a pod as a whole may have"
+                )
+    _check_amounts(resources, path)
+    if not resources:
+        return
+    for name, amount in pod_requests({"spec": default_requests({**spec, "resources": None, "overhead": None})}):
+        asked = Fraction(amount, 1000 if name == "cpu" else 1)
+        for kind, amounts in stated.items():
+            if name in amounts and asked > parse_quantity(amounts[name], name):
+                field = f"{path}{kind}[{name}]"
+                raise MalformedError(field, f"{shown(amounts[name])} is less than the {format_amount(name, amount)} of its containers")
+    for where, container in items(spec, "containers", "spec."):
+        within = f"{where}resources."
+        for name, value in _stated(mapping(container, "resources", where), "limits", within):
+            most = stated["limits"].get(name)
+            if most is not None and parse_quantity(value, name) > parse_quantity(most, name):
+                raise MalformedError(f"{within}limits[{name}]", f"{shown(value)} is more than the pod's limit of {shown(most)}")
 
 
 def _is_exact(name: str) -> bool:

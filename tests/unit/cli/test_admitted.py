@@ -23,7 +23,8 @@ def of_namespace(kind: str, **spec: Any) -> dict[str, Any]:
     [
         ({"requests": {GPU: "1"}}, f"spec.containers[0].resources.limits['{GPU}']: a limit must be set"),
         ({"requests": {GPU: "1"}, "limits": {GPU: "2"}}, f"spec.containers[0].resources.requests['{GPU}']: must be equal to the limit"),
-        ({"requests": {"hugepages-2Mi": "2Mi"}}, "a limit must be set"),
+        ({"requests": {"hugepages-2Mi": "2Mi", "cpu": "1"}}, "a limit must be set"),
+        ({"limits": {"hugepages-2Mi": "2Mi"}}, "spec.containers[0].resources: huge pages need cpu or memory beside them"),
         ({"limits": {"gpu": "1"}}, "spec.containers[0].resources.limits['gpu']: must be a standard resource type"),
     ],
 )
@@ -31,6 +32,26 @@ def test_resources_that_the_api_server_refuses_are_a_mistake_with_a_path(plan: P
     answer = plan.cluster(gpu_node("n1")).manifest(asking(**resources)).run()
     assert answer.exit_code == 2
     assert words in answer.output
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        ({"requests": {"cpu": "1"}}, "spec.resources.requests[cpu]: '1' is less than the 2 of its containers"),
+        ({"limits": {"cpu": "1"}}, "spec.resources.limits[cpu]: '1' is less than the 2 of its containers"),
+        ({"limits": {"cpu": "3"}}, "spec.containers[0].resources.limits[cpu]: '4' is more than the pod's limit of '3'"),
+        ({"requests": {"cpu": "6"}, "limits": {"cpu": "5"}}, "spec.resources.requests[cpu]: '6' is more than the limit of '5'"),
+        ({"limits": {GPU: "1"}}, f"spec.resources.limits['{GPU}']: is none of cpu, memory and hugepages-"),
+    ],
+)
+def test_a_pod_as_a_whole_has_no_less_than_its_containers(plan: Plan, resources: dict[str, Any], words: str) -> None:
+    asked = {**asking(requests={"cpu": "2"}, limits={"cpu": "4"})}
+    asked["spec"]["resources"] = resources
+    answer = plan.cluster(gpu_node("n1")).manifest(asked).run()
+    assert answer.exit_code == 2
+    assert words in answer.output
+    asked["spec"]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "4"}}
+    assert plan.manifest(asked).run().exit_code == 0
 
 
 def test_equal_amounts_in_other_words_are_admitted(plan: Plan) -> None:
