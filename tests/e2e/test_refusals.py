@@ -47,6 +47,21 @@ def service(**spec: Any) -> Object:
     return workload("Service", "v1", **{"ports": [{"port": 80}], **spec})
 
 
+LABELS: list[Object] = [
+    {"a": ""},
+    {"a": None},
+    {"a.b/C_d.e": "F_g.h"},
+    {"a b": "c"},
+    {"A.b/c": "d"},
+    {"a/b/c": "d"},
+    {"-a": "b"},
+    {"a" * 64: "b"},
+    {"a": "b c"},
+    {"a": "-b"},
+    {"a": "b" * 63},
+    {"a": "b" * 64},
+]
+
 MANIFESTS: list[Object] = [
     *(pod(restartPolicy=policy) for policy in (None, "Always", "OnFailure", "Never", "never")),
     *(job(restart=policy) for policy in (None, "", "Always", "OnFailure", "Never")),
@@ -85,6 +100,13 @@ MANIFESTS: list[Object] = [
     asking({"requests": {"cpu": "1"}}, requests={"cpu": "2"}),
     asking({"limits": {"cpu": "3"}}, requests={"cpu": "2"}, limits={"cpu": "4"}),
     asking({"limits": {"ephemeral-storage": "1"}}),
+    *(pod(tolerations=[{"key": "a", "operator": each}]) for each in (None, "Equal", "Exists", "exists")),
+    *(pod(tolerations=[{"key": "a", "effect": each}]) for each in (None, "", "NoExecute", "no")),
+    pod(tolerations=[{"key": "a", "operator": "Exists", "value": "x"}]),
+    *({**pod(), "metadata": {"name": "p", "labels": each}} for each in LABELS),
+    *({**job(), "metadata": {"name": "a" * length}} for length in (63, 64)),
+    *({**cron_job(), "metadata": {"name": "a" * length}} for length in (52, 53)),
+    *({**deployment(), "metadata": {"name": "a" * length}} for length in (64, 254)),
     service(),
     service(selctor={"app": "x"}),
     service(ports=[{"port": 80, "tragetPort": 80}]),

@@ -18,7 +18,7 @@ from allaboard.cli.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
 from allaboard.cli.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
 from allaboard.cli.schemas import CUSTOM_RESOURCE_DEFINITION, Schemas
 from allaboard.cli.steps import PIPELINE, unfolded
-from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, Workload, expanded_kinds, expander, made_up_uid
+from allaboard.cli.workloads import JOB, MAX_PODS, PodSet, RawPod, Workload, expanded_kinds, expander, made_up_uid
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import mapping, text
 from allaboard.model.pod import Pod, pod_from
@@ -29,6 +29,8 @@ __all__ = ["Expanded", "ManifestError", "Manifests", "Origin", "read_manifests"]
 _POD = ("", "Pod")
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
 _HEEDED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA)
+_NAME_LIMITS = {JOB: 63, ("batch", "CronJob"): 52}
+"""Characters of a name whose pods have it in a label, or get a longer one."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -255,7 +257,7 @@ def _objects(document: Document, namespace: str, position: int, notes: list[str]
     namespace, name = identity_of(document, namespace, position)
     title = f"{document.kind} {namespace}/{name}"
     expand = expander(document)
-    _check_name("metadata.name", name, 253)
+    _check_name("metadata.name", name, _NAME_LIMITS.get((document.group, document.kind), 253))
     _check_name("metadata.namespace", namespace, 63)
     if (document.group, document.kind) == POD_GROUP:
         yield Expanded(raw_pod_group(document, namespace, name), document.origin)

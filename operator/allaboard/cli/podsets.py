@@ -1,5 +1,6 @@
 """Sets of pods that a controller makes of one template, and what the API server refuses of them."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,12 +8,14 @@ from typing import Any
 from allaboard.cli.containers import refuse_containers
 from allaboard.cli.documents import Document
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import integer, labels, mapping, sequence, text
+from allaboard.model.fields import LABEL_KEY, integer, items, labels, mapping, sequence, text
 from allaboard.model.limits import MEMBERS
 from allaboard.model.requests import default_requests
 
 MAX_PODS = 20_000
 """Pods that a plan may hold, which take it about a quarter of a minute. One workload may have no more than a gang has members."""
+
+_LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
 RawPod = dict[str, Any]
 Labels = dict[str, str]
@@ -45,10 +48,12 @@ class PodSet:
         if not sequence(stated, "containers", "spec."):
             raise MalformedError("spec.containers", "is missing; a pod needs at least one container")
         refuse_containers(stated)
+        _check_tolerations(stated)
         spec = default_requests(stated)
         metadata = mapping(self.template, "metadata")
         template_labels = labels(metadata, "labels", "metadata.")
         annotations = labels(metadata, "annotations", "metadata.")
+        _check_labels(template_labels)
         for index in range(self.count):
             name = self.name(index)
             yield {
@@ -71,6 +76,24 @@ class PodSet:
             return spec
         volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{pod_name}"}} for claim in self.claims]
         return {**spec, "volumes": [*sequence(spec, "volumes", "spec."), *volumes]}
+
+
+def _check_tolerations(spec: Mapping[str, object]) -> None:
+    for path, toleration in items(spec, "tolerations", "spec."):
+        operator = refuse_other(toleration, "operator", path, ("Equal", "Exists"), "Equal")
+        refuse_other(toleration, "effect", path, ("NoSchedule", "PreferNoSchedule", "NoExecute"), "NoSchedule")
+        if operator == "Exists" and toleration.get("value"):
+            raise MalformedError(f"{path}value", "must be empty where the operator is Exists")
+
+
+def _check_labels(stated: Labels) -> None:
+    for key, value in stated.items():
+        if not re.fullmatch(LABEL_KEY, key):
+            raise MalformedError("metadata.labels", f"{shown(key)} is no valid key")
+        if not _LABEL_VALUE.fullmatch(value):
+            raise MalformedError(
+                f"metadata.labels[{key}]", f"{shown(value)} is no valid value: at most 63 letters, digits, '-', '_' and '.'"
+            )
 
 
 def made_up_uid(namespace: str, name: str, kind: str = "") -> str:

@@ -115,12 +115,12 @@ def test_times_and_clock_like_values_stay_text_as_for_kubectl(read: Any) -> None
     metadata:
       name: a
       creationTimestamp: 2026-01-02T03:04:05Z
-      labels: {at: 12:30, day: 2026-01-02}
+      annotations: {at: 12:30, day: 2026-01-02}
     spec:
       containers: [{name: main, image: i, resources: {requests: {cpu: 0.1, memory: 1e3}}}]
     """
     [found] = read(text).pods
-    assert labels(found) == {"at": "12:30", "day": "2026-01-02"}
+    assert found.raw["metadata"]["annotations"] == {"at": "12:30", "day": "2026-01-02"}
     assert dict(pod_from(found.raw).spec.requests) == {"cpu": 100, "memory": 1000, "pods": 1}
 
 
@@ -385,6 +385,13 @@ def container(**resources: Any) -> dict[str, Any]:
             "spec.template.spec.containers[0].resources.limits['gpu']",
             "must be a standard resource type or fully qualified",
         ),
+        (pod(tolerations=[{"operator": "exists"}]), "spec.tolerations[0].operator", "'exists' is not Equal or Exists"),
+        (pod(tolerations=[{"key": "a", "effect": "no"}]), "spec.tolerations[0].effect", None),
+        (pod(tolerations=[{"operator": "Exists", "value": "x"}]), "spec.tolerations[0].value", None),
+        (pod() | {"metadata": {"name": "x", "labels": {"a b": "c"}}}, "metadata.labels", "'a b' is no valid key"),
+        (pod() | {"metadata": {"name": "x", "labels": {"a": "b c"}}}, "metadata.labels[a]", None),
+        (workload("Job", "batch/v1") | {"metadata": {"name": "a" * 64}}, "metadata.name", None),
+        (cron_job("@daily") | {"metadata": {"name": "a" * 53}}, "metadata.name", None),
         (deployment(selector=None), "spec.selector", "is missing"),
         (deployment(selector={"matchLabels": {}}), "spec.selector", "is empty"),
         (deployment(template=template(restartPolicy="Never")), "spec.template.spec.restartPolicy", "'Never' is not Always"),
