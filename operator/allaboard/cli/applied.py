@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from itertools import groupby
 from typing import Any
 
@@ -32,6 +33,7 @@ from allaboard.model.requests import RawObject
 _HASH_LABEL = "pod-template-hash"
 _OPERATOR, _OPERATED_JOB = "training.kubeflow.org/operator-name", "training.kubeflow.org/job-name"
 _FEW = 3  # pods that are named one by one
+_ALIKE = 0.85  # one slip in a name of seven letters or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +309,12 @@ def _ours(pods: Iterable[Pod], scheduler_names: Sequence[str], notes: list[str])
             foreign.add(pod.scheduler_name)
             pod = replace(pod, scheduler_name=scheduler_names[0])
         yield pod
-    notes += [
-        f"some pods say schedulerName {name!r}; they are planned all the same, but {scheduler_names[0]} would leave them alone"
-        for name in sorted(foreign)
-    ]
+    for name in sorted(foreign):
+        close = get_close_matches(name, scheduler_names, n=1, cutoff=_ALIKE)
+        meant = f"; did you mean {close[0]}?" if close else ";"
+        notes.append(
+            f"some pods say schedulerName {name!r}{meant} they are planned all the same, but {scheduler_names[0]} would leave them alone"
+        )
 
 
 def _readable(found: Expanded) -> Iterator[PodGroup]:

@@ -14,6 +14,7 @@ from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
 from allaboard.placement import Plan, SearchSettings
 from allaboard.report import words
@@ -56,9 +57,12 @@ class Forecast:
         self._planner = Planner(view, _NoPast(), searcher, Metrics(), _no_time, packings, shares, strategists, tell)
         self._decisions: dict[GangKey, Decision] = {}
         self._left: list[Gang] = []  # for which a short search has found neither seats nor a proof
+        self._refused: dict[Pod, Decision] = {}  # by what a pod that is a gang of its own is like, since the last gang was given seats
+        self._advice: dict[Pod, str] = {}  # as above
 
     async def decide(self, gangs: Iterable[Gang]) -> dict[GangKey, Decision]:
         """What ``scheduling.cycle`` would decide if all ``gangs`` were due: those that contend are placed together."""
+        self._forget()
         due = deque(sorted(gangs, key=lambda gang: order_of(gang, since=self._registry.since(gang))))
         while due:
             batch = self._due_together(due)
@@ -77,7 +81,18 @@ class Forecast:
         known = self._prepared(gang)
         if isinstance(known, Decision) or not known.missing:
             return ""
-        return await self._planner.advice(known, list(self._registry.gangs()))
+        like = _likeness(known)
+        advice = self._advice.get(like) if like else None
+        if advice is None:
+            advice = await self._planner.advice(known, self._registry.seated())
+        if like:
+            self._advice[like] = advice
+        return advice
+
+    def _forget(self) -> None:
+        """Forget what was answered about pods that are alike: the cluster has changed."""
+        self._refused.clear()
+        self._advice.clear()
 
     def _due_together(self, due: deque[Gang]) -> list[Gang]:
         """Take out the first gang, and those next to it that compete on equal terms; who needs no search is decided about."""
@@ -122,6 +137,9 @@ class Forecast:
         if isinstance(known, Decision):
             self._decisions[gang.key] = known
             return
+        if plan is None and (like := _likeness(known)) and like in self._refused:
+            self._decisions[gang.key] = self._refused[like]
+            return
         # In the order of a batch the first may have taken what the others were to have: affinities aren't known to a joint search.
         if plan is None or not self._seats(known, plan):
             plan = await self._planner.plan(known)
@@ -140,12 +158,16 @@ class Forecast:
     async def _conclude(self, gang: Gang, plan: Plan) -> None:
         """Bind those who have seats now, or say why nobody has."""
         seats = self._seats(gang, plan)
+        if seats:
+            self._forget()
         for seat in seats:
             if pod := self._view.pod(seat.pod.key):  # the view's own, which asks for nothing on account of its surroundings
                 self._view.upsert_pod(replace(pod, node_name=seat.node_name))
         if not seats and gang.missing:
             why = await self._planner.cause(gang)
-            self._decisions[gang.key] = Decision(plan.feasible, words.refusal(gang, plan, why), why.code, plan)
+            self._decisions[gang.key] = decision = Decision(plan.feasible, words.refusal(gang, plan, why), why.code, plan)
+            if plan.feasible is False and (like := _likeness(gang)):
+                self._refused[like] = decision
             return
         there = len(gang.bound) + len(seats)
         pods = "pod" if len(gang.alive) == 1 else "pods"
@@ -166,6 +188,14 @@ class _NoPast:
 
     def must_not_be_overtaken(self, key: GangKey) -> bool:
         return False
+
+
+def _likeness(gang: Gang) -> Pod | None:
+    """Return what all pods that are gangs of their own, and are refused alike, are equal to; None for a gang of several pods.
+
+    Of a workload's thousand pods that don't fit, one search tells about all.
+    """
+    return replace(gang.members[0], name="", uid="", created=0.0) if gang.is_single and len(gang.members) == 1 else None
 
 
 def _no_time() -> float:

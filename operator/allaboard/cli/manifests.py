@@ -4,21 +4,21 @@ They become the raw pods and PodGroups that an API server would hold after ``kub
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from allaboard.cli.documents import Document, ManifestError, Origin, read_documents
-from allaboard.cli.kinds import creates_no_pods, why_not_expanded
-from allaboard.cli.overcommit import refuse_resources
+from allaboard.cli.kinds import creates_no_pods, is_cluster_scoped, why_not_expanded
+from allaboard.cli.podsets import refuse_many, refuse_other
 from allaboard.cli.priorities import PRIORITY_CLASS, Priorities
 from allaboard.cli.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
 from allaboard.cli.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
 from allaboard.cli.schemas import CUSTOM_RESOURCE_DEFINITION, Schemas
 from allaboard.cli.steps import PIPELINE, unfolded
-from allaboard.cli.workloads import MAX_PODS, PodSet, RawPod, Workload, expanded_kinds, expander, made_up_uid
+from allaboard.cli.workloads import JOB, MAX_PODS, PodSet, RawPod, Workload, expanded_kinds, expander, made_up_uid
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import mapping, text
 from allaboard.model.pod import Pod, pod_from
@@ -28,6 +28,9 @@ __all__ = ["Expanded", "ManifestError", "Manifests", "Origin", "read_manifests"]
 
 _POD = ("", "Pod")
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
+_HEEDED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA)
+_NAME_LIMITS = {JOB: 63, ("batch", "CronJob"): 52}
+"""Characters of a name whose pods have it in a label, or get a longer one."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -53,7 +56,8 @@ class Manifests:
     """Everything read; LimitRanges and ResourceQuotas are ``quotas``. ``notes`` tell people what was left out.
 
     ``planned`` are the objects that bring the pods and PodGroups about, ``definitions`` CustomResourceDefinitions, ``namespaces`` those
-    that are made, and ``unknown`` objects of other kinds that may make pods, with their titles.
+    that are made, ``podless`` all objects that make no pods, and ``unknown`` those of other kinds that may make pods, each with the
+    namespace and name of it.
     """
 
     pods: list[Expanded] = field(default_factory=list)
@@ -65,7 +69,8 @@ class Manifests:
     planned: list[Document] = field(default_factory=list)
     definitions: list[Document] = field(default_factory=list)
     namespaces: set[str] = field(default_factory=set)
-    unknown: list[tuple[Document, str]] = field(default_factory=list)
+    podless: list[Document] = field(default_factory=list)
+    unknown: list[tuple[Document, tuple[str, str]]] = field(default_factory=list)
 
 
 def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifests:
@@ -76,16 +81,16 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
     """
     found = Manifests()
     known: dict[tuple[str, str, str], Expanded] = {}
-    documents = list(read_documents(paths))
+    documents = list(_last_of_each(list(read_documents(paths)), namespace, found.notes))
     for document in documents:
         _learn(document, namespace, found)
-    for document in _last_of_each(documents, namespace, found.notes):
+    for document in documents:
         try:
             if _is_planned(document):
                 found.planned.append(document)
                 for each in unfolded(document, namespace):
                     _take(each, namespace, found, known)
-            elif (document.group, document.kind) not in (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA):
+            else:
                 _leave_out(document, namespace, found)
         except ManifestError:
             _check_fields(document, Schemas())  # a mistyped field is the cause of one that is missing
@@ -114,9 +119,12 @@ def refuse_mistakes(manifests: Manifests, definitions: Iterable[RawObject], *, a
             problem = f"the cluster doesn't serve {document.kind} ({document.api_version}): its CustomResourceDefinition isn't installed"
             raise document.origin.error("kind", problem)
         _check_fields(document, schemas)
-    for document, title in manifests.unknown:
+    for document in manifests.podless:
+        _check_fields(document, schemas)
+    for document, (namespace, name) in manifests.unknown:
         if not skip_unknown:
             raise document.origin.error("kind", why_not_expanded(document, expanded_kinds()))
+        title = titled(document.qualified_kind, "" if schemas.is_cluster_scoped(document) else namespace, name)
         manifests.notes.append(f"skipped {title}: which pods objects of this kind make isn't known")
 
 
@@ -149,6 +157,7 @@ def _learn(document: Document, namespace: str, found: Manifests) -> None:
         elif kind == ("", "Namespace"):
             found.namespaces.add(identity_of(document, "")[1])
     except MalformedError as error:
+        _check_fields(document, Schemas())  # as above
         raise document.origin.blame(error) from error
 
 
@@ -163,16 +172,20 @@ def _leave_out(document: Document, namespace: str, found: Manifests) -> None:
     try:
         if not document.api_version:
             raise MalformedError("apiVersion", "is missing")
-        title = f"{document.qualified_kind} {'/'.join(identity_of(document, namespace))}"
+        identity = identity_of(document, namespace)
     except MalformedError as error:
         raise document.origin.blame(error) from error
-    if creates_no_pods(document.group, document.kind):
+    kind = document.group, document.kind
+    if not creates_no_pods(*kind):
+        found.unknown.append((document, identity))
+        return
+    found.podless.append(document)
+    if kind not in _HEEDED:
+        title = titled(document.qualified_kind, *identity)
         found.notes.append(f"skipped {title}: objects of this kind are not expanded into pods")
-    else:
-        found.unknown.append((document, title))
 
 
-def _last_of_each(documents: Iterable[Document], namespace: str, notes: list[str]) -> Iterator[Document]:
+def _last_of_each(documents: Sequence[Document], namespace: str, notes: list[str]) -> Iterator[Document]:
     """Leave out an object that a later file states again, as ``kubectl apply`` ends with the later one, and note it.
 
     Raises ``ManifestError`` for an object that one file states twice.
@@ -184,13 +197,13 @@ def _last_of_each(documents: Iterable[Document], namespace: str, notes: list[str
             continue
         earlier = last.get(identity)
         if earlier and earlier.origin.file == document.origin.file and _is_planned(document):
-            raise _twice(f"{document.kind} {identity[2]}/{identity[3]}", document.origin, earlier.origin)
+            raise _twice(titled(document.kind, *identity[2:]), document.origin, earlier.origin)
         last[identity] = document
     for document, identity in everything:
         if identity is None or (final := last[identity]).origin.file == document.origin.file:
             yield document
         else:
-            title = f"{document.kind} {identity[2]}/{identity[3]}"
+            title = titled(document.kind, *identity[2:])
             notes.append(f"{title} is stated in {document.origin.file} and in {final.origin.file}; the latter counts")
 
 
@@ -233,7 +246,6 @@ def _refuse_unusable(raw: RawObject, origin: Origin) -> None:
     """Raises ``ManifestError`` when the scheduler could not use a raw pod."""
     try:
         refuse_malformed(pod_from(raw), origin)
-        refuse_resources(raw)
     except MalformedError as error:
         raise origin.blame(error) from error
 
@@ -245,14 +257,16 @@ def _objects(document: Document, namespace: str, position: int, notes: list[str]
     namespace, name = identity_of(document, namespace, position)
     title = f"{document.kind} {namespace}/{name}"
     expand = expander(document)
-    _check_name("metadata.name", name, 253)
+    _check_name("metadata.name", name, _NAME_LIMITS.get((document.group, document.kind), 253))
     _check_name("metadata.namespace", namespace, 63)
     if (document.group, document.kind) == POD_GROUP:
         yield Expanded(raw_pod_group(document, namespace, name), document.origin)
         return
     if expand:
         workload = Workload(document, namespace, name)
-        expanded = [pod for pod_set in expand(document, namespace, name) for pod in _pods(pod_set, workload)]
+        pod_sets = list(expand(document, namespace, name))
+        refuse_many(pod_sets)
+        expanded = [pod for pod_set in pod_sets for pod in _pods(pod_set, workload)]
     else:
         expanded = [Expanded(_pod(document, namespace, name), document.origin)]
     if not expanded:
@@ -276,6 +290,7 @@ def _pod(document: Document, namespace: str, name: str) -> RawPod:
     """A pod as the API server would hold it. One that comes from a cluster keeps its UID, its owners, its node and its status."""
     pod_set = PodSet("", document.raw, 1, None, lambda index: name, lambda index: {})
     [pod] = pod_set.pods(namespace)
+    refuse_other(pod["spec"], "restartPolicy", "spec.", ("Always", "OnFailure", "Never"), "Always")
     stated = {key: value for key, value in document.raw["metadata"].items() if value is not None}
     raw = {**pod, "metadata": {**pod["metadata"], **stated, "name": name, "namespace": namespace}}
     if mapping(document.raw, "status"):
@@ -292,14 +307,24 @@ def raw_pod_group(document: Document, namespace: str, name: str) -> dict[str, An
 
 
 def identity_of(document: Document, namespace: str, position: int = 0) -> tuple[str, str]:
-    """Namespace and name; ``position`` stands for the random end of a generated name. Raises ``MalformedError``."""
+    """Return the namespace, empty for a cluster-scoped kind, and the name; ``position`` stands for the random end of a generated name.
+
+    Raises ``MalformedError``.
+    """
     metadata = mapping(document.raw, "metadata")
     name = text(metadata, "name", path="metadata.")
     if not name and (prefix := text(metadata, "generateName", path="metadata.")):
         name = f"{prefix}{position}"
     if not name:
         raise MalformedError("metadata.name", "is missing")
+    if is_cluster_scoped(document.group, document.kind):
+        return "", name
     return text(metadata, "namespace", path="metadata.") or namespace, name
+
+
+def titled(kind: str, namespace: str, name: str) -> str:
+    """Return ``Job default/train``, or ``Namespace team`` for an object that is in no namespace."""
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
 def _check_name(field_path: str, name: str, limit: int) -> None:

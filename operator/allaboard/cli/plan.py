@@ -22,7 +22,7 @@ from allaboard.cli.jobgroups import MPI, TRAINING, with_pod_groups
 from allaboard.cli.manifests import Manifests, read_manifests, refuse_mistakes
 from allaboard.cli.planning import PlannedGang, plan_gangs
 from allaboard.cli.snapshots import Cluster, read_cluster
-from allaboard.cli.tables import is_too_wide, print_tables, print_with_details
+from allaboard.cli.tables import is_too_wide, print_aligned, print_tables, print_with_details
 from allaboard.model.gpus import Cards, is_gpu
 from allaboard.model.pod import Reading
 from allaboard.model.reasons import Code
@@ -143,7 +143,7 @@ def _print_table(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
 def _print_gangs(table: Table, gangs: Sequence[PlannedGang], details: Sequence[Sequence[str]]) -> None:
     """Print ``table`` where its rows fit into a line, else its first columns with the ``details`` of each gang below."""
     if not is_too_wide(table, _GAP):
-        print_tables(table)
+        print_aligned(table, _GAP)
         return
     narrow = _table(*_COLUMNS)
     for column in narrow.columns:

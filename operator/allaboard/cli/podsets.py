@@ -1,18 +1,21 @@
 """Sets of pods that a controller makes of one template, and what the API server refuses of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
+from allaboard.cli.containers import refuse_containers
 from allaboard.cli.documents import Document
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import integer, items, labels, mapping, sequence, text
-from allaboard.model.quantities import parse_quantity
+from allaboard.model.fields import LABEL_KEY, integer, items, labels, mapping, sequence, text
+from allaboard.model.limits import MEMBERS
 from allaboard.model.requests import default_requests
 
-MAX_PODS = 100_000
-"""Pods that a plan may hold; a typing mistake in ``replicas`` shouldn't end in a machine without memory."""
+MAX_PODS = 20_000
+"""Pods that a plan may hold, which take it about a quarter of a minute. One workload may have no more than a gang has members."""
+
+_LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
 RawPod = dict[str, Any]
 Labels = dict[str, str]
@@ -44,11 +47,13 @@ class PodSet:
         stated = mapping(self.template, "spec")
         if not sequence(stated, "containers", "spec."):
             raise MalformedError("spec.containers", "is missing; a pod needs at least one container")
-        _check_resources(stated)
+        refuse_containers(stated)
+        _check_tolerations(stated)
         spec = default_requests(stated)
         metadata = mapping(self.template, "metadata")
         template_labels = labels(metadata, "labels", "metadata.")
         annotations = labels(metadata, "annotations", "metadata.")
+        _check_labels(template_labels)
         for index in range(self.count):
             name = self.name(index)
             yield {
@@ -73,32 +78,22 @@ class PodSet:
         return {**spec, "volumes": [*sequence(spec, "volumes", "spec."), *volumes]}
 
 
-def _check_resources(spec: Mapping[str, object]) -> None:
-    """Refuse what the API server refuses of resources as they are stated. Raises ``MalformedError``."""
-    for key in ("containers", "initContainers"):
-        for path, container in items(spec, key, "spec."):
-            _check_amounts(mapping(container, "resources", path), f"{path}resources.")
-    _check_amounts(mapping(spec, "resources", "spec."), "spec.resources.")
+def _check_tolerations(spec: Mapping[str, object]) -> None:
+    for path, toleration in items(spec, "tolerations", "spec."):
+        operator = refuse_other(toleration, "operator", path, ("Equal", "Exists"), "Equal")
+        refuse_other(toleration, "effect", path, ("NoSchedule", "PreferNoSchedule", "NoExecute"), "NoSchedule")
+        if operator == "Exists" and toleration.get("value"):
+            raise MalformedError(f"{path}value", "must be empty where the operator is Exists")
 
 
-def _check_amounts(resources: Mapping[str, object], path: str) -> None:
-    limits = {
-        resource: _amount(resource, value, f"{path}limits[{resource}]") for resource, value in mapping(resources, "limits", path).items()
-    }
-    for resource, value in mapping(resources, "requests", path).items():
-        field = f"{path}requests[{resource}]"
-        requested = _amount(resource, value, field)
-        if resource in limits and requested > limits[resource]:
-            limit = mapping(resources, "limits", path)[resource]
-            raise MalformedError(field, f"{shown(value)} is more than the limit of {shown(limit)}")
-
-
-def _amount(resource: str, value: object, field: str) -> Fraction:
-    amount = parse_quantity(value, field)
-    # Names with a domain are extended resources: whole pieces, and never more than one may use.
-    if "/" in resource and amount.denominator != 1:
-        raise MalformedError(field, f"{shown(value)} is not a whole number; an extended resource comes in whole pieces")
-    return amount
+def _check_labels(stated: Labels) -> None:
+    for key, value in stated.items():
+        if not re.fullmatch(LABEL_KEY, key):
+            raise MalformedError("metadata.labels", f"{shown(key)} is no valid key")
+        if not _LABEL_VALUE.fullmatch(value):
+            raise MalformedError(
+                f"metadata.labels[{key}]", f"{shown(value)} is no valid value: at most 63 letters, digits, '-', '_' and '.'"
+            )
 
 
 def made_up_uid(namespace: str, name: str, kind: str = "") -> str:
@@ -107,13 +102,19 @@ def made_up_uid(namespace: str, name: str, kind: str = "") -> str:
 
 
 def count_of(parent: Mapping[str, object], key: str, default: int, path: str) -> int:
-    """A number of pods. Raises ``MalformedError`` for negative and absurd ones too."""
+    """Return a number of pods. Raises ``MalformedError``, also for a negative one."""
     count = integer(parent, key, default, path)
     if count < 0:
         raise MalformedError(f"{path}{key}", f"{count} is negative")
-    if count > MAX_PODS:
-        raise MalformedError(f"{path}{key}", f"{count} is more than the {MAX_PODS} pods that a plan may hold")
     return count
+
+
+def refuse_many(pod_sets: Sequence[PodSet]) -> None:
+    """Raise ``MalformedError`` for a workload of more pods than are supported in a gang, before any of the pods is made."""
+    count = sum(each.count for each in pod_sets)
+    if count > MEMBERS.most:
+        field = max(pod_sets, key=lambda each: each.count).path.removesuffix("template.").rstrip(".")
+        raise MalformedError(field, f"{count} pods of one workload are more than the {MEMBERS.most} that are supported")
 
 
 def pod_set(
@@ -126,12 +127,28 @@ def pod_set(
     path: str = "spec.",
     claims: tuple[str, ...] = (),
     after: Callable[[int], int] = at_once,
+    restart: Sequence[str] = (),
 ) -> PodSet:
+    """Return ``count`` pods of the template of ``parent``; ``restart`` are the values that its ``restartPolicy`` may have, if not any.
+
+    Raises ``MalformedError``.
+    """
     template = mapping(parent, "template", path)
     if not template:
         raise MalformedError(f"{path}template", "is missing")
     _check_selector(parent, template, path)
+    if restart:
+        refuse_other(mapping(template, "spec", f"{path}template."), "restartPolicy", f"{path}template.spec.", restart, "Always")
     return PodSet(f"{path}template.", template, count, owner, name, labels, claims, after)
+
+
+def refuse_other(parent: Mapping[str, object], key: str, path: str, known: Sequence[str], default: str) -> str:
+    """Return the word under ``key``, or the ``default`` where it is empty. Raises ``MalformedError`` for one that isn't ``known``."""
+    stated = text(parent, key, path=path)
+    word = stated or default
+    if word not in known:
+        raise MalformedError(f"{path}{key}", f"{shown(word)}{'' if stated else ', the default,'} is not {' or '.join(known)}")
+    return word
 
 
 def _check_selector(parent: Mapping[str, object], template: Mapping[str, object], path: str) -> None:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 from allaboard.cli.runtimeclasses import NotAdmittedError
@@ -35,7 +36,7 @@ class _Limits:
 
 @dataclass(slots=True)
 class _Quota:
-    """One ResourceQuota: what may be used, and what is used, by the names of quotas such as ``requests.cpu``."""
+    """One ResourceQuota: what may be used, and what is used, by the names of quotas such as ``requests.cpu``; nothing if it has scopes."""
 
     name: str
     hard: Amounts
@@ -44,52 +45,53 @@ class _Quota:
 
 @dataclass(slots=True)
 class Quotas:
-    """The LimitRanges and ResourceQuotas of all namespaces."""
+    """The LimitRanges and ResourceQuotas by namespace and name. What is learned later of one replaces what was known of it."""
 
-    limits: dict[str, list[_Limits]] = field(default_factory=lambda: defaultdict(list))
-    quotas: dict[str, list[_Quota]] = field(default_factory=lambda: defaultdict(list))
+    limits: dict[str, dict[str, list[_Limits]]] = field(default_factory=lambda: defaultdict(dict))
+    quotas: dict[str, dict[str, _Quota]] = field(default_factory=lambda: defaultdict(dict))
 
     def beside(self, others: "Quotas") -> "Quotas":
-        """Return these and those of a cluster; a quota that the cluster has, too, has used what it has there."""
+        """Return these and those of a cluster that these don't replace; a quota that replaces one has used what that has."""
         both = Quotas()
         for namespace in self.limits.keys() | others.limits.keys():
-            both.limits[namespace] = [*others.limits.get(namespace, ()), *self.limits.get(namespace, ())]
+            both.limits[namespace] = others.limits.get(namespace, {}) | self.limits.get(namespace, {})
         for namespace in self.quotas.keys() | others.quotas.keys():
-            there = {quota.name: quota for quota in others.quotas.get(namespace, ())}
-            for quota in self.quotas.get(namespace, ()):
-                used = there[quota.name].used if quota.name in there else {}
-                there[quota.name] = replace(quota, used={key: used.get(key, Fraction(0)) for key in quota.hard})
-            both.quotas[namespace] = list(there.values())
+            there = dict(others.quotas.get(namespace, {}))
+            for name, quota in self.quotas.get(namespace, {}).items():
+                used = there[name].used if name in there else {}
+                there[name] = replace(quota, used={key: used.get(key, Fraction(0)) for key in quota.hard})
+            both.quotas[namespace] = there
         return both
 
     def learn_limits(self, raw: RawObject) -> None:
         """Take a LimitRange. Raises ``MalformedError``."""
+        found: list[_Limits] = []
         for path, limit in items(mapping(raw, "spec"), "limits", "spec."):
             if limit.get("type") == "Container":
                 most, default = mapping(limit, "max", path), mapping(limit, "default", path)
                 default = {**most, **default}  # as the API server defaults the object (pkg/apis/core/v1/defaults.go)
                 request = {**mapping(limit, "min", path), **default, **mapping(limit, "defaultRequest", path)}
-                self.limits[_namespace(raw)].append(_Limits(default, request, mapping(limit, "min", path), most))
+                found.append(_Limits(default, request, mapping(limit, "min", path), most))
+        self.limits[_namespace(raw)][_name(raw)] = found
 
     def learn_quota(self, raw: RawObject) -> None:
         """Take a ResourceQuota. Raises ``MalformedError``."""
         spec = mapping(raw, "spec")
-        if spec.get("scopes") or spec.get("scopeSelector"):
-            return
-        hard = _amounts(mapping(spec, "hard", "spec."), "spec.hard")
+        has_scopes = spec.get("scopes") or spec.get("scopeSelector")
+        hard = {} if has_scopes else _amounts(mapping(spec, "hard", "spec."), "spec.hard")
         used = _amounts(mapping(mapping(raw, "status"), "used", "status."), "status.used")
-        name = text(mapping(raw, "metadata"), "name", path="metadata.")
-        self.quotas[_namespace(raw)].append(_Quota(name, hard, {key: used.get(key, Fraction(0)) for key in hard}))
+        name = _name(raw)
+        self.quotas[_namespace(raw)][name] = _Quota(name, hard, {key: used.get(key, Fraction(0)) for key in hard})
 
     def defaulted(self, pod: dict[str, Any]) -> dict[str, Any]:
         """Return a raw pod with the defaults of its namespace. Raises ``NotAdmittedError`` and ``MalformedError``."""
-        for limits in self.limits.get(pod["metadata"]["namespace"], ()):
+        for limits in chain.from_iterable(self.limits.get(pod["metadata"]["namespace"], {}).values()):
             pod = _limited(pod, limits)
         return pod
 
     def charge(self, pod: RawObject) -> None:
         """Count a pod that is made. Raises ``NotAdmittedError`` and ``MalformedError``."""
-        quotas = self.quotas.get(_namespace(pod), ())
+        quotas = self.quotas.get(_namespace(pod), {}).values()
         usage = dict(_usage(pod)) if quotas else {}
         for quota in quotas:
             _check(quota, usage)
@@ -170,3 +172,8 @@ def _shown(amount: Fraction) -> str:
 
 def _namespace(raw: RawObject) -> str:
     return text(mapping(raw, "metadata"), "namespace", path="metadata.") or "default"
+
+
+def _name(raw: RawObject) -> str:
+    metadata = mapping(raw, "metadata")
+    return text(metadata, "name", path="metadata.") or text(metadata, "generateName", path="metadata.")

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from allaboard.cli.documents import Document
+from allaboard.cli.kinds import is_cluster_scoped
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import items, mapping, text
 from allaboard.model.requests import RawObject
@@ -20,7 +21,6 @@ CUSTOM_RESOURCE_DEFINITION = ("apiextensions.k8s.io", "CustomResourceDefinition"
 
 _BUILT_IN = ("", "apps", "batch")
 _TABLE = "fields.json"
-_IDENTITY = ("apiVersion", "kind")
 _LIST, _MAP = "[]", "{}"
 
 _Fields = Mapping[str, str]
@@ -36,6 +36,7 @@ class Schemas:
         self._kinds: dict[tuple[str, str, str], str] = dict(kinds)
         self._types: dict[str, _Fields] = dict(types)
         self._defined: set[tuple[str, str]] = set()
+        self._cluster_scoped: set[tuple[str, str]] = set()
 
     def learn(self, definition: RawObject) -> None:
         """Take the kind of a CustomResourceDefinition, and its fields if its schema names any. Raises ``MalformedError``."""
@@ -44,6 +45,8 @@ class Schemas:
         versions = [(text(version, "name", path=path), path, version) for path, version in items(spec, "versions", "spec.")]
         served = {name: (path, version) for name, path, version in versions if version.get("served") is not False}
         self._defined |= {(f"{group}/{version}", kind) for version in served}
+        if spec.get("scope") == "Cluster":
+            self._cluster_scoped.add((group, kind))
         for known in [key for key in self._kinds if key[0] == group and key[2] == kind and key[1] not in served]:
             del self._kinds[known]
         for name, (path, version) in served.items():
@@ -62,6 +65,11 @@ class Schemas:
     def is_defined(self, document: Document) -> bool:
         """Return whether the kind of an object is built-in, or was learned from a definition."""
         return document.group in _BUILT_IN or (document.api_version, document.kind) in self._defined
+
+    def is_cluster_scoped(self, document: Document) -> bool:
+        """Return whether an object is in no namespace, by its kind or by the definition of its kind."""
+        kind = document.group, document.kind
+        return kind in self._cluster_scoped or is_cluster_scoped(*kind)
 
     def versions(self, group: str, kind: str) -> list[str]:
         """Return the API versions in which a kind is known; none for an unknown kind."""
@@ -98,8 +106,6 @@ class Schemas:
         elif of in self._types and isinstance(value, Mapping):
             fields = self._types[of]
             for key, item in value.items():
-                if key in _IDENTITY and "metadata" in fields:
-                    continue  # a template that was copied from an object says its kind, too, which changes nothing
                 below = f"{path}.{key}" if path else str(key)
                 if key not in fields:
                     close = difflib.get_close_matches(str(key), fields, n=1)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allaboard.cli.documents import Document
-from allaboard.cli.workloads import made_up_uid
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import mapping
 from allaboard.pipelines.objects import DEPLOYMENTS, object_of
@@ -21,7 +20,8 @@ def unfolded(document: Document, namespace: str) -> Iterator[Document]:
     try:
         metadata = mapping(document.raw, "metadata")
         home, name = metadata.get("namespace") or namespace, metadata.get("name")
-        uid = metadata.get("uid") or made_up_uid(str(home), str(name), "MLFlow")
+        # The Deployments have the UID in a label, which takes fewer characters, and not all, than other made-up UIDs have.
+        uid = metadata.get("uid") or f"manifest.{home}.{name}"[:63].rstrip("-.")
         pipeline = pipeline_from({**document.raw, "metadata": {**metadata, "namespace": home, "uid": uid}})
     except MalformedError as error:
         raise document.origin.blame(error) from error

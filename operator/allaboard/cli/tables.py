@@ -34,6 +34,18 @@ def print_with_details(table: Table, details: Sequence[Sequence[str]]) -> None:
     _echo("".join(f"{line}\n" for line in shown))
 
 
+def print_aligned(table: Table, gap: int) -> None:
+    """Print a table that isn't too wide, as ``print_tables`` does; rich takes a second for a thousand rows. Raises ``OSError`` as above."""
+    columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    if not all(cell.isprintable() for column in columns for cell in column):
+        print_tables(table)
+        return
+    widths = [max(map(cell_len, column)) for column in columns]
+    rows = zip(*columns, strict=True)
+    lines = ["".join(cell + " " * (width - cell_len(cell) + gap) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    _echo("".join(f"{line.rstrip()}\n" for line in lines))
+
+
 def is_too_wide(table: Table, gap: int) -> bool:
     """Return whether a line is too short for a row of ``table``, with ``gap`` blanks between its columns."""
     widths = [max(map(cell_len, (str(column.header), *map(str, column.cells)))) for column in table.columns]

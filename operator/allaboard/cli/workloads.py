@@ -11,13 +11,16 @@ from functools import partial
 from typing import Any
 
 from allaboard.cli.documents import Document
-from allaboard.cli.podsets import MAX_PODS, Labels, PodSet, RawPod, at_once, count_of, made_up_uid, owner_of, pod_set
+from allaboard.cli.podsets import MAX_PODS, Labels, PodSet, RawPod, at_once, count_of, made_up_uid, owner_of, pod_set, refuse_other
+from allaboard.cli.schedules import refuse_schedule
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import boolean, integer, items, mapping, text
 
 __all__ = ["MAX_PODS", "PodSet", "RawPod", "Workload", "count_of", "expanded_kinds", "expander", "made_up_uid"]
 
 JOB = ("batch", "Job")
+_ALWAYS = ("Always",)
+"""The restart policy of pods that are replaced when they end."""
 
 MPI_TRAINING_VERSION = "kubeflow.org/v1"
 """The API version of jobs that training-operator runs; mpi-operator's MPIJobs have others."""
@@ -57,7 +60,16 @@ def _replica_set(document: Document, namespace: str, name: str) -> Iterator[PodS
     # The pods of a Deployment belong to its ReplicaSet.
     owner = owner_of(document, namespace, name, kind="ReplicaSet" if document.kind == "Deployment" else "")
     count = count_of(spec, "replicas", 1, "spec.")
-    yield pod_set(spec, 0 if boolean(spec, "paused", "spec.") else count, owner, name=lambda index: f"{name}-{index}")
+    count = 0 if boolean(spec, "paused", "spec.") else count
+    _check_selector(document)
+    yield pod_set(spec, count, owner, name=lambda index: f"{name}-{index}", restart=_ALWAYS)
+
+
+def _check_selector(document: Document) -> None:
+    """Refuse a workload of apps/v1 without a selector. Raises ``MalformedError``."""
+    selector = mapping(mapping(document.raw, "spec"), "selector", "spec.")
+    if document.group == "apps" and not (selector.get("matchLabels") or selector.get("matchExpressions")):
+        raise MalformedError("spec.selector", "is empty" if selector else "is missing")
 
 
 def _stateful_set(document: Document, namespace: str, name: str) -> Iterator[PodSet]:
@@ -69,8 +81,8 @@ def _stateful_set(document: Document, namespace: str, name: str) -> Iterator[Pod
     def pod_name(index: int) -> str:
         return f"{name}-{start + index}"
 
-    is_ordered = text(spec, "podManagementPolicy", path="spec.") in ("", "OrderedReady")
-
+    policy = refuse_other(spec, "podManagementPolicy", "spec.", ("OrderedReady", "Parallel"), "OrderedReady")
+    _check_selector(document)
     yield pod_set(
         spec,
         count_of(spec, "replicas", 1, "spec."),
@@ -84,7 +96,8 @@ def _stateful_set(document: Document, namespace: str, name: str) -> Iterator[Pod
             text(mapping(claim, "metadata", path), "name", path=f"{path}metadata.")
             for path, claim in items(spec, "volumeClaimTemplates", "spec.")
         ),
-        after=(lambda index: index) if is_ordered else at_once,
+        after=(lambda index: index) if policy == "OrderedReady" else at_once,
+        restart=_ALWAYS,
     )
 
 
@@ -98,6 +111,8 @@ def _cron_job(document: Document, namespace: str, name: str) -> Iterator[PodSet]
     """One Job, as if its time had come."""
     spec = mapping(document.raw, "spec")
     is_suspended = boolean(spec, "suspend", "spec.")
+    refuse_schedule(text(spec, "schedule", path="spec."), "spec.schedule")
+    refuse_other(spec, "concurrencyPolicy", "spec.", ("Allow", "Forbid", "Replace"), "Allow")
     template, path = mapping(spec, "jobTemplate", "spec."), "spec.jobTemplate."
     job = mapping(template, "spec", path)
     if not job:
@@ -111,7 +126,7 @@ def _batch_pods(spec: Mapping[str, object], path: str, owner: Mapping[str, Any],
     _check_manager(spec, path, "kubernetes.io/job-controller")
     parallelism = count_of(spec, "parallelism", 1, path)
     count = min(parallelism, count_of(spec, "completions", parallelism, path))
-    is_indexed = text(spec, "completionMode", path=path) == "Indexed"
+    is_indexed = refuse_other(spec, "completionMode", path, ("NonIndexed", "Indexed"), "NonIndexed") == "Indexed"
     job = str(owner["name"])
 
     def job_labels(index: int) -> Labels:
@@ -119,7 +134,15 @@ def _batch_pods(spec: Mapping[str, object], path: str, owner: Mapping[str, Any],
         found |= {f"batch.kubernetes.io/{key}": value for key, value in found.items()}
         return found | ({"batch.kubernetes.io/job-completion-index": str(index)} if is_indexed else {})
 
-    return pod_set(spec, 0 if is_suspended else count, owner, path=path, name=lambda index: f"{job}-{index}", labels=job_labels)
+    return pod_set(
+        spec,
+        0 if is_suspended else count,
+        owner,
+        path=path,
+        name=lambda index: f"{job}-{index}",
+        labels=job_labels,
+        restart=("OnFailure", "Never"),
+    )
 
 
 def _check_manager(spec: Mapping[str, object], path: str, expected: str) -> None:

@@ -11,6 +11,7 @@ from allaboard.cli.bundled import example
 from allaboard.cli.main import cli
 
 PAIR = "pod-group.scheduling.sigs.k8s.io"
+SELECTOR = {"matchLabels": {"app": "w"}}
 
 
 def node(name: str, **allocatable: Any) -> dict[str, Any]:
@@ -29,12 +30,18 @@ def gpu_node(name: str, gpus: int = 4) -> dict[str, Any]:
 def pod(
     name: str, *, cpu: Any = "1", labels: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None, **spec: Any
 ) -> dict[str, Any]:
+    container = {"name": "main", "image": "i", "resources": {"limits": {"cpu": cpu}}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": labels or {}, **(metadata or {})},
-        "spec": {"schedulerName": "allaboard", "containers": [{"name": "main", "resources": {"limits": {"cpu": cpu}}}], **spec},
+        "spec": {"schedulerName": "allaboard", "containers": [container], **spec},
     }
+
+
+def template(*, cpu: Any = "1", labels: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """Return a template of a workload's pods, which ``SELECTOR`` selects."""
+    return {"metadata": {"labels": {"app": "w", **(labels or {})}}, "spec": pod("", cpu=cpu, **spec)["spec"]}
 
 
 def member(name: str, minimum: Any = "2", gang: str = "g", **more: Any) -> dict[str, Any]:

@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.asking import Plan, member, node, nodes_of, pod
+from tests.unit.cli.asking import SELECTOR, Plan, member, node, nodes_of, pod, template
 
 Object = dict[str, Any]
 
 
 def workload(kind: str = "ReplicaSet", api_version: str = "apps/v1", name: str = "web", cpu: str = "1", **spec: Any) -> Object:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": {**spec, "template": pod("template", cpu=cpu)}}
+    spec |= (
+        {"template": template(cpu=cpu, restartPolicy="Never")} if kind == "Job" else {"selector": SELECTOR, "template": template(cpu=cpu)}
+    )
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def job(**spec: Any) -> Object:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.cli import asking
 from tests.unit.cli.asking import PAIR, Plan, node, nodes_of, pod
 
 Object = dict[str, Any]
@@ -11,7 +12,7 @@ Object = dict[str, Any]
 
 def template(gang: str = "", minimum: int = 0, cpu: str = "1", **spec: Any) -> Object:
     labels = {f"{PAIR}/name": gang, f"{PAIR}/min-available": str(minimum)} if gang else {}
-    return pod("template", labels=labels, cpu=cpu, **spec)
+    return asking.template(labels=labels, cpu=cpu, **spec)
 
 
 def stateful_set(template: Object, replicas: int = 3, **spec: Any) -> Object:
@@ -19,7 +20,7 @@ def stateful_set(template: Object, replicas: int = 3, **spec: Any) -> Object:
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": {"name": "db"},
-        "spec": {"replicas": replicas, "template": template, **spec},
+        "spec": {"replicas": replicas, "selector": asking.SELECTOR, "template": template, **spec},
     }
 
 
@@ -106,7 +107,8 @@ def test_the_pod_of_mpi_operator_says_whether_launchers_count(plan: Plan) -> Non
 
 
 def test_the_next_job_of_a_cron_job_is_planned(plan: Plan) -> None:
-    spec = {"schedule": "@daily", "jobTemplate": {"spec": {"parallelism": 2, "completions": 2, "template": template("c", 2)}}}
+    job = {"parallelism": 2, "completions": 2, "template": template("c", 2, restartPolicy="Never")}
+    spec = {"schedule": "@daily", "jobTemplate": {"spec": job}}
     [gang] = (
         plan.cluster(node("n1", cpu="8"))
         .manifest({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": spec})
@@ -170,7 +172,7 @@ def limit_range(**limits: Object) -> Object:
 
 
 def gang_of(replicas: int, **more: Any) -> Object:
-    spec = {"replicas": replicas, "template": template("w", replicas, **more)}
+    spec = {"replicas": replicas, "selector": asking.SELECTOR, "template": template("w", replicas, **more)}
     return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "w"}, "spec": spec}
 
 
@@ -198,7 +200,7 @@ def test_pods_that_exist_are_counted_by_the_quota_already(plan: Plan) -> None:
 
 
 def test_what_a_limit_range_adds_is_planned_with(plan: Plan) -> None:
-    bare = [{"name": "main"}]
+    bare = [{"name": "main", "image": "i"}]
     plan.cluster(node("n1", cpu="4"), limit_range(defaultRequest={"cpu": "3"})).manifest(gang_of(2, containers=bare))
     assert "Insufficient cpu" in plan.gangs(exit_code=1)[0]["message"]
     plan.cluster(node("n1", cpu="4"), limit_range(max={"cpu": "500m"})).manifest(gang_of(1))
@@ -209,7 +211,7 @@ def test_what_a_limit_range_adds_is_planned_with(plan: Plan) -> None:
 
 
 def job_of(completions: int = 6) -> Object:
-    spec = {"parallelism": 4, "completions": completions, "template": template("w", 4)}
+    spec = {"parallelism": 4, "completions": completions, "template": template("w", 4, restartPolicy="Never")}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "w", "namespace": "default"}, "spec": spec}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.asking import Plan, node, pod
+from tests.unit.cli.asking import Plan, node, pod, template
 
 FLAG = "--gang-scheduler-name"
 
@@ -13,9 +13,8 @@ Object = dict[str, Any]
 
 
 def job(kind: str = "TFJob", key: str = "tfReplicaSpecs", api_version: str = "kubeflow.org/v1", **more: Any) -> Object:
-    template = pod("template")
-    template["metadata"] = more.pop("template", {})
-    spec = {key: {"Worker": {"replicas": 3, "template": template}}, **more.pop("spec", {})}
+    pods = {"metadata": more.pop("template", {}), "spec": template()["spec"]}
+    spec = {key: {"Worker": {"replicas": 3, "template": pods}}, **more.pop("spec", {})}
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "w", **more}, "spec": spec}
 
 

@@ -28,6 +28,8 @@ def template(**spec: Any) -> dict[str, Any]:
 
 
 def workload(kind: str, api_version: str, /, **spec: Any) -> dict[str, Any]:
+    if api_version == "apps/v1":
+        spec = {"selector": {"matchLabels": {"app": "x"}}, **spec}
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "w", "creationTimestamp": None}, "spec": spec}
 
 
@@ -80,7 +82,7 @@ def test_json_is_read_whatever_the_file_is_called(tmp_path: Path, suffix: str) -
 
 def test_yaml_that_starts_like_json_is_read(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
-    file.write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}")
+    file.write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, image: i}]}}")
     assert names(read_manifests([str(file)]).pods) == ["a"]
 
 
@@ -113,12 +115,12 @@ def test_times_and_clock_like_values_stay_text_as_for_kubectl(read: Any) -> None
     metadata:
       name: a
       creationTimestamp: 2026-01-02T03:04:05Z
-      labels: {at: 12:30, day: 2026-01-02}
+      annotations: {at: 12:30, day: 2026-01-02}
     spec:
-      containers: [{name: main, resources: {requests: {cpu: 0.1, memory: 1e3}}}]
+      containers: [{name: main, image: i, resources: {requests: {cpu: 0.1, memory: 1e3}}}]
     """
     [found] = read(text).pods
-    assert labels(found) == {"at": "12:30", "day": "2026-01-02"}
+    assert found.raw["metadata"]["annotations"] == {"at": "12:30", "day": "2026-01-02"}
     assert dict(pod_from(found.raw).spec.requests) == {"cpu": 100, "memory": 1000, "pods": 1}
 
 
@@ -159,7 +161,7 @@ def test_a_generated_name_is_made_up(read: Any) -> None:
 
 def test_null_fields_are_fine(read: Any) -> None:
     nulls = template(affinity=None, tolerations=None, nodeSelector=None, volumes=None, initContainers=None, overhead=None)
-    nulls["metadata"] |= {"annotations": None, "labels": {"a": None}}
+    nulls["metadata"] |= {"annotations": None, "labels": {"a": None, "app": "x"}}
     found = read(workload("Deployment", "apps/v1", replicas=None, template=nulls, strategy=None) | {"status": None}).pods
     assert names(found) == ["w-0"]
 
@@ -191,20 +193,21 @@ def test_pods_of_a_stateful_set_have_ordinals_and_their_own_claims(read: Any) ->
         ({"parallelism": 4}, 4),
         ({"completions": 3}, 1),
         ({"parallelism": 4, "completions": 3}, 3),
-        ({"parallelism": 2, "completions": 30}, 2),
+        ({"parallelism": 2, "completions": 1_000_000}, 2),
+        ({"parallelism": 1_000_000, "suspend": True}, 0),
         ({"parallelism": None, "completions": None}, 1),
         ({"parallelism": 0}, 0),
         ({"parallelism": 4, "suspend": True}, 0),
     ],
 )
 def test_a_job_runs_as_many_pods_at_once_as_are_left_to_complete(read: Any, spec: dict[str, Any], count: int) -> None:
-    found = read(workload("Job", "batch/v1", template=template(), **spec))
+    found = read(workload("Job", "batch/v1", template=template(restartPolicy="Never"), **spec))
     assert len(found.pods) == count
     assert bool(found.notes) == (count == 0)
 
 
 def test_pods_of_an_indexed_job_carry_the_labels_of_the_job_controller(read: Any) -> None:
-    found = read(workload("Job", "batch/v1", parallelism=2, completionMode="Indexed", template=template())).pods
+    found = read(workload("Job", "batch/v1", parallelism=2, completionMode="Indexed", template=template(restartPolicy="Never"))).pods
     uid = found[0].raw["metadata"]["ownerReferences"][0]["uid"]
     assert labels(found[1]) == {
         "app": "x",
@@ -300,8 +303,12 @@ def deployment(**spec: Any) -> dict[str, Any]:
     return workload("Deployment", "apps/v1", **{"template": template(), **spec})
 
 
+def cron_job(schedule: str, **spec: Any) -> dict[str, Any]:
+    return workload("CronJob", "batch/v1", schedule=schedule, jobTemplate={"spec": {"template": template()}}, **spec)
+
+
 def container(**resources: Any) -> dict[str, Any]:
-    return {"name": "main", "resources": resources}
+    return {**CONTAINER, "resources": resources}
 
 
 @pytest.mark.parametrize(
@@ -333,10 +340,15 @@ def container(**resources: Any) -> dict[str, Any]:
         (deployment(replicas="3"), "spec.replicas", "'3' is not a whole number"),
         (deployment(replicas=2.5), "spec.replicas", "2.5 is not a whole number"),
         (deployment(replicas=True), "spec.replicas", "True is not a whole number"),
-        (deployment(replicas=10_000_000), "spec.replicas", "10000000 is more than the 100000 pods that a plan may hold"),
+        (deployment(replicas=10_000_000), "spec", "10000000 pods of one workload are more than the 5000 that are supported"),
+        (
+            training_job("TFJob", "tfReplicaSpecs", PS=2000, Worker=3001),
+            "spec.tfReplicaSpecs.Worker",
+            "5001 pods of one workload are more than the 5000 that are supported",
+        ),
         (deployment(template=None), "spec.template", "is missing"),
         (deployment(template=[]), "spec.template", "[] is not an object"),
-        (deployment(template={"metadata": {}}), "spec.template.spec.containers", None),
+        (deployment(template={"metadata": {"labels": {"app": "x"}}}), "spec.template.spec.containers", None),
         (deployment(template=template(nodeSelector={"zone": 1})), "spec.template.spec.nodeSelector[zone]", "1 is not a string"),
         (deployment(template={**template(), "metadata": {"labels": 5}}), "spec.template.metadata.labels", "5 is not an object"),
         (workload("Job", "batch/v1", parallelism="x", template=template()), "spec.parallelism", None),
@@ -352,6 +364,52 @@ def container(**resources: Any) -> dict[str, Any]:
             "spec.tfReplicaSpecs.PS.template.spec.containers[0].resources.limits[cpu]",
             "'x' is not a quantity such as 500m, 2 or 16Gi",
         ),
+        (pod(containers=[{"name": "main"}]), "spec.containers[0].image", "is missing"),
+        (pod(containers=[{"image": "i"}]), "spec.containers[0].name", "is missing"),
+        (
+            pod(containers=[{**CONTAINER, "name": "A_b"}]),
+            "spec.containers[0].name",
+            "'A_b' is no valid name: at most 63 of a-z, 0-9 and '-'",
+        ),
+        (pod(containers=[{**CONTAINER, "image": " i"}]), "spec.containers[0].image", "' i' must not begin or end with a blank"),
+        (pod(initContainers=[CONTAINER]), "spec.initContainers[0].name", "'main' is the name of another container, too"),
+        (pod(initContainers=[{"name": "i"}]), "spec.initContainers[0].image", "is missing"),
+        (pod(restartPolicy="never"), "spec.restartPolicy", "'never' is not Always or OnFailure or Never"),
+        (
+            pod(containers=[container(requests={"cpu": "2"}, limits={"cpu": "1"})]),
+            "spec.containers[0].resources.requests[cpu]",
+            "'2' is more than the limit of '1'",
+        ),
+        (
+            deployment(replicas=0, template=template(containers=[container(limits={"gpu": "1"})])),
+            "spec.template.spec.containers[0].resources.limits['gpu']",
+            "must be a standard resource type or fully qualified",
+        ),
+        (pod(tolerations=[{"operator": "exists"}]), "spec.tolerations[0].operator", "'exists' is not Equal or Exists"),
+        (pod(tolerations=[{"key": "a", "effect": "no"}]), "spec.tolerations[0].effect", None),
+        (pod(tolerations=[{"operator": "Exists", "value": "x"}]), "spec.tolerations[0].value", None),
+        (pod() | {"metadata": {"name": "x", "labels": {"a b": "c"}}}, "metadata.labels", "'a b' is no valid key"),
+        (pod() | {"metadata": {"name": "x", "labels": {"a": "b c"}}}, "metadata.labels[a]", None),
+        (workload("Job", "batch/v1") | {"metadata": {"name": "a" * 64}}, "metadata.name", None),
+        (cron_job("@daily") | {"metadata": {"name": "a" * 53}}, "metadata.name", None),
+        (deployment(selector=None), "spec.selector", "is missing"),
+        (deployment(selector={"matchLabels": {}}), "spec.selector", "is empty"),
+        (deployment(template=template(restartPolicy="Never")), "spec.template.spec.restartPolicy", "'Never' is not Always"),
+        (workload("StatefulSet", "apps/v1", podManagementPolicy="parallel", template=template()), "spec.podManagementPolicy", None),
+        (
+            workload("Job", "batch/v1", template=template()),
+            "spec.template.spec.restartPolicy",
+            "'Always', the default, is not OnFailure or Never",
+        ),
+        (
+            workload("Job", "batch/v1", suspend=True, template=template(restartPolicy="Always")),
+            "spec.template.spec.restartPolicy",
+            "'Always' is not OnFailure or Never",
+        ),
+        (workload("Job", "batch/v1", completionMode="indexed", template=template(restartPolicy="Never")), "spec.completionMode", None),
+        (cron_job("@daily"), "spec.jobTemplate.spec.template.spec.restartPolicy", "'Always', the default, is not OnFailure or Never"),
+        (cron_job("@daily", concurrencyPolicy="forbid"), "spec.concurrencyPolicy", None),
+        (cron_job(""), "spec.schedule", "is missing"),
         ({"apiVersion": "v1", "kind": "List", "items": {"a": 1}}, "items", "{'a': 1} is not a list"),
         ({"apiVersion": "v1", "kind": "List", "items": [pod("a"), 5]}, "items[1]", "5 is not an object"),
         ({"apiVersion": "v1", "kind": "List", "items": [deployment(replicas=-1)]}, "items[0].spec.replicas", "-1 is negative"),
@@ -380,7 +438,7 @@ def test_many_workloads_may_not_exceed_the_limit_together(read: Any, monkeypatch
     monkeypatch.setattr("allaboard.cli.manifests.MAX_PODS", 5)
     two = {"apiVersion": "v1", "kind": "List", "items": [deployment(replicas=3), {**deployment(replicas=3), "metadata": {"name": "v"}}]}
     assert refused(read, two).problem == "brings the plan to more than 5 pods"
-    assert MAX_PODS == 100_000
+    assert MAX_PODS == 20_000
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """``allaboard plan``: the answer on stdout, everything else on stderr, and an exit code that tells which it was."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,10 @@ from click.testing import CliRunner
 from allaboard.cli.main import cli
 from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cluster.client import ApiError, CredentialsError
+from allaboard.model.gang import Gang
+from allaboard.model.limits import MEMBERS
 from allaboard.model.pod import PLAIN, Reading
+from allaboard.scheduling.planner import Planner
 from tests.unit.cli.asking import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 
 # What is answered
@@ -250,6 +255,14 @@ def test_pods_of_another_scheduler_are_planned_with_a_note(plan: Plan) -> None:
     assert result.stderr.startswith("note: some pods say schedulerName 'default-scheduler'")
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"), [("allabord", "; did you mean allaboard?"), ("Allaboard", "; did you mean allaboard?"), ("volcano", ";")]
+)
+def test_a_scheduler_that_may_be_misspelt_is_hinted_at(plan: Plan, name: str, hint: str) -> None:
+    result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", schedulerName=name)).run()
+    assert f"note: some pods say schedulerName {name!r}{hint} they are planned all the same" in result.stderr
+
+
 def test_the_same_question_has_the_same_answer(plan: Plan) -> None:
     plan.cluster(*(node(f"n{index}", cpu="8", memory="16Gi") for index in range(3))).example("demo-twenty-pods")
     assert plan.gangs() == plan.gangs()
@@ -291,7 +304,8 @@ def test_yaml_says_the_same_as_json(plan: Plan) -> None:
 def test_yaml_and_tables_say_what_json_does_of_one_that_is_refused_whatever_its_resources_are_called(plan: Plan) -> None:
     plan.cluster(gpu_node("n1")).manifest(pod("a"), pod("much-too-large", cpu="99"))
     assert yaml.safe_load(plan.run("-o", "yaml").stdout)["gangs"] == json.loads(plan.run("-o", "json").stdout)["gangs"]
-    plan.manifest(pod("odd", containers=[{"name": "main", "resources": {"limits": {"x.y/\ud800": "1"}, "requests": {"x.y/\ud800": "1"}}}]))
+    resources = {"limits": {"x.y/\ud800": "1"}, "requests": {"x.y/\ud800": "1"}}
+    plan.manifest(pod("odd", containers=[{"name": "main", "image": "i", "resources": resources}]))
     assert "x.y/?" in plan.run("-o", "wide").stdout
 
 
@@ -402,16 +416,29 @@ def test_a_bad_label_of_a_workload_is_named_within_its_template(plan: Plan) -> N
     assert f"document 1: spec.tfReplicaSpecs.PS.template.metadata.labels[{PAIR}/min-available]: " in result.stderr
 
 
-def test_a_gang_over_a_limit_is_named(plan: Plan) -> None:
-    plan.cluster(gpu_node("n1")).example("nginx-min-3")
-    text = (plan.folder / "gangs.yaml").read_text().replace("replicas: 6", "replicas: 5001")
-    (plan.folder / "gangs.yaml").write_text(text)
-    result = plan.run()
+def test_a_gang_over_a_limit_is_named(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.gangs.registry.MEMBERS", replace(MEMBERS, most=5))
+    result = plan.cluster(gpu_node("n1")).example("nginx-min-3").run()
     assert (result.exit_code, result.stdout) == (2, "")
-    assert (
-        "document 1: spec.template.spec: podgroup default/nginx: 5001 living members are more than the 5000 that are supported"
-        in result.stderr
-    )
+    problem = "podgroup default/nginx: 6 living members are more than the 5 that are supported"
+    assert f"document 1: spec.template.spec: {problem}" in result.stderr
+
+
+def test_pods_that_are_alike_are_refused_alike_by_one_search(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    advise, advised = Planner.advice, []
+
+    async def advice(self: Planner, gang: Gang, gangs: Sequence[Gang]) -> str:
+        advised.append(gang.key.name)
+        return await advise(self, gang, gangs)
+
+    monkeypatch.setattr(Planner, "advice", advice)
+    alike = [pod(f"a{index}", cpu="2") for index in range(4)]
+    gangs = plan.cluster(node("n1", cpu="5")).manifest(*alike, pod("b", cpu="4")).gangs(exit_code=1)
+    assert [gang["feasible"] for gang in gangs] == [True, True, False, False, False]
+    third, fourth, other = (gang["message"] for gang in gangs[2:])
+    assert third == fourth == "0/1 nodes are available: 1 Insufficient cpu. Would fit with 1 more cpu (1 on n1)."
+    assert other != third
+    assert advised == ["a2", "b"]
 
 
 def test_a_bad_cluster_file_is_named_with_the_field(plan: Plan) -> None:
@@ -550,7 +577,7 @@ def test_gpus_of_which_nobody_tells_the_model_or_the_memory_are_told_as_unknown(
 
 
 def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwise(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+    containers = [{"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     there = pod("there", labels={"genius/gpu-number": "2"}, nodeName="n1", containers=containers)
     plan.cluster(gpu_node("n1", 2), there).manifest(pod("new", containers=containers))
     assert "1 Insufficient nvidia.com/gpu" in plan.gangs(exit_code=1)[0]["message"]
@@ -561,7 +588,7 @@ def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwise(pla
 def test_pods_of_other_schedulers_take_what_the_operator_charges_them_for(plan: Plan) -> None:
     there = pod("there", labels={"genius/gpu-number": "2"}, schedulerName="default-scheduler", nodeName="n1")
     many = pod("many", schedulerName="default-scheduler", nodeName="n1", containers=[{"name": f"c{each}"} for each in range(70)])
-    new = pod("new", containers=[{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}])
+    new = pod("new", containers=[{"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "2"}}}])
     assert plan.cluster(gpu_node("n1", 2), there, many).manifest(new).gangs()[0]["feasible"]
 
 

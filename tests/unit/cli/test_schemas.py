@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from allaboard.cli import bundled
+from allaboard.cli.kinds import _CLUSTER_SCOPED, _NAMESPACED
 from allaboard.cli.schemas import Schemas
 from tests.unit.cli.asking import Plan, node, pod
 
@@ -25,11 +26,11 @@ def job(**replicas: Any) -> dict[str, Any]:
     return workload("TFJob", "kubeflow.org/v1", tfReplicaSpecs={"Worker": {"template": TEMPLATE, **replicas}})
 
 
-def custom(group: str, kind: str, properties: dict[str, Any], **served: bool) -> dict[str, Any]:
+def custom(group: str, kind: str, properties: dict[str, Any], scope: str = "Namespaced", **served: bool) -> dict[str, Any]:
     """A definition of ``kind``; ``served`` are its versions, by default v1, and whether the API server serves each."""
     schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
     versions = [{"name": name, "served": is_served, "schema": schema} for name, is_served in (served or {"v1": True}).items()]
-    spec = {"group": group, "names": {"kind": kind, "plural": f"{kind.lower()}s"}, "versions": versions}
+    spec = {"group": group, "names": {"kind": kind, "plural": f"{kind.lower()}s"}, "scope": scope, "versions": versions}
     return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "x"}, "spec": spec}
 
 
@@ -52,6 +53,13 @@ def custom(group: str, kind: str, properties: dict[str, Any], **served: bool) ->
             "spec.tfReplicaSpecs.Wroker",
             "PS, Worker",
         ),
+        (workload("Deployment", "apps/v1", template={"kind": "Pod", **TEMPLATE}), "spec.template.kind", "no such field"),
+        (workload("Service", "v1", selctor={"app": "x"}), "spec.selctor", "did you mean selector?"),
+        (workload("Service", "v1", ports=[{"port": 80, "tragetPort": 80}]), "spec.ports[0].tragetPort", "did you mean targetPort?"),
+        ({**workload("ConfigMap", "v1"), "dta": {}}, "spec", "no such field"),
+        (workload("Ingress", "networking.k8s.io/v1beta1"), "apiVersion", "networking.k8s.io/v1 is"),
+        (workload("ResourceQuota", "v1", hrad={}), "spec.hrad", "did you mean hard?"),
+        ({**workload("PriorityClass", "scheduling.k8s.io/v1"), "valeu": 5}, "spec", "no such field"),
         (workload("TFJbo", "kubeflow.org/v1"), "kind", "did you mean TFJob?"),
         (workload("Servcie", "v1"), "kind", "did you mean Service?"),
         (workload("RayCluster", "ray.io/v1"), "kind", "a plan doesn't know which pods RayCluster (ray.io/v1) makes"),
@@ -78,6 +86,20 @@ def test_unknown_kinds_are_left_out_where_that_is_asked_for(plan: Plan) -> None:
     assert (
         "note: skipped RayCluster.ray.io default/w: which pods objects of this kind make isn't known" in plan.run("--skip-unknown").stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("manifest", "title"),
+    [
+        (custom("x.example", "Fleet", {}, scope="Cluster"), "CustomResourceDefinition.apiextensions.k8s.io x"),
+        ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team2"}}, "Namespace team2"),
+        ({"apiVersion": "x.example/v1", "kind": "Fleet", "metadata": {"name": "f"}}, "Fleet.x.example f"),
+        ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}, "Secret default/s"),
+    ],
+)
+def test_what_is_left_out_is_named_without_a_namespace_where_it_has_none(plan: Plan, manifest: Any, title: str) -> None:
+    plan.cluster(node("n1", cpu="8"), custom("x.example", "Fleet", {}, scope="Cluster")).manifest(manifest)
+    assert f"note: skipped {title}: " in plan.run("--skip-unknown").stderr
 
 
 @pytest.mark.parametrize("place", ["manifests", "snapshot"])
@@ -112,11 +134,38 @@ def test_what_a_definition_leaves_open_may_be_anything(plan: Plan) -> None:
 
 
 def test_the_table_has_the_fields_of_the_kubernetes_client() -> None:
-    """The models of the client are what ``fields.json`` is made of."""
+    """The models of the client are what ``fields.json`` is made of; the status of an object may be anything."""
     [part, *_] = json.loads(TABLE.read_text())
+    reached = set(part["kinds"].values())
     for name, fields in part["types"].items():
         model = getattr(models, f"V1{name}", None) or getattr(models, name)
-        assert sorted(re.sub(":.*", "", field) for field in fields.split()) == sorted(model.attribute_map.values()), name
+        types = {field: _reference(model.openapi_types[attribute]) for attribute, field in model.attribute_map.items()}
+        if {"kind", "metadata"} <= types.keys():
+            types |= {"status": ""} if "status" in types else {}
+        reached |= {of.lstrip("[]{}") for of in types.values()}
+        assert fields == " ".join(sorted(f"{field}:{of}" if of else field for field, of in types.items())), name
+    assert reached == {"", *part["types"]}
+
+
+def _reference(of: str) -> str:
+    """Return how the table refers to a type of the client."""
+    if inner := re.fullmatch(r"(List\[|Dict\[str, )(.+)\]", of):
+        below = _reference(inner[2])
+        return below and ("[]" if inner[1] == "List[" else "{}") + below
+    return re.sub("^V1(?!alpha|beta)", "", of) if hasattr(getattr(models, of, None), "openapi_types") else ""
+
+
+def test_the_table_has_every_built_in_kind_that_makes_no_pods() -> None:
+    [part, *_] = json.loads(TABLE.read_text())
+    known = {(api_version.rpartition("/")[0], kind) for api_version, kind in map(str.split, part["kinds"])}
+    podless = {(group, kind) for kinds in (_NAMESPACED, _CLUSTER_SCOPED) for group in kinds for kind in kinds[group].split()}
+    assert {group for group, _ in podless - known} == {
+        "cert-manager.io",
+        "gateway.networking.k8s.io",
+        "kueue.x-k8s.io",
+        "monitoring.coreos.com",
+        "trainer.kubeflow.org",
+    }
 
 
 def test_the_table_has_the_fields_of_the_definitions_that_are_installed() -> None:
@@ -148,8 +197,9 @@ def test_all_examples_can_be_planned_together(plan: Plan) -> None:
 
 
 def test_pods_whose_names_are_made_up_are_told_apart(plan: Plan) -> None:
-    deployment = workload("Deployment", "apps/v1", replicas=2, template=TEMPLATE)
-    plan.cluster(node("n1", cpu="8")).manifest(deployment, pod("w-0"), workload("Job", "batch/v1", template=TEMPLATE))
+    deployment = workload("Deployment", "apps/v1", replicas=2, selector={"matchLabels": {"app": "x"}}, template=TEMPLATE)
+    ending = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
+    plan.cluster(node("n1", cpu="8")).manifest(deployment, pod("w-0"), workload("Job", "batch/v1", template=ending))
     assert sorted(gang["name"] for gang in plan.gangs()) == ["w-0", "w-0-1", "w-0-2", "w-1"]
 
 

@@ -1,0 +1,68 @@
+"""Refuses schedules of CronJobs that the API server refuses.
+
+As the server reads them (robfig/cron 3.0.1 parser.go, and kubernetes pkg/apis/batch/validation, 1.37): odd, but valid, are ``+5``, ``*-x``
+and empty items of a list.
+"""
+
+import re
+
+from allaboard.model.errors import MalformedError, shown
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_FIELDS = (("minute", 0, 59, ()), ("hour", 0, 23, ()), ("day of month", 1, 31, ()), ("month", 1, 12, _MONTHS), ("day of week", 0, 6, _DAYS))
+"""Each field, its least and greatest number, and names of these numbers."""
+
+_MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+_EVERY = re.compile(r"@every [-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)")
+
+
+def refuse_schedule(schedule: str, field: str) -> None:
+    """Raise ``MalformedError`` for a schedule that the API server refuses; ``field`` is its path."""
+    problem = _problem(schedule)
+    if problem:
+        raise MalformedError(field, problem)
+
+
+def _problem(schedule: str) -> str:
+    """Return what is wrong with a schedule; empty when nothing is."""
+    if not schedule:
+        return "is missing"
+    if "TZ" in schedule:
+        return f"{shown(schedule)} states a time zone; that is the field timeZone"
+    if schedule.startswith("@"):
+        is_known = schedule in _MACROS or _EVERY.fullmatch(schedule)
+        return "" if is_known else f"{shown(schedule)} is none of {', '.join(_MACROS)} and '@every 1h30m'"
+    stated = schedule.split()
+    if len(stated) != len(_FIELDS):
+        return f"{shown(schedule)} has {len(stated)} fields instead of {len(_FIELDS)}: minute, hour, day of month, month, day of week"
+    for text, (name, least, most, names) in zip(stated, _FIELDS, strict=True):
+        for item in filter(None, text.split(",")):
+            if not _is_range(item, least, most, names):
+                values = f"{least} to {most}" + (f" or {names[0]} to {names[-1]}" if names else "")
+                return f"{shown(item)} is no {name}, which is {values}, and no range of these"
+    return ""
+
+
+def _is_range(item: str, least: int, most: int, names: tuple[str, ...]) -> bool:
+    """Return whether an item is a number, a name, ``*`` or a range, with a step or not, within the bounds."""
+    bounds, *steps = item.split("/")
+    first, *others = bounds.split("-")
+    if len(steps) > 1 or (steps and not _number(steps[0])):  # a step of 0 isn't one
+        return False
+    if first in ("*", "?"):
+        return True
+    if len(others) > 1:
+        return False
+    start = _value(first, least, names)
+    end = _value(others[0], least, names) if others else most if steps else start
+    return start is not None and end is not None and least <= start <= end <= most
+
+
+def _value(word: str, least: int, names: tuple[str, ...]) -> int | None:
+    return names.index(word.lower()) + least if word.lower() in names else _number(word)
+
+
+def _number(word: str) -> int | None:
+    """Return a number that isn't negative; None for any other word."""
+    return int(word) if re.fullmatch(r"\+?[0-9]{1,18}", word) else None
