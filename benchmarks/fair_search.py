@@ -25,7 +25,7 @@ from rich.table import Table
 
 from allaboard.app import App
 from allaboard.cli import bundled
-from allaboard.settings import load_settings
+from allaboard.settings.options import load_settings
 from allaboard_sandbox import Sandbox
 from operator_process import ROOT
 

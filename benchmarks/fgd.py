@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from allaboard.placement import SearchSettings
-from allaboard.settings import Settings
+from allaboard.settings.options import Settings
 from allaboard.simulation.sweep import Job, Run, run_here
 from allaboard.simulation.trace import read_nodes, read_tasks
 from allaboard.simulation.workload import SimNode, TaskClass, Workload, workload_of

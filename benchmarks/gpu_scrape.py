@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from allaboard.app import _spare_the_collector  # as the operator runs
-from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.gpu.scraper import Scraper, in_own_thread
 from allaboard.model.gpus import NO_CARDS, Cards, Measure
+from allaboard.settings.gpu_metrics import GpuMetricsOptions
 from operator_process import memory_mib
 
 _CPU_BAR, _MEMORY_BAR, _STALL_BAR = 2.0, 50.0, 0.05

@@ -30,7 +30,7 @@ from allaboard.placement.contest.contest import Contest, Waiting, contest_of
 from allaboard.placement.contest.decoder import Decoder
 from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.solvers.program import Rows, add_capacity, contended, seating
-from allaboard.scheduling.workers import JOINT_EFFORT
+from allaboard.planning.search_processes import JOINT_EFFORT
 from joint_cases import LOADS, queue
 from openb import ALL_NODES, openb
 from tight_cases import GPU

@@ -13,21 +13,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from allaboard.binding.bind import Binder
-from allaboard.binding.election import Candidate, Elect, in_own_thread
-from allaboard.binding.epoch import CARRIED_OUT_SECONDS, Epoch
-from allaboard.binding.lease import Lease, LeaseLostError, LeaseTimes, Server, own_namespace
-from allaboard.binding.restart import JobRestarter
-from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.cluster.pace import Pace
-from allaboard.cluster.paths import CLAIMS, CSI_NODES, JOBS, NODES, PODS, VOLUMES
-from allaboard.cluster.reach import reach
-from allaboard.cluster.reflector import Reflector
+from allaboard.binding.job_suspension import JobRestarter
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import claim_from, volume_from
 from allaboard.gangs.hearsay import Hearsay
 from allaboard.gangs.job_counts import JobStore, job_counts_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.gpu.scraper import Scraper, keep_cards
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.paths import CLAIMS, CSI_NODES, JOBS, NODES, PODS, VOLUMES
+from allaboard.kube.rate_limit import Pace
+from allaboard.kube.reachable import reach
+from allaboard.kube.reflector import Reflector
+from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Epoch
+from allaboard.leadership.lease import Lease, LeaseLostError, LeaseTimes, Server, own_namespace
+from allaboard.leadership.own_thread import Candidate, Elect, in_own_thread
+from allaboard.leadership.takeover import Quarantine
 from allaboard.model.gang import GangKey
 from allaboard.model.gpus import Cards
 from allaboard.model.headroom import headroom_from
@@ -41,25 +42,24 @@ from allaboard.pipelines.objects import MLFLOWS
 from allaboard.pipelines.stages import Policy, pipeline_from
 from allaboard.pipelines.undeployed import UndeployedPipelines, undeployed_from, until_readable
 from allaboard.placement import SearchSettings
+from allaboard.planning.gang_problem import Packings
+from allaboard.planning.plugin_processes import Strategists
+from allaboard.planning.search_processes import Searcher
 from allaboard.reloading import Reloading
-from allaboard.report.announcer import Announcer
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics, serve
-from allaboard.report.podgroups import PodGroupKeeper
+from allaboard.report.podgroup_writer import PodGroupKeeper
 from allaboard.report.pods import PodTeller
+from allaboard.report.reporter import Announcer
 from allaboard.report.writer import Writer
 from allaboard.scheduling.cycle import Scheduler
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.lobby import Room
-from allaboard.scheduling.problems import Packings
-from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Overtaking, Ranks
 from allaboard.scheduling.shares import Shares
-from allaboard.scheduling.strategists import Strategists
 from allaboard.scheduling.window import Window
-from allaboard.scheduling.workers import Searcher
-from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError
+from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
 
 if TYPE_CHECKING:
     from allaboard.admission.desk import Desk

@@ -15,12 +15,12 @@ import aiohttp
 import kopf
 
 from allaboard.app import App
-from allaboard.cluster.client import CredentialsError, load_credentials
-from allaboard.cluster.nesting import PrunedResponse
-from allaboard.cluster.reach import UnreachableError
-from allaboard.gangs.dialects import MIN_AVAILABLE_LABEL
+from allaboard.gangs.membership import MIN_AVAILABLE_LABEL
+from allaboard.kube.client import CredentialsError, load_credentials
+from allaboard.kube.deep_json import PrunedResponse
+from allaboard.kube.reachable import UnreachableError
 from allaboard.logs import keep_records_apart
-from allaboard.settings import SettingsError, load_settings
+from allaboard.settings.options import SettingsError, load_settings
 
 PODGROUPS = ("scheduling.x-k8s.io", "v1alpha1", "podgroups")
 IS_EMBEDDED = "is_embedded"

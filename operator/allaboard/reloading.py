@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from allaboard.configuration.documents import MOST_BYTES
 from allaboard.model.errors import shown
-from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
+from allaboard.settings.files import MOST_BYTES
+from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import yaml
 from rich.console import Console
 
 from allaboard.reloading import AT_RUN_TIME
-from allaboard.settings import Settings
+from allaboard.settings.options import Settings
 
 from .controlplane.binaries import HELM, MONITORING_CRDS, PROMETHEUS_OPERATOR, ensure, module_file
 from .controlplane.controlplane import ControlPlane

@@ -22,7 +22,7 @@ import yaml
 from allaboard import __version__
 from allaboard.cli import bundled
 from allaboard.cli.commands import run
-from allaboard.settings import Settings
+from allaboard.settings.options import Settings
 from allaboard_sandbox import NodeShape, node_object
 
 from .controlplane.client import ApiError

@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from allaboard.cluster.client import ApiError, ApiServer, RawObject, _checked, api_error, decoded
-from allaboard.cluster.paths import ApiPath
+from allaboard.kube.client import ApiError, ApiServer, RawObject, _checked, api_error, decoded
+from allaboard.kube.paths import ApiPath
 from allaboard_sandbox import ApiError as SandboxError
 from allaboard_sandbox import Sandbox, errors, requests, watch
 from allaboard_sandbox.server import JSON, Server, fail, struck

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allaboard.binding.lease import LeaseTimes
+from allaboard.leadership.lease import LeaseTimes
 from allaboard_sandbox import Sandbox
 from allaboard_sandbox.faults import FOR_EVER
 from allaboard_sandbox.store import Change

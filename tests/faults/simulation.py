@@ -26,8 +26,8 @@ from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.relief.reach import Reach
 from allaboard.placement.relief.relief import Relief
-from allaboard.scheduling.workers import SearchOverrunError
-from allaboard.settings import load_settings
+from allaboard.planning.search_processes import SearchOverrunError
+from allaboard.settings.options import load_settings
 from allaboard_sandbox import ApiError, Fault, Sandbox
 from allaboard_sandbox.store import DELETED, Change
 from tests.stories import MINIMUM

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from allaboard.binding.lease import LeaseTimes
+from allaboard.leadership.lease import LeaseTimes
 from allaboard_sandbox import Sandbox
 from allaboard_sandbox.store import Change
 

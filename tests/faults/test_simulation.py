@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from allaboard.cluster.paths import PODS
+from allaboard.kube.paths import PODS
 from allaboard_sandbox import Fault
 
 from . import replay, variations

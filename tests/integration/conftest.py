@@ -12,9 +12,9 @@ import yaml
 
 from allaboard.app import App
 from allaboard.placement import SearchSettings
+from allaboard.planning.search_processes import Searcher
 from allaboard.scheduling import opengangs
-from allaboard.scheduling.workers import Searcher
-from allaboard.settings import load_settings
+from allaboard.settings.options import load_settings
 from tests.cluster import Cluster, Home
 from tests.stories import gang_pod as gang_pod  # most tests here use it
 

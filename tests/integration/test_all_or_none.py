@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from allaboard.app import App
 from allaboard.cli.stories import manifest
 from allaboard.model.pod import STAMP
-from allaboard.scheduling.workers import Searcher
-from allaboard.settings import load_settings
+from allaboard.planning.search_processes import Searcher
+from allaboard.settings.options import load_settings
 from allaboard_sandbox import Fault
 from tests.cluster import Cluster, Home
 

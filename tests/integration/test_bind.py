@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from allaboard.binding.answers import Result
 from allaboard.binding.bind import Binder
-from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.cluster.paths import PODS
+from allaboard.binding.outcomes import Result
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.paths import PODS
 from allaboard.model.pod import STAMP, Pod, pod_from
 from allaboard.placement import Violation, Wrong
 from allaboard_sandbox import Fault

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from allaboard.reloading import Reloading
-from allaboard.settings import load_settings
+from allaboard.settings.options import load_settings
 from tests.cluster import Body, Cluster
 
 from .conftest import StartApp, gang_pod

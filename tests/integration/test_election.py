@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from allaboard.binding.election import in_own_thread
-from allaboard.binding.lease import Lease, LeaseLostError, LeaseTimes, Server
+from allaboard.leadership.lease import Lease, LeaseLostError, LeaseTimes, Server
+from allaboard.leadership.own_thread import in_own_thread
 from allaboard_sandbox import Fault, Sandbox
 from allaboard_sandbox.faults import FOR_EVER
 

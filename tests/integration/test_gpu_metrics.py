@@ -13,10 +13,10 @@ import pytest
 
 from allaboard.app import App
 from allaboard.cli.gpus import NodeRow, read_gpus
-from allaboard.cluster.client import ApiServer
 from allaboard.gpu.cache import CardCache
+from allaboard.kube.client import ApiServer
 from allaboard.model.gpus import Cards, Measure
-from allaboard.settings import load_settings
+from allaboard.settings.options import load_settings
 from tests.cluster import Cluster
 from tests.exporters import dcgm, observerward, served
 from tests.integration.conftest import StartApp, gang_pod

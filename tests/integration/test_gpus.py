@@ -13,7 +13,7 @@ from tests.cluster import Body, Cluster
 from .conftest import StartApp, gang_pod
 from .test_all_or_none import bound, warnings
 
-GENIUS_FILE = Path(__file__).parents[1] / "unit" / "configuration" / "genius.yaml"
+GENIUS_FILE = Path(__file__).parents[1] / "unit" / "settings" / "genius.yaml"
 PRODUCT, MEMORY, COUNT = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.count"
 
 

@@ -9,13 +9,13 @@ import pytest
 from kubernetes.aio.config import ConfigException
 
 from allaboard.app import App
-from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.cluster.reflector import Reflector
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.reflector import Reflector
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
+from allaboard.planning.search_processes import SearchOverrunError
 from allaboard.scheduling.planner import Planner
-from allaboard.scheduling.workers import SearchOverrunError
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER, Hold
 from tests.cluster import Cluster, Home

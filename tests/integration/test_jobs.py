@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allaboard.binding.jobs import SUSPENDED
+from allaboard.binding.job_policy import SUSPENDED
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
 from tests.cluster import Body, Cluster, Home

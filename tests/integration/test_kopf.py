@@ -9,7 +9,7 @@ import pytest
 
 from allaboard.app import App
 from allaboard.cli.embedded import operator
-from allaboard.cluster.reflector import Reflector
+from allaboard.kube.reflector import Reflector
 from tests.cluster import Cluster
 from tests.stories import gang_pod
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from allaboard.cluster import client
-from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.kube import client
+from allaboard.kube.client import ApiError, ApiServer
 from tests.cluster import Cluster
 
 from .conftest import StartApp, gang_pod

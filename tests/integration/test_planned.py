@@ -19,7 +19,7 @@ from allaboard.cli import bundled
 from allaboard.cli.embedded import operator
 from allaboard.cli.main import cli
 from allaboard.cli.stories import Objects, manifest
-from allaboard.gangs.dialects import membership_of
+from allaboard.gangs.membership import membership_of
 from allaboard.model.pod import pod_from
 from tests.cluster import Cluster, Home
 from tests.stories import gpu_nodes, has_pods

@@ -9,7 +9,7 @@ import pytest
 
 from allaboard.app import App
 from allaboard.binding.bind import Binder
-from allaboard.cluster.client import ApiServer
+from allaboard.kube.client import ApiServer
 from allaboard.model.pod import pod_from
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import Hold

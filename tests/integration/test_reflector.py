@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from allaboard.cluster import reflector
-from allaboard.cluster.client import ApiServer
-from allaboard.cluster.paths import PODS
-from allaboard.cluster.reflector import Reflector
 from allaboard.cluster.view import ClusterView, PodStore
+from allaboard.kube import reflector
+from allaboard.kube.client import ApiServer
+from allaboard.kube.paths import PODS
+from allaboard.kube.reflector import Reflector
 from allaboard.model.pod import pod_from
 from allaboard_sandbox import Fault
 from tests.cluster import Cluster

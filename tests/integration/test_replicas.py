@@ -12,10 +12,10 @@ import pytest
 
 from allaboard.app import App
 from allaboard.binding.bind import STAMP
-from allaboard.binding.epoch import EPOCH
-from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.scheduling.workers import Searcher
-from allaboard.settings import load_settings
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.leadership.fencing import EPOCH
+from allaboard.planning.search_processes import Searcher
+from allaboard.settings.options import load_settings
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
 from tests.cluster import Cluster, Home

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from allaboard.app import App
-from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.kube.client import ApiError, ApiServer
 from allaboard.report.pods import PodTeller
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER, Hold

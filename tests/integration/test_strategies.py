@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from allaboard.scheduling import strategists
+from allaboard.planning import plugin_processes
 from tests.cluster import Cluster
 from tests.plugged import install
 
@@ -32,8 +32,8 @@ async def test_a_gang_is_placed_by_a_plug_in_and_by_the_default_when_its_plan_do
     cluster: Cluster, start_app: StartApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, SOURCE, last="Last")
-    monkeypatch.setattr(strategists, "_WARM_UP_SECONDS", 100.0)  # importing takes as long as it takes
-    monkeypatch.setattr(strategists, "ANSWER_SECONDS", 100.0)
+    monkeypatch.setattr(plugin_processes, "_WARM_UP_SECONDS", 100.0)  # importing takes as long as it takes
+    monkeypatch.setattr(plugin_processes, "ANSWER_SECONDS", 100.0)
     for name in ("a", "b"):
         cluster.add_node(name, cpu="4")
     await start_app(strategies=("genetic", "last"))

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.processes
 _PROGRAM = """
 import logging
 from allaboard.cli.run import start_logging
-from allaboard.settings import Settings
+from allaboard.settings.options import Settings
 
 start_logging(Settings(log_format="json"))
 logging.info("an Error is told of")

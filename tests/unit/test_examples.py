@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from allaboard.cli.bundled import NotBundledError, crds, example, examples
-from allaboard.cli.manifests import read_manifests
 from allaboard.cli.stories import STORIES
-from allaboard.gangs.dialects import membership_of
+from allaboard.gangs.membership import membership_of
 from allaboard.model.pod import Pod, pod_from
+from allaboard.whatif.manifests import read_manifests
 
 SMOKE_GPU_REQUESTS = [(("cpu", 1000), ("pods", 1)), *[(("nvidia.com/gpu", 1), ("pods", 1))] * 4]
 

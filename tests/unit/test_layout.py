@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from allaboard.configuration.gpumetrics import GpuMetricsOptions
-from allaboard.configuration.gpus import GpuOptions
-from allaboard.configuration.placement import PackingOptions, SearchOptions
-from allaboard.configuration.strategies import BestFitOptions, RandomOptions, StrategyOptions
-from allaboard.settings import Settings
+from allaboard.settings.gpu_metrics import GpuMetricsOptions
+from allaboard.settings.gpus import GpuOptions
+from allaboard.settings.options import Settings
+from allaboard.settings.placement import PackingOptions, SearchOptions
+from allaboard.settings.strategies import BestFitOptions, RandomOptions, StrategyOptions
 
 ROOT = Path(__file__).parents[2]
 

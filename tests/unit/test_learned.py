@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from allaboard.cli.main import cli
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings, build_problem
-from allaboard.scheduling import strategists as strategists_module
-from allaboard.scheduling.strategists import Strategists
-from allaboard.scheduling.workers import Searcher
+from allaboard.planning import plugin_processes as strategists_module
+from allaboard.planning.plugin_processes import Strategists
+from allaboard.planning.search_processes import Searcher
 from tests.plugged import install_project
 from tests.unit.placement.clusters import GPU, node, pods, snapshot
 

@@ -9,7 +9,7 @@ import pytest
 from allaboard.model.fit import Strategy
 from allaboard.model.gang import Objective
 from allaboard.reloading import Reloading
-from allaboard.settings import Settings, load_settings
+from allaboard.settings.options import Settings, load_settings
 
 PROFILE = """
 apiVersion: kubescheduler.config.k8s.io/v1

@@ -16,9 +16,9 @@ from allaboard.admission.certificates import Pair
 from allaboard.admission.keeper import NAME, Keeper
 from allaboard.admission.review import Rules
 from allaboard.admission.server import bound, serve
-from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.processes import spawned
-from allaboard.settings import Settings
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.runtime.processes import spawned
+from allaboard.settings.options import Settings
 
 logger = logging.getLogger(__name__)
 

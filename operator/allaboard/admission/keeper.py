@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from allaboard.admission.certificates import Pair, made, read
-from allaboard.cluster.client import STRATEGIC_PATCH, ApiError
-from allaboard.cluster.paths import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, ApiPath, Resource
+from allaboard.kube.client import STRATEGIC_PATCH, ApiError
+from allaboard.kube.paths import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, ApiPath, Resource
 from allaboard.model.fields import items, mapping, text
 
 logger = logging.getLogger(__name__)

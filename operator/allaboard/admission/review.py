@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from allaboard.admission.templates import Template, templates_in
-from allaboard.gangs.dialects import GANG_LABELS, membership_of
+from allaboard.gangs.membership import GANG_LABELS, membership_of
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.errors import MalformedError

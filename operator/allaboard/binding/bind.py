@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from allaboard.binding.answers import BindReply, Result
 from allaboard.binding.eviction import evict
-from allaboard.binding.jobs import ignores_disruption
-from allaboard.binding.lease import Fence, LeaseLostError, Unfenced, fenced
-from allaboard.binding.turns import Turns
-from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.cluster.errors import answered_within
-from allaboard.cluster.paths import PODS, ApiPath
-from allaboard.cluster.retry import Answer, Patience, Sleep, Turn, retried
+from allaboard.binding.job_policy import ignores_disruption
+from allaboard.binding.outcomes import BindReply, Result
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.errors import answered_within
+from allaboard.kube.paths import PODS, ApiPath
+from allaboard.kube.request_limits import Turns
+from allaboard.kube.retry import Answer, Patience, Sleep, Turn, retried
+from allaboard.leadership.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.model.pod import STAMP, Pod, pod_from
 from allaboard.model.requests import RawObject
 from allaboard.placement import Violation

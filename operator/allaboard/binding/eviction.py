@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from allaboard.cluster.client import ApiServer
-from allaboard.cluster.paths import PODS
+from allaboard.kube.client import ApiServer
+from allaboard.kube.paths import PODS
 from allaboard.model.pod import Pod
 
 

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Literal
 from uuid import uuid4
 
-from allaboard.binding.answers import BindReply, Committed, NotAdmitted, Refused, Result, Seat, Undone
 from allaboard.binding.bind import Binder
-from allaboard.binding.checking import checked, spoilt
-from allaboard.binding.turns import in_slices
+from allaboard.binding.outcomes import BindReply, Committed, NotAdmitted, Refused, Result, Seat, Undone
+from allaboard.binding.precheck import checked, spoilt
 from allaboard.cluster.view import ClusterView
+from allaboard.kube.request_limits import in_slices
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod, stamp_of

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from allaboard.cli.inputs import BadInputError
 from allaboard.cli.tables import print_tables
-from allaboard.configuration.profiles import Profile
 from allaboard.model.packing import Packing
-from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
+from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError, load_settings
+from allaboard.settings.profiles import Profile
 
 _COLUMNS = 78
 

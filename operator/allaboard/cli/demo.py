@@ -20,7 +20,7 @@ from allaboard.cli.inputs import BadInputError
 from allaboard.cli.screen import Scene, Screen
 from allaboard.cli.stories import STORIES, Objects, Stage, Story, StoryError
 from allaboard.placement.solvers.pursuit import STEPS
-from allaboard.settings import SettingsError, load_settings
+from allaboard.settings.options import SettingsError, load_settings
 from allaboard_sandbox import Sandbox
 
 _FRAME_SECONDS = 0.1

@@ -27,7 +27,7 @@ class OperatorStoppedError(OperatorEndedError):
 async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: object) -> AsyncIterator[App]:
     """Run the operator on the cluster of ``kubeconfig`` until the context ends; yields once it makes decisions.
 
-    ``settings`` are options of ``allaboard.settings.Settings``. Raises ``OperatorEndedError`` when it can't start, and inside the
+    ``settings`` are options of ``allaboard.settings.options.Settings``. Raises ``OperatorEndedError`` when it can't start, and inside the
     context when it ends; an interrupt arrives as ``OperatorStoppedError``.
     """
     environment = {"KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0"}

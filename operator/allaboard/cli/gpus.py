@@ -17,15 +17,15 @@ from rich.table import Table
 from allaboard.cli.inputs import BadInputError
 from allaboard.cli.installed import settings_in_force
 from allaboard.cli.tables import print_tables, room
-from allaboard.cluster.client import ApiError, ApiServer, CredentialsError, RawObject
-from allaboard.cluster.lists import pages
-from allaboard.cluster.paths import NODES, PODS
 from allaboard.cluster.view import ClusterView
 from allaboard.gpu.cache import CardCache
 from allaboard.gpu.errors import SourceError
 from allaboard.gpu.gathering import MOST_CARDS
 from allaboard.gpu.sources import find
 from allaboard.gpu.web import Web
+from allaboard.kube.client import ApiError, ApiServer, CredentialsError, RawObject
+from allaboard.kube.lists import pages
+from allaboard.kube.paths import NODES, PODS
 from allaboard.model.errors import MalformedError
 from allaboard.model.gpus import Cards, Measure, is_gpu
 from allaboard.model.gputable import kind_of
@@ -33,7 +33,7 @@ from allaboard.model.node import Node, node_from
 from allaboard.model.pod import Pod, pod_from
 from allaboard.model.sharing import WHOLE
 from allaboard.model.snapshot import Snapshot
-from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError
+from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
 
 _NOTHING = "-"
 _VENDOR = re.compile(r"^(NVIDIA|AMD|Intel)[- ](?=.)")

@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 import click
 
 from allaboard.cli.commands import run
-from allaboard.cluster.client import ApiError, ApiServer, CredentialsError
-from allaboard.cluster.lists import pages
-from allaboard.cluster.paths import PODS, Resource
+from allaboard.kube.client import ApiError, ApiServer, CredentialsError
+from allaboard.kube.lists import pages
+from allaboard.kube.paths import PODS, Resource
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import items, labels, mapping, sequence, text
 from allaboard.model.requests import RawObject
-from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
+from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
 _DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
 _CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")

@@ -16,17 +16,17 @@ import click
 import yaml
 from rich.table import Table
 
-from allaboard.cli.documents import ManifestError
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.jobgroups import MPI, TRAINING, with_pod_groups
-from allaboard.cli.manifests import Manifests, read_manifests, refuse_mistakes
-from allaboard.cli.planning import PlannedGang, plan_gangs
-from allaboard.cli.snapshots import Cluster, read_cluster
 from allaboard.cli.tables import is_too_wide, print_aligned, print_tables, print_with_details
 from allaboard.model.gpus import Cards, is_gpu
 from allaboard.model.pod import Reading
 from allaboard.model.reasons import Code
-from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
+from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError, load_settings
+from allaboard.whatif.documents import ManifestError
+from allaboard.whatif.jobgroups import MPI, TRAINING, with_pod_groups
+from allaboard.whatif.manifests import Manifests, read_manifests, refuse_mistakes
+from allaboard.whatif.snapshots import Cluster, read_cluster
+from allaboard.whatif.whatif import PlannedGang, plan_gangs
 
 SOME_DO_NOT_FIT = 1
 _WIDE_ENOUGH = 10_000
@@ -209,15 +209,15 @@ def _ask_for_gpus(manifests: Manifests, cluster: Cluster) -> bool:
 
 
 def _live_cards(settings: Settings, cluster: Cluster, notes: list[str]) -> Cards:
-    from allaboard.cli.live import read_cards  # only here: as below
+    from allaboard.whatif.live import read_cards  # only here: as below
 
     return asyncio.run(read_cards(settings, {node.name for node in cluster.nodes}, notes))
 
 
 def _live_cluster(kubeconfig: str | None, notes: list[str], reading: Reading) -> Cluster:
     # Only here: with a snapshot nothing of the client is needed, and importing it takes longer than most plans.
-    from allaboard.cli.live import read_live_cluster
-    from allaboard.cluster.client import ApiError, CredentialsError, kubeconfig_in_use
+    from allaboard.kube.client import ApiError, CredentialsError, kubeconfig_in_use
+    from allaboard.whatif.live import read_live_cluster
 
     if kubeconfig:
         os.environ["KUBECONFIG"] = kubeconfig

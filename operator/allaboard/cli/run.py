@@ -13,10 +13,10 @@ from typing import Any
 import click
 
 from allaboard.cli.inputs import endings, uninterrupted
-from allaboard.cluster.client import CredentialsError, load_credentials
+from allaboard.kube.client import CredentialsError, load_credentials
 from allaboard.logs import keep_records_apart
 from allaboard.model.errors import unserved
-from allaboard.settings import CONFIG_VARIABLE, Settings, SettingsError, load_settings
+from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
 
 class _JsonLines(logging.Formatter):

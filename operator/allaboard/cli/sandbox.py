@@ -16,7 +16,7 @@ import yaml
 from allaboard.cli import bundled
 from allaboard.cli.inputs import BadInputError, endings
 from allaboard.cli.run import start_logging
-from allaboard.settings import SettingsError, load_settings
+from allaboard.settings.options import SettingsError, load_settings
 from allaboard_sandbox import ApiError, Sandbox
 
 

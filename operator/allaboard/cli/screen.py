@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allaboard.cli.stories import Objects, Story
-from allaboard.report import words
+from allaboard.report import messages
 from allaboard_sandbox import Sandbox
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -108,7 +108,7 @@ class Screen:
         if facts:
             lines.append(f"{facts['gang']} {facts['outcome']}", style="bold")
             if "generations" in facts:
-                generations = words.generations(facts["generations"], facts["stoppedBy"], facts.get("wantedGenerations", 0))
+                generations = messages.generations(facts["generations"], facts["stoppedBy"], facts.get("wantedGenerations", 0))
                 lines.append(f": {generations}, score {facts['seedScore']} -> {facts['score']}, stopped by {facts['stoppedBy']}")
             lines.append(f" in {facts['durationMs']} ms")
             if facts.get("reason"):

@@ -24,7 +24,7 @@ from allaboard.placement import SearchSettings
 from allaboard.placement.strategies.named import UnknownStrategyError
 from allaboard.placement.strategies.trial import StrategyError
 from allaboard.plugins import DEFAULT_STRATEGY
-from allaboard.settings import SettingsError, load_settings
+from allaboard.settings.options import SettingsError, load_settings
 from allaboard.simulation.charts import ChartError, check_chart, draw_chart
 from allaboard.simulation.players import ONE_BY_ONE, player_names
 from allaboard.simulation.scenario import ScenarioError, read_scenario

@@ -1,1 +1,1 @@
-"""The Kubernetes API: credentials, watching, the live view."""
+"""The state of the cluster: nodes, pods, what is used, assumed pods, volumes and GPU devices."""

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from allaboard.cluster.anti_affinity import Labels, Repulsion, Several
 from allaboard.cluster.attachments import AttachedVolumes
-from allaboard.cluster.devices import SharedDevices
+from allaboard.cluster.gpu_devices import SharedDevices
 from allaboard.cluster.nominations import Nominations
-from allaboard.cluster.repulsion import Labels, Repulsion, Several
 from allaboard.cluster.usage import Usage
 from allaboard.cluster.volumes import VolumeView
 from allaboard.cluster.workload import WorkloadCounter

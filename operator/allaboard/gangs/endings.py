@@ -7,7 +7,7 @@ begins: it starts the counts anew.
 
 from dataclasses import dataclass
 
-from allaboard.gangs.dialects import membership_of
+from allaboard.gangs.membership import membership_of
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from allaboard.cluster.reflector import Reflector, object_key
 from allaboard.cluster.view import ClusterView
 from allaboard.gangs.registry import GangRegistry
+from allaboard.kube.reflector import Reflector, object_key
 from allaboard.model.errors import MalformedError
 from allaboard.model.pod import Pod
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from allaboard.cluster.paths import POD_GROUPS
+from allaboard.kube.paths import POD_GROUPS
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, mapping, text, version_of
 from allaboard.model.gang import GangKey

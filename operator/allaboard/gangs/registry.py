@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
-from allaboard.gangs.dialects import Membership, membership_of
 from allaboard.gangs.job_counts import JobCounts
+from allaboard.gangs.membership import Membership, membership_of
 from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.runs import Run, next_in_turn, runs_of
@@ -22,7 +22,7 @@ from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, O
 from allaboard.model.limits import DELETED_RUNS, ENDED, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod, by_age
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES
-from allaboard.settings import Settings
+from allaboard.settings.options import Settings
 
 DirtyListener = Callable[[GangKey], None]
 

@@ -7,9 +7,9 @@ believed. Names and units: dcgm-exporter default-counters.csv, ObserverWard pkg/
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from allaboard.configuration.gpumetrics import USED as USED_NAME
-from allaboard.configuration.gpumetrics import meaning_of
 from allaboard.model.gpus import Measure
+from allaboard.settings.gpu_metrics import USED as USED_NAME
+from allaboard.settings.gpu_metrics import meaning_of
 
 USED = len(Measure)
 """MiB of a card's memory that somebody uses; beside the measures, which follow from it."""

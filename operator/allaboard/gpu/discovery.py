@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from allaboard.cluster.client import ApiServer, RawObject
-from allaboard.cluster.errors import ApiError
-from allaboard.cluster.lists import pages
-from allaboard.cluster.paths import SERVICES
+from allaboard.kube.client import ApiServer, RawObject
+from allaboard.kube.errors import ApiError
+from allaboard.kube.lists import pages
+from allaboard.kube.paths import SERVICES
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import OBJECT_NAME, integer, items, labels, mapping, text
 

@@ -6,14 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from allaboard.cluster.client import ApiServer, RawObject
-from allaboard.cluster.lists import pages
-from allaboard.cluster.paths import PODS
 from allaboard.gpu.dialects import DCGM_PORT, EXPORTER_LABELS, EXPORTER_PORTS, INSTANCE, Dialect
 from allaboard.gpu.errors import SourceError
 from allaboard.gpu.expositions import samples
 from allaboard.gpu.gathering import MOST_NODES, Gathering
 from allaboard.gpu.web import Web
+from allaboard.kube.client import ApiServer, RawObject
+from allaboard.kube.lists import pages
+from allaboard.kube.paths import PODS
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import labels, mapping, text
 

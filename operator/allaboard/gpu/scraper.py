@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from allaboard.cluster.client import ApiServer, CredentialsError
-from allaboard.cluster.errors import ApiError
-from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.gpu.cache import CardCache
 from allaboard.gpu.errors import SourceError
 from allaboard.gpu.gathering import Reading
 from allaboard.gpu.sources import NoneFoundError, find
 from allaboard.gpu.web import Web
+from allaboard.kube.client import ApiServer, CredentialsError
+from allaboard.kube.errors import ApiError
 from allaboard.model.gpus import Cards
-from allaboard.threads import own_loop, there
+from allaboard.runtime.threads import own_loop, there
+from allaboard.settings.gpu_metrics import GpuMetricsOptions
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from allaboard.cluster.client import ApiServer
-from allaboard.cluster.errors import ApiError
-from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.gpu.dialects import Dialect, dialects
 from allaboard.gpu.discovery import candidates
 from allaboard.gpu.errors import SourceError
@@ -14,6 +11,9 @@ from allaboard.gpu.exporters import Locator, exporter_pods, read_exporters
 from allaboard.gpu.gathering import Gathering, Reading
 from allaboard.gpu.prometheus import Prometheus
 from allaboard.gpu.web import NO_CREDENTIALS, Credentials, Web
+from allaboard.kube.client import ApiServer
+from allaboard.kube.errors import ApiError
+from allaboard.settings.gpu_metrics import GpuMetricsOptions
 
 _RELEARN_SECONDS = 60.0
 _RELEARN_MOST_SECONDS = 3600.0

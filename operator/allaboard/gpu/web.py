@@ -16,8 +16,8 @@ from typing import Self
 import aiohttp
 from yarl import URL
 
-from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.gpu.errors import SourceError, TooLongError
+from allaboard.settings.gpu_metrics import GpuMetricsOptions
 
 _CONNECTIONS = 16
 _LONGEST_SECRET = 64 * 2**10

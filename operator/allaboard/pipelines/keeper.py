@@ -12,17 +12,17 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.cluster.lists import pages
-from allaboard.cluster.paths import ApiPath, Resource
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.lists import pages
+from allaboard.kube.paths import ApiPath, Resource
 from allaboard.model.gang import GangKey
 from allaboard.model.limits import PIPELINES
 from allaboard.model.pod import Pod
 from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, HOME, MEMBER_OF, MLFLOWS, NAME, UID, Body, is_of
 from allaboard.pipelines.plan import Failure, Found, Phase, Place, Plan, failed, failures_of, is_told, plan_of, status_of
 from allaboard.pipelines.stages import Pipeline, Policy, pipeline_from
-from allaboard.report.conditions import api_time
 from allaboard.report.events import EventRecorder, ObjectReference
+from allaboard.report.status import api_time
 from allaboard.report.writer import Writer
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ under another name: OpenFaaS gives their labels to the Deployments that it makes
 from collections.abc import Mapping
 from typing import Any
 
-from allaboard.cluster.paths import Resource
-from allaboard.gangs.dialects import GANG_NAME_LABEL, MIN_AVAILABLE_LABEL
+from allaboard.gangs.membership import GANG_NAME_LABEL, MIN_AVAILABLE_LABEL
+from allaboard.kube.paths import Resource
 from allaboard.model.fields import integer, mapping
 from allaboard.pipelines.stages import Pipeline, Policy, Stage, Step, digest
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from allaboard.cluster.paths import Resource
+from allaboard.kube.paths import Resource
 from allaboard.model.errors import MalformedError, one_line
 from allaboard.model.gang import GangKey
 from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, Body, change_to, complaint_of, is_current, is_ready, object_of

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
-from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.cluster.paths import ApiPath
-from allaboard.cluster.retry import Sleep
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.paths import ApiPath
+from allaboard.kube.retry import Sleep
 from allaboard.model.fields import integer, mapping
 from allaboard.model.requests import RawObject
 from allaboard.pipelines.objects import MLFLOWS
 from allaboard.pipelines.plan import status_of
 from allaboard.pipelines.stages import Pipeline, pipeline_from
-from allaboard.report.conditions import api_time
 from allaboard.report.events import EventRecorder, ObjectReference
+from allaboard.report.status import api_time
 from allaboard.report.writer import Writer
 
 logger = logging.getLogger(__name__)

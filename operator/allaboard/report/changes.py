@@ -6,7 +6,7 @@ behind all else that is written; a member that comes later is told at the gang's
 
 from collections.abc import Callable, Sequence
 
-from allaboard.cluster.paths import POD_GROUPS
+from allaboard.kube.paths import POD_GROUPS
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from functools import partial
 from uuid import uuid4
 
-from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.cluster.paths import EVENTS
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.paths import EVENTS
 from allaboard.model.pod import Pod
-from allaboard.report.words import event_note
+from allaboard.report.messages import event_note
 from allaboard.report.writer import Writer
 
 _Key = tuple[str, str, str]

@@ -7,12 +7,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from allaboard.cluster.client import STRATEGIC_PATCH, ApiServer
-from allaboard.cluster.paths import PODS
+from allaboard.kube.client import STRATEGIC_PATCH, ApiServer
+from allaboard.kube.paths import PODS
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
-from allaboard.report.conditions import api_time, pod_unscheduled
 from allaboard.report.events import EventRecorder, ObjectReference
+from allaboard.report.status import api_time, pod_unscheduled
 from allaboard.report.writer import Writer
 
 FAILED = "FailedScheduling"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from allaboard.model.gang import GangKey
-from allaboard.report.conditions import Opinion
+from allaboard.report.status import Opinion
 
 
 @dataclass(frozen=True, slots=True)

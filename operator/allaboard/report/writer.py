@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from allaboard.cluster.client import ApiError
-from allaboard.cluster.retry import Sleep, retried
+from allaboard.kube.client import ApiError
+from allaboard.kube.retry import Sleep, retried
 
 logger = logging.getLogger(__name__)
 

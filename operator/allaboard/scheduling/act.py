@@ -13,15 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from allaboard.binding.answers import Committed, Refused
 from allaboard.binding.bind import Binder
+from allaboard.binding.outcomes import Committed, Refused
 from allaboard.binding.transaction import DryRun, Transaction, begin
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
-from allaboard.report import words
-from allaboard.report.announcer import Announcer
+from allaboard.planning.search_processes import SearchError, SearchOverrunError
+from allaboard.report import messages
+from allaboard.report.reporter import Announcer
 from allaboard.scheduling.decide import Found, Look, is_enough, when_nowhere
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.freshness import until_fresh
@@ -34,7 +35,6 @@ from allaboard.scheduling.planner import Planner
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.sealing import LateBinds
 from allaboard.scheduling.underway import UnderWay
-from allaboard.scheduling.workers import SearchError, SearchOverrunError
 from allaboard.scheduling.yielding import Yielding
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class Actor:
             case Found.SEARCH_LONGER:
                 await self._search_longer(attempt, plan)
             case Found.UNDO:
-                self.under_way.start(key, self.open_gangs.undo(gang, gang.bound, words.refusal(gang, plan)))
+                self.under_way.start(key, self.open_gangs.undo(gang, gang.bound, messages.refusal(gang, plan)))
             case Found.GIVE_UP:
                 self.under_way.start(key, self.open_gangs.give_up(gang))
             case Found.RESTART_JOBS:
@@ -147,7 +147,7 @@ class Actor:
         was_whole = run_was_whole(fresh, self.docket.find(key))
         transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, look, dry_run, was_whole=was_whole)
         if isinstance(transaction, Refused):
-            logger.info("gang %s: %s; looking again", key, words.not_bound(transaction))
+            logger.info("gang %s: %s; looking again", key, messages.not_bound(transaction))
             self.queue.retry(key, _LOOK_AGAIN_SECONDS)
             return None
         return transaction
@@ -161,7 +161,7 @@ class Actor:
         gang = attempt.gang
         lacks = Lacks.of(plan.explanation, gang.candidates) if plan else ANYTHING
         if plan and gang.missing and not self.long.is_idle:
-            refusal = words.refused(gang, plan, await self.planner.cause(gang))
+            refusal = messages.refused(gang, plan, await self.planner.cause(gang))
             self.announcer.refused(gang, refusal, plan.search, self.clock() - attempt.started)
         self.queue.pause(gang.key, lacks, seen=attempt.changes, retry_by=self.open_gangs.deadline(gang))
         self.long.join(gang.key, self.place(gang.key))

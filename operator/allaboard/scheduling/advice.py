@@ -18,9 +18,9 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem
 from allaboard.placement.relief.reach import Reach, reach_of
 from allaboard.placement.relief.relief import Relief
-from allaboard.report import words
+from allaboard.planning.search_processes import SearchError
+from allaboard.report import messages
 from allaboard.scheduling.docket import Advice, Docket
-from allaboard.scheduling.workers import SearchError
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def reach(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str,
 
 def sentence(gang: Gang, relief: Relief, others: Mapping[str, Gang]) -> str:
     """The advice in words; empty when there is none."""
-    return words.advice(gang, relief, others.get(relief.leaver) if relief.leaver else None)
+    return messages.advice(gang, relief, others.get(relief.leaver) if relief.leaver else None)
 
 
 class Advisor:
@@ -76,7 +76,7 @@ class Advisor:
             if not advice.wanted_for:
                 self._wanted.append(key)
             advice.wanted_for = message
-        return words.with_advice(message, advice.text) if is_known else message
+        return messages.with_advice(message, advice.text) if is_known else message
 
     def forget(self, key: GangKey) -> None:
         """The gang isn't refused any more."""
@@ -112,7 +112,7 @@ class Advisor:
                     self._rests_until = advice.found_at + _REST_SHARE * (advice.found_at - began)
                 # The gang may have been forgotten meanwhile.
                 if advice.text != before and case.advice is advice and self._docket.find(key) is case:
-                    self._tell(key, words.with_advice(message, before), words.with_advice(message, advice.text))
+                    self._tell(key, messages.with_advice(message, before), messages.with_advice(message, advice.text))
             except SearchError as error:
                 logger.warning("gang %s: what would help can't be told: %s", key, error)
             except Exception:

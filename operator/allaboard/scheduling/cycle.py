@@ -15,21 +15,26 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from allaboard.binding.bind import Binder
-from allaboard.binding.epoch import Epoch
-from allaboard.binding.restart import JobRestarter
+from allaboard.binding.job_suspension import JobRestarter
 from allaboard.binding.transaction import DryRun
-from allaboard.cluster.slices import Slices
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
+from allaboard.leadership.fencing import Epoch
+from allaboard.leadership.takeover import Quarantine
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.gputable import GpuTable
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.topologies import LEVELS, Levels
 from allaboard.placement import Plan
-from allaboard.report.announcer import Announcer
+from allaboard.planning.gang_problem import Packings
+from allaboard.planning.plugin_processes import Strategists
+from allaboard.planning.resolve import in_surroundings
+from allaboard.planning.search_processes import Searcher, SearchError
 from allaboard.report.metrics import Metrics
+from allaboard.report.reporter import Announcer
+from allaboard.runtime.slices import Slices
 from allaboard.scheduling.act import Actor
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.cards import CardWatch, has_lost
@@ -42,17 +47,12 @@ from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.outcomes import Attempt, Outcomes
 from allaboard.scheduling.past import settled
 from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
-from allaboard.scheduling.problems import Packings
-from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import Ranks
 from allaboard.scheduling.sealing import LateBinds, Sealing
 from allaboard.scheduling.shares import Shares
-from allaboard.scheduling.strategists import Strategists
-from allaboard.scheduling.surroundings import in_surroundings
 from allaboard.scheduling.underway import UnderWay
 from allaboard.scheduling.window import Window
-from allaboard.scheduling.workers import Searcher, SearchError
 from allaboard.scheduling.yielding import Yielding
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ nobody can be seated by it), and when the binds have been answered (``on_reply``
 
 from enum import Enum, auto
 
-from allaboard.binding.answers import Committed, Refused
+from allaboard.binding.outcomes import Committed, Refused
 from allaboard.model.gang import Gang, OnMemberLost, Undo
 from allaboard.placement import Plan
 from allaboard.scheduling.docket import Half

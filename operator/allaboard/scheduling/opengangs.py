@@ -11,18 +11,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from allaboard.binding.answers import Committed, Undone
 from allaboard.binding.bind import Binder
-from allaboard.binding.lease import LeaseLostError
-from allaboard.binding.restart import JobKeptError, JobRestarter
+from allaboard.binding.job_suspension import JobKeptError, JobRestarter
+from allaboard.binding.outcomes import Committed, Undone
 from allaboard.binding.transaction import undo
-from allaboard.cluster.client import ApiError
 from allaboard.gangs.registry import GangRegistry
+from allaboard.kube.client import ApiError
+from allaboard.leadership.lease import LeaseLostError
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
-from allaboard.report import words
-from allaboard.report.announcer import Announcer
+from allaboard.report import messages
 from allaboard.report.metrics import Metrics
+from allaboard.report.reporter import Announcer
 from allaboard.scheduling.docket import Docket, Half
 from allaboard.scheduling.order import ANYTHING
 from allaboard.scheduling.past import was_cut_off
@@ -173,7 +173,7 @@ class OpenGangs:
         """Undo a gang of which a member was refused for good."""
         self.add(gang)
         pods = [*gang.bound, *(seat.pod for seat in outcome.bound)]
-        await self.undo(gang, pods, words.not_bound(outcome), at_least=outcome.retry_after)
+        await self.undo(gang, pods, messages.not_bound(outcome), at_least=outcome.retry_after)
 
     async def undo_overdue(self, gang: Gang) -> None:
         """Undo a gang whose time is over."""
@@ -261,7 +261,7 @@ class OpenGangs:
             return undone
         if {pod.uid for pod in pods} - {pod.uid for pod in half.released}:
             half.deadline, half.is_kept_open = None, True
-            self.announcer.kept_open(gang, words.kept_open(gang, pods, message, problem))
+            self.announcer.kept_open(gang, messages.kept_open(gang, pods, message, problem))
         else:
             # Should the next look find one that was said to be gone, it is undone again.
             half.deadline, half.is_kept_open = self.clock(), False

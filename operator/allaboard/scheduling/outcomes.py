@@ -4,14 +4,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from allaboard.binding.answers import Committed, Refused
+from allaboard.binding.outcomes import Committed, Refused
 from allaboard.gangs.registry import OVER_LIMIT, GangRegistry
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.reasons import Cause
 from allaboard.placement import Plan
-from allaboard.report import words
-from allaboard.report.announcer import Announcer
+from allaboard.report import messages
 from allaboard.report.metrics import Metrics
+from allaboard.report.reporter import Announcer
 from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.decide import Look, Reply, at_look, on_reply
 from allaboard.scheduling.docket import Docket
@@ -84,7 +84,7 @@ class Outcomes:
         if isinstance(outcome, Refused) or reply in (Reply.FAILED, Reply.FAILED_IN_DOUBT):
             if reply is Reply.FAILED_IN_DOUBT:
                 self.open_gangs.suspect(gang)  # the watch may tell that it is half bound after all
-            self.failed(attempt, words.not_bound(outcome), outcome.retry_after)
+            self.failed(attempt, messages.not_bound(outcome), outcome.retry_after)
             return
         # 3. It is whole; or half bound, and finished forward, undone, or healed.
         waiting_since = self.announcer.waiting_since(gang)
@@ -109,7 +109,7 @@ class Outcomes:
         self.losses.observe_bind(gang, [seat.pod for seat in outcome.bound], waiting_since)
         if gang.missing or not has_failed:  # members beyond the quorum that are refused again and again are tried less and less often
             self.queue.settle(gang.key)
-        surplus = words.surplus_refusals(plan)
+        surplus = messages.surplus_refusals(plan)
         if surplus and attempt.was_brief:
             self.announcer.surplus_refused(gang, surplus)
         if has_failed:
@@ -124,12 +124,12 @@ class Outcomes:
         gang = attempt.gang
         seconds = self.clock() - attempt.started
         if why is None:
-            self.announcer.surplus_refused(gang, words.surplus_refusals(plan))
+            self.announcer.surplus_refused(gang, messages.surplus_refusals(plan))
             self.announcer.unchanged(gang)
         else:
-            refusal = words.refused(gang, plan, why)
+            refusal = messages.refused(gang, plan, why)
             if times := self.queue.times_overtaken(gang.key):
-                refusal = replace(refusal, message=words.overtaken(refusal.message, times))
+                refusal = replace(refusal, message=messages.overtaken(refusal.message, times))
             if plan.feasible is False and not gang.is_single:
                 refusal = replace(refusal, message=self.advisor.advised(gang.key, refusal.message))
             self.announcer.refused(gang, refusal, plan.search, seconds)
@@ -174,15 +174,15 @@ class Outcomes:
             self.queue.retry(gang.key, max(0.0, case.short_since + SETTLE_SECONDS - self.clock()))
         else:
             case.short_since = None
-        message = words.members_missing(gang, was_whole=run_was_whole(gang, case))
-        seconds = self.announcer.members_missing(gang, message, words.members_missing_in_short(gang))
+        message = messages.members_missing(gang, was_whole=run_was_whole(gang, case))
+        seconds = self.announcer.members_missing(gang, message, messages.members_missing_in_short(gang))
         if seconds is not None:
             self.queue.retry(gang.key, seconds)
 
     def backs_off(self, attempt: Attempt) -> None:
         """Members were lost soon after they were bound, again and again: the next are bound when the back-off is over."""
         gang, until, losses = attempt.gang, self.losses.backs_off_until(attempt.gang), self.losses.in_a_row(attempt.gang)
-        self.announcer.backs_off(gang, words.backs_off(gang, losses, self.queue.backoff(losses)))
+        self.announcer.backs_off(gang, messages.backs_off(gang, losses, self.queue.backoff(losses)))
         if self._passes_over(gang, ANYTHING):
             return
         self._begin_sweep(gang.key)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
-from allaboard.report.conditions import scheduled_since
+from allaboard.report.status import scheduled_since
 from allaboard.scheduling.docket import Case
 
 SETTLE_SECONDS = 5.0

@@ -31,15 +31,15 @@ from allaboard.placement.problem.draft import Draft, Packer
 from allaboard.placement.problem.problem import Candidate
 from allaboard.placement.relief.causes import Repaired, amounts_alone, cause_of
 from allaboard.placement.strategies.trial import StrategyError
+from allaboard.planning import min_resources
+from allaboard.planning.gang_problem import Packings, draft_of, problem_of, size_of, waiting_of
+from allaboard.planning.plugin_processes import Strategists
+from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError
 from allaboard.plugins import DEFAULT_STRATEGY
+from allaboard.report.messages import violation
 from allaboard.report.metrics import Metrics
-from allaboard.report.words import violation
-from allaboard.scheduling import minresources
 from allaboard.scheduling.advice import leavers, reach, sentence
-from allaboard.scheduling.problems import Packings, draft_of, problem_of, size_of, waiting_of
 from allaboard.scheduling.shares import Shares
-from allaboard.scheduling.strategists import Strategists
-from allaboard.scheduling.workers import Searcher, SearchError, SearchOverrunError
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def goes_alone(gang: Gang | None) -> bool:
     """
     if gang is None or gang.bound or not gang.missing:
         return True
-    return gang.strategy != DEFAULT_STRATEGY or bool(minresources.beyond_members(gang))
+    return gang.strategy != DEFAULT_STRATEGY or bool(min_resources.beyond_members(gang))
 
 
 @dataclass(slots=True)
@@ -101,8 +101,8 @@ class Planner:
         """
         snapshot = self.view.snapshot(gang.priority)
         snapshot = snapshot.without(without) if without else snapshot
-        if short := minresources.shortage_of(gang, snapshot):
-            return minresources.refusal(gang, snapshot, short)
+        if short := min_resources.shortage_of(gang, snapshot):
+            return min_resources.refusal(gang, snapshot, short)
         problem = self._problem(gang, snapshot)
         with self._timed([gang]) as seconds:
             plan = None if without else await self._by_its_strategy(gang, problem, snapshot)
@@ -114,8 +114,8 @@ class Planner:
     async def cause(self, gang: Gang) -> Cause:
         """Why a gang has no room that was refused just now."""
         snapshot, rules = self.view.snapshot(gang.priority), rules_of(gang)
-        if short := minresources.shortage_of(gang, snapshot):
-            return minresources.cause(snapshot, short)
+        if short := min_resources.shortage_of(gang, snapshot):
+            return min_resources.cause(snapshot, short)
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
             return Cause(Code.INSUFFICIENT)  # it takes as long again as to build the problem
         cause = cause_of(gang.candidates, gang.least, snapshot, rules=rules, filters=self._filters, repaired=self._repaired)
@@ -152,8 +152,8 @@ class Planner:
         self.metrics.searched(plan.search, self.clock() - started)
         # Others have taken seats since.
         snapshot = self.view.snapshot(gang.priority)
-        short = minresources.shortage_of(gang, snapshot)
-        return minresources.refusal(gang, snapshot, short) if short else plan
+        short = min_resources.shortage_of(gang, snapshot)
+        return min_resources.refusal(gang, snapshot, short) if short else plan
 
     async def _by_its_strategy(self, gang: Gang, problem: Problem | Draft, snapshot: Snapshot) -> Plan | None:
         """The plan of the strategy that the gang has chosen; ``None`` when the search is to decide, since it has found none or has failed.
@@ -252,7 +252,7 @@ class Planner:
     async def advice(self, gang: Gang, gangs: Sequence[Gang]) -> str:
         """What would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""
         snapshot = self.view.snapshot(gang.priority)
-        if minresources.shortage_of(gang, snapshot):
+        if min_resources.shortage_of(gang, snapshot):
             return ""  # the refusal has the numbers
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
             return ""  # it takes twice as long as to build the problem

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from allaboard.binding.epoch import CARRIED_OUT_SECONDS, EPOCH, Epoch, is_newer
-from allaboard.cluster.retry import Sleep
 from allaboard.cluster.view import ClusterView
+from allaboard.kube.retry import Sleep
+from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, EPOCH, Epoch, is_newer
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.scheduling.queue import GangQueue

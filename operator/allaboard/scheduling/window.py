@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from allaboard.cluster.retry import Sleep
+from allaboard.kube.retry import Sleep
 
 _FOLLOWED = 3
 """So many times longer is waited for the next once one has followed: whoever makes them takes about as long for each."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import chain
 
 from allaboard.binding.bind import Binder
-from allaboard.binding.lease import LeaseLostError
 from allaboard.binding.transaction import is_releasable
-from allaboard.cluster.client import ApiError
 from allaboard.gangs.registry import GangRegistry
+from allaboard.kube.client import ApiError
+from allaboard.leadership.lease import LeaseLostError
 from allaboard.model.gang import Gang, GangKey, Undo
 from allaboard.model.pod import Pod
 from allaboard.scheduling.docket import Docket, Half

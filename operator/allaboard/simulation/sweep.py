@@ -14,7 +14,7 @@ from typing import Any
 
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
-from allaboard.processes import spawned
+from allaboard.runtime.processes import spawned
 from allaboard.simulation.fragmentation import target_mix
 from allaboard.simulation.player import Setup
 from allaboard.simulation.players import make_player

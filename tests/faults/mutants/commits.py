@@ -14,7 +14,7 @@ MUTANTS = (
                 "problem_of(gang, 1,",
             ),
             Edit(
-                "binding/checking.py",
+                "binding/precheck.py",
                 "    if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):\n",
                 "    if not seats:\n",
             ),
@@ -68,7 +68,7 @@ MUTANTS = (
         "node",
         (
             Edit(
-                "binding/checking.py",
+                "binding/precheck.py",
                 "    if violations:\n",
                 "    if False:\n",
             ),
@@ -136,7 +136,7 @@ MUTANTS = (
                 "bind), attempts, self._sleep, turn=turn)",
             ),
             Edit(
-                "cluster/retry.py",
+                "kube/retry.py",
                 "min(asked, LONGEST_SECONDS)",
                 "asked",
             ),
@@ -158,7 +158,7 @@ MUTANTS = (
         "a seat isn't looked at again before a bind is made again",
         "filled_between_tries",
         "node",
-        (Edit("binding/checking.py", "return found[0] if found else None", "return None"),),
+        (Edit("binding/precheck.py", "return found[0] if found else None", "return None"),),
     ),
     Mutant(
         "a gang that is held since the rehearsal is bound",
@@ -220,7 +220,7 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "binding/checking.py",
+                "binding/precheck.py",
                 "Seat(pods[uid], node_name) for uid, node_name in assignments.items()",
                 "Seat(pods[uid], min(assignments.values())) for uid in assignments",
             ),
@@ -413,7 +413,7 @@ MUTANTS = (
                 "return True",
             ),
             Edit(
-                "cluster/reflector.py",
+                "kube/reflector.py",
                 "        longest = _WATCH_SECONDS + _GRACE_SECONDS\n",
                 "        longest = _WATCH_SECONDS + 60.0\n",
             ),
@@ -425,7 +425,7 @@ MUTANTS = (
         "stale",
         (
             Edit(
-                "cluster/reflector.py",
+                "kube/reflector.py",
                 "        longest = _WATCH_SECONDS + _GRACE_SECONDS\n",
                 "        longest = _WATCH_SECONDS + 60.0\n",
             ),
@@ -461,7 +461,7 @@ MUTANTS = (
         "haste",
         (
             Edit(
-                "cluster/retry.py",
+                "kube/retry.py",
                 "    return otherwise if asked is None else min(asked, LONGEST_SECONDS)",
                 "    return otherwise",
             ),
@@ -474,8 +474,8 @@ MUTANTS = (
         (
             Edit(
                 "scheduling/opengangs.py",
-                "await self.undo(gang, pods, words.not_bound(outcome), at_least=outcome.retry_after)",
-                "await self.undo(gang, pods, words.not_bound(outcome))",
+                "await self.undo(gang, pods, messages.not_bound(outcome), at_least=outcome.retry_after)",
+                "await self.undo(gang, pods, messages.not_bound(outcome))",
             ),
         ),
     ),
@@ -500,7 +500,7 @@ MUTANTS = (
         "whoever isn't admitted beyond the quorum isn't left alone when the others are finished",
         "finished_with_patience_for_the_surplus",
         "haste",
-        (Edit("binding/answers.py", "for _, reply in (*self.failed, *self.dropped)), default", "for _, reply in self.failed), default"),),
+        (Edit("binding/outcomes.py", "for _, reply in (*self.failed, *self.dropped)), default", "for _, reply in self.failed), default"),),
     ),
     Mutant(
         "a PodGroup says for ever that it is half bound",
@@ -508,7 +508,7 @@ MUTANTS = (
         "status",
         (
             Edit(
-                "report/conditions.py",
+                "report/status.py",
                 "    partial = gang.is_open and not opinion.is_being_bound\n",
                 "    partial = gang.is_open or bool(gang.bound)\n",
             ),
@@ -520,7 +520,7 @@ MUTANTS = (
         "status",
         (
             Edit(
-                "report/conditions.py",
+                "report/status.py",
                 '"scheduled": len(gang.bound_in_all_runs),',
                 '"scheduled": len(gang.bound_in_all_runs) + 7,',
             ),

@@ -78,13 +78,13 @@ MUTANTS = (
         "a Job is suspended for a gang that has long gone",
         "answered_too_late",
         "release",
-        (Edit("binding/restart.py", "if not asked.is_wanted():", "if False:"),),
+        (Edit("binding/job_suspension.py", "if not asked.is_wanted():", "if False:"),),
     ),
     Mutant(
         "whether a Job is to be suspended isn't asked again when that is tried again",
         "suspended_too_late",
         "release",
-        (Edit("binding/restart.py", "if not asked.is_wanted():", "if not (was_tried or asked.is_wanted()):"),),
+        (Edit("binding/job_suspension.py", "if not asked.is_wanted():", "if not (was_tried or asked.is_wanted()):"),),
     ),
     Mutant(
         "half gangs make way beside a Job that keeps its pods",

@@ -55,7 +55,7 @@ MUTANTS = (
         "precondition",
         (
             Edit(
-                "binding/restart.py",
+                "binding/job_suspension.py",
                 '            metadata = {"resourceVersion": job.version, "labels": labels}\n',
                 '            metadata = {"labels": labels}\n',
             ),
@@ -65,7 +65,7 @@ MUTANTS = (
         "a Job that has been given to another controller is resumed",
         "taken_over_by_a_queue",
         "stranger",
-        (Edit("binding/restart.py", "if job.is_suspended and not job.manager else {}", "if job.is_suspended else {}"),),
+        (Edit("binding/job_suspension.py", "if job.is_suspended and not job.manager else {}", "if job.is_suspended else {}"),),
     ),
     Mutant(
         "the plan of a long search is carried out on stale facts",

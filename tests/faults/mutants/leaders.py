@@ -9,7 +9,7 @@ MUTANTS = (
         "seal",
         (
             Edit(
-                "binding/epoch.py",
+                "leadership/fencing.py",
                 ("        if self._begins_at < 0:\n            return []\n"),
                 "        return []\n",
             ),
@@ -21,7 +21,7 @@ MUTANTS = (
         "late",
         (
             Edit(
-                "binding/epoch.py",
+                "leadership/fencing.py",
                 '                    await self._server.patch(path, {"metadata": metadata})\n',
                 "                    pass\n",
             ),
@@ -33,7 +33,7 @@ MUTANTS = (
         "leader",
         (
             Edit(
-                "binding/lease.py",
+                "leadership/lease.py",
                 "or self._clock() >= self._seen_at + seen.duration)",
                 "or self._clock() >= self._seen_at)",
             ),
@@ -93,7 +93,7 @@ MUTANTS = (
         "leader",
         (
             Edit(
-                "binding/lease.py",
+                "leadership/lease.py",
                 "self._clock() >= self._seen_at + seen.duration)",
                 "self._clock() >= self._seen_at + seen.duration + 8)",
             ),
@@ -120,7 +120,7 @@ MUTANTS = (
         "leader",
         (
             Edit(
-                "binding/lease.py",
+                "leadership/lease.py",
                 ("        self._renewed = None\n        if not self._has_tried:\n"),
                 ("        self._renewed = None\n        if True:\n"),
             ),
@@ -132,7 +132,7 @@ MUTANTS = (
         "over-commit",
         (
             Edit(
-                "binding/epoch.py",
+                "leadership/fencing.py",
                 ("        sealed: set[str] = set()\n        tried"),
                 ("        return []\n        sealed: set[str] = set()\n        tried"),
             ),
@@ -149,17 +149,17 @@ MUTANTS = (
         "seal",
         (
             Edit(
-                "binding/epoch.py",
+                "leadership/fencing.py",
                 "        self._begins_at = -1\n",
                 "        self._begins_at = -1\n        self._refused: set[str] = set()\n",
             ),
             Edit(
-                "binding/epoch.py",
+                "leadership/fencing.py",
                 "            return error\n        return None\n",
                 "            self._refused.add(pod.uid)\n            return error\n        return None\n",
             ),
             Edit(
-                "binding/epoch.py",
+                "leadership/fencing.py",
                 "if not is_newer(pod, self._begins_at)]",
                 "if not is_newer(pod, self._begins_at) and pod.uid not in self._refused]",
             ),
@@ -189,12 +189,12 @@ MUTANTS = (
         "leader",
         (
             Edit(
-                "binding/lease.py",
+                "leadership/lease.py",
                 ("    if left <= 0:\n        raise LeaseLostError"),
                 ("    if False:\n        raise LeaseLostError"),
             ),
             Edit(
-                "binding/lease.py",
+                "leadership/lease.py",
                 'async with answered_within(None if left == float("inf") else left, ',
                 "async with answered_within(None, ",
             ),

@@ -128,7 +128,7 @@ MUTANTS = (
         "lost",
         (
             Edit(
-                "binding/restart.py",
+                "binding/job_suspension.py",
                 '            change = {"suspend": False} if job.is_suspended and not job.manager else {}\n',
                 "            return\n",
             ),
@@ -188,7 +188,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "binding/restart.py",
+                "binding/job_suspension.py",
                 "            await self._until_gone(found.pods)\n",
                 "",
             ),
@@ -200,7 +200,7 @@ MUTANTS = (
         "stranger",
         (
             Edit(
-                "binding/restart.py",
+                "binding/job_suspension.py",
                 "if job.is_suspended and not job.manager else",
                 "if job.is_suspended else",
             ),
@@ -212,7 +212,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "binding/restart.py",
+                "binding/job_suspension.py",
                 "                await self._ask_budgets(owner, pod)\n",
                 "",
             ),
@@ -254,7 +254,7 @@ MUTANTS = (
         "untold",
         (
             Edit(
-                "report/conditions.py",
+                "report/status.py",
                 "    partial = gang.is_open and not opinion.is_being_bound\n",
                 "    partial = False\n",
             ),
@@ -266,7 +266,7 @@ MUTANTS = (
         "journal",
         (
             Edit(
-                "binding/restart.py",
+                "binding/job_suspension.py",
                 '{SUSPENDED: "true"}, {"suspend": True}',
                 '{}, {"suspend": True}',
             ),
@@ -278,7 +278,7 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "binding/restart.py",
+                "binding/job_suspension.py",
                 (
                     "                if pod.uid not in losable:\n"
                     "                    raise JobKeptError(owner.name, f\"can't be suspended while its pod {pod.name} "

@@ -43,12 +43,12 @@ MUTANTS = (
         "device",
         (
             Edit(
-                "cluster/devices.py",
+                "cluster/gpu_devices.py",
                 "        self._change(node_name, spec, taken, -1)\n\n    def subtract",
                 "        pass\n\n    def subtract",
             ),
             Edit(
-                "cluster/devices.py",
+                "cluster/gpu_devices.py",
                 "        self._change(node_name, spec, taken, +1)\n",
                 "        pass\n",
             ),
@@ -60,12 +60,12 @@ MUTANTS = (
         "device",
         (
             Edit(
-                "cluster/devices.py",
+                "cluster/gpu_devices.py",
                 "            if node_name in names:\n                self._change",
                 "            if False:\n                self._change",
             ),
             Edit(
-                "cluster/devices.py",
+                "cluster/gpu_devices.py",
                 "        self._change(node_name, spec, taken, -1)\n\n    def subtract",
                 "        self._change(node_name, spec, taken, -1 if len(self._rows) > 1 else 0)\n\n    def subtract",
             ),
@@ -81,7 +81,7 @@ MUTANTS = (
                 "    places = iter(found)\n    return [tuple(next(places) for _ in parts) for _, parts in asked]\n",
                 "    return [tuple(range(len(parts))) for _, parts in asked]\n",
             ),
-            Edit("cluster/devices.py", "if any(uuid not in usable or named[usable[uuid]] < 0 for uuid in uuids):", "if False:"),
+            Edit("cluster/gpu_devices.py", "if any(uuid not in usable or named[usable[uuid]] < 0 for uuid in uuids):", "if False:"),
         ),
     ),
     Mutant(

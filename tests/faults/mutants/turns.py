@@ -18,7 +18,7 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "cluster/reflector.py",
+                "kube/reflector.py",
                 ("        for key in [key for key in self._store.known() if key not in seen]:\n            self._store.remove(key)\n"),
                 "",
             ),
@@ -60,7 +60,7 @@ MUTANTS = (
         "reason",
         (
             Edit(
-                "report/words.py",
+                "report/messages.py",
                 '"Insufficient {subject}"',
                 '"Insufficient x{subject}"',
             ),
@@ -72,7 +72,7 @@ MUTANTS = (
         "reason",
         (
             Edit(
-                "report/words.py",
+                "report/messages.py",
                 'return f"0/{total_nodes} nodes are available"',
                 'return f"0/{total_nodes + 1} nodes are available"',
             ),

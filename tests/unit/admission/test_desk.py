@@ -21,9 +21,9 @@ from allaboard.admission.certificates import Pair, made
 from allaboard.admission.desk import Desk
 from allaboard.admission.review import Rules
 from allaboard.admission.server import BODY_BYTES, bound, serve
-from allaboard.cluster.errors import ApiError
-from allaboard.processes import spawned
-from allaboard.settings import SettingsError
+from allaboard.kube.errors import ApiError
+from allaboard.runtime.processes import spawned
+from allaboard.settings.options import SettingsError
 
 pytestmark = pytest.mark.processes
 

@@ -11,8 +11,8 @@ import pytest
 
 from allaboard.admission.certificates import Pair
 from allaboard.admission.keeper import HEARD_SECONDS, NAME, Keeper
-from allaboard.cluster.errors import ApiError
-from allaboard.cluster.paths import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, ApiPath
+from allaboard.kube.errors import ApiError
+from allaboard.kube.paths import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, ApiPath
 
 NAMESPACE = "allaboard-system"
 HOSTS = (f"{NAME}.{NAMESPACE}.svc",)

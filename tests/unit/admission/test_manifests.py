@@ -12,7 +12,7 @@ from allaboard.admission.review import FUNCTION_LABEL, Rules, answer
 from allaboard.admission.server import PATH
 from allaboard.admission.templates import PATHS
 from allaboard.cli.bundled import examples
-from allaboard.gangs.dialects import GANG_LABELS
+from allaboard.gangs.membership import GANG_LABELS
 
 FOLDER = Path(__file__).parents[3] / "config" / "components" / "admission"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from allaboard.admission.review import FUNCTION_LABEL, Rules, answer
 from allaboard.admission.templates import PATHS
-from allaboard.gangs.dialects import GANG_LABELS, membership_of
+from allaboard.gangs.membership import GANG_LABELS, membership_of
 from allaboard.model.pod import pod_from
 
 PAIR = "pod-group.scheduling.sigs.k8s.io"

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from allaboard.binding.answers import Result
 from allaboard.binding.bind import Binder
-from allaboard.binding.lease import LeaseLostError
-from allaboard.cluster.client import ApiServer
-from allaboard.cluster.errors import ApiError
-from allaboard.cluster.paths import ApiPath
+from allaboard.binding.outcomes import Result
+from allaboard.kube.client import ApiServer
+from allaboard.kube.errors import ApiError
+from allaboard.kube.paths import ApiPath
+from allaboard.leadership.lease import LeaseLostError
 from allaboard.model.pod import Pod, pod_from
-from tests.unit.binding.elections import now, virtually
 from tests.unit.binding.fences import Deposed
+from tests.unit.leadership.elections import now, virtually
 
 
 class Server(ApiServer):

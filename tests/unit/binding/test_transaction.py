@@ -6,13 +6,13 @@ from typing import cast
 
 import pytest
 
-from allaboard.binding.answers import BindReply, Committed, Refused, Result
 from allaboard.binding.bind import Binder, Look
+from allaboard.binding.outcomes import BindReply, Committed, Refused, Result
 from allaboard.binding.transaction import Transaction, begin
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Owner, Pod
-from allaboard.report import words
+from allaboard.report import messages
 from tests.unit.placement.clusters import node, pods
 
 
@@ -29,7 +29,7 @@ def test_members_that_would_sit_apart_are_promised_nothing() -> None:
     refused = begin(gang, {"w-0": "a", "w-1": "c"}, view, binder, lambda: gang)
 
     assert isinstance(refused, Refused)
-    assert "members would not share one rack: x, y" in words.not_bound(refused)
+    assert "members would not share one rack: x, y" in messages.not_bound(refused)
     assert not any(view.is_assumed(pod) for pod in members)
     assert isinstance(begin(gang, {"w-0": "a", "w-1": "b"}, view, binder, lambda: gang), Transaction)
 

@@ -10,7 +10,7 @@ from allaboard.cli import commands
 from allaboard.cli.main import cli
 from allaboard.cli.stories import STORIES
 from allaboard.model.gang import Objective
-from allaboard.settings import Settings
+from allaboard.settings.options import Settings
 
 pytestmark = pytest.mark.processes
 

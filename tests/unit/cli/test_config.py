@@ -74,7 +74,7 @@ def test_people_are_shown_tables(tmp_path: Path) -> None:
 
 
 def test_the_weight_of_the_score_of_gpus_is_shown(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[1] / "configuration" / "genius.yaml").read_text()
+    text = (Path(__file__).parents[1] / "settings" / "genius.yaml").read_text()
     assert answer(tmp_path, text)["schedulers"][-1]["weights"]["genius"] == 300
     assert "genius=300" in check(tmp_path, text).stdout
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from allaboard.cli.installed import settings_in_force
-from allaboard.settings import Settings
+from allaboard.settings.options import Settings
 from allaboard_sandbox import Sandbox
 
 Object = dict[str, Any]

@@ -11,12 +11,12 @@ import yaml
 from click.testing import CliRunner
 
 from allaboard.cli.main import cli
-from allaboard.cli.snapshots import Cluster, read_cluster
-from allaboard.cluster.client import ApiError, CredentialsError
+from allaboard.kube.client import ApiError, CredentialsError
 from allaboard.model.gang import Gang
 from allaboard.model.limits import MEMBERS
 from allaboard.model.pod import PLAIN, Reading
 from allaboard.scheduling.planner import Planner
+from allaboard.whatif.snapshots import Cluster, read_cluster
 from tests.unit.cli.asking import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 
 # What is answered
@@ -519,7 +519,7 @@ def test_without_a_snapshot_the_live_cluster_is_read(plan: Plan, monkeypatch: py
         assert reading == Reading({"mine"}, openfaas=True, charged_by_label=False)
         return Cluster(reading)
 
-    monkeypatch.setattr("allaboard.cli.live.read_live_cluster", read)
+    monkeypatch.setattr("allaboard.whatif.live.read_live_cluster", read)
     for name, value in (("SCHEDULER_NAMES", "mine"), ("OPENFAAS", "true"), ("GPU__CHARGED_BY_LABEL", "false")):
         monkeypatch.setenv(f"ALLABOARD_{name}", value)
     plan.manifest(pod("a", schedulerName="mine"))
@@ -540,7 +540,7 @@ def test_a_cluster_that_can_not_be_read_is_no_verdict(plan: Plan, monkeypatch: p
     async def read(notes: list[str], _: Reading) -> Cluster:
         raise error
 
-    monkeypatch.setattr("allaboard.cli.live.read_live_cluster", read)
+    monkeypatch.setattr("allaboard.whatif.live.read_live_cluster", read)
     kubeconfig = plan.folder / "kubeconfig"
     kubeconfig.write_text(
         "clusters: [{name: here, cluster: {server: http://127.0.0.1:9}}]\nusers: [{name: me, user: {}}]\n"

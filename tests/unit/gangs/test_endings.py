@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from allaboard.gangs.dialects import POD_GROUP_LABEL
 from allaboard.gangs.endings import Endings, Ends
+from allaboard.gangs.membership import POD_GROUP_LABEL
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.constraints import SchedulingSpec

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.cluster.errors import ApiError
-from allaboard.cluster.paths import ApiPath
 from allaboard.gpu.discovery import among, candidates
+from allaboard.kube.errors import ApiError
+from allaboard.kube.paths import ApiPath
 
 NAME, COMPONENT, PART_OF = (f"app.kubernetes.io/{key}" for key in ("name", "component", "part-of"))
 

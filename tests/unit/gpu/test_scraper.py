@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allaboard.cluster.errors import ApiError
-from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.gpu import scraper as scraper_module
 from allaboard.gpu.dialects import DCGM
 from allaboard.gpu.errors import SourceError
 from allaboard.gpu.gathering import Gathering, Reading
 from allaboard.gpu.scraper import Scraper, in_own_thread, pause_after
 from allaboard.gpu.sources import NoneFoundError
+from allaboard.kube.errors import ApiError
 from allaboard.model.gpus import Cards, Measure
+from allaboard.settings.gpu_metrics import GpuMetricsOptions
 
 Say = Callable[[], Reading]
 

@@ -11,12 +11,12 @@ from urllib.parse import parse_qs
 import pytest
 from aiohttp import web
 
-from allaboard.cluster.client import ApiServer
-from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.gpu.errors import SourceError
 from allaboard.gpu.sources import NoneFoundError, find
 from allaboard.gpu.web import Web
+from allaboard.kube.client import ApiServer
 from allaboard.model.gpus import Measure
+from allaboard.settings.gpu_metrics import GpuMetricsOptions
 from allaboard_sandbox import Sandbox
 from tests.exporters import dcgm, observerward, served
 

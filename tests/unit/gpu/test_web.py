@@ -12,10 +12,10 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.configuration.gpumetrics import GpuMetricsOptions
 from allaboard.gpu.errors import SourceError
 from allaboard.gpu.expositions import samples
 from allaboard.gpu.web import Credentials, Web, whole
+from allaboard.settings.gpu_metrics import GpuMetricsOptions
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

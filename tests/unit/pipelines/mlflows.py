@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from allaboard.cluster.paths import Resource
+from allaboard.kube.paths import Resource
 from allaboard.pipelines.objects import DEPLOYMENTS, Body, object_of
 from allaboard.pipelines.plan import Found, Place
 from allaboard.pipelines.stages import Pipeline, Policy, pipeline_from

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from allaboard.cluster.client import ApiError, ApiServer
-from allaboard.cluster.paths import ApiPath
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.paths import ApiPath
 from allaboard.model.limits import Limit
 from allaboard.pipelines.keeper import PipelineKeeper
 from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, MLFLOWS, Body

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.gangs.dialects import membership_of
+from allaboard.gangs.membership import membership_of
 from allaboard.model.pod import pod_from
 from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, MEMBER_OF, UID, Body
 from allaboard.pipelines.plan import Phase, Plan, plan_of, status_of

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from allaboard.cluster.client import ApiError, ApiServer
+from allaboard.kube.client import ApiError, ApiServer
 from allaboard.pipelines.objects import MLFLOWS, Body
 from allaboard.pipelines.undeployed import GRACE_SECONDS, PIPELINES_ARE_OFF, UndeployedPipelines, undeployed_from, until_readable
 from allaboard.report.events import EventRecorder

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from allaboard.binding.bind import Binder
-from allaboard.cluster.client import ApiServer
+from allaboard.kube.client import ApiServer
 from allaboard.model.pod import Pod, pod_from
 from allaboard.report import writer as module
 from allaboard.report.writer import Lull, Writer

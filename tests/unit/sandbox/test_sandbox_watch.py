@@ -8,7 +8,7 @@ from allaboard_sandbox import Sandbox
 from allaboard_sandbox.lists import Selection
 from allaboard_sandbox.server import JSON
 from allaboard_sandbox.watch import LAST_BOOKMARK_SECONDS, WatchOptions, watch
-from tests.unit.binding.elections import now, virtually
+from tests.unit.leadership.elections import now, virtually
 
 
 def test_what_happens_while_a_bookmark_is_read_is_told_at_once() -> None:

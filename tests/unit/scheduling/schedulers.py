@@ -6,38 +6,38 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
-from allaboard.binding.answers import BindReply, Result
 from allaboard.binding.bind import Binder, Look
-from allaboard.binding.epoch import Epoch
-from allaboard.binding.restart import JobRestarter
-from allaboard.cluster.client import ApiServer
+from allaboard.binding.job_suspension import JobRestarter
+from allaboard.binding.outcomes import BindReply, Result
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
-from allaboard.gangs.dialects import POD_GROUP_LABEL
+from allaboard.gangs.membership import POD_GROUP_LABEL
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import GangRegistry
+from allaboard.kube.client import ApiServer
+from allaboard.leadership.fencing import Epoch
+from allaboard.leadership.takeover import Quarantine
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Owner, Pod
 from allaboard.placement import Plan, Problem, SearchSettings
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft
-from allaboard.report.announcer import Announcer
+from allaboard.planning.search_processes import Searcher
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
-from allaboard.report.podgroups import PodGroupKeeper
+from allaboard.report.podgroup_writer import PodGroupKeeper
 from allaboard.report.pods import PodTeller
+from allaboard.report.reporter import Announcer
 from allaboard.report.writer import Writer
 from allaboard.scheduling.cycle import Scheduler
 from allaboard.scheduling.docket import Docket
 from allaboard.scheduling.lobby import Room
 from allaboard.scheduling.outcomes import Attempt
-from allaboard.scheduling.quarantine import Quarantine
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.ranks import OVERTAKING, Ranks
 from allaboard.scheduling.shares import Shares
 from allaboard.scheduling.window import Window
-from allaboard.scheduling.workers import Searcher
 from tests.unit.placement.clusters import node, pods
 
 SET, JOB = Owner("apps/v1", "ReplicaSet", "r", "u"), Owner("batch/v1", "Job", "j", "v")

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from allaboard.binding.answers import BindReply, Result
+from allaboard.binding.outcomes import BindReply, Result
 from allaboard.model.gang import Hold
+from allaboard.planning.search_processes import SearchError, SearchOverrunError
 from allaboard.scheduling.decide import Found, Look, is_enough
 from allaboard.scheduling.docket import LastBind
 from allaboard.scheduling.outcomes import Attempt
-from allaboard.scheduling.workers import SearchError, SearchOverrunError
 from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
 
 BOUND, DELETED, EVICTED = ([f"{what} g-0", f"{what} g-1"] for what in ("bind", "delete", "evict"))

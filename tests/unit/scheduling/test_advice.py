@@ -7,9 +7,9 @@ import pytest
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod
+from allaboard.planning.search_processes import SearchError
 from allaboard.scheduling.advice import Advisor, leavers
 from allaboard.scheduling.docket import Advice, Docket
-from allaboard.scheduling.workers import SearchError
 from tests.unit.scheduling.clocks import Clock
 
 A, B = GangKey("ns", "a"), GangKey("ns", "b")

@@ -8,7 +8,7 @@ import pytest
 
 from allaboard.cluster.volumes import VolumeView
 from allaboard.model.pod import Pod
-from allaboard.scheduling.workers import SearchError
+from allaboard.planning.search_processes import SearchError
 from tests.unit.scheduling.schedulers import OF_A_JOB, World
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.binding.answers import BindReply, Committed, MembersChanged, Refused, Result, Seat
+from allaboard.binding.outcomes import BindReply, Committed, MembersChanged, Refused, Result, Seat
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
 from allaboard.model.pod import Pod

@@ -13,8 +13,8 @@ from allaboard.app import App
 from allaboard.placement import Plan, Problem, search
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint
+from allaboard.planning.search_processes import SearchError, SearchOverrunError
 from allaboard.scheduling.docket import Turn
-from allaboard.scheduling.workers import SearchError, SearchOverrunError
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
 from tests.faults import simulation

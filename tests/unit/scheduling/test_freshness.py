@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from allaboard.scheduling.freshness import until_fresh
-from tests.unit.binding.elections import now, virtually
+from tests.unit.leadership.elections import now, virtually
 
 LONG = 60.0
 

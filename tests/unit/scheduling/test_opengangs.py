@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from allaboard.binding.restart import JobKeptError
+from allaboard.binding.job_suspension import JobKeptError
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.pod import Owner, Pod

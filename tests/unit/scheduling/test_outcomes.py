@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from allaboard.binding.answers import BindReply, Committed, MembersChanged, Refused, Result, Seat
-from allaboard.gangs.dialects import POD_GROUP_LABEL
+from allaboard.binding.outcomes import BindReply, Committed, MembersChanged, Refused, Result, Seat
+from allaboard.gangs.membership import POD_GROUP_LABEL
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import OVER_LIMIT
 from allaboard.model.gang import Gang, GangKey, Hold

@@ -17,14 +17,14 @@ from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.problem.draft import Draft
+from allaboard.planning.gang_problem import Packings
+from allaboard.planning.search_processes import Searcher
 from allaboard.report.metrics import Metrics
 from allaboard.scheduling import planner
 from allaboard.scheduling.order import order_of_gone
 from allaboard.scheduling.planner import Planner
-from allaboard.scheduling.problems import Packings
 from allaboard.scheduling.queue import GangQueue
 from allaboard.scheduling.shares import Shares
-from allaboard.scheduling.workers import Searcher
 from tests.unit.placement.clusters import node, pods
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from allaboard.binding.epoch import CARRIED_OUT_SECONDS, Epoch
-from allaboard.cluster.client import ApiError
 from allaboard.cluster.view import ClusterView
+from allaboard.kube.client import ApiError
+from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Epoch
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod
 from allaboard.scheduling.sealing import LateBinds, Sealing

@@ -15,9 +15,9 @@ from allaboard.model.reasons import Kind, Reason
 from allaboard.model.rules import rules_of
 from allaboard.model.topologies import LEVELS
 from allaboard.placement import NodeFilters, SearchSettings, search
-from allaboard.report.words import reason
-from allaboard.scheduling.problems import problem_of
-from allaboard.scheduling.surroundings import in_surroundings
+from allaboard.planning.gang_problem import problem_of
+from allaboard.planning.resolve import in_surroundings
+from allaboard.report.messages import reason
 
 SPEC = SchedulingSpec((("cpu", 1000), ("pods", 1)))
 

@@ -14,8 +14,8 @@ from allaboard.model.node import Taint
 from allaboard.model.packing import PACKING
 from allaboard.placement import NodeFilters, Problem, SearchSettings, search
 from allaboard.placement.problem.draft import Draft, Packer
-from allaboard.scheduling.problems import draft_of, problem_of
-from allaboard.scheduling.workers import Searcher
+from allaboard.planning.gang_problem import draft_of, problem_of
+from allaboard.planning.search_processes import Searcher
 from tests.unit.placement.clusters import node, pods, snapshot
 
 CLUSTER = snapshot(

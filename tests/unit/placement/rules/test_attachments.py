@@ -12,7 +12,7 @@ from allaboard.model.reasons import Kind, Reason
 from allaboard.model.snapshot import Snapshot
 from allaboard.model.volumes import Attaches
 from allaboard.placement import SearchSettings, build_problem, search, verify
-from allaboard.report import words
+from allaboard.report import messages
 from tests.unit.placement.clusters import node, pods, snapshot
 
 DISK = "disk.example.com"
@@ -70,7 +70,7 @@ def test_pods_without_volumes_go_where_no_more_can_be_attached() -> None:
 def test_the_refusal_is_kube_schedulers() -> None:
     problem = build_problem(using("w", 2), 1, a_cluster(1, 0), objective=Objective.BINPACK)
     assert problem.roles[0].refusals == ((Reason(Kind.ATTACHMENTS), 2),)
-    assert words.fit_error(2, problem.roles[0].refusals) == "0/2 nodes are available: 2 node(s) exceed max volume count."
+    assert messages.fit_error(2, problem.roles[0].refusals) == "0/2 nodes are available: 2 node(s) exceed max volume count."
 
 
 def test_the_last_look_counts_for_itself() -> None:
@@ -78,7 +78,7 @@ def test_the_last_look_counts_for_itself() -> None:
     seats = {pod.uid: "a" for pod in members}
     assert verify(seats, members, a_cluster(4)) == ()
     found = verify(seats, members, a_cluster(3))
-    assert [words.violation(each) for each in found] == ["default/w-2 on a: node(s) exceed max volume count"]
+    assert [messages.violation(each) for each in found] == ["default/w-2 on a: node(s) exceed max volume count"]
 
 
 handles = st.lists(st.sampled_from(["x", "y", "z"]), max_size=2, unique=True)

@@ -10,7 +10,7 @@ from allaboard.model.constraints import HostPort
 from allaboard.model.node import Taint
 from allaboard.model.rules import Rules
 from allaboard.placement import Wrong, verify
-from allaboard.report import words
+from allaboard.report import messages
 from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
 
 GANG = pods("worker", 2, {"cpu": 2000, "memory": GI, GPU: 1})
@@ -20,7 +20,7 @@ ROOM = {"cpu": 8000, "memory": 8 * GI, GPU: 2}
 
 def told(*plan: Any) -> tuple[str, ...]:
     """What is wrong with a plan, in words."""
-    return tuple(words.violation(found) for found in verify(*plan))
+    return tuple(messages.violation(found) for found in verify(*plan))
 
 
 def test_a_plan_that_still_holds_is_passed() -> None:
@@ -124,4 +124,4 @@ def test_parts_of_gpus_are_counted_device_by_device(devices: tuple[int, ...], wh
     cluster = replace(snapshot([node("a", {"cpu": 8000, GPU: 2})]), devices=np.array([devices], dtype=np.int64))
     found = verify({pod.uid: "a" for pod in gang}, gang, cluster)
     assert [each.wrong for each in found] == ([] if is_good else [Wrong.DEVICES])
-    assert is_good or "don't fit on its devices together" in words.violation(found[0])
+    assert is_good or "don't fit on its devices together" in messages.violation(found[0])

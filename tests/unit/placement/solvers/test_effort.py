@@ -17,7 +17,7 @@ from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers import feasibility, genetic
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.polish import polished
-from allaboard.scheduling.workers import JOINT_EFFORT
+from allaboard.planning.search_processes import JOINT_EFFORT
 from tests.unit.placement.clusters import GPU, node, pods, random_counts, snapshot
 from tests.unit.placement.three_partition import three_partition
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from allaboard.configuration.placement import SearchOptions
 from allaboard.model.arrays import Integers
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
@@ -21,6 +20,7 @@ from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers.feasibility import holds
+from allaboard.settings.placement import SearchOptions
 from tests.unit.placement.clusters import GI, GPU, Case, cases, in_words, node, pods, snapshot
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
 

@@ -1,0 +1,90 @@
+"""What a batch Job makes of a lost pod: a failure, even of one that was evicted before it ran, unless its policy ignores disruptions."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from allaboard.kube.client import ApiServer, RawObject
+from allaboard.kube.errors import ApiError, InvalidNameError
+from allaboard.kube.paths import JOBS, ApiPath
+from allaboard.model.errors import MalformedError
+from allaboard.model.fields import items, mapping
+from allaboard.model.pod import OPTION_PREFIX, Pod
+
+SUSPENDED = f"{OPTION_PREFIX}suspended"
+"""Label of a Job that we have suspended, written and removed in the same write as that. Without it we never resume a Job."""
+
+_JOB_CONTROLLER = "kubernetes.io/job-controller"
+_KUEUE_LABEL = "kueue.x-k8s.io/queue-name"  # Kueue suspends and resumes such a Job without owning it
+_CONTROLLER_LABEL = "batch.kubernetes.io/controller-uid"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A batch Job at one resourceVersion. ``manager`` is who else suspends and resumes it, empty when nobody does."""
+
+    path: ApiPath
+    uid: str
+    version: str
+    selector: str
+    manager: str
+    is_suspended: bool
+    is_labelled: bool
+    is_ending: bool
+
+    @classmethod
+    def of(cls, raw: RawObject) -> "Job":
+        metadata, spec = raw["metadata"], raw["spec"]
+        labels = metadata.get("labels") or {}
+        selected = (spec.get("selector") or {}).get("matchLabels") or {_CONTROLLER_LABEL: metadata["uid"]}
+        return cls(
+            path=JOBS.named(metadata["namespace"], metadata["name"]),
+            uid=metadata["uid"],
+            version=metadata["resourceVersion"],
+            selector=",".join(f"{key}={value}" for key, value in selected.items()),
+            manager=_manager_of(metadata, spec, labels),
+            is_suspended=spec.get("suspend") is True,
+            is_labelled=SUSPENDED in labels,
+            is_ending="deletionTimestamp" in metadata,
+        )
+
+
+async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
+    """Whether the batch Job of ``pod`` doesn't count an evicted pod as failed. Raises ``ApiError``.
+
+    Not known of a Job whose name no Job can have, nor of one that isn't the pod's: nothing is done to such a pod.
+    """
+    if pod.owner is None or not pod.is_of_job:
+        return False
+    try:
+        job = await server.get(JOBS.named(pod.namespace, pod.owner.name))
+    except InvalidNameError:
+        return False
+    except ApiError as error:
+        if error.status == 404:
+            return True  # nobody is left to count
+        if error.status == 403:
+            return False
+        raise
+    return job["metadata"].get("uid") == pod.owner.uid and policy_ignores_disruption(job)
+
+
+def policy_ignores_disruption(job: RawObject) -> bool:
+    """Whether a rule about ``DisruptionTarget`` comes first that ignores it; a rule before it about the exit code can't match."""
+    try:
+        for path, rule in items(mapping(mapping(job, "spec"), "podFailurePolicy"), "rules"):
+            for _, condition in items(rule, "onPodConditions", path):
+                if condition.get("type") == "DisruptionTarget" and condition.get("status", "True") == "True":
+                    return rule.get("action") == "Ignore"
+    except MalformedError:
+        return False
+    return False
+
+
+def _manager_of(metadata: RawObject, spec: RawObject, labels: Collection[str]) -> str:
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller") is True:
+            return f"{owner['kind']} {owner['name']}"
+    managed_by = str(spec.get("managedBy") or _JOB_CONTROLLER)
+    if managed_by != _JOB_CONTROLLER:
+        return managed_by
+    return "Kueue" if _KUEUE_LABEL in labels else ""

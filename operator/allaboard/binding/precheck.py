@@ -1,0 +1,87 @@
+"""Checks a plan against the gang and the cluster as they are now: the whole plan before it is assumed, and each seat before each try of
+its bind.
+
+Both checks are ``placement.verify``, so that no rule is checked at first and forgotten between two tries.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from allaboard.binding.outcomes import MembersChanged, Refused, Seat
+from allaboard.cluster.view import ClusterView
+from allaboard.cluster.volumes import UnboundClaimError
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Gang
+from allaboard.model.node import Node
+from allaboard.model.pod import Pod
+from allaboard.model.reasons import Kind, Reason
+from allaboard.model.rules import Rules, rules_of
+from allaboard.placement import Violation, Wrong, verify
+from allaboard.placement.rules.verify import chosen_devices
+
+
+def checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Sequence[Seat] | Refused:
+    """The seats of a plan (node name by pod UID) of which nothing is promised yet, if it is good for the gang and the cluster as they are.
+
+    ``gang`` must be as fresh as the view: members that have gone since the plan was made are left out, and the rest must make a quorum.
+    """
+    # 1. Who is still there to be seated?
+    pods = {pod.uid: pod for pod in gang.candidates}
+    seats: Sequence[Seat] = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in pods]
+    if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):
+        return Refused(MembersChanged(len(seats), gang.missing))
+    # 2. Does everybody still fit? Plain integers against the view as it is now.
+    seated = {seat.pod.uid: seat.node_name for seat in seats}
+    snapshot, rules = view.snapshot(gang.priority), rules_of(gang)
+    violations = verify(seated, [seat.pod for seat in seats], snapshot, rules)
+    if violations:
+        return Refused(violations[0])
+    seats = _with_domains(seats, rules, {node.name: node for node in snapshot.nodes} if rules.together else {})
+    # 3. Which devices? Here, where nothing is promised in between.
+    devices = chosen_devices(seated, [seat.pod for seat in seats], snapshot)
+    return [replace(seat, devices=devices.get(seat.pod.uid, ())) for seat in seats] if devices else seats
+
+
+def spoilt(seat: Seat, gang: Gang, view: ClusterView) -> Violation | None:
+    """Return what is wrong now with a seat that is assumed in ``view``; ``None`` when the seat is good."""
+    pod, node = seat.pod, view.node(seat.node_name)
+    if node is None:
+        return Violation(Wrong.NO_NODE, pod.key, seat.node_name)
+    for label, value in seat.domains:
+        if (now := node.labels.get(label)) != value:
+            return Violation(Wrong.BROKEN, pod.key, node.name, Reason(Kind.TOPOLOGY, label, ", ".join((value, now or "none"))))
+    if view.is_overbooked(node.name, seat.devices):
+        return Violation(Wrong.TAKEN, pod.key, node.name)
+    with view.without(pod):
+        try:
+            spec = _as_of_now(pod, view)
+        except UnboundClaimError as error:
+            return Violation(Wrong.VOLUME, pod.key, node.name, subject=str(error))
+        now_asking = pod if spec is pod.spec else replace(pod, spec=spec)
+        found = verify({pod.uid: node.name}, [now_asking], view.snapshot_of(node, gang.priority))
+    return found[0] if found else None
+
+
+def _as_of_now(pod: Pod, view: ClusterView) -> SchedulingSpec:
+    """Return what a member asks of nodes, with its volumes and the pods that keep it away as they are now. Raises ``UnboundClaimError``."""
+    current = view.pod(pod.key)
+    if current is None or current.uid != pod.uid:
+        return pod.spec
+    volumes, attaches = view.volumes.resolve(current).spec.volumes, view.attached.asked_by(current)
+    avoided = view.avoided(pod.namespace, view.relevant(current.labels))
+    if (volumes, attaches, avoided) == (pod.spec.volumes, pod.spec.attaches, pod.spec.avoided):
+        return pod.spec
+    return replace(pod.spec, volumes=volumes, attaches=attaches, avoided=avoided)
+
+
+def _with_domains(seats: Sequence[Seat], rules: Rules, nodes: Mapping[str, Node]) -> Sequence[Seat]:
+    """``seats`` with the domains that they share, which a node may leave."""
+    if not rules.together:
+        return seats
+    return [
+        replace(
+            seat,
+            domains=tuple((label, nodes[seat.node_name].labels[label]) for label, members in rules.together if seat.pod.uid in members),
+        )
+        for seat in seats
+    ]

@@ -1,0 +1,1 @@
+"""The Kubernetes API: credentials, lists, watches, paths, retries and limits of requests."""

@@ -1,0 +1,126 @@
+"""Reads collections in pages, whatever is in them: pages that grow too large are asked for with fewer objects, and a list whose
+continuation expires is read in one answer, object by object as it comes, as client-go does (tools/pager, ``FullListIfExpired``).
+"""
+
+import asyncio
+import codecs
+import json
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allaboard.kube.client import OBJECT_BYTES, ApiServer, RawObject, check_list, decoded
+from allaboard.kube.deep_json import pruned
+from allaboard.kube.errors import ApiError, TooLargeError
+from allaboard.kube.paths import ApiPath
+
+_PAGE_SIZE = 500
+_SILENCE_SECONDS = 60.0  # an API server that encodes a large collection may take its time for the first byte
+_EXPIRED = 410
+_ITEMS = re.compile(r'"items"\s*:\s*(\[|null)')
+_GAP = re.compile(r"[\s,]+")
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some objects of a list as of ``version``.
+
+    ``begins`` tells its first page. It may come a second time, with a newer version: then what came before it counts for nothing.
+    """
+
+    version: str
+    items: Sequence[RawObject]
+    begins: bool
+
+
+async def pages(
+    server: ApiServer, path: ApiPath, *, page_size: int = _PAGE_SIZE, query: Mapping[str, str] | None = None
+) -> AsyncIterator[Page]:
+    """The pages of a list, in order. Raises ``ApiError``."""
+    asked = dict(query or {})
+    continuation, size = "", page_size
+    while True:
+        try:
+            page = await server.get(path, {**asked, "limit": str(size), **({"continue": continuation} if continuation else {})})
+        except TooLargeError:
+            if size == 1:
+                raise
+            size = max(1, size // 4)
+            continue
+        except ApiError as error:
+            if error.status != _EXPIRED or not continuation:
+                raise
+            break
+        yield _page(page, page.get("items") or (), begins=not continuation)
+        continuation = str((page.get("metadata") or {}).get("continue") or "")
+        if not continuation:
+            return
+        size = min(page_size, size * 2)
+        await asyncio.sleep(0)
+    async with server.download(path, asked, _SILENCE_SECONDS) as chunks:
+        async for piece in _pieces(chunks, path):
+            yield piece
+            await asyncio.sleep(0)
+
+
+async def _pieces(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[Page]:
+    """One answer to a list, as its bytes come: no more is in memory than they, and the object that they end in. Raises ``ApiError``."""
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    head: RawObject | None = None
+    text, enough = "", 0
+    async for chunk in _to_the_end(chunks):
+        text += decode(chunk)
+        if chunk and len(text) < enough:
+            continue  # an object of many chunks is tried a few times only
+        if len(text) > OBJECT_BYTES:
+            raise TooLargeError(path, OBJECT_BYTES)
+        begins = head is None
+        if head is None:
+            # The API server writes what the list is before what is in it.
+            if (found := _ITEMS.search(text)) is None:
+                continue
+            head = decoded(f'{text[: found.start()]}"items":[]}}'.encode(), path)
+            text = text[found.end() :]
+        items, text, is_end = _objects(text)
+        if items or begins:
+            check_list({**head, "items": items}, path)
+            yield _page(head, items, begins=begins)
+        if is_end:
+            return
+        enough = 2 * len(text)
+    raise ApiError(0, "Malformed", f"{path}: the list broke off")
+
+
+async def _to_the_end(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """``chunks``, and an empty one when they have come to their end."""
+    async for chunk in chunks:
+        yield chunk
+    yield b""
+
+
+def _objects(text: str) -> tuple[list[RawObject], str, bool]:
+    """The whole objects that ``text`` begins with, the text behind them, and whether the list ends there."""
+    found: list[RawObject] = []
+    at = 0
+    while True:
+        gap = _GAP.match(text, at)
+        at = gap.end() if gap else at
+        if text.startswith(("]", "}"), at):
+            return found, "", True
+        try:
+            item, at = _DECODER.raw_decode(text, at)
+        except RecursionError:
+            rest = text[at:]
+            text, at = pruned(rest.encode()).decode(), 0
+            if text == rest:  # the object hasn't come to its end
+                return found, text, False
+            continue
+        except json.JSONDecodeError:
+            return found, text[at:], False
+        found.append(item)
+
+
+def _page(answer: Mapping[str, Any], items: Sequence[RawObject], *, begins: bool) -> Page:
+    return Page(str((answer.get("metadata") or {}).get("resourceVersion") or ""), items, begins)

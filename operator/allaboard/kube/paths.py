@@ -1,0 +1,97 @@
+"""Makes the path of every request, of names that objects can have: no name leads anywhere else than to the object of that name.
+
+Names come from tenants. The API server takes any text as the name in an owner reference, ``../../other/jobs/train`` too, and whoever
+puts that into a URL asks about another namespace: URL libraries resolve the dots before anything is sent.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
+from urllib.parse import quote
+
+from allaboard.kube.errors import InvalidNameError
+from allaboard.model.fields import NAMESPACE, OBJECT_NAME
+
+_is_namespace = re.compile(NAMESPACE, re.ASCII).fullmatch
+_is_name = re.compile(OBJECT_NAME, re.ASCII).fullmatch
+
+
+class ApiPath(str):
+    """The path of a request, and what its answer must be about. A ``Resource`` makes it.
+
+    ``namespace`` is empty for all namespaces, ``name`` for a collection, ``subresource`` for the object itself.
+    """
+
+    __slots__ = ("name", "namespace", "resource", "subresource")
+
+    resource: "Resource"
+    namespace: str
+    name: str
+    subresource: str
+
+    @classmethod
+    def of(cls, resource: "Resource", namespace: str = "", name: str = "", subresource: str = "") -> Self:
+        """The path, every segment of it encoded. The names must have been checked."""
+        path = cls(_collection(resource, namespace) + "".join(_segment(part) for part in (name, subresource) if part))
+        path.resource, path.namespace, path.name, path.subresource = resource, namespace, name, subresource
+        return path
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind of objects as the API serves it."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+    @property
+    def everywhere(self) -> ApiPath:
+        """The collection over all namespaces."""
+        return ApiPath.of(self)
+
+    def within(self, namespace: str) -> ApiPath:
+        """The collection of one namespace. Raises ``InvalidNameError``."""
+        if not _is_namespace(namespace):
+            raise InvalidNameError("Namespace", namespace)
+        return ApiPath.of(self, namespace)
+
+    def named(self, namespace: str, name: str, subresource: str = "") -> ApiPath:
+        """An object of a namespace, or a ``subresource`` of it, which is ours to name. Raises ``InvalidNameError``."""
+        if not _is_name(name):
+            raise InvalidNameError(self.kind, name)
+        return ApiPath.of(self, self.within(namespace).namespace, name, subresource)
+
+    def clusterwide(self, name: str) -> ApiPath:
+        """An object of no namespace. Raises ``InvalidNameError``."""
+        if not _is_name(name):
+            raise InvalidNameError(self.kind, name)
+        return ApiPath.of(self, name=name)
+
+
+def _segment(part: str) -> str:
+    return f"/{quote(part, safe='')}"
+
+
+@lru_cache(maxsize=1024)  # a gang's binds are all within one
+def _collection(resource: Resource, namespace: str) -> str:
+    root = "apis" if "/" in resource.api_version else "api"
+    within = ("namespaces", namespace) if namespace else ()
+    return "".join(map(_segment, (root, *resource.api_version.split("/"), *within, resource.plural)))
+
+
+NODES = Resource("v1", "Node", "nodes")
+PODS = Resource("v1", "Pod", "pods")
+VOLUMES = Resource("v1", "PersistentVolume", "persistentvolumes")
+CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+CSI_NODES = Resource("storage.k8s.io/v1", "CSINode", "csinodes")
+JOBS = Resource("batch/v1", "Job", "jobs")
+EVENTS = Resource("events.k8s.io/v1", "Event", "events")
+LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
+SERVICES = Resource("v1", "Service", "services")
+SECRETS = Resource("v1", "Secret", "secrets")
+MUTATING_WEBHOOKS = Resource("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
+VALIDATING_WEBHOOKS = Resource("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
+POD_GROUPS = Resource("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups")

@@ -1,0 +1,47 @@
+"""Whether the API server can be reached at all: found out before anything begins that takes for granted that it can."""
+
+import asyncio
+import logging
+
+from allaboard.kube.client import ApiError, ApiServer, kubeconfig_in_use
+from allaboard.kube.paths import NODES
+from allaboard.kube.retry import Sleep
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 8.0
+
+
+class UnreachableError(Exception):
+    """Where the credentials lead nobody answers, or nobody who makes sense. The message is one line: what, where, and what to do."""
+
+
+async def reach(server: ApiServer, seconds: float, sleep: Sleep = asyncio.sleep) -> None:
+    """Return when the API server answers; an answer that it will give again, as a refusal, is one for whoever needs more.
+
+    It is tried again for ``seconds``, and each time is logged. Raises ``UnreachableError``.
+    """
+    clock = asyncio.get_running_loop().time
+    end, pause = clock() + seconds, _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            await server.get(NODES.everywhere, {"limit": "1"})
+            return
+        except ApiError as error:
+            if error.status and not error.is_transient:
+                return
+            problem = " ".join(str(error).split())
+            left = end - clock() if error.is_transient else 0.0
+        if left <= 0:
+            raise UnreachableError(_told(server, problem))
+        logger.warning("%s; trying again for %.0f s", problem, left)
+        await sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _told(server: ApiServer, problem: str) -> str:
+    kubeconfig, host = kubeconfig_in_use(server.kubeconfig), server.configuration.host
+    if not kubeconfig:
+        return f"the pod's service account leads to {host}, and {problem}"
+    return f"{kubeconfig} leads to {host}, and {problem}; start that cluster, or set KUBECONFIG to that of another"

@@ -1,0 +1,328 @@
+"""Keeps a store equal to what the API server holds of one resource: list once, then watch, and list again whenever in doubt.
+
+It exists because Kopf loses deletions over a re-list, which would leak capacity for ever, and because the pods of a large cluster
+change faster than Kopf's workers can follow. Events are projected to small records at once; raw objects are never kept.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from allaboard.kube.client import ApiServer
+from allaboard.kube.deep_json import loads
+from allaboard.kube.errors import ApiError, WrongAnswerError
+from allaboard.kube.lists import pages
+from allaboard.kube.paths import ApiPath
+from allaboard.model.errors import MalformedError, shown
+from allaboard.model.fields import version_number, version_of
+from allaboard.runtime.slices import SLICE_SECONDS, Slices
+
+logger = logging.getLogger(__name__)
+
+Record = TypeVar("Record")
+Projected = TypeVar("Projected", contravariant=True)
+
+_PAGE_SIZE = 250
+_WATCH_SECONDS = 3  # then the API server ends a watch, which is a sign of life; the next goes on from where it was
+_GRACE_SECONDS = 1.0  # a watch that hasn't ended by then hangs on a dead connection
+_SHORT_SECONDS = 1.0  # a watch that ends sooner, with nothing said, was turned away
+_SILENT_SECONDS = 5.0  # a collection of which watches that break or hang say nothing for so long is listed instead
+_BACKOFF_SECONDS = (0.5, 30.0)
+_GONE = 410
+
+
+class Store(Protocol[Projected]):
+    """Where records go. Keys are ``namespace/name``, or ``name`` for cluster-scoped objects."""
+
+    def upsert(self, key: str, record: Projected) -> None:
+        """Take the newest state of an object."""
+
+    def remove(self, key: str) -> None:
+        """Forget an object; unknown keys are ignored."""
+
+    def known(self) -> Collection[str]:
+        """The keys of all objects held."""
+
+
+class ExpiredError(Exception):
+    """The resourceVersion is too old to go on from (410)."""
+
+
+@dataclass(slots=True)
+class _Event:
+    """What the watch has told of an object, and not yet been taken: ``came`` is when the oldest of it did."""
+
+    came: float
+    kind: str
+    raw: dict[str, Any]
+
+
+class Reflector:
+    """Mirrors one collection into a ``Store``.
+
+    Of several events of one object that wait, only the newest is taken, and what ``must_be_taken`` names of the older ones: a state that
+    the newer event doesn't tell of any more, such as the end of a pod before its deletion.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        path: ApiPath,
+        project: Callable[[dict[str, Any]], Record],
+        store: Store[Record],
+        *,
+        must_be_taken: Callable[[dict[str, Any]], bool] = lambda raw: False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Any] = asyncio.sleep,
+    ) -> None:
+        self.path = path
+        self.synced = asyncio.Event()
+        self.relists = 0
+        self._server = server
+        self._project = project
+        self._store = store
+        self._must_be_taken = must_be_taken
+        self._clock = clock
+        self._sleep = sleep
+        self._heard = clock()
+        self._failures = 0
+        self._version: str | None = None
+        # Those that wait, by namespace and key: the events of one namespace keep no other's waiting.
+        self._events: dict[str, dict[str, _Event]] = {}
+        self._ahead: dict[str, int] = {}  # the versions of what was overheard and the watch hasn't come to
+        self._has_events = asyncio.Event()
+        self._is_doubtful = False
+
+    @property
+    def silence_seconds(self) -> float:
+        """Seconds since the API server last said what happened to this collection, if only that it was nothing."""
+        return self._clock() - self._heard
+
+    @property
+    def lag_seconds(self) -> float:
+        """For how many seconds the oldest event has waited to be taken."""
+        oldest = min((next(iter(events.values())).came for events in self._events.values()), default=None)
+        return 0.0 if oldest is None else self._clock() - oldest
+
+    @property
+    def age_seconds(self) -> float:
+        """How old what the store holds may be."""
+        return max(self.silence_seconds, self.lag_seconds)
+
+    @property
+    def ahead(self) -> Collection[str]:
+        """The keys of what was overheard and this watch hasn't come to."""
+        return self._ahead.keys()
+
+    def is_news(self, raw: dict[str, Any]) -> bool:
+        """Whether what another watch tells of an object is newer than all that this one has told, and than what was overheard of it."""
+        version, reached = version_of(raw), version_number(self._version)
+        return 0 < reached < version and version > self._ahead.get(object_key(raw), 0)
+
+    def overhear(self, raw: dict[str, Any]) -> bool:
+        """Take at once what another watch tells of an object, if it is news; returns whether it is.
+
+        What becomes of it this watch is then bound to tell, so that nothing overheard can stay for ever; what is older it may have
+        told already. It is no sign of life of this watch.
+        """
+        if not self.is_news(raw):
+            return False
+        key = object_key(raw)
+        self._ahead[key] = version_of(raw)
+        self._drop(key)  # of an older state
+        self._take_event(key, _Event(self._clock(), "MODIFIED", raw))
+        return True
+
+    def unhear(self, key: str) -> None:
+        """Forget what was overheard of an object, until this watch tells of it."""
+        if self._ahead.pop(key, None):
+            self._store.remove(key)
+
+    async def run(self) -> None:
+        """List and watch until cancelled. Every failure is logged and answered by trying again, more slowly each time."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._take_events())
+            await self._follow()
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                if self._is_doubtful:
+                    self._version = None  # until a list has succeeded
+                if self._version is None:
+                    self._version = await self._list()
+                problem = await self._watch(self._version)
+                if problem:
+                    await self._back_off(problem)
+            except ExpiredError:
+                logger.info("%s: the watch has expired, listing anew", self.path)
+                self._version = None
+            except ApiError as error:
+                # A watch that breaks off goes on from the last event that came: replaying older ones would turn the clock back.
+                if error.status == _GONE:
+                    self._version = None
+                await self._back_off(str(error))
+            except Exception as error:
+                # A bug or an answer nobody has thought of must not end the watch: the truth is listed again.
+                logger.exception("%s: the watch failed, listing anew", self.path)
+                self._version = None
+                await self._back_off(str(error))
+
+    async def _list(self) -> str:
+        began = self._clock()
+        for events in self._events.values():
+            for key, event in events.items():
+                if self._must_be_taken(event.raw):
+                    self._take_event(key, event)
+        self._events.clear()  # the list is newer
+        self._ahead.clear()
+        self._is_doubtful = False
+        seen: set[str] = set()
+        version = ""
+        async for page in pages(self._server, self.path, page_size=_PAGE_SIZE):
+            if page.begins:
+                seen, version = set(), page.version
+            await self._take(page.items, seen)
+        for key in [key for key in self._store.known() if key not in seen]:
+            self._store.remove(key)
+        self.relists += 1
+        self._failures = 0
+        self._heard = began
+        self.synced.set()
+        return version
+
+    async def _take(self, objects: Sequence[dict[str, Any]], seen: set[str]) -> None:
+        """Take the objects of one page, giving way to the event loop when it takes long."""
+        slices = Slices(self._clock)
+        for raw in objects:
+            key = object_key(raw)
+            seen.add(key)
+            self._upsert(key, raw)
+            await slices.give_way()
+
+    async def _watch(self, version: str) -> str:
+        """Follow changes from ``version`` until the server ends the watch, or should have; returns what was wrong with it."""
+        query = {
+            "watch": "1",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        longest = _WATCH_SECONDS + _GRACE_SECONDS
+        began, before = self._clock(), self._heard
+        try:
+            async with asyncio.timeout(longest), self._server.stream(self.path, query, longest) as lines:
+                await self._receive(lines)
+        except TimeoutError:
+            # Whatever was said is taken, and the next watch goes on from there. If nothing was, the connection is dead.
+            return "" if self._heard != before else f"nothing was heard for {longest:g} s"
+        if self._heard == before and self._clock() - began < _SHORT_SECONDS:
+            return "the watch ended before it had begun"
+        self._heard = self._clock()
+        self._failures = 0
+        return ""
+
+    async def _receive(self, lines: AsyncIterator[bytes]) -> None:
+        """Note what comes, giving way to the event loop when it takes long."""
+        worked = 0.0
+        async for line in lines:
+            began = self._clock()
+            self._note(loads(line))
+            worked += self._clock() - began
+            if worked > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                worked = 0.0
+
+    def _note(self, event: dict[str, Any]) -> None:
+        """Note one event, in the place of an older one of the same object that waits."""
+        kind, raw = event["type"], event["object"]
+        if kind == "ERROR":
+            if raw.get("code") == _GONE:
+                raise ExpiredError
+            raise ApiError(int(raw.get("code") or 0), str(raw.get("reason") or ""), str(raw.get("message") or raw))
+        if raw.get("kind") != self.path.resource.kind:
+            raise WrongAnswerError(f"{self.path}: the watch tells of the kind {shown(raw.get('kind'))}")
+        self._heard = self._clock()
+        self._failures = 0
+        if kind != "BOOKMARK":
+            key = object_key(raw)
+            if self._ahead and version_of(raw) >= self._ahead.get(key, 0):
+                self._ahead.pop(key, None)
+            if key not in self._ahead:
+                events = self._events.setdefault(_namespace_of(key), {})
+                waiting = events.get(key)
+                if waiting and self._must_be_taken(waiting.raw) and (kind == "DELETED" or not self._must_be_taken(raw)):
+                    self._take_event(key, waiting)
+                events[key] = _Event(waiting.came if waiting else self._heard, kind, raw)
+                self._has_events.set()
+        self._version = str((raw.get("metadata") or {}).get("resourceVersion") or "") or self._version
+
+    async def _take_events(self) -> None:
+        """Take what has come, one event of each namespace in turn.
+
+        The event loop gets its turn when that takes long, so that newer events can come to what waits.
+        """
+        while True:
+            await self._has_events.wait()
+            slices = Slices(self._clock)
+            while self._events:
+                namespace, events = next(iter(self._events.items()))
+                key = next(iter(events))
+                event = events.pop(key)
+                del self._events[namespace]
+                if events:
+                    self._events[namespace] = events  # behind those of the other namespaces
+                self._take_event(key, event)
+                await slices.give_way()
+            self._has_events.clear()
+
+    def _drop(self, key: str) -> None:
+        """Let no event of an object wait any more."""
+        namespace = _namespace_of(key)
+        events = self._events.get(namespace, {})
+        events.pop(key, None)
+        if not events:
+            self._events.pop(namespace, None)
+
+    def _take_event(self, key: str, event: _Event) -> None:
+        try:
+            if event.kind == "DELETED":
+                self._store.remove(key)
+            else:
+                self._upsert(key, event.raw)
+        except Exception:
+            logger.exception("%s: what has happened to %s can't be taken, listing anew", self.path, key)
+            self._is_doubtful = True
+
+    def _upsert(self, key: str, raw: dict[str, Any]) -> None:
+        try:
+            record = self._project(raw)
+        except MalformedError as error:
+            logger.warning("%s: %s can't be understood and is left out: %s", self.path, key, error)
+            self._store.remove(key)
+            return
+        self._store.upsert(key, record)
+
+    async def _back_off(self, problem: str) -> None:
+        first, longest = _BACKOFF_SECONDS
+        pause = min(longest, first * 2**self._failures) * random.uniform(0.5, 1.0)  # jitter
+        self._failures += 1
+        if self._clock() - self._heard > _SILENT_SECONDS:
+            self._version = None
+        logger.warning("%s: %s; trying again in %.1f s", self.path, problem, pause)
+        await self._sleep(pause)
+
+
+def _namespace_of(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+def object_key(raw: dict[str, Any]) -> str:
+    """``namespace/name`` of an object, or ``name`` when it has no namespace."""
+    metadata = raw["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])

@@ -1,0 +1,107 @@
+"""Pods that a new leader couldn't seal: an earlier one may still bind them, nobody knows where, so room is kept for them.
+
+The earlier leader can't have had more binds on their way than it makes at once. So on each node where they could land room for that many
+of them is kept, the largest, until they are sealed after all, or gone, or whatever was on its way has been carried out.
+"""
+
+import asyncio
+import heapq
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from allaboard.cluster.view import ClusterView
+from allaboard.kube.retry import Sleep
+from allaboard.leadership.fencing import Epoch
+from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.node import Node
+from allaboard.model.pod import Pod
+from allaboard.placement.rules.matching import affinity_matches
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 1.0
+_MOST_KINDS = 64  # of pods that are told apart
+_AT_ONCE = 50  # nodes between two breaths of the event loop
+
+Kinds = Sequence[tuple[SchedulingSpec, int]]
+
+
+@dataclass(slots=True)
+class Quarantine:
+    """Keeps room in the ``view`` for the pods in question, ``most`` of which may be on their way; ``freed`` is called when it ends."""
+
+    view: ClusterView
+    epoch: Epoch
+    most: int
+    freed: Callable[[], None]
+    clock: Callable[[], float] = time.monotonic
+    sleep: Sleep = asyncio.sleep
+    _pods: dict[str, Pod] = field(default_factory=dict)
+
+    async def begin(self, pods: Sequence[Pod]) -> None:
+        """Keep room for ``pods`` from now on. Call it before anybody is promised anything."""
+        self._pods = {pod.uid: pod for pod in pods}
+        if pods:
+            logger.warning("%d pods can't be taken out of an earlier leader's reach; room is kept for what it may bind still", len(pods))
+            await self._keep()
+
+    async def run(self) -> None:
+        """Give the room back as pods are sealed or gone, all of it when nothing can be on its way any more. Returns then."""
+        nodes: object = None
+        while self._pods:
+            await self.sleep(_LOOK_SECONDS)
+            is_over = self.clock() >= self.epoch.carried_out_at
+            left = {} if is_over else {uid: pod for uid, pod in self._pods.items() if self._may_be_bound(pod)}
+            now = self.view.snapshot().nodes
+            if len(left) != len(self._pods) or nodes is not now:
+                self._pods, nodes = left, now
+                await self._keep()
+                self.freed()
+
+    def _may_be_bound(self, pod: Pod) -> bool:
+        now = self.view.pod(pod.key)
+        return now is not None and now.uid == pod.uid and now.is_candidate and bool(self.epoch.older([now]))
+
+    async def _keep(self) -> None:
+        kinds = _kinds(self._pods.values())
+        claims = {}
+        for number, node in enumerate(self.view.snapshot().nodes if kinds else ()):
+            if not number % _AT_ONCE:
+                await asyncio.sleep(0)
+            if claim := claim_on(node, kinds, self.most):
+                claims[node.name] = claim
+        self.view.keep(claims)
+
+
+def claim_on(node: Node, kinds: Kinds, most: int) -> SchedulingSpec | None:
+    """The most that ``most`` pods of ``kinds``, each with its number, could take of ``node``; ``None`` when none could land there."""
+    offered = dict(node.allocatable)
+    amounts: dict[str, list[int]] = {}
+    ports: set[HostPort] = set()
+    for spec, number in kinds:
+        if all(amount <= offered.get(resource, 0) for resource, amount in spec.requests) and affinity_matches(spec, node):
+            ports.update(spec.host_ports)
+            for resource, amount in spec.requests:
+                amounts.setdefault(resource, []).extend([amount] * min(number, most))
+    if not amounts:
+        return None
+    requests = tuple(sorted((resource, sum(heapq.nlargest(most, each))) for resource, each in amounts.items()))
+    return SchedulingSpec(requests, host_ports=tuple(sorted(ports)))
+
+
+def _kinds(pods: Iterable[Pod]) -> Kinds:
+    """Kinds of pods, the largest if they are many: how large, is the most that is asked for of anything, as a part of all that is."""
+    counted = Counter(pod.spec for pod in pods)
+    if len(counted) <= _MOST_KINDS:
+        return list(counted.items())
+    total: Counter[str] = Counter()
+    for spec in counted:
+        total.update(dict(spec.requests))
+
+    def size(kind: tuple[SchedulingSpec, int]) -> float:
+        return max((amount / total[name] for name, amount in kind[0].requests if amount), default=0.0)
+
+    return heapq.nlargest(_MOST_KINDS, counted.items(), key=size)

@@ -1,0 +1,176 @@
+"""Adds to a gang's members what they ask of nodes besides their own specs: where their volumes are, how many of them a node must attach,
+which pods keep them away, and where the pods are that they must be together with.
+
+Members that ask the same share one spec, as their pods do (``Interner``): kinds are told apart by who their specs are. Whatever others'
+pods keep away, a gang comes out of this with no more kinds of members than are taken in: where it would have more, everybody keeps out
+of whatever anybody of the gang must keep out of.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from allaboard.cluster.anti_affinity import Labels, Several
+from allaboard.cluster.view import ClusterView
+from allaboard.cluster.volumes import UnboundClaimError, VolumeView
+from allaboard.gangs.registry import over_limit
+from allaboard.model.asking import with_group
+from allaboard.model.constraints import GpuAsk, NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.gang import Gang, Hold
+from allaboard.model.limits import GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
+from allaboard.model.pod import Pod
+from allaboard.model.topologies import LEVELS, Levels, label_of_nobody, labels_of
+from allaboard.model.volumes import Attaches, Volume
+
+Terms = tuple[NodeSelectorTerm, ...]
+_Known = tuple[Labels, Several]
+"""Labels, and those of which there are several values."""
+
+_NOTHING: _Known = ((), frozenset())
+
+
+def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels = LEVELS) -> Gang:
+    """``gang`` with all that its candidates ask as of now; held when a volume of one can't be told yet, or when it is all too much.
+
+    ``levels`` are the names of levels of the topology.
+    """
+    gang = _with_labels(gang, view, levels)
+    candidates = gang.candidates
+    if (claims := _claims(candidates)) > GANG_CLAIMS.most:
+        return replace(gang, hold=gang.hold or over_limit(gang.key, GANG_CLAIMS, claims))
+    try:
+        specs = _attaching(candidates, _resolved(candidates, volumes, gang.gpus), view)
+    except _NotYetError as error:
+        return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
+    if excess := _excess(gang, candidates, specs):
+        return replace(gang, hold=gang.hold or excess)
+    near = _near(gang, view)
+    if not near and not view.repulsion and all(specs[pod.uid] is pod.spec for pod in candidates):
+        return gang  # the rule
+    labels = _labels(candidates, specs, view)
+    placed: dict[tuple[int, _Known, tuple[Terms, ...]], SchedulingSpec] = {}
+    members = {}
+    for pod in candidates:
+        key = (id(specs[pod.uid]), labels.get(pod.uid, _NOTHING), near.get(pod.uid, ()))
+        spec = placed.get(key)
+        if spec is None:
+            avoided = view.avoided(gang.key.namespace, *key[1])
+            spec = placed[key] = replace(specs[pod.uid], avoided=avoided, near=key[2]) if avoided or key[2] else specs[pod.uid]
+        if spec is not pod.spec:
+            members[pod.uid] = replace(pod, spec=spec)
+    return replace(gang, members=tuple(members.get(pod.uid, pod) for pod in gang.members)) if members else gang
+
+
+def _claims(candidates: Sequence[Pod]) -> int:
+    """How many volumes candidates name; those of one spec name the same."""
+    return sum(len(spec.claims) + len(spec.disks) for spec in {id(pod.spec): pod.spec for pod in candidates}.values())
+
+
+class _NotYetError(Exception):
+    """Which nodes the volumes of ``pod`` allow can't be told yet."""
+
+    def __init__(self, pod: Pod, problem: UnboundClaimError) -> None:
+        super().__init__(str(problem))
+        self.pod = pod
+
+
+def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
+    """``gang`` with the labels that it means by the names of levels, if it asks for any topology at all."""
+    stated = {gang.topology, gang.required_topology, *(pod.option("required-topology") or "" for pod in gang.alive if pod.options)} - {""}
+    if not stated:
+        return gang  # the rule
+    labels = {name: view.label_of(labels_of(name, levels)) or label_of_nobody(name, levels) for name in sorted(stated)}
+    meant = {name: label for name, label in labels.items() if label != name}
+    topology, required = (meant.get(name, name) for name in (gang.topology, gang.required_topology))
+    return replace(gang, topology=topology, required_topology=required, levels=tuple(meant.items())) if meant else gang
+
+
+def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuAsk | None) -> dict[str, SchedulingSpec]:
+    """What candidates ask for, their volumes included and what their PodGroup asks of GPUs, by uid."""
+    by_spec: dict[int, SchedulingSpec] = {}
+    of_volumes: dict[SchedulingSpec, SchedulingSpec] = {}
+    for pod in candidates:
+        if id(pod.spec) not in by_spec:
+            try:
+                spec = volumes.resolve(pod).spec
+            except UnboundClaimError as error:
+                raise _NotYetError(pod, error) from error
+            spec = spec if gpus is None else with_group(spec, gpus)
+            by_spec[id(pod.spec)] = spec if spec is pod.spec else of_volumes.setdefault(spec, spec)
+    return {pod.uid: by_spec[id(pod.spec)] for pod in candidates}
+
+
+def _attaching(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> Mapping[str, SchedulingSpec]:
+    """``specs`` with the volumes that each candidate attaches; those that several candidates use are told apart from its own."""
+    if not view.volumes.limited:
+        return specs
+    alike = {id(pod.spec): pod for pod in candidates}  # pods of one spec use the same volumes
+    number = Counter(id(pod.spec) for pod in candidates)
+    users: Counter[Volume] = Counter()
+    for kind, pod in alike.items():
+        users.update(dict.fromkeys(view.volumes.attached_by(pod), number[kind]))
+    if not users:
+        return specs
+    attaches = {kind: view.attached.asked_by(pod, users.__getitem__) for kind, pod in alike.items()}
+    known: dict[tuple[SchedulingSpec, tuple[Attaches, ...]], SchedulingSpec] = {}
+    found = {}
+    for pod in candidates:
+        spec, of_pod = specs[pod.uid], attaches[id(pod.spec)]
+        found[pod.uid] = known.setdefault((spec, of_pod), replace(spec, attaches=of_pod)) if of_pod else spec
+    return found
+
+
+def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec]) -> Hold | None:
+    """Why there is too much to a gang to look for its seats."""
+    kinds: set[tuple[int, str, str]] = set()
+    for pod in candidates:
+        topology = pod.option("required-topology") or ""
+        kinds.add((id(specs[pod.uid]), pod.role if topology or gang.role_minimums else "", topology))
+    rules = sum(spec.rules for spec in {id(spec): spec for spec in specs.values()}.values())
+    found = ((KINDS, len(kinds)), (GANG_REQUIREMENTS, rules), (TOPOLOGIES, len({kind[1:] for kind in kinds})))
+    return next((over_limit(gang.key, limit, number) for limit, number in found if number > limit.most), None)
+
+
+def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> dict[str, _Known]:
+    """What matters of the labels of each candidate to those who keep others away, by uid; the same of all where they are too diverse."""
+    if not view.repulsion:
+        return {}
+    relevant: dict[str, Labels] = {}
+    distinct: set[Labels] = set()
+    kinds: set[tuple[int, Labels]] = set()
+    is_diverse = False
+    for pod in candidates:
+        relevant[pod.uid] = labels = view.relevant(pod.labels)
+        if not is_diverse:  # else it doesn't matter how many there are
+            distinct.add(labels)
+            kinds.add((id(specs[pod.uid]), labels))
+            is_diverse = len(distinct) > LABEL_SETS.most or len(kinds) > KINDS.most
+    if is_diverse:
+        return dict.fromkeys(relevant, _merged(relevant.values()))
+    return {uid: (labels, frozenset()) for uid, labels in relevant.items()}
+
+
+def _merged(labels: Collection[Labels]) -> _Known:
+    """What all have in common, and the values of what they haven't."""
+    holders: Counter[str] = Counter()
+    values: dict[str, set[str | None]] = {}
+    for pairs in labels:
+        for key, value in pairs:
+            holders[key] += 1
+            values.setdefault(key, set()).add(value)
+    common = {pair for pair in next(iter(labels)) if len(values[pair[0]]) == 1 and holders[pair[0]] == len(labels)}
+    differing = values.keys() - {key for key, _ in common}
+    absent = {key: {None} if holders[key] < len(labels) else set() for key in differing}
+    return tuple(sorted(common)), frozenset((key, frozenset(values[key] | absent[key])) for key in differing)
+
+
+def _near(gang: Gang, view: ClusterView) -> dict[str, tuple[Terms, ...]]:
+    """Where candidates must go because members are there that they must be together with, by uid."""
+    found: dict[str, tuple[Terms, ...]] = {}
+    for (label, _), members in gang.together.items():
+        nodes = (view.node(pod.node_name) for pod in members if pod.node_name)
+        values = tuple(sorted({node.labels[label] for node in nodes if node is not None and label in node.labels}))
+        if values:
+            term = (NodeSelectorTerm(expressions=(Requirement(label, "In", values[:1]),)),)
+            found.update({pod.uid: (*found.get(pod.uid, ()), term) for pod in members})
+    return found

@@ -1,0 +1,422 @@
+"""Facts into sentences, in kube-scheduler's words: people grep for them, and tools were built on them.
+
+Formats: kube-scheduler framework/types.go (FitError), 1.37. A gang's own sentence comes first.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from allaboard.binding.outcomes import BindReply, Committed, MembersChanged, NotAdmitted, Refused, Seat
+from allaboard.gangs.phases import Ending
+from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.errors import one_line
+from allaboard.model.gang import Gang, Hold
+from allaboard.model.pod import Pod
+from allaboard.model.quantities import format_amount
+from allaboard.model.reasons import Cause, Code, Counted, Kind, Reason
+from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Violation, Wrong
+from allaboard.placement.relief.relief import More, Relief
+
+NO_NODES = "no nodes available to schedule pods"
+_JOB_POLICY = "a podFailurePolicy rule with action Ignore on the condition DisruptionTarget"
+_FEW_NODES = 3
+_EVENT_NOTE_LIMIT = 1024  # bytes; the API server refuses longer notes
+_SUMMARY_LIMIT = 80  # characters: a column of a table
+
+
+_REASONS = {
+    Kind.UNSCHEDULABLE: "node(s) were unschedulable",
+    Kind.NOT_READY: "node(s) were not ready",
+    Kind.TAINT: "node(s) had untolerated taint {{{subject}: {value}}}",
+    Kind.AFFINITY: "node(s) didn't match Pod's node affinity/selector",
+    Kind.VOLUMES: "node(s) didn't match PersistentVolume's node affinity",
+    Kind.AVOIDED: "node(s) didn't satisfy existing pods anti-affinity rules",
+    Kind.APART: "node(s) weren't in the domain of the members that are bound",
+    Kind.TOPOLOGY: "node(s) were in no domain that takes all who must share one",
+    Kind.UNLABELLED: "node(s) had no label {subject}",
+    Kind.PORTS: "node(s) didn't have free ports for the requested pod ports",
+    Kind.ATTACHMENTS: "node(s) exceed max volume count",
+    Kind.SHARING: "node(s) had no driver that hands out such parts of GPUs ({subject})",
+    Kind.GPU_TOO_SMALL: "node(s) had GPUs too small for the part",
+    Kind.GPU_CONTAINER: "node(s) had GPUs that their driver gives to one container only, as many as it requests",
+    Kind.GPU_NUMBER: "node(s) didn't match gpu-number",
+    Kind.GPU_MODEL: "node(s) didn't match gpu-model",
+    Kind.GPU_MEMORY_EACH: "node(s) didn't match gpu-memory-each",
+    Kind.GPU_MEMORY_TOTAL: "node(s) didn't match gpu-memory-total",
+    Kind.GPU_MODEL_UNKNOWN: "node(s) had GPUs of unknown model",
+    Kind.GPU_MEMORY_UNKNOWN: "node(s) had GPUs of unknown memory",
+    Kind.INSUFFICIENT: "Insufficient {subject}",
+    Kind.MIN_RESOURCES: "node(s) had less {subject} free together than minResources asks for",
+}
+"""kube-scheduler's, where it has words for it (plugins/nodeunschedulable, tainttoleration, nodeaffinity,
+volumebinding, nodeports, nodevolumelimits)."""
+
+_RULES = {Kind.TOPOLOGY: "one {subject} for all", Kind.PORTS: "host ports", Kind.ATTACHMENTS: "volumes"}
+"""Rules between members, as what a gang would fit without."""
+
+_BROKEN = {Kind.TOPOLOGY: "members would not share one {subject}: {value}"}
+"""The same when a plan doesn't keep to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a gang has no room: in one word, in a sentence, in a few words for a table, and for each of its pods, by UID."""
+
+    code: Code
+    message: str
+    short: str
+    of_pods: Mapping[str, str]
+
+
+def reason(why: Reason) -> str:
+    """One reason, as it is told."""
+    if why == (Kind.INSUFFICIENT, "pods", ""):
+        return "Too many pods"
+    return _said(_REASONS, why)
+
+
+def _said(words: Mapping[Kind, str], why: Reason) -> str:
+    return words[why.kind].format(subject=why.subject, value=why.value)
+
+
+def violation(found: Violation) -> str:
+    """What is wrong with a plan."""
+    where = f"{found.pod} on {found.node}"
+    match found.wrong:
+        case Wrong.STRANGER:
+            return f"pod {found.pod} is not of this gang"
+        case Wrong.NO_NODE:
+            return f"{found.pod}: node {found.node} does not exist"
+        case Wrong.VOLUME:
+            return f"{where}: {found.subject}"
+        case Wrong.PORT:
+            return f"{where}: host port {found.subject} is taken"
+        case Wrong.BROKEN if found.reason:
+            return _said(_BROKEN, found.reason)
+        case Wrong.DEVICES:
+            return f"{found.node}: {found.pods} members ask for parts of GPUs that don't fit on its devices together"
+        case Wrong.TAKEN:
+            return f"{where}: others have taken its room"
+        case Wrong.OVERLOAD:
+            requested, free = (format_amount(found.subject, amount) for amount in (found.requested, found.free))
+            return f"{found.node}: {found.pods} members ask for {requested} {found.subject}, {free} free"
+    return f"{where}: {reason(found.reason) if found.reason else found.wrong}"
+
+
+def not_bound(outcome: Refused | Committed) -> str:
+    """Why nobody, or not everybody, of a gang was bound for which there were seats."""
+    if isinstance(outcome, Committed):
+        return "; ".join(f"pod{'s' if len(names) > 1 else ''} {_some(names)}: {why}" for why, names in _by_reason(outcome.failed)[:3])
+    match outcome.because:
+        case MembersChanged(there, missing):
+            return f"members changed while the gang was being placed: {there} of {missing} missing ones are still there"
+        case Violation() as found:
+            return f"the cluster changed while the gang was being placed: {violation(found)}"
+        case NotAdmitted(seat, reply):
+            return f"pod {seat.pod.name} {seat_not_taken(seat, reply)}"
+        case Hold() as hold:
+            return hold.message
+        case gone:
+            return f"podgroup {gone} is gone"
+
+
+def _by_reason(failed: Sequence[tuple[Seat, BindReply]]) -> list[tuple[str, list[str]]]:
+    """Return each reason for which binds failed, with the names of the pods; what differs by the pod's own name is one reason."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for seat, reply in failed:
+        why, name = _why_not(reply), seat.pod.name
+        found.setdefault(why.replace(f'"{name}"', ""), (why, []))[1].append(name)
+    return list(found.values())
+
+
+def seat_not_taken(seat: Seat, reply: BindReply) -> str:
+    """Return why a member was not bound, for a sentence about the member."""
+    return f"can't be bound to {seat.node_name}: {_why_not(reply).removeprefix(f'{seat.pod.key} on {seat.node_name}: ')}"
+
+
+def _why_not(reply: BindReply) -> str:
+    return violation(reply.violation) if reply.violation else reply.message or reply.result
+
+
+def fit_error(total_nodes: int, reasons: Counted) -> str:
+    """``0/4 nodes are available: 3 Insufficient cpu, 4 Too many pods.``; sorted as text, as kube-scheduler does."""
+    if not total_nodes:
+        return NO_NODES
+    counted = ", ".join(sorted(f"{count} {reason(each)}" for each, count in reasons))
+    return f"0/{total_nodes} nodes are available" + (f": {counted}." if counted else ".")
+
+
+def refusal(gang: Gang, plan: Plan, why: Cause | None = None) -> str:
+    """Why ``gang`` was not placed, for its PodGroup: how many would fit, ``why``, and what keeps the first one that doesn't."""
+    return _Refusal(gang, plan, why).of_gang()
+
+
+def refused(gang: Gang, plan: Plan, why: Cause) -> Refusal:
+    """All that is told of a gang for which there is no room."""
+    found = _Refusal(gang, plan, why)
+    return Refusal(why.code, found.of_gang(), cause(why, plan), found.of_pods())
+
+
+def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
+    """Why a gang has no room, in a few words; ``who`` is too large if one is."""
+    amounts = [format_amount(why.resource, amount) for amount in (why.requested, why.there)] if why.resource else []
+    match why.code:
+        case Code.INSUFFICIENT if why.rule:
+            return f"minResources asks for {amounts[0]} {why.resource} where {_free(amounts[1])}"
+        case Code.NEVER_FITS if why.rule and amounts:
+            return f"minResources asks for {amounts[0]} {why.resource}; the nodes have {amounts[1]} in all"
+        case Code.INSUFFICIENT:
+            return f"needs {amounts[0]} {why.resource} where {_free(amounts[1])}" if amounts else "too little is free"
+        case Code.FRAGMENTED if amounts:
+            return f"needs {amounts[0]} {why.resource}; {_free(amounts[1])}, but in pieces"
+        case Code.FRAGMENTED:
+            return "enough is free, but in pieces"
+        case Code.NEVER_FITS if why.member:
+            return f"{who} asks for {amounts[0]} {why.resource}; no node it may use has more than {amounts[1]}"
+        case Code.NEVER_FITS if amounts:
+            return f"needs {amounts[0]} {why.resource}; the nodes it may use have {amounts[1]} in all"
+        case Code.NEVER_FITS if why.rule:
+            return f"no {why.rule.subject} takes all who must share one, even when empty"
+        case Code.NEVER_FITS:
+            return "too large for the nodes it may use, even when they are empty"
+        case Code.CONSTRAINTS if why.rule:
+            return f"would fit but for its {_said(_RULES, why.rule)}"
+    role = _hardest_role(plan.explanation, why)
+    kept = [(nodes, reason(each)) for each, nodes in role.reasons if each.kind is not Kind.INSUFFICIENT] if role else []
+    nodes, text = max(kept, default=(0, ""))
+    return f"{nodes} of {plan.explanation.total_nodes} {text}" if text else NO_NODES
+
+
+def _free(amount: str) -> str:
+    return f"{amount} {'is' if amount == '1' else 'are'} free"
+
+
+def members_bound(number: int) -> str:
+    """What is told of a gang that is whole."""
+    return f"{number} {'member' if number == 1 else 'members'} bound"
+
+
+def ended(ending: Ending) -> str:
+    """Return what is told of a gang of which no member lives any more."""
+    return f"ended: {ending.succeeded} {'member' if ending.succeeded == 1 else 'members'} succeeded, {ending.failed} failed"
+
+
+def summary(text: str) -> str:
+    """Return ``text`` on one line, cut to what a column of a table holds."""
+    text = one_line(text)
+    return text if len(text) <= _SUMMARY_LIMIT else f"{text[: _SUMMARY_LIMIT - 1].rstrip()}…"
+
+
+def advice(gang: Gang, relief: Relief, leaver: Gang | None) -> str:
+    """What would let ``gang`` in, for the end of its refusal; empty when nothing is known to.
+
+    A gang of another namespace is not named: who else runs there is none of a tenant's business.
+    """
+    ways = []
+    if relief.more is not None:
+        ways.append(f"with {_more(gang, relief.more)}")
+    if relief.nodes is not None:
+        there = f" in {relief.nodes.domain}" if relief.nodes.domain else ""
+        ways.append(f"with {relief.nodes.number} more {'node' if relief.nodes.number == 1 else 'nodes'} like {relief.nodes.like}{there}")
+    if leaver is not None:
+        who = f"gang {leaver.key.name}" if leaver.key.namespace == gang.key.namespace else "a gang of another namespace"
+        ways.append(f"if {who} (priority {leaver.priority}) left")
+    return f"Would fit {', or '.join(ways)}." if ways else ""
+
+
+def with_advice(message: str, advice: str) -> str:
+    """A refusal and what would help."""
+    return f"{message.removesuffix('.')}. {advice}" if advice else message
+
+
+def selector_text(spec: SchedulingSpec) -> str:
+    """The nodes a spec is for, as ``kubectl get nodes -l`` takes it where that has words for it; empty when it is for all."""
+    selector = ",".join(f"{key}={value}" for key, value in spec.node_selector)
+    terms = [_term_text(term) for term in spec.affinity or ()]
+    affinity = " or ".join(term for term in terms if term)
+    return f"{selector},{affinity}" if selector and affinity else selector or affinity
+
+
+def pod_refusals(gang: Gang, plan: Plan, why: Cause | None = None) -> dict[str, str]:
+    """Why each candidate was not placed, by UID: the gang's sentence, and what keeps the pods of that one's own role."""
+    return _Refusal(gang, plan, why).of_pods()
+
+
+def surplus_refusals(plan: Plan) -> dict[str, str]:
+    """Why members beyond the minimum were left out, by UID."""
+    unplaced = set(plan.unplaced)
+    told: dict[str, str] = {}
+    for role in plan.explanation.roles:
+        left_out = [uid for uid in role.pods if uid in unplaced]
+        if left_out:
+            told.update(dict.fromkeys(left_out, fit_error(plan.explanation.total_nodes, role.reasons)))
+    return told
+
+
+def members_missing_in_short(gang: Gang) -> str:
+    """The same as ``members_missing``, for a table."""
+    return f"{_there(gang)} of {gang.required} members exist"
+
+
+def _there(gang: Gang) -> int:
+    return len(gang.alive) + (gang.succeeded if gang.missing else 0)  # a next wave needs its own
+
+
+def members_missing(gang: Gang, *, was_whole: bool = False) -> str:
+    """Return that a gang waits for pods that don't exist yet; ``was_whole`` if the run that goes on has been whole."""
+    gated = sum(1 for pod in gang.members if pod.is_gated and not pod.is_terminating)
+    tail = f", {gated} of them gated" if gated else ""
+    # The counts in the PodGroup's status are those of all runs.
+    others = sum(1 for pod in gang.others if pod.is_alive)
+    of_run = f" in this run, beside {others} of other runs" if others else ""
+    roles = "".join(f", role {role} lacks {number}" for role, number in sorted(gang.roles_without_pods.items()))
+    stale = "; the gang was whole before: lower minMember if it was scaled down" if was_whole and gang.bound else ""
+    return f"podgroup {gang.key}: waiting for members: {_there(gang)} of {gang.required} exist{of_run}{tail}{roles}{stale}"
+
+
+def backs_off(gang: Gang, losses: int, seconds: float) -> str:
+    """Return why nobody of a gang is bound just now whose members were lost ``losses`` times in a row soon after they were bound."""
+    number = {1: "once", 2: "twice"}.get(losses, f"{losses} times in a row")
+    return f"podgroup {gang.key}: members were lost soon after they were bound, {number}: the next are bound {seconds:g} s after the last"
+
+
+def kept_open(gang: Gang, bound: Sequence[Pod], message: str, problem: str = "") -> str:
+    """Why a gang that is half bound keeps its seats, what it lacks, and what its owner could say so that they may be released.
+
+    ``problem`` is why Jobs that should be were not suspended.
+    """
+    running = [pod.name for pod in bound if pod.phase == "Running"]
+    bare = [pod.name for pod in bound if pod.owner is None and pod.option("recreate") != "true"]
+    jobs = {pod.owner.name for pod in bound if pod.owner is not None and pod.is_of_job}
+    reasons = []
+    if running:
+        reasons.append(f"{_some(running)} already running")
+    if bare:
+        reasons.append(f'{_some(bare)} would be gone for good (annotate allaboard.dev/recreate: "true" where something recreates them)')
+    if jobs:
+        way_out = _JOB_POLICY if gang.undo else f"{_JOB_POLICY}, or its gang says allaboard.dev/undo: suspend"
+        reasons.append(f"job {', '.join(sorted(jobs))} counts a lost pod as a failure (unless it has {way_out})")
+        if gang.undo and not (running or bare or problem):
+            reasons.append(f"it is suspended, and resumed, once {gang.timeout_seconds} s are over")
+    if problem:
+        reasons.append(problem)
+    why = "; ".join(reasons) or "members could not be released"
+    return f"kept open with {len(bound)} of {gang.quorum} members bound: {why}; {message}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+
+
+def event_note(text: str) -> str:
+    """Return ``text`` on one line, cut to what an event may hold as kube-scheduler cuts it."""
+    text = one_line(text)
+    encoded = text.encode()
+    if len(encoded) <= _EVENT_NOTE_LIMIT:
+        return text
+    return encoded[: _EVENT_NOTE_LIMIT - 4].decode(errors="ignore") + " ..."
+
+
+def _more(gang: Gang, more: More) -> str:
+    """``2 more nvidia.com/gpu on nodes matching pool=train (1 on a, 1 on b)``."""
+    spec = next((pod.spec for pod in gang.members if pod.uid == more.pod), None)
+    selector = ",".join(filter(None, (selector_text(spec) if spec else "", more.domain)))
+    what = f"{format_amount(more.resource, more.amount)} more {more.resource}"
+    matching = f" on nodes matching {selector}" if selector else ""
+    if len(more.where) > _FEW_NODES:
+        return f"{what}{matching} (on {len(more.where)} of them)" if selector else f"{what} (on {len(more.where)} nodes)"
+    return f"{what}{matching} ({', '.join(f'{format_amount(more.resource, amount)} on {node}' for node, amount in more.where)})"
+
+
+def _term_text(term: NodeSelectorTerm) -> str:
+    return ",".join(_requirement_text(requirement) for requirement in (*term.expressions, *term.fields))
+
+
+def _requirement_text(requirement: Requirement) -> str:
+    key, values = requirement.key, requirement.values
+    if requirement.operator in ("In", "NotIn"):
+        if len(values) == 1:
+            return f"{key}{'=' if requirement.operator == 'In' else '!='}{values[0]}"
+        return f"{key} {'in' if requirement.operator == 'In' else 'notin'} ({', '.join(values)})"
+    if requirement.operator in ("Gt", "Lt"):
+        return f"{key}{'>' if requirement.operator == 'Gt' else '<'}{', '.join(values)}"
+    return key if requirement.operator == "Exists" else f"!{key}"
+
+
+def _hardest_role(explanation: Explanation, why: Cause | None) -> RoleExplanation | None:
+    """The role to name: the one that ``why`` is about, then one that fits nowhere at all, before one that the others have left no room
+    for; unless nobody needs it.
+    """
+    left_out = [role for role in explanation.roles if role.unplaced]
+    named = why.member if why else ""
+    return min(left_out, key=lambda role: (named not in role.pods, role.is_spare, role.most > 0, role.most - len(role.pods)), default=None)
+
+
+class _Refusal:
+    """Why a gang was not placed. What is the gang's is found out once: it may have thousands of members, and hundreds of roles."""
+
+    def __init__(self, gang: Gang, plan: Plan, why: Cause | None) -> None:
+        self._explanation = plan.explanation
+        self._hardest = _hardest_role(plan.explanation, why)
+        self._head = "" if gang.is_single else _head(gang, plan, why)
+        self._tail = f" It never fits: {cause(why, plan, 'it')}." if gang.is_single and why and why.code is Code.NEVER_FITS else ""
+        if gang.is_single and why and why.node:
+            self._tail += f" gpu-number asks for {why.requested} {why.resource}; {why.node} has most free: {why.most}."
+        if gang.is_single and why and why.unwell:
+            self._tail += f" {_with_errors(why)}."
+        self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}
+
+    def of_gang(self) -> str:
+        """The gang's sentence, and what keeps the role that is hardest to place."""
+        return self._because_of(self._hardest)
+
+    def of_pods(self) -> dict[str, str]:
+        """The same for each candidate, by UID, with what keeps the pods of its own role if they are left out."""
+        told: dict[str, str] = {}
+        for role in self._explanation.roles:
+            told.update(dict.fromkeys(role.pods, self._because_of(role if role.unplaced or self._hardest is None else self._hardest)))
+        return told
+
+    def _because_of(self, role: RoleExplanation | None) -> str:
+        """The gang's sentence, and what keeps the pods of one role."""
+        reasons = fit_error(self._explanation.total_nodes, role.reasons if role else ())
+        if not self._head:
+            return reasons + self._tail
+        who = f"pod {self._names[role.pods[0]]}: " if role and role.pods[0] in self._names else ""
+        return f"{self._head}; {who}{reasons}"
+
+
+def _with_errors(why: Cause) -> str:
+    return f"{why.unwell} node(s) had GPUs with errors"
+
+
+def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
+    explanation = plan.explanation
+    already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
+    needed = min(already + explanation.placeable, gang.min_member - explanation.lacking)  # a role may lack some where others have surplus
+    placeable = f"{needed} of {gang.min_member} members placeable"
+    head = f"podgroup {gang.key}: {placeable}"
+    if why is not None and (why.resource or why.rule or why.code is Code.NEVER_FITS):
+        head += f", {cause(why, plan)}"
+        head += f" ({_with_errors(why)})" if why.unwell else ""
+    return f"{head}, no placement found" if plan.feasible is None else head
+
+
+def overtaken(message: str, times: int) -> str:
+    """A refusal of a gang that others were preferred to where it would have fitted."""
+    number = {1: "once", 2: "twice"}.get(times, f"{times} times")
+    return f"{message}; left out {number} for gangs that put more GPUs to work"
+
+
+def steps(report: SearchReport) -> str:
+    """What each step of a search reached: ``greedy 20@88.871, polish 20@89.803, evolution(9) 20@91.821``, members placed and score."""
+    return ", ".join(
+        f"{step.name}{f'({step.generations})' if step.generations else ''} {step.placed}@{step.score:.3f}" for step in report.steps
+    )
+
+
+def generations(number: int, stopped_by: str = "", wanted: int = 0) -> str:
+    """How many generations there were, of how many that were wanted if there were fewer; and, where there was no need of any, why."""
+    known = {"exact": "known to be best by an exact method", "optimal": "known to be best by a bound"}
+    text = f"{number} of {wanted} generations" if wanted else f"{number} generation{'' if number == 1 else 's'}"
+    return f"{text}: {known[stopped_by]}" if not number and stopped_by in known else text

@@ -1,0 +1,193 @@
+"""Keeps PodGroup objects in step with their gangs: makes those that exist by labels only, and writes status.
+
+Nothing is decided here, and nothing depends on what is written: with upstream's CRD our extra status fields are pruned, and
+without any CRD gangs that are made by labels are scheduled all the same.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from allaboard.gangs.endings import Endings
+from allaboard.gangs.phases import Ending, ending_of, phase_of
+from allaboard.gangs.podgroup import PodGroup, implicit_pod_group, key_of, owner_references, pod_group_from
+from allaboard.gangs.registry import GangRegistry
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.lists import pages
+from allaboard.kube.paths import POD_GROUPS, ApiPath
+from allaboard.model.errors import MalformedError
+from allaboard.model.fields import version_number, version_of
+from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Pod
+from allaboard.report.status import Opinion, api_time, pod_group_status
+from allaboard.report.told import Remembered, Told, Written
+from allaboard.report.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+
+def utc_now() -> str:
+    """The time as the Kubernetes API writes it."""
+    return api_time(time.time())
+
+
+class PodGroupKeeper:
+    """Creates, mends and updates PodGroups through a ``Writer``, and tells the registry of those it hears of."""
+
+    def __init__(
+        self, server: ApiServer, registry: GangRegistry, remembered: Remembered, writer: Writer, now: Callable[[], str] = utc_now
+    ) -> None:
+        self._server = server
+        self._registry = registry
+        self._remembered = remembered
+        self._writer = writer
+        self._now = now
+        self._endings = Endings(registry)
+
+    def observe(self, raw: dict[str, Any]) -> None:
+        """Take a PodGroup as the API server has it."""
+        try:
+            self._registry.observe_group(pod_group_from(raw))
+        except MalformedError as error:
+            logger.warning("a PodGroup can't be understood and is left out: %s", error)
+
+    def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Take a change of a pod: how members end outlives their pods."""
+        self._endings.observe_pod(old, new)
+
+    def forget(self, raw: dict[str, Any]) -> None:
+        """Take the deletion of a PodGroup, as the API server had it last."""
+        self._registry.forget_group(key_of(raw), version_of(raw))
+
+    async def resync(self) -> None:
+        """List all PodGroups, so that one whose deletion nobody told us of is forgotten. Raises ``ApiError``."""
+        found: set[GangKey] = set()
+        version = 0
+        try:
+            async for page in pages(self._server, POD_GROUPS.everywhere):
+                if page.begins:
+                    found, version = set(), version_number(page.version)
+                for raw in page.items:
+                    self.observe(raw)
+                    found.add(key_of(raw))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            # One 404 may be a hiccup of the API server's discovery; nothing is forgotten for it.
+            logger.warning("PodGroups aren't served by this cluster; install them with: kubectl apply -f crds/")
+            return
+        for key in set(self._registry.groups()) - found:
+            self._registry.forget_group(key, version)
+        for key, told in self._remembered.all_told():
+            # The CRD may have been installed, or a PodGroup of ours deleted, since its gang was last spoken of; or we were refused.
+            if told.opinion and (told.is_unwritten or self._registry.needs_group(key) or self._is_overwritten(key, told)):
+                self._write(key)
+
+    def tell(self, gang: Gang, opinion: Opinion | None = None) -> None:
+        """Have the PodGroup of ``gang`` show how it stands; without an ``opinion`` the last one still holds."""
+        if gang.is_single or self._is_foreign(gang):
+            return
+        if opinion is not None:
+            self._remembered.told(gang.key).opinion = opinion
+        if self.opinion(gang.key) is not None:
+            self._write(gang.key)
+
+    def begin_bind(self, gang: Gang) -> None:
+        """Members of ``gang`` are about to be bound. If nobody of it is yet, it isn't called half bound before that has ended."""
+        if (opinion := self.opinion(gang.key)) is not None and not gang.bound:
+            self._remembered.told(gang.key).opinion = replace(opinion, is_being_bound=True)
+
+    def opinion(self, key: GangKey) -> Opinion | None:
+        """What was last said of a gang."""
+        told = self._remembered.find_told(key)
+        return told.opinion if told else None
+
+    def ending(self, gang: Gang) -> Ending | None:
+        """Return how a gang has ended; None while a member lives, and when its members were deleted before they ended."""
+        return ending_of(gang, self._endings.find(gang.key), self._stated(gang.key))
+
+    def is_known(self, gang: Gang) -> bool:
+        """Return whether the gang has, or has had, members of ours, as far as is remembered or its PodGroup's status says."""
+        scheduler = self._stated(gang.key).get("schedulerName")
+        return bool(gang.members) or self.opinion(gang.key) is not None or self._registry.answers_to(scheduler)
+
+    def _stated(self, key: GangKey) -> Mapping[str, Any]:
+        """Return the status of a PodGroup as the API server has it; empty without one."""
+        group = self._registry.group(key)
+        return group.status or {} if group else {}
+
+    def _is_foreign(self, gang: Gang) -> bool:
+        """Return whether the PodGroup is another scheduler's: no pod of ours has named it, and its status isn't of our writing."""
+        return bool(self._stated(gang.key)) and not self.is_known(gang)
+
+    def _write(self, key: GangKey) -> None:
+        self._remembered.told(key).is_unwritten = True
+        self._writer.put(f"podgroup {key}", partial(self._bring_up_to_date, key), key.namespace)
+
+    async def _bring_up_to_date(self, key: GangKey) -> None:
+        if (told := self._remembered.find_told(key)) is None:
+            return
+        told.is_unwritten = True  # until it is
+        gang, opinion = self._registry.gang(key), told.opinion
+        if gang is not None and opinion is not None and opinion.is_being_bound and gang.is_whole:
+            told.opinion = opinion = replace(opinion, is_being_bound=False)
+        await asyncio.sleep(0)  # it may have thousands of members, and has been put together just now
+        group = await self._group_of(gang) if gang is not None and opinion is not None else None
+        if gang is not None and opinion is not None and group is not None:
+            stated, ends = group.status or {}, self._endings.find(key)
+            status = pod_group_status(gang, phase_of(gang, ends, stated), opinion, stated, self._now(), ending_of(gang, ends, stated))
+            if status == group.status:
+                told.written = Written(group.uid, status, status)
+            elif told.written != Written(group.uid, status, group.status):
+                raw = await self._server.patch(_path(key, "status"), {"status": status})
+                told.written = Written(group.uid, status, pod_group_from(raw).status)
+                self.observe(raw)
+        told.is_unwritten = False
+
+    def _is_overwritten(self, key: GangKey, told: Told) -> bool:
+        """Whether somebody, such as an earlier leader whose request came late, has changed what we had written."""
+        group, written = self._registry.group(key), told.written
+        return group is not None and written is not None and group.uid == written.uid and group.status != written.kept
+
+    async def _group_of(self, gang: Gang) -> PodGroup | None:
+        """The PodGroup of a gang, made or mended when it is ours to make; ``None`` when there is none."""
+        group = self._registry.group(gang.key)
+        if group is None:
+            if not self._registry.needs_group(gang.key) or not gang.alive:
+                return None
+            await self._create(gang)
+            return self._registry.group(gang.key)
+        if group.is_ours and gang.alive:
+            await self._mend(gang, group)
+        return group
+
+    async def _create(self, gang: Gang) -> None:
+        try:
+            self.observe(
+                await self._server.post(
+                    POD_GROUPS.within(gang.key.namespace), implicit_pod_group(gang.key, gang.min_member, gang.alive_in_all_runs)
+                )
+            )
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            self.observe(await self._server.get(_path(gang.key)))
+
+    async def _mend(self, gang: Gang, group: PodGroup) -> None:
+        """Follow the labels and owners of a gang whose PodGroup we made."""
+        references = owner_references(gang.alive_in_all_runs)
+        patch: dict[str, Any] = {}
+        if not {str(reference["uid"]) for reference in references} <= group.owner_uids:
+            patch["metadata"] = {"ownerReferences": references}
+        if group.min_member != gang.min_member:
+            patch["spec"] = {"minMember": gang.min_member}
+        if patch:
+            self.observe(await self._server.patch(_path(gang.key), patch))
+
+
+def _path(key: GangKey, subresource: str = "") -> ApiPath:
+    return POD_GROUPS.named(key.namespace, key.name, subresource)

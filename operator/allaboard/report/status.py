@@ -1,0 +1,119 @@
+"""The status of a PodGroup and the PodScheduled condition of a pod, as values: computed here, written by ``report.writer``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from allaboard.gangs.phases import Ending
+from allaboard.model.errors import one_line
+from allaboard.model.gang import Gang
+from allaboard.model.pod import parse_time
+from allaboard.model.reasons import Code
+from allaboard.report.messages import summary
+
+Condition = dict[str, Any]
+
+_INITIALLY = "PodGroupInitiallyScheduled"
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """The scheduler's last word on a gang: what PodGroup conditions are made of.
+
+    ``short`` is the ``message`` for a table, which may be cut. ``started`` is RFC 3339, when the quorum was first there; ``whole_since``
+    when the gang was last found whole, which is still to be told when it isn't any more; ``has_timed_out`` once it waited longer than it
+    asked for; ``is_being_bound`` from when its first members are bound until it is seen whole, or more is said of it: that some are bound
+    before others doesn't make it half bound.
+    """
+
+    code: Code
+    message: str
+    short: str = ""
+    started: str = ""
+    whole_since: str = ""
+    has_timed_out: bool = False
+    is_being_bound: bool = False
+
+
+def api_time(seconds: float) -> str:
+    """Seconds since the epoch as the Kubernetes API writes a time (RFC 3339)."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def pod_group_status(
+    gang: Gang, phase: str, opinion: Opinion, current: Mapping[str, Any], now: str, ending: Ending | None = None
+) -> dict[str, Any]:
+    """Return the whole status of a PodGroup. Conditions keep their ``lastTransitionTime`` unless their status flips.
+
+    The ``ending`` of a gang that has ended counts members whose pods are deleted by then.
+    """
+    living = gang.alive_in_all_runs
+    owners = sorted({f"{pod.namespace}/{pod.owner.name if pod.owner else pod.name}" for pod in living})
+    status: dict[str, Any] = {
+        "phase": phase,
+        "occupiedBy": ",".join(owners[:10]),
+        "members": len(living),
+        "scheduled": len(gang.bound_in_all_runs),
+        "running": sum(1 for pod in living if pod.phase == "Running"),
+        "succeeded": ending.succeeded if ending else gang.in_phase("Succeeded"),
+        "failed": ending.failed if ending else gang.in_phase("Failed"),
+        "reason": opinion.code,
+        "summary": summary(opinion.short or opinion.message),
+        "message": one_line(opinion.message),
+        "conditions": _conditions(opinion, gang, current.get("conditions") or (), now),
+    }
+    started = opinion.started or current.get("scheduleStartTime")
+    if started:
+        status["scheduleStartTime"] = started
+    scheduler = gang.scheduler_name or current.get("schedulerName")
+    if scheduler:
+        status["schedulerName"] = scheduler
+    return status
+
+
+def scheduled_since(status: Mapping[str, Any]) -> float | None:
+    """When the gang was first whole, by its PodGroup's status: seconds since the epoch, ``None`` when that doesn't say."""
+    conditions = status.get("conditions")
+    for condition in conditions if isinstance(conditions, Sequence) else ():
+        if isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == (_INITIALLY, "True"):
+            return parse_time(str(condition.get("lastTransitionTime") or ""))
+    return None
+
+
+def pod_unscheduled(message: str, now: str, reason: str = "Unschedulable") -> Condition:
+    """The condition that autoscalers react to."""
+    return {"type": "PodScheduled", "status": "False", "reason": reason, "message": one_line(message), "lastTransitionTime": now}
+
+
+def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
+    """``PodGroupInitiallyScheduled`` stays True once it was, as upstream's does; the others say what is so now."""
+    # Where no schema says what they are, anybody may write anything.
+    stated = current if isinstance(current, Sequence) else ()
+    before = {str(condition.get("type")): condition for condition in stated if isinstance(condition, Mapping)}
+    was_scheduled = before.get(_INITIALLY, {}).get("status") == "True"
+    is_scheduled = was_scheduled or bool(opinion.whole_since)
+    wanted: list[tuple[str, bool, str, str]] = [
+        (
+            _INITIALLY,
+            is_scheduled,
+            Code.SCHEDULED if is_scheduled else opinion.code,
+            "all members that must start together have been bound" if is_scheduled else opinion.message,
+        ),
+    ]
+    partial = gang.is_open and not opinion.is_being_bound
+    if partial or "PartiallyBound" in before:
+        bound = f"{len(gang.bound)} of {gang.quorum} members bound"
+        text = (opinion.message if bound in opinion.message else f"{bound}: {opinion.message}") if partial else "no longer"
+        wanted.append(("PartiallyBound", partial, opinion.code if partial else "Whole", text))
+    if opinion.has_timed_out or "Timeout" in before:
+        text = f"not scheduled within {gang.timeout_seconds} s: {opinion.message}" if opinion.has_timed_out else "no longer"
+        wanted.append(("Timeout", opinion.has_timed_out, "ScheduleTimeout" if opinion.has_timed_out else opinion.code, text))
+    times = {_INITIALLY: opinion.whole_since or now}
+    return [_condition(*fields, before.get(fields[0], {}), times.get(fields[0], now)) for fields in wanted]
+
+
+def _condition(kind: str, is_true: bool, reason: str, message: str, before: Mapping[str, Any], now: str) -> Condition:
+    status = "True" if is_true else "False"
+    since = before.get("lastTransitionTime") if before.get("status") == status else None
+    return {"type": kind, "status": status, "reason": reason, "message": one_line(message)[:32_000], "lastTransitionTime": since or now}

@@ -1,0 +1,1 @@
+"""What the operator is set to: options by group, configuration files, kube-scheduler's profiles."""

@@ -1,0 +1,111 @@
+"""The PodGroups that job operators make for their jobs, and that the pods of these jobs name.
+
+training-operator (kubeflow.org/v1) makes them when it was started with ``--gang-scheduler-name``, mpi-operator (v2beta1) with
+``--gang-scheduling``. Nothing in a manifest tells whether the flag is set, but the operator's own pod does. As of training-operator 1.9
+(pkg/controller.v1/common/job.go, control/podgroup_control.go) and mpi-operator 0.8 (pkg/controller/podgroup.go).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby, pairwise
+from typing import Any
+
+from allaboard.gangs.membership import POD_GROUP_LABEL
+from allaboard.model.errors import MalformedError
+from allaboard.model.fields import integer, items, labels, mapping, sequence
+from allaboard.model.gang import Gang
+from allaboard.model.requests import RawObject
+from allaboard.whatif.manifests import Expanded, Manifests
+from allaboard.whatif.workloads import Workload, count_of, made_up_uid
+
+FLAG = "--gang-scheduler-name"
+MPI_FLAG = "--gang-scheduling"
+
+TRAINING, MPI = "kubeflow.org/v1", "kubeflow.org/v2beta1"
+"""API versions of the jobs that training-operator and mpi-operator run."""
+
+_OPERATORS = {TRAINING: ("training-operator", FLAG), MPI: ("mpi-operator", MPI_FLAG)}
+_MAKES_NO_SUCH_GROUPS = ("", "None", "volcano")  # of which the last has PodGroups of its own
+
+_DOUBT = (
+    f"the launcher is made only once the workers are Ready (launcherCreationPolicy); where mpi-operator runs with {MPI_FLAG}, its PodGroup "
+    f"counts the launcher, and nothing starts: say {MPI_FLAG} NAME, or {MPI_FLAG} None where mpi-operator makes no PodGroups"
+)
+
+
+def with_pod_groups(manifests: Manifests, schedulers: Mapping[str, str]) -> Manifests:
+    """Return ``manifests`` with what job operators make of their jobs; ``schedulers`` are what the flags name, by API version of the jobs.
+
+    Raises ``ManifestError``.
+    """
+    found = replace(manifests, pods=[], pod_groups=list(manifests.pod_groups))
+    for workload, expanded in groupby(manifests.pods, key=lambda each: each.workload):
+        pods = list(expanded)
+        version = workload.document.api_version if workload else ""
+        scheduler = schedulers.get(version)
+        if workload and version == MPI and scheduler is None:
+            found.pods += [replace(each, doubt=_DOUBT) if each.after else each for each in pods]
+        elif workload is None or version not in _OPERATORS or scheduler in (None, *_MAKES_NO_SUCH_GROUPS):
+            found.pods += pods
+        else:
+            found.pods += [replace(each, raw=_named(each.raw, workload.name, str(scheduler), overwrites=version == MPI)) for each in pods]
+            found.pod_groups.append(_group(workload, pods))
+    return found
+
+
+def hints(gangs: Iterable[Gang]) -> Sequence[str]:
+    """What is to be said of jobs each pod of which is a gang of its own: that is seldom meant."""
+    owners = dict.fromkeys((gang.key.namespace, pod.owner) for gang in gangs if gang.is_single for pod in gang.members)
+    return [
+        f"{owner.kind} {namespace}/{owner.name}: its pods name no gang; where {' runs with '.join(_OPERATORS[owner.api_version])}, say so"
+        for namespace, owner in owners
+        if owner is not None and owner.api_version in _OPERATORS
+    ]
+
+
+def flags_of(pod: RawObject) -> Mapping[str, str]:
+    """Return what a flag is set to where a pod is a job operator's, by API version of its jobs; empty for all other pods."""
+    found: dict[str, str] = {}
+    with suppress(MalformedError):  # of a pod that can't be read, nothing is known
+        for _, container in items(mapping(pod, "spec"), "containers", "spec."):
+            if container.get("name") == "mpi-operator":
+                found.setdefault(MPI, "")
+            words = [str(word) for field in ("command", "args") for word in sequence(container, field)]
+            for word, following in pairwise([*words, ""]):
+                name, is_joined, value = word.partition("=")
+                for version, (_, flag) in _OPERATORS.items():
+                    if name in (flag, flag.removeprefix("-")):  # Go takes one dash for two
+                        found[version] = value if is_joined else following
+    return found
+
+
+def _named(raw: Mapping[str, Any], group: str, scheduler: str, *, overwrites: bool) -> dict[str, Any]:
+    """Return a pod that names its PodGroup, and the scheduler; mpi-operator ``overwrites`` another scheduler's name."""
+    metadata, spec = raw["metadata"], raw["spec"]
+    named = {**metadata, "labels": {**labels(metadata, "labels"), POD_GROUP_LABEL: group}}
+    stated = "" if overwrites else spec.get("schedulerName")
+    return {**raw, "metadata": named, "spec": {**spec, "schedulerName": stated or scheduler}}
+
+
+def _group(workload: Workload, pods: list[Expanded]) -> Expanded:
+    document = workload.document
+    try:
+        policy = mapping(mapping(mapping(document.raw, "spec"), "runPolicy", "spec."), "schedulingPolicy", "spec.runPolicy.")
+        path = "spec.runPolicy.schedulingPolicy."
+        minimum = count_of(policy, "minAvailable", len(pods), path)
+        timeout = integer(policy, "scheduleTimeoutSeconds", path=path)
+        if timeout < 0:
+            raise MalformedError(f"{path}scheduleTimeoutSeconds", f"{timeout} is negative")
+    except MalformedError as error:
+        raise document.origin.blame(error) from error
+    metadata = {
+        "name": workload.name,
+        "namespace": workload.namespace,
+        "uid": made_up_uid(workload.namespace, workload.name, "PodGroup"),
+        "annotations": labels(mapping(document.raw, "metadata"), "annotations", "metadata."),
+    }
+    # Where the job doesn't state them, training-operator sums up what its members ask for, which says no more than they do.
+    spec = {"minMember": minimum, "scheduleTimeoutSeconds": timeout, "minResources": policy.get("minResources")}
+    raw = {"kind": "PodGroup", "metadata": metadata, "spec": spec}
+    return Expanded(raw, document.origin, position=pods[0].position)

@@ -1,0 +1,174 @@
+"""Sets of pods that a controller makes of one template, and what the API server refuses of them."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allaboard.model.errors import MalformedError, shown
+from allaboard.model.fields import LABEL_KEY, integer, items, labels, mapping, sequence, text
+from allaboard.model.limits import MEMBERS
+from allaboard.model.requests import default_requests
+from allaboard.whatif.containers import refuse_containers
+from allaboard.whatif.documents import Document
+
+MAX_PODS = 20_000
+"""Pods that a plan may hold, which take it about a quarter of a minute. One workload may have no more than a gang has members."""
+
+_LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+
+RawPod = dict[str, Any]
+Labels = dict[str, str]
+
+
+def at_once(index: int) -> int:
+    """Return that a pod waits for no other before it is made."""
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """``count`` pods of one template. ``path`` leads to the template inside the workload, with a dot at the end.
+
+    ``after`` is how many earlier pods of the workload must be Ready before the controller makes a pod; 0 for pods made at once.
+    """
+
+    path: str
+    template: Mapping[str, Any]
+    count: int
+    owner: Mapping[str, Any] | None
+    name: Callable[[int], str]
+    labels: Callable[[int], Labels]
+    claims: tuple[str, ...] = ()
+    after: Callable[[int], int] = at_once
+
+    def pods(self, namespace: str) -> Iterator[RawPod]:
+        """The raw pods, with requests defaulted from limits as the API server would. Raises ``MalformedError``, paths within a pod."""
+        stated = mapping(self.template, "spec")
+        if not sequence(stated, "containers", "spec."):
+            raise MalformedError("spec.containers", "is missing; a pod needs at least one container")
+        refuse_containers(stated)
+        _check_tolerations(stated)
+        spec = default_requests(stated)
+        metadata = mapping(self.template, "metadata")
+        template_labels = labels(metadata, "labels", "metadata.")
+        annotations = labels(metadata, "annotations", "metadata.")
+        _check_labels(template_labels)
+        for index in range(self.count):
+            name = self.name(index)
+            yield {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": name,
+                    "namespace": namespace,
+                    "uid": made_up_uid(namespace, name),
+                    "labels": {**template_labels, **self.labels(index)},
+                    "annotations": annotations,
+                    "ownerReferences": [self.owner] if self.owner else [],
+                },
+                "spec": self._with_claims(spec, name),
+                "status": {"phase": "Pending"},
+            }
+
+    def _with_claims(self, spec: dict[str, Any], pod_name: str) -> dict[str, Any]:
+        if not self.claims:
+            return spec
+        volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{pod_name}"}} for claim in self.claims]
+        return {**spec, "volumes": [*sequence(spec, "volumes", "spec."), *volumes]}
+
+
+def _check_tolerations(spec: Mapping[str, object]) -> None:
+    for path, toleration in items(spec, "tolerations", "spec."):
+        operator = refuse_other(toleration, "operator", path, ("Equal", "Exists"), "Equal")
+        refuse_other(toleration, "effect", path, ("NoSchedule", "PreferNoSchedule", "NoExecute"), "NoSchedule")
+        if operator == "Exists" and toleration.get("value"):
+            raise MalformedError(f"{path}value", "must be empty where the operator is Exists")
+
+
+def _check_labels(stated: Labels) -> None:
+    for key, value in stated.items():
+        if not re.fullmatch(LABEL_KEY, key):
+            raise MalformedError("metadata.labels", f"{shown(key)} is no valid key")
+        if not _LABEL_VALUE.fullmatch(value):
+            raise MalformedError(
+                f"metadata.labels[{key}]", f"{shown(value)} is no valid value: at most 63 letters, digits, '-', '_' and '.'"
+            )
+
+
+def made_up_uid(namespace: str, name: str, kind: str = "") -> str:
+    """A UID that is the same every time; no real one looks like it."""
+    return f"manifest:{namespace}/{kind}/{name}" if kind else f"manifest:{namespace}/{name}"
+
+
+def count_of(parent: Mapping[str, object], key: str, default: int, path: str) -> int:
+    """Return a number of pods. Raises ``MalformedError``, also for a negative one."""
+    count = integer(parent, key, default, path)
+    if count < 0:
+        raise MalformedError(f"{path}{key}", f"{count} is negative")
+    return count
+
+
+def refuse_many(pod_sets: Sequence[PodSet]) -> None:
+    """Raise ``MalformedError`` for a workload of more pods than are supported in a gang, before any of the pods is made."""
+    count = sum(each.count for each in pod_sets)
+    if count > MEMBERS.most:
+        field = max(pod_sets, key=lambda each: each.count).path.removesuffix("template.").rstrip(".")
+        raise MalformedError(field, f"{count} pods of one workload are more than the {MEMBERS.most} that are supported")
+
+
+def pod_set(
+    parent: Mapping[str, object],
+    count: int,
+    owner: Mapping[str, Any],
+    *,
+    name: Callable[[int], str],
+    labels: Callable[[int], Labels] = lambda index: {},
+    path: str = "spec.",
+    claims: tuple[str, ...] = (),
+    after: Callable[[int], int] = at_once,
+    restart: Sequence[str] = (),
+) -> PodSet:
+    """Return ``count`` pods of the template of ``parent``; ``restart`` are the values that its ``restartPolicy`` may have, if not any.
+
+    Raises ``MalformedError``.
+    """
+    template = mapping(parent, "template", path)
+    if not template:
+        raise MalformedError(f"{path}template", "is missing")
+    _check_selector(parent, template, path)
+    if restart:
+        refuse_other(mapping(template, "spec", f"{path}template."), "restartPolicy", f"{path}template.spec.", restart, "Always")
+    return PodSet(f"{path}template.", template, count, owner, name, labels, claims, after)
+
+
+def refuse_other(parent: Mapping[str, object], key: str, path: str, known: Sequence[str], default: str) -> str:
+    """Return the word under ``key``, or the ``default`` where it is empty. Raises ``MalformedError`` for one that isn't ``known``."""
+    stated = text(parent, key, path=path)
+    word = stated or default
+    if word not in known:
+        raise MalformedError(f"{path}{key}", f"{shown(word)}{'' if stated else ', the default,'} is not {' or '.join(known)}")
+    return word
+
+
+def _check_selector(parent: Mapping[str, object], template: Mapping[str, object], path: str) -> None:
+    """Refuse a selector that doesn't select the template's pods, as the API server does. Raises ``MalformedError``."""
+    selector, within = parent.get("selector"), f"{path}selector."
+    if not isinstance(selector, Mapping) or "matchLabels" not in selector:  # a ReplicationController's has another form
+        return
+    stated = labels(mapping(template, "metadata", f"{path}template."), "labels", f"{path}template.metadata.")
+    for key, value in labels(selector, "matchLabels", within).items():
+        if stated.get(key) != value:
+            raise MalformedError(f"{within}matchLabels[{key}]", f"{shown(value)} is not among the labels of the template's pods")
+
+
+def owner_of(document: Document, namespace: str, name: str, kind: str = "") -> dict[str, Any]:
+    kind = kind or document.kind
+    return {
+        "apiVersion": document.api_version,
+        "kind": kind,
+        "name": name,
+        "uid": text(mapping(document.raw, "metadata"), "uid", path="metadata.") or made_up_uid(namespace, name, kind),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -1,0 +1,180 @@
+"""Where the gangs of manifests would go, and why not: the cluster with their pods in it, and what the scheduler would decide there.
+
+The same registry, order, searches and words as the operator's, so that a plan says what the operator would do and why.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from allaboard.cluster.view import ClusterView, NodeStore
+from allaboard.gangs.membership import membership_of
+from allaboard.gangs.registry import GangDefaults, GangRegistry
+from allaboard.model.gang import Gang, GangKey
+from allaboard.model.headroom import headroom_from
+from allaboard.model.reasons import Code
+from allaboard.placement import Step
+from allaboard.report import messages
+from allaboard.scheduling.order import order_of
+from allaboard.settings.options import Settings
+from allaboard.whatif.applied import applied
+from allaboard.whatif.creation import Creation
+from allaboard.whatif.forecast import Decision, Forecast
+from allaboard.whatif.jobgroups import hints
+from allaboard.whatif.manifests import Manifests
+from allaboard.whatif.snapshots import Cluster
+
+_FEW = 3  # gangs that are named one by one
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFigures:
+    """How a gang's search went; scores are in points, ``None`` when there was none. ``wanted`` as in ``SearchReport``."""
+
+    seed_score: float | None
+    score: float | None
+    generations: int
+    stopped_by: str
+    found_by: str = ""
+    steps: tuple[Step, ...] = ()
+    wanted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGang:
+    """The answer for one gang: a ``Decision``, and who sits where. Pods are named within its namespace.
+
+    Unless it is feasible, only those are assigned who have a node already.
+    """
+
+    namespace: str
+    name: str
+    min_member: int
+    feasible: bool | None
+    reason: str
+    assignments: tuple[tuple[str, str], ...]
+    unplaced: tuple[str, ...]
+    message: str
+    search: SearchFigures
+
+
+async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings, notes: list[str]) -> list[PlannedGang]:
+    """The gangs of ``manifests`` on ``cluster``, in queue order; what is said to people goes to ``notes``.
+
+    Raises ``ManifestError`` for a gang that its manifests declare wrongly.
+    """
+    # 1. The cluster as it would be with all of it.
+    after = applied(manifests, cluster, settings.scheduler_names, notes)
+    view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()}, settings.gpu.policy)
+    namespaces = settings.namespaces and {
+        *settings.namespaces,
+        *(pod.namespace for pod in after.pods),
+        *(key.namespace for key in after.stated),
+    }
+    registry = GangRegistry(settings.scheduler_names, namespaces, GangDefaults.by(settings))
+    view.listen(registry.observe_pod)
+    nodes = NodeStore(view, settings.node_selector)
+    for node in cluster.nodes:
+        nodes.upsert(node.name, node)
+    view.observe_cards(cluster.cards)
+    for pod in (*cluster.pods, *after.pods):
+        view.upsert_pod(pod)
+    for group in after.groups:
+        registry.observe_group(group)
+    for job in (*cluster.jobs.values(), *after.jobs):  # of one Job, as its manifest has it
+        registry.observe_job(None, job)
+    # 2. The gangs that are asked about.
+    named = after.stated | {key for pod in after.pods if (key := registry.key_of(pod))}
+    gangs = sorted((gang for gang in registry.gangs() if gang.key in named), key=lambda gang: order_of(gang, since=registry.since(gang)))
+    for gang in gangs:
+        if gang.hold and (error := after.bad_input(gang, gang.hold)):
+            raise error
+    notes += hints(gangs)
+    # 3. Only the pods that would exist: some are made once others are Ready, and some never.
+    creation = Creation(view, after.pods, after.awaited, after.refused)
+    for pod in creation.absent:
+        view.remove_pod(pod.key)
+    # 4. What would become of them, and of those that wait beside them.
+    waiting = [
+        gang for gang in registry.gangs() if gang.key not in named and any(pod.key not in cluster.refused for pod in gang.candidates)
+    ]
+    forecast = Forecast(view, registry, settings, lambda gang, message: notes.append(f"{gang.key}: {message}"))
+    decisions = await forecast.decide([*(gang for gang in gangs if registry.gang(gang.key)), *waiting])
+    while made := creation.next():
+        for pod in made:
+            view.upsert_pod(pod)
+        grown = (registry.gang(key) for key in dict.fromkeys(membership_of(pod).key for pod in made))
+        decisions = await forecast.decide(gang for gang in grown if gang)
+    advice = {gang.key: await forecast.advice(gang) for gang in gangs if _is_refused(decisions.get(gang.key))}
+    decisions = {**decisions, **_without_pods(creation, decisions)}
+    decisions |= {key: _in_doubt(decisions[key], text) for key, text in _doubts(gangs, after.doubts)}
+    for pod in creation.absent:
+        view.upsert_pod(pod)  # so that the answer names the pod
+    notes += _beside(gang for gang in waiting if (plan := decisions[gang.key].plan) and plan.feasible)
+    answers: list[PlannedGang] = []
+    for before in gangs:
+        gang, decision = registry.gang(before.key) or before, decisions[before.key]
+        answers.append(_answer(gang, replace(decision, message=messages.with_advice(decision.message, advice.get(gang.key, "")))))
+    return answers
+
+
+def _doubts(gangs: Iterable[Gang], doubts: Mapping[str, str]) -> Iterator[tuple[GangKey, str]]:
+    return ((gang.key, doubts[pod.key]) for gang in gangs if gang.is_single for pod in gang.members if pod.key in doubts)
+
+
+def _in_doubt(decision: Decision, text: str) -> Decision:
+    """Return a decision about a gang of which it isn't known whether it would start, unless it wouldn't in any case."""
+    return replace(decision, feasible=None, message=text, reason=Code.HELD) if decision.feasible else decision
+
+
+def _is_refused(decision: Decision | None) -> bool:
+    return decision is not None and decision.plan is not None and decision.feasible is False
+
+
+def _without_pods(creation: Creation, decisions: Mapping[GangKey, Decision]) -> Mapping[GangKey, Decision]:
+    """Return the decisions about gangs that lack pods which don't exist, with the reason why the first of these doesn't."""
+    found: dict[GangKey, Decision] = {}
+    for pod in creation.absent:
+        key = membership_of(pod).key
+        if key in found:
+            continue
+        why = creation.why_absent(pod)
+        known = decisions.get(key)
+        if known is None:
+            found[key] = Decision(False, why, Code.WAITING)
+        elif creation.is_refused(pod):
+            found[key] = replace(known, feasible=False, message=f"{known.message}; {why}", reason=known.reason or Code.WAITING)
+        else:
+            found[key] = replace(known, message=f"{known.message}; {why}")
+    return found
+
+
+def _beside(gangs: Iterable[Gang]) -> Sequence[str]:
+    """That gangs of which no manifest tells take seats."""
+    keys = sorted(str(gang.key) for gang in gangs)
+    if not keys:
+        return ()
+    who = "a gang that waits in the cluster is" if len(keys) == 1 else f"{len(keys)} gangs that wait in the cluster are"
+    return (f"{who} given seats, too: {', '.join(keys[:_FEW])}{', …' if len(keys) > _FEW else ''}",)
+
+
+def _answer(gang: Gang, decision: Decision) -> PlannedGang:
+    report = decision.plan.search if decision.plan else None
+    return PlannedGang(
+        namespace=gang.key.namespace,
+        name=gang.key.name,
+        min_member=gang.min_member,
+        feasible=decision.feasible,
+        reason=str(decision.reason or ""),  # YAML takes no subclass of it
+        assignments=tuple((pod.name, pod.node_name) for pod in gang.bound),
+        unplaced=tuple(pod.name for pod in gang.alive if not pod.node_name),
+        message=decision.message,
+        search=SearchFigures(
+            seed_score=round(report.seed_score, 4) if report else None,
+            score=round(report.score, 4) if report else None,
+            generations=report.generations if report else 0,
+            wanted=report.wanted if report else 0,
+            stopped_by=report.stopped_by if report else "",
+            found_by=report.found_by if report else "",
+            steps=report.steps if report else (),
+        ),
+    )

@@ -1,0 +1,34 @@
+"""Which Jobs forgive an eviction."""
+
+from typing import Any
+
+import pytest
+
+from allaboard.binding.job_policy import policy_ignores_disruption
+
+DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "ignores"),
+    [
+        ([{"action": "Ignore", "onPodConditions": [DISRUPTED]}], True),
+        ([{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}], True),
+        ([{"action": "FailJob", "onExitCodes": {"values": [1]}}, {"action": "Ignore", "onPodConditions": [DISRUPTED]}], True),
+        ([{"action": "Count", "onPodConditions": [DISRUPTED]}], False),
+        ([{"action": "FailJob", "onPodConditions": [DISRUPTED]}, {"action": "Ignore", "onPodConditions": [DISRUPTED]}], False),
+        ([{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]}], False),
+        ([{"action": "Ignore", "onPodConditions": [{"type": "ConfigIssue", "status": "True"}]}], False),
+        ([], False),
+        (None, False),
+        ("Ignore", False),
+        ([["Ignore"]], False),
+    ],
+)
+def test_a_job_forgives_an_eviction_when_its_policy_ignores_disruptions(rules: Any, ignores: bool) -> None:
+    assert policy_ignores_disruption({"spec": {"podFailurePolicy": {"rules": rules}}}) is ignores
+
+
+def test_a_job_without_a_policy_counts_every_lost_pod() -> None:
+    assert not policy_ignores_disruption({"spec": {}})
+    assert not policy_ignores_disruption({"spec": {"podFailurePolicy": None}})

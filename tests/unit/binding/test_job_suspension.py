@@ -1,0 +1,310 @@
+"""Which Jobs are suspended and resumed, and which are left alone."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allaboard.binding.job_policy import SUSPENDED, Job, ignores_disruption
+from allaboard.binding.job_suspension import JobKeptError, JobRestarter
+from allaboard.cluster.view import ClusterView
+from allaboard.kube.errors import ApiError, TooLargeError, WrongAnswerError
+from allaboard.leadership.lease import LeaseLostError
+from allaboard.model.pod import Owner, Pod, pod_from
+from tests.unit.binding.fences import Deposed
+from tests.unit.leadership.elections import now, virtually
+
+JOB = "/apis/batch/v1/namespaces/default/jobs/train"
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job", "controller": True}
+
+
+def a_job(*, labels: dict[str, str] | None = None, owners: list[Any] | None = None, **spec: object) -> dict[str, Any]:
+    metadata = {"namespace": "default", "name": "train", "uid": "uid-job", "resourceVersion": "7", "labels": labels or {}}
+    return {"metadata": {**metadata, "ownerReferences": owners}, "spec": {"suspend": False, **spec}}
+
+
+def a_raw_pod(phase: str = "Pending") -> dict[str, Any]:
+    metadata = {"namespace": "default", "name": "a", "uid": "uid-a", "resourceVersion": "3", "ownerReferences": [OWNER]}
+    return {"metadata": metadata, "spec": {"nodeName": "node-1"}, "status": {"phase": phase}}
+
+
+class Server:
+    """Has one Job and one pod of it; the view hears of neither by itself."""
+
+    def __init__(self, job: dict[str, Any] | None, phase: str = "Pending") -> None:
+        self.job, self.phase = job, phase
+        self.patches: list[dict[str, Any]] = []
+        self.listed: list[str] = []
+        self.written = asyncio.Event()
+
+    async def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+        if path == JOB:
+            if self.job is None:
+                raise ApiError(404, "NotFound", "no such job")
+            return self.job
+        self.listed.append(path)
+        if path.endswith("/pods"):
+            return {"items": [a_raw_pod(self.phase)]}
+        is_labelled = self.job is not None and SUSPENDED in self.job["metadata"]["labels"]
+        return {"items": [self.job] if is_labelled else []}
+
+    async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert path == JOB
+        assert self.job is not None
+        assert body["metadata"]["resourceVersion"] == self.job["metadata"]["resourceVersion"]
+        self.patches.append(body)
+        labels = {**self.job["metadata"]["labels"], **body["metadata"]["labels"]}
+        metadata = {"resourceVersion": f"{self.job['metadata']['resourceVersion']}0", "labels": {k: v for k, v in labels.items() if v}}
+        self.job = {"metadata": {**self.job["metadata"], **metadata}, "spec": {**self.job["spec"], **body["spec"]}}
+        self.written.set()
+        return self.job
+
+
+def a_view(pod: Pod) -> ClusterView:
+    view = ClusterView()
+    view.upsert_pod(pod)
+    return view
+
+
+def a_restarter(server: Server, view: ClusterView | None = None, **options: Any) -> JobRestarter:
+    return JobRestarter(server, view or ClusterView(), **options)  # type: ignore[arg-type]  # as much of a server as is used
+
+
+POD = pod_from(a_raw_pod())
+
+
+NOT_WANTED = "job train isn't suspended: whoever needed its seats waits for them no more"
+
+
+async def test_a_job_that_nobody_wants_suspended_any_more_when_it_is_known_that_it_may_be_is_left_alone() -> None:
+    server = Server(a_job())
+    with pytest.raises(JobKeptError, match=NOT_WANTED):
+        await a_restarter(server).restart([POD], is_wanted=lambda: len(server.listed) < 2)  # its pods, and what we have left suspended
+    assert server.patches == []
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_a_job_that_nobody_wants_suspended_when_that_has_failed_is_not_suspended_and_resumed_if_it_was(is_done: bool) -> None:
+    class Failing(Server):
+        async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            if is_done or self.patches:
+                await super().patch(path, body)
+            if len(self.patches) < 2:
+                raise ApiError(503, "ServiceUnavailable", "no answer")
+            return {}
+
+    async def at_once(seconds: float) -> None:
+        """Wait for nothing."""
+
+    server, times = Failing(a_job()), iter([True, False])
+    with pytest.raises(JobKeptError, match=NOT_WANTED):
+        await a_restarter(server, sleep=at_once).restart([POD], is_wanted=lambda: next(times))
+    assert [patch["spec"] for patch in server.patches] == ([{"suspend": True}, {"suspend": False}] if is_done else [])
+
+
+async def test_once_one_of_several_jobs_is_suspended_all_are() -> None:
+    """A part of the seats helps nobody."""
+
+    class Both(Server):
+        async def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+            return await (other.get(JOB) if path == JOB.replace("train", "eval") else super().get(path))
+
+        async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            return await (super().patch(path, body) if path == JOB else other.patch(JOB, body))
+
+    first, second = a_job(), a_job()
+    second["metadata"] |= {"name": "eval", "uid": "uid-eval"}
+    server, other, times = Both(first), Server(second), iter([True, False])
+    of_other = replace(POD, name="b", uid="uid-b", owner=Owner("batch/v1", "Job", "eval", "uid-eval"))
+    await a_restarter(server).restart([POD, of_other], is_wanted=lambda: next(times))
+    assert [[patch["spec"] for patch in each.patches] for each in (server, other)] == [[{"suspend": True}, {"suspend": False}]] * 2
+
+
+async def test_a_job_is_suspended_with_a_label_and_resumed_without_it_once_its_pods_are_gone() -> None:
+    server, view = Server(a_job()), a_view(POD)
+    work = asyncio.create_task(a_restarter(server, view).restart([POD]))
+    await server.written.wait()
+    await asyncio.sleep(0)
+    view.upsert_pod(replace(POD, is_terminating=True))
+    await asyncio.sleep(0)
+    assert [(patch["spec"], patch["metadata"]["labels"]) for patch in server.patches] == [({"suspend": True}, {SUSPENDED: "true"})]
+    view.remove_pod(POD.key)
+    await work
+    assert [(patch["spec"], patch["metadata"]["labels"]) for patch in server.patches[1:]] == [({"suspend": False}, {SUSPENDED: None})]
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        (a_job(suspend=True), "was suspended by somebody else"),
+        (a_job(owners=[{"kind": "JobSet", "name": "set", "controller": True}]), "since JobSet set controls it"),
+        (a_job(managedBy="kueue.x-k8s.io/multikueue"), "since kueue.x-k8s.io/multikueue controls it"),
+        (a_job(labels={"kueue.x-k8s.io/queue-name": "q"}), "since Kueue controls it"),
+    ],
+)
+async def test_a_job_that_is_somebody_elses_to_suspend_is_left_alone(job: dict[str, Any], reason: str) -> None:
+    server = Server(job)
+    with pytest.raises(JobKeptError, match=reason):
+        await a_restarter(server).restart([POD])
+    assert not server.patches
+
+
+def test_an_owner_that_does_not_control_and_the_usual_controller_are_nobody_else() -> None:
+    job = a_job(owners=[{"kind": "JobSet", "name": "set"}], managedBy="kubernetes.io/job-controller")
+    assert not Job.of(job).manager
+
+
+async def test_a_pod_that_has_started_since_it_was_last_seen_keeps_its_job() -> None:
+    server = Server(a_job(), phase="Running")
+    with pytest.raises(JobKeptError, match="can't be suspended while its pod a runs"):
+        await a_restarter(server).restart([POD])
+    assert not server.patches
+
+
+async def test_each_pod_that_runs_is_tried_as_an_eviction_before_its_job_is_suspended() -> None:
+    class Guarded(Server):
+        """Two pods run, and a disruption budget forbids to disturb the second."""
+
+        async def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+            found = await super().get(path, query)
+            return {"items": runs} if str(path).endswith("/pods") else found
+
+        async def post(self, path: str, body: dict[str, Any], query: dict[str, str]) -> dict[str, Any]:
+            assert query == {"dryRun": "All"}
+            if "/b/" in str(path):
+                raise ApiError(429, "TooManyRequests", "the budget forbids it")
+            return {}
+
+    first = a_raw_pod("Running")
+    runs = [first, {**first, "metadata": {**first["metadata"], "name": "b", "uid": "uid-b"}}]
+    server = Guarded(a_job())
+    with pytest.raises(JobKeptError, match="while its pod b runs: the budget forbids it"):
+        await a_restarter(server).restart(map(pod_from, runs), even_running=True)
+    assert not server.patches
+
+
+async def test_a_replica_that_does_not_lead_suspends_and_resumes_nothing() -> None:
+    server = Server(a_job())
+    with pytest.raises(LeaseLostError):
+        await a_restarter(server, fence=Deposed()).restart([POD])
+    server.job = a_job(labels={SUSPENDED: "true"}, suspend=True)
+    assert not await a_restarter(server, fence=Deposed()).resume_left()
+    assert not server.patches
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+async def test_what_was_left_suspended_goes_on_and_what_somebody_has_resumed_only_loses_the_label(suspend: bool) -> None:
+    server = Server(a_job(labels={SUSPENDED: "true"}, suspend=suspend))
+    assert await a_restarter(server).resume_left()
+    assert server.job is not None
+    assert not server.job["spec"]["suspend"]
+    assert not server.job["metadata"]["labels"]
+    assert server.patches[0]["spec"] == ({"suspend": False} if suspend else {})
+
+
+async def test_jobs_are_looked_for_in_the_namespaces_that_are_scheduled() -> None:
+    server = Server(None)
+    await a_restarter(server).resume_left()
+    await a_restarter(server, namespaces=["b", "a"]).resume_left()
+    assert server.listed == ["/apis/batch/v1/jobs", "/apis/batch/v1/namespaces/a/jobs", "/apis/batch/v1/namespaces/b/jobs"]
+
+
+HOSTILE = (
+    "../../victim/jobs/train",
+    "../../../../../../api/v1/pods",
+    "..%2f..%2fvictim%2fjobs%2ftrain",
+    "train/status",
+    "",
+    ".",
+    "Train\n",
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_an_owner_whose_name_no_job_can_have_is_said_to_be_left_alone_and_nothing_is_asked(name: str) -> None:
+    asked: list[str] = []
+
+    class Asked(Server):
+        async def request(self, path: str, *_: object) -> dict[str, Any]:
+            asked.append(path)
+            return {}
+
+        get = patch = post = request  # type: ignore[assignment]
+
+    server = Asked(a_job())
+    pod = replace(POD, owner=Owner("batch/v1", "Job", name, "uid-job"))
+    with pytest.raises(JobKeptError, match="can't be the name of a Job"):
+        await a_restarter(server).restart([pod], even_running=True)
+    assert not await ignores_disruption(server, pod)  # type: ignore[arg-type]  # as much of a server as is used
+    assert not asked
+
+
+@pytest.mark.parametrize("version", ["batch/v1beta1", "batch/v2", "batch/v1/../v1", "batch", "v1", "batch.volcano.sh/v1alpha1"])
+async def test_only_what_is_a_job_of_batch_v1_is_one(version: str) -> None:
+    pod = replace(POD, owner=Owner(version, "Job", "train", "uid-job"))
+    assert pod.owner is not None
+    assert not pod.owner.is_batch_job
+    assert not await ignores_disruption(Server(a_job()), pod)  # type: ignore[arg-type]
+    server = Server(a_job())
+    await a_restarter(server).restart([pod])
+    assert not (server.patches or server.listed)
+
+
+async def test_a_job_of_another_uid_than_the_pods_owner_is_left_alone() -> None:
+    server = Server(a_job())
+    pod = replace(POD, owner=Owner("batch/v1", "Job", "train", "uid-of-another"))
+    await a_restarter(server).restart([pod], even_running=True)
+    assert not server.patches
+    assert not any(path.endswith("/pods") for path in server.listed)
+
+
+@pytest.mark.parametrize("error", [WrongAnswerError("something else"), TooLargeError("a job", 1 << 20), ApiError(400, "BadRequest", "no")])
+async def test_a_job_that_can_not_be_read_is_kept_and_the_reason_told(error: ApiError) -> None:
+    class Wrong(Server):
+        async def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+            raise error
+
+    with pytest.raises(JobKeptError, match="can't be suspended"):
+        await a_restarter(Wrong(a_job())).restart([POD])
+
+
+async def test_a_job_that_is_gone_needs_nothing() -> None:
+    await a_restarter(Server(None)).restart([POD])
+
+
+def test_a_job_whose_pods_stay_although_it_is_suspended_goes_on_after_a_minute_and_says_so() -> None:
+    server = Server(a_job())
+
+    async def play() -> None:
+        began = now()
+        with pytest.raises(JobKeptError, match="was suspended for 60 s at most, and its pods are still there"):
+            await a_restarter(server, a_view(POD)).restart([POD])
+        assert now() - began == pytest.approx(60.0)
+
+    virtually(play())
+    assert server.job is not None
+    assert server.job["spec"]["suspend"] is False
+
+
+def test_a_job_that_is_suspended_late_goes_on_as_well() -> None:
+    server = Server(a_job())
+
+    async def play() -> None:
+        looking = asyncio.create_task(a_restarter(server).run(5.0))
+        await asyncio.sleep(60.0)
+        assert not server.patches
+        server.job = a_job(labels={SUSPENDED: "true"}, suspend=True)
+        await asyncio.sleep(60.0)
+        looking.cancel()
+
+    virtually(play())
+    assert [patch["spec"]["suspend"] for patch in server.patches] == [False]
+
+
+@pytest.mark.parametrize(("uid", "may"), [("uid-job", True), ("another", False)])
+async def test_a_job_that_is_not_the_pods_own_says_nothing_of_it(uid: str, may: bool) -> None:
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    job = a_job(podFailurePolicy={"rules": [rule]})
+    job["metadata"]["uid"] = uid
+    assert await ignores_disruption(Server(job), POD) is may  # type: ignore[arg-type]

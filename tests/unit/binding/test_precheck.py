@@ -1,0 +1,137 @@
+"""A seat is looked at again before each try of its bind, by all that it was chosen by."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from allaboard.binding.outcomes import Refused, Seat
+from allaboard.binding.precheck import checked, spoilt
+from allaboard.binding.transaction import promise
+from allaboard.cluster.view import ClusterView
+from allaboard.cluster.volumes import Claim, StoredVolume
+from allaboard.model.constraints import GpuAsk, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.gpus import NO_CARDS
+from allaboard.model.node import Node
+from allaboard.model.pod import Pod
+from allaboard.model.podterms import LabelExpression, PodTerm
+from allaboard.model.volumes import Volume
+from allaboard.planning.resolve import in_surroundings
+from allaboard.report import messages
+
+PORT = HostPort("0.0.0.0", "TCP", 80)  # noqa: S104
+NODE = Node("a", "a", (("cpu", 8000), ("nvidia.com/gpu", 2), ("pods", 110)), {"rack": "x", "kubernetes.io/hostname": "a"})
+SPEC = SchedulingSpec((("cpu", 1000), ("pods", 1)), host_ports=(PORT,), claims=("c0",))
+
+
+def a_pod(name: str, spec: SchedulingSpec = SPEC, node: str = "", **fields: object) -> Pod:
+    pod = Pod("ns", name, f"uid-{name}", "1", 0.0, "allaboard", node, "Pending", 0, spec, labels=(("app", "web"),))
+    return replace(pod, **fields)  # type: ignore[arg-type]
+
+
+def a_claim(view: ClusterView, name: str, node: str = "a") -> None:
+    rack = NodeSelectorTerm((Requirement("kubernetes.io/hostname", "In", (node,)),))
+    view.volumes.volumes.upsert(f"pv-{name}", StoredVolume(((rack,),), Volume("disk", f"h-{name}")))
+    view.volumes.claims.upsert(f"ns/{name}", Claim(f"pv-{name}"))
+
+
+def a_seat(spec: SchedulingSpec = SPEC, **of_gang: object) -> tuple[ClusterView, Gang, Seat]:
+    """A pod with a port and a volume, that is promised a seat on a node that attaches one volume more than there is."""
+    view = ClusterView()
+    view.upsert_node(NODE)
+    view.volumes.limits.upsert("a", {"disk": 2})
+    for name in ("c0", "c1", "c2"):
+        a_claim(view, name)
+    view.upsert_pod(pod := a_pod("mine", spec))
+    gang = Gang(GangKey("ns", "g"), 1, (pod,), 0, 0.0, Objective.BINPACK, 60, **of_gang)  # type: ignore[arg-type]
+    gang = in_surroundings(gang, view.volumes, view)
+    seats = checked(gang, {pod.uid: "a"}, view)
+    assert not isinstance(seats, Refused)
+    promise(seats, view)
+    return view, gang, seats[0]
+
+
+def comes(spec: SchedulingSpec, **fields: object) -> Callable[[ClusterView], None]:
+    return lambda view: view.upsert_pod(a_pod("theirs", spec, **{"node": "a", "scheduler_name": "default-scheduler", **fields}))  # type: ignore[arg-type]
+
+
+PODS = (("pods", 1),)
+KEEPS_AWAY = PodTerm("kubernetes.io/hostname", (LabelExpression("app", "In", ("web",)),), in_any_namespace=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda view: None, None),
+        (comes(SchedulingSpec(PODS, host_ports=(PORT,))), "host port 0.0.0.0:80/TCP is taken"),
+        (comes(SchedulingSpec((("cpu", 8000), ("pods", 1)))), "a: 1 members ask for 1 cpu, 0 free"),
+        (comes(SchedulingSpec(PODS, claims=("c0", "c1"))), None),  # one of the two is the same
+        (comes(SchedulingSpec(PODS, claims=("c1", "c2"))), "node(s) exceed max volume count"),
+        (comes(SchedulingSpec(PODS, repels=(KEEPS_AWAY,))), "node(s) didn't satisfy existing pods anti-affinity rules"),
+        (comes(SchedulingSpec((("cpu", 7500), ("pods", 1))), node="", nominated="a"), "a: 1 members ask for 1 cpu, 500m free"),
+        (comes(SchedulingSpec((("cpu", 7500), ("pods", 1))), node="", nominated="a", priority=-1), None),
+        (lambda view: view.volumes.claims.remove("ns/c0"), 'persistentvolumeclaim "c0" not found'),
+        (lambda view: a_claim(view, "c0", "elsewhere"), "node(s) didn't match PersistentVolume's node affinity"),
+        (lambda view: view.volumes.limits.upsert("a", {"disk": 0}), "node(s) exceed max volume count"),
+        (lambda view: view.upsert_node(replace(NODE, is_ready=False)), "node(s) were not ready"),
+        (lambda view: view.remove_node("a"), "node a does not exist"),
+    ],
+)
+def test_a_seat_that_has_gone_bad_is_told_by_what_has_changed(change: Callable[[ClusterView], None], expected: str | None) -> None:
+    view, gang, seat = a_seat()
+    change(view)
+    before = view.snapshot()
+    found = spoilt(seat, gang, view)
+    assert (expected or "") in (messages.violation(found) if found else "")
+    assert (found is None) == (expected is None)
+    after = view.snapshot()
+    assert np.array_equal(before.used, after.used)  # looking changes nothing
+    assert before.host_ports == after.host_ports
+    assert view.is_assumed(seat.pod)
+
+
+def test_a_member_that_must_share_a_domain_does_not_follow_a_node_that_leaves_it() -> None:
+    view, gang, seat = a_seat(required_topology="rack")
+    assert seat.domains == (("rack", "x"),)
+    view.upsert_node(replace(NODE, labels={**NODE.labels, "rack": "y"}))
+    found = spoilt(seat, gang, view)
+    assert found is not None
+    assert messages.violation(found) == "members would not share one rack: x, y"
+
+
+def test_what_is_measured_of_gpus_counts_between_tries_too() -> None:
+    spec = SchedulingSpec((("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)), gpus=GpuAsk(memory_each=1000))
+    labels = {"nvidia.com/gpu.memory": "16000", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.product": "T4"}
+    view, gang, seat = a_seat(SPEC)
+    view.upsert_node(replace(NODE, labels={**NODE.labels, **labels}))
+    view.upsert_pod(a_pod("mine", spec))
+    seat = replace(seat, pod=a_pod("mine", spec))
+    assert spoilt(seat, gang, view) is None
+    seat = replace(seat, pod=a_pod("mine", replace(spec, gpus=GpuAsk(memory_each=32_000))))
+    found = spoilt(seat, gang, view)
+    assert found is not None
+    assert "gpu-memory-each" in messages.violation(found)
+
+
+def test_the_state_of_a_node_is_another_once_a_seat_there_may_have_gone_bad() -> None:
+    view, gang, seat = a_seat()
+    state = view.version_of("a")
+    assert spoilt(seat, gang, view) is None
+    assert view.version_of("a") == state
+    view.upsert_pod(replace(a_pod("mine"), node_name="a"))  # it is seen where it was assumed
+    assert view.version_of("a") == state
+    comes(SchedulingSpec(PODS))(view)
+    assert view.version_of("a") != state
+    for change in (
+        lambda: view.volumes.limits.upsert("a", {"disk": 9}),
+        lambda: view.volumes.claims.remove("ns/c2"),
+        lambda: view.upsert_node(replace(NODE, is_unschedulable=True)),
+        lambda: view.observe_cards(NO_CARDS),
+        lambda: view.remove_node("a"),
+        lambda: comes(SchedulingSpec(PODS), node="", nominated="b", uid="other")(view),
+    ):
+        state = view.version_of("a")
+        change()
+        assert view.version_of("a") != state

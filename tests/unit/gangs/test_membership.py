@@ -1,0 +1,185 @@
+"""How pods say which gang they belong to."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allaboard.gangs.membership import membership_of, min_available, object_name
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import GangKey
+from allaboard.model.marks import MARKS, NONE
+from allaboard.model.pod import ROLE_LABELS, Pod, Reading, pod_from
+
+PAIR = "pod-group.scheduling.sigs.k8s.io"
+POD = Pod("ns", "p", "uid", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpec(requests=(("pods", 1),)))
+
+
+def labelled(**labels: str) -> Pod:
+    return replace(POD, labels=tuple(sorted(labels.items())))
+
+
+@pytest.mark.parametrize("label", ["scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io"])
+def test_a_pod_group_label_names_the_gang(label: str) -> None:
+    membership = membership_of(labelled(**{label: "train"}))
+    assert membership.key == GangKey("ns", "train")
+    assert membership.min_member is None
+
+
+@pytest.mark.parametrize("prefix", [PAIR, "pod-group.scheduling.x-k8s.io"])
+def test_the_label_pair_names_the_gang_and_its_minimum(prefix: str) -> None:
+    membership = membership_of(labelled(**{f"{prefix}/name": "train", f"{prefix}/min-available": "5"}))
+    assert membership.key == GangKey("ns", "train")
+    assert membership.min_member == 5
+    assert not membership.error
+
+
+def test_the_pod_group_label_wins_over_the_pair() -> None:
+    labels = {"scheduling.x-k8s.io/pod-group": "a", f"{PAIR}/name": "b", f"{PAIR}/min-available": "2"}
+    assert membership_of(labelled(**labels)).key.name == "a"
+
+
+def test_a_pod_without_any_group_is_a_gang_of_one() -> None:
+    membership = membership_of(POD)
+    assert membership.key == GangKey("ns", "p", kind="Pod")
+    assert membership.min_member == 1
+
+
+@pytest.mark.parametrize("value", ["0", "five", "", "-1", "1.5", "0x5", " 5", "٥x", "99999999999"])
+def test_a_malformed_minimum_is_an_error_and_names_the_label(value: str) -> None:
+    membership = membership_of(labelled(**{f"{PAIR}/name": "train", f"{PAIR}/min-available": value}))
+    assert f"{PAIR}/min-available" in membership.error
+    assert membership.key == GangKey("ns", "train")
+
+
+@pytest.mark.parametrize(("present", "missing"), [("name", "min-available"), ("min-available", "name")])
+def test_half_a_pair_is_an_error_that_names_the_other_half(present: str, missing: str) -> None:
+    assert f"{PAIR}/{missing} is missing" in membership_of(labelled(**{f"{PAIR}/{present}": "3"})).error
+
+
+def test_the_native_group_is_refused_by_name() -> None:
+    assert "'native'" in membership_of(replace(POD, group_name="native")).error
+
+
+def marked(kind: str, *names: str, scheduler: str = "allaboard", **labels: str) -> Pod:
+    metadata: dict[str, Any] = {"name": "p", "namespace": "ns", "labels": labels}
+    metadata[kind] = {**metadata.get(kind, {}), **dict.fromkeys(names, "x" * 60)}
+    return pod_from({"metadata": metadata, "spec": {"schedulerName": scheduler}}, reading=Reading(ours={"allaboard"}))
+
+
+def annotated(value: str, *names: str, **labels: str) -> Pod:
+    annotations = dict.fromkeys(names, value)
+    return pod_from({"metadata": {"name": "p", "namespace": "ns", "labels": labels, "annotations": annotations}, "spec": {}})
+
+
+GANG = {f"{PAIR}/name": "train", f"{PAIR}/min-available": "2"}
+NAMES = [name for name, mark in MARKS.items() if mark.asks_for_gang]
+DEMANDS = [name for name, mark in MARKS.items() if mark.demand and not mark.same_as]
+MINIMUMS = [name for name, mark in MARKS.items() if mark.same_as]
+BY_LATER_VERSIONS = [
+    "gang.scheduling.koordinator.sh/another",
+    "pod-group.scheduling.sigs.k8s.io/another",
+    "scheduling.volcano.sh/group-another",
+    "volcano.sh/network-topology-another",
+    "volcano.sh/task-topology-another",
+    "kai.scheduler/topology-another",
+    "kai.scheduler/segment-another",
+    "yunikorn.apache.org/task-groups-another",
+    "kueue.x-k8s.io/podset-slice-required-topology-1",
+]
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+@pytest.mark.parametrize("mark", NAMES)
+def test_a_mark_that_asks_another_scheduler_for_a_gang_holds_its_pod_and_says_what_to_write_instead(mark: str, kind: str) -> None:
+    membership = membership_of(marked(kind, mark))
+    assert (membership.key, membership.reason) == (GangKey("ns", "p", kind="Pod"), "Unsupported")
+    assert membership.error.startswith(f"{kind.removesuffix('s')} {mark} asks {MARKS[mark].scheduler} for a gang, ")
+    assert f"{PAIR}/name and {PAIR}/min-available" in membership.error
+    assert membership.field == f"metadata.{kind}[{mark}]"
+    assert len(membership.error) < 400
+
+
+@pytest.mark.parametrize("labels", [{}, {"scheduling.x-k8s.io/pod-group": "train"}, GANG], ids=["alone", "pod-group", "pair"])
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+@pytest.mark.parametrize("mark", [*DEMANDS, *BY_LATER_VERSIONS])
+def test_a_further_demand_on_another_scheduler_holds_its_pod_by_name_wherever_its_gang_is_named(
+    mark: str, kind: str, labels: dict[str, str]
+) -> None:
+    membership = membership_of(marked(kind, mark, **labels))
+    assert membership.key == (GangKey("ns", "train") if labels else GangKey("ns", "p", kind="Pod"))
+    assert membership.reason == "Unsupported"
+    assert membership.error.startswith(f"{kind.removesuffix('s')} {mark} asks ")
+    assert membership.field == f"metadata.{kind}[{mark}]"
+    assert len(membership.error) < 400
+
+
+@pytest.mark.parametrize(
+    ("mark", "instead"),
+    [
+        ("gang.scheduling.koordinator.sh/groups", "allaboard.dev/min-members"),
+        ("yunikorn.apache.org/task-groups", "allaboard.dev/min-members: ps=1,worker=3"),
+        ("kueue.x-k8s.io/podset-required-topology", "allaboard.dev/required-topology"),
+        ("kai.scheduler/topology-preferred-placement", "allaboard.dev/topology"),
+        ("scheduling.volcano.sh/group-min-resources", "spec.minResources"),
+    ],
+)
+def test_the_message_about_a_demand_names_the_option_that_says_the_same(mark: str, instead: str) -> None:
+    assert instead in membership_of(annotated("x", mark, **GANG)).error
+
+
+@pytest.mark.parametrize("labels", [{"scheduling.x-k8s.io/pod-group": "train"}, {"pod-group.scheduling.sigs.k8s.io": "train"}, GANG])
+def test_marks_that_only_name_a_gang_mean_nothing_beside_a_name_that_is_read(labels: dict[str, str]) -> None:
+    names = (name for name in NAMES if not MARKS[name].demand)
+    membership = membership_of(marked("annotations", *names, **labels))
+    assert (membership.key, membership.error) == (GangKey("ns", "train"), "")
+
+
+@pytest.mark.parametrize("mark", MINIMUMS)
+def test_a_foreign_minimum_is_a_demand_where_the_pod_states_another_one(mark: str) -> None:
+    assert membership_of(annotated("2", mark, **GANG)).error == ""
+    assert f"annotation {mark} asks " in membership_of(annotated("3", mark, **GANG)).error
+    assert membership_of(annotated("3", mark, **{"scheduling.x-k8s.io/pod-group": "train"})).error == ""  # there its PodGroup counts
+
+
+def test_koordinators_strict_mode_is_what_every_gang_gets() -> None:
+    mode = "gang.scheduling.koordinator.sh/mode"
+    assert membership_of(annotated("Strict", mode, **GANG)).error == ""
+    assert f"annotation {mode} asks Koordinator" in membership_of(annotated("NonStrict", mode, **GANG)).error
+
+
+@pytest.mark.parametrize("by", ["kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset"])
+@pytest.mark.parametrize("labels", [{}, GANG], ids=["alone", "pair"])
+def test_a_topology_that_kueue_has_seen_to_itself_holds_nobody(labels: dict[str, str], by: str) -> None:
+    membership = membership_of(annotated("rack", "kueue.x-k8s.io/podset-required-topology", by, **labels))
+    assert membership.error == ""
+
+
+def test_of_several_marks_the_first_of_the_table_is_told() -> None:
+    assert marked("annotations", *reversed(MARKS)).marks == (next(iter(MARKS)), DEMANDS[0])
+
+
+@pytest.mark.parametrize("label", [*ROLE_LABELS, "scheduling.volcano.sh/queue-name", "kueue.x-k8s.io/podset-unconstrained-topology"])
+def test_a_label_that_names_a_role_or_asks_for_nothing_is_no_mark(label: str) -> None:
+    assert not membership_of(marked("labels", label)).error
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_marks_of_other_schedulers_pods_are_theirs(mark: str) -> None:
+    assert marked("annotations", mark, scheduler="volcano").marks == NONE
+
+
+def test_a_mark_without_a_value_is_none_if_it_is_null_and_one_if_it_is_empty() -> None:
+    found = {value: pod_from({"metadata": {"name": "p", "annotations": {"pod-group-name": value}}}).marks.first for value in (None, "")}
+    assert found == {None: "", "": "pod-group-name"}
+
+
+def test_a_label_value_that_is_no_object_name_is_cleaned_without_collisions() -> None:
+    assert object_name("train-1") == "train-1"
+    assert object_name("My_Job").startswith("my-job-")
+    assert object_name("My_Job") != object_name("My-Job")
+    assert object_name("___").startswith("gang-")
+
+
+def test_min_available_reads_whole_numbers() -> None:
+    assert min_available("256") == 256

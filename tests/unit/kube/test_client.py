@@ -1,0 +1,73 @@
+"""Where the API server is, and by which way it is reached."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from allaboard.kube.client import api_error, load_credentials
+
+PROXY, OTHER = "http://proxy.example:3128", "http://other.example:3128"
+
+
+async def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], **cluster: str) -> str | None:
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "a",
+        "clusters": [{"name": "a", "cluster": {"server": "https://api.example:6443", **cluster}}],
+        "users": [{"name": "a", "user": {}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(content))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    found = (await load_credentials()).proxy
+    return None if found is None else str(found)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"HTTPS_PROXY": PROXY}, PROXY),
+        ({"HTTP_PROXY": PROXY}, None),
+        ({"HTTPS_PROXY": PROXY, "NO_PROXY": "api.example"}, None),
+        ({"HTTPS_PROXY": PROXY, "NO_PROXY": ".example,10.0.0.1"}, None),
+        ({"HTTPS_PROXY": PROXY, "NO_PROXY": "elsewhere.example"}, PROXY),
+    ],
+)
+async def test_the_environment_names_the_proxy(
+    environment: dict[str, str], expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await proxy(tmp_path, monkeypatch, environment) == expected
+
+
+async def test_a_kubeconfig_that_names_a_proxy_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await proxy(tmp_path, monkeypatch, {"HTTPS_PROXY": PROXY}, **{"proxy-url": OTHER}) == OTHER
+
+
+@pytest.mark.parametrize(
+    ("header", "asked", "expected"),
+    [
+        ("7", 3, 7.0),
+        ("", 3, 3.0),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None, None),
+        ("²", None, None),
+        ("-1", -86400, None),
+        ("", "nan", None),
+        ("", [], None),
+    ],
+)
+def test_only_a_number_of_seconds_asks_to_be_left_alone(header: str, asked: object, expected: float | None) -> None:
+    response: Any = SimpleNamespace(headers={"Retry-After": header} if header else {}, status=429, reason="Too Many Requests")
+    payload = json.dumps({"message": "slow down", "details": {"retryAfterSeconds": asked}}).encode()
+    assert api_error(response, payload).retry_after == expected

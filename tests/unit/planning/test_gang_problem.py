@@ -1,0 +1,91 @@
+"""A gang that is to be placed, as a problem for the search."""
+
+from dataclasses import replace
+
+import pytest
+
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.packing import PACKING
+from allaboard.model.pod import Pod
+from allaboard.model.rules import rules_of
+from allaboard.placement import NodeFilters, Plan, SearchSettings, search
+from allaboard.placement.problem.draft import Packer
+from allaboard.planning.gang_problem import draft_of, problem_of, size_of, waiting_of
+from tests.unit.placement.clusters import node, pods, snapshot
+
+ZONES = snapshot([node(name, {"cpu": 2000}, labels={"zone": zone}) for name, zone in (("a1", "a"), ("a2", "a"), ("b1", "b"))])
+
+
+def of_role(role: str, number: int, cpu: int = 1000, *, bound: int = 0) -> list[Pod]:
+    """Members of a role, the first of them bound."""
+    members = [replace(pod, options=(("role", role),)) for pod in pods(role, number, {"cpu": cpu})]
+    return [replace(pod, node_name="a1", promise=1, transaction="a") if index < bound else pod for index, pod in enumerate(members)]
+
+
+def a_gang(*members: Pod, minimum: int, **fields: object) -> Gang:
+    return Gang(GangKey("default", "g"), minimum, members, 0, 0.0, Objective.BINPACK, 60, **fields)  # type: ignore[arg-type]
+
+
+def plans(gang: Gang, minimum: int) -> tuple[Plan, Plan]:
+    """What is found for the problem of a gang that is built here, and for the one that is built elsewhere."""
+    here = problem_of(gang, minimum, ZONES, NodeFilters(), PACKING)
+    there = draft_of(gang, minimum, ZONES, Packer(), PACKING).built()
+    return search(here, SearchSettings(), 0), search(there, SearchSettings(), 0)
+
+
+def test_only_members_that_may_be_bound_now_are_placed() -> None:
+    gang = a_gang(*of_role("w", 4, bound=2), minimum=4)
+    for plan in plans(gang, 2):
+        assert plan.feasible
+        assert {uid for uid, _ in plan.assignments} == {"w-2", "w-3"}
+
+
+@pytest.mark.parametrize(("minimum", "is_feasible"), [(6, True), (7, False)])
+def test_as_many_are_placed_as_is_asked_for(minimum: int, is_feasible: bool) -> None:
+    assert [plan.feasible for plan in plans(a_gang(*of_role("w", 7), minimum=1), minimum)] == [is_feasible] * 2
+
+
+@pytest.mark.parametrize(("members", "is_feasible"), [(4, True), (5, False)])
+def test_members_that_must_share_a_zone_fit_when_one_zone_holds_them(members: int, is_feasible: bool) -> None:
+    gang = a_gang(*of_role("w", members), minimum=members, required_topology="zone")
+    assert [plan.feasible for plan in plans(gang, members)] == [is_feasible] * 2
+
+
+def test_a_role_gets_its_own_minimum_though_others_would_be_enough_for_the_gang() -> None:
+    gang = a_gang(*of_role("w", 6), *of_role("chief", 1, 2000), minimum=1, role_minimums=(("chief", 1),))
+    for plan in plans(gang, 5):
+        assert plan.feasible
+        assert "chief-0" in {uid for uid, _ in plan.assignments}
+
+
+def test_what_a_role_lacks_is_asked_of_those_of_its_members_that_wait() -> None:
+    members = (*of_role("w", 4, bound=1), *of_role("ps", 2, bound=2))
+    gang = a_gang(*members, minimum=3, role_minimums=(("w", 3), ("ps", 2), ("chief", 1)))
+    assert rules_of(gang).parts == [({"w-1", "w-2", "w-3"}, 2), (set(), 1)]
+    assert rules_of(replace(gang, role_minimums=())).is_plain
+
+
+def test_a_draft_is_sent_without_the_nodes_that_are_packed_once() -> None:
+    packer = Packer()
+    draft = draft_of(a_gang(*of_role("w", 3, bound=1), minimum=3), 2, ZONES, packer, PACKING)
+    assert not draft.snapshot.nodes
+    assert draft.nodes is packer.packed(ZONES.nodes)
+    assert [pod.uid for pod in draft.pods] == ["w-1", "w-2"]
+
+
+def test_a_problem_is_as_large_as_its_kinds_of_pods_and_their_rules_times_the_nodes() -> None:
+    plain, picky = pods("p", 9, {"cpu": 1000}), pods("s", 2, {"cpu": 1000}, node_selector=(("zone", "a"), ("disk", "ssd")))
+    assert size_of(a_gang(*plain, minimum=9), 50) == 50
+    assert size_of(a_gang(*plain, *picky, minimum=11), 50) == 50 + 50 * 3
+    assert size_of(a_gang(*(replace(pod, node_name="a1") for pod in plain), *picky, minimum=11), 50) == 50 * 3
+
+
+@pytest.mark.parametrize("is_protected", [True, False])
+def test_a_gang_waits_for_what_it_lacks_of_its_minimum(is_protected: bool) -> None:
+    members = of_role("w", 5, bound=2)
+    gang = a_gang(*members, minimum=4, topology="zone", required_topology="rack", role_minimums=(("w", 3),))
+    waiting = waiting_of(gang, 7, is_protected=is_protected)
+    assert (waiting.pods, waiting.minimum, waiting.seed) == (tuple(members[2:]), 2, 7)
+    assert (waiting.objective, waiting.topology, waiting.rules.parts) == (Objective.BINPACK, "zone", [({"w-2", "w-3", "w-4"}, 1)])
+    assert waiting.rules.together == [("rack", {pod.uid for pod in members})]
+    assert waiting.must_not_be_overtaken is is_protected

@@ -1,0 +1,319 @@
+"""Strategies of other packages in processes of their own: whatever one does, its gang is placed in the same cycle, and told."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from allaboard.gangs.registry import GangDefaults
+from allaboard.model.gang import Objective
+from allaboard.placement import Plan, Problem, SearchSettings, build_problem, search
+from allaboard.placement.strategies.trial import StrategyError
+from allaboard.planning import plugin_processes as module
+from allaboard.planning.plugin_processes import Strategists
+from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError
+from allaboard.plugins import SHIPPED_STRATEGIES
+from tests.plugged import install
+from tests.unit.placement.clusters import node, pods, snapshot
+from tests.unit.scheduling.schedulers import World
+
+pytestmark = pytest.mark.processes
+
+SOURCE = """
+import os, signal, sys, time
+import numpy as np
+from dataclasses import dataclass, replace
+from allaboard.placement import answer_of
+from allaboard.placement.strategies.shipped import FirstFit
+
+class Strategy:
+    def accepts(self, problem):
+        return True
+    def place(self, problem, budget):
+        return FirstFit().place(problem, budget)
+
+class Good(Strategy):
+    def __init__(self, where=""):
+        self.where = where
+    def place(self, problem, budget):
+        print("on stdout, which belongs to the operator")
+        assert 0 < budget.seconds
+        if self.where:
+            assert self.where == "here"
+        return super().place(problem, budget)
+
+class Pid(Strategy):
+    def place(self, problem, budget):
+        raise ValueError(os.getpid())
+
+class Picky(Strategy):
+    def accepts(self, problem):
+        return False
+
+class Raises(Strategy):
+    def place(self, problem, budget):
+        raise ValueError("no weights")
+
+class Interrupts(Strategy):
+    def place(self, problem, budget):
+        raise KeyboardInterrupt
+
+class Hangs(Strategy):
+    def place(self, problem, budget):
+        while True:
+            try:
+                time.sleep(600)
+            except BaseException:
+                pass
+
+class Toils(Strategy):
+    def place(self, problem, budget):
+        while True:
+            pass
+
+class Dies(Strategy):
+    def place(self, problem, budget):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+class OverCommits(Strategy):
+    def place(self, problem, budget):
+        problem.free[:] = 1 << 40
+        return FirstFit().place(problem, budget)
+
+class Rubbish(Strategy):
+    def place(self, problem, budget):
+        class Unpicklable:
+            def __reduce__(self):
+                raise ValueError("can't be sent")
+        return Unpicklable()
+
+class Large(Strategy):
+    def place(self, problem, budget):
+        plan = FirstFit().place(problem, budget)
+        return replace(plan, unplaced=("x" * 1000,) * 1_000_000)
+"""
+NAMES = {
+    "good": "Good",
+    "pid": "Pid",
+    "picky": "Picky",
+    "raises": "Raises",
+    "interrupts": "Interrupts",
+    "hangs": "Hangs",
+    "toils": "Toils",
+    "dies": "Dies",
+    "over-commits": "OverCommits",
+    "rubbish": "Rubbish",
+    "large": "Large",
+    "missing": "Missing",
+}
+PROBLEM = build_problem(pods("a", 2, {"cpu": 1000}), 2, snapshot([node("n", {"cpu": 2000})]), objective=Objective.BINPACK)
+SEATS = (("a-0", "n"), ("a-1", "n"))
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a process starts, imports and answers as late as it may; tests say how soon one that never answers is ended."""
+    monkeypatch.setattr(module, "_WARM_UP_SECONDS", 100.0)
+    monkeypatch.setattr(module, "_IMPORT_SECONDS", 100.0)
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 100.0)
+
+
+@pytest.fixture
+async def strategists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Strategists]:
+    install(tmp_path, monkeypatch, SOURCE, **NAMES)
+    with Strategists({"good": {"where": "here"}}) as found:
+        yield found
+
+
+async def placed(strategists: Strategists, name: str, problem: Problem = PROBLEM) -> tuple[tuple[str, str], ...]:
+    await strategists.warm_up([name])
+    plan = await strategists.place(name, problem, Searcher(SearchSettings(), workers=0))
+    return plan.assignments if plan else ()
+
+
+@pytest.mark.parametrize("name", ["good", "large"])
+async def test_a_plug_in_places_a_gang_in_a_process_of_its_own(strategists: Strategists, name: str) -> None:
+    assert await placed(strategists, name) == SEATS
+
+
+@pytest.mark.parametrize("name", SHIPPED_STRATEGIES)
+async def test_a_shipped_one_places_it_where_searches_are_made(strategists: Strategists, name: str) -> None:
+    assert await placed(strategists, name) == SEATS
+    assert not strategists._rooms
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("picky", "it does not accept the gang"),
+        ("raises", "it raised ValueError: no weights"),
+        ("interrupts", "it raised KeyboardInterrupt"),
+        ("rubbish", "it answered Unpicklable, which is neither a plan nor an explanation"),
+        ("missing", "it raised AttributeError: .*has no attribute 'Missing'"),
+        ("uninstalled", "it raised UnknownStrategyError: there is no strategy 'uninstalled'"),
+    ],
+)
+async def test_what_is_wrong_with_one_is_told_and_its_process_lives_on(strategists: Strategists, name: str, words: str) -> None:
+    for _ in range(2):
+        with pytest.raises(StrategyError, match=words):
+            await placed(strategists, name)
+
+
+@pytest.mark.parametrize("name", ["hangs", "toils"])
+async def test_one_that_does_not_answer_is_ended_and_nobody_waits_while_it_is_loaded_anew(
+    strategists: Strategists, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await strategists.warm_up([name, "pid"])
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    searcher = Searcher(SearchSettings(), workers=0)
+    with pytest.raises(SearchOverrunError, match=r"^it took longer than 0\.2 s and was ended$"):
+        await strategists.place(name, PROBLEM, searcher)
+    with pytest.raises(SearchError, match=r"^it is being loaded$"):
+        await strategists.place(name, PROBLEM, searcher)
+    loading = strategists._rooms[name]._loading
+    assert loading is not None
+    async with asyncio.timeout(50):
+        await loading
+    with pytest.raises(SearchOverrunError):
+        await strategists.place(name, PROBLEM, searcher)
+
+
+async def test_one_that_dies_takes_nobody_with_it(strategists: Strategists) -> None:
+    with pytest.raises(StrategyError) as before:
+        await placed(strategists, "pid")
+    for _ in range(2):
+        with pytest.raises(SearchError, match="its process died"):
+            await placed(strategists, "dies")
+    with pytest.raises(StrategyError) as after:
+        await placed(strategists, "pid")
+    assert str(before.value) == str(after.value)
+
+
+def a_world(strategists: Strategists) -> World:
+    world = World(cpus=4)
+    world.registry._defaults = GangDefaults(strategies=(*SHIPPED_STRATEGIES, *NAMES))
+    world.planner.strategists = strategists
+    return world
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("raises", "it raised ValueError: no weights .plugged_strategies.py:[0-9]+."),
+        ("picky", "it does not accept the gang"),
+        ("hangs", r"it took longer than 0\.2 s and was ended"),
+        ("dies", "its process died"),
+        ("over-commits", "its plan is wrong: node n has too little cpu for those it is given"),
+        ("rubbish", "it answered Unpicklable, which is neither a plan nor an explanation"),
+    ],
+)
+async def test_the_default_places_a_gang_in_the_same_cycle_whose_strategy_fails(
+    strategists: Strategists, name: str, cause: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await strategists.warm_up([name])
+    if name == "hangs":
+        monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    async with a_world(strategists) as world:
+        # Four of the six fit, and three must.
+        key = world.add("wrong", 6, minimum=3, cpus=1, options={"strategy": name})
+        await world.cycle()
+        assert len([asked for asked in world.api.asked if asked.startswith("bind wrong")]) == 4
+        assert world.has_said(key, "4 members")
+        assert ("wrong", "StrategyFailed") in world.events.told
+        assert world.counted("strategy_failures", strategy=name) == 1
+        [told] = [record.getMessage() for record in caplog.records if "genetic decides instead" in record.getMessage()]
+        assert re.fullmatch(f"gang default/wrong: strategy {name}: {cause}; genetic decides instead", told)
+
+
+async def test_a_plan_is_checked_once_more_where_it_comes_back(strategists: Strategists, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever came out of a strategy's process, be it one that has taken the trial itself apart."""
+    async with a_world(strategists) as world:
+        key = world.add("wrong", 6, minimum=3, cpus=1, options={"strategy": "good"})
+        gang = world.registry.gang(key)
+        assert gang is not None
+        on_one_node = replace(search(PROBLEM, SearchSettings(), 0), assignments=tuple((pod.uid, "n") for pod in gang.members))
+
+        async def forged(*_: object) -> Plan:
+            return on_one_node
+
+        monkeypatch.setattr(strategists, "place", forged)
+        await world.cycle()
+        assert len([asked for asked in world.api.asked if asked.startswith("bind wrong")]) == 4
+        assert ("wrong", "StrategyFailed") in world.events.told
+
+
+async def test_a_gang_is_placed_by_the_strategy_that_it_has_chosen_and_told_nothing(strategists: Strategists) -> None:
+    await strategists.warm_up(["good"])
+    async with a_world(strategists) as world:
+        world.resize(8)
+        world.add("plain")
+        world.add("chosen", options={"strategy": "good"})
+        world.add("shipped", 1, options={"strategy": "firstfit"})
+        await world.cycle()
+        assert sorted(world.api.asked) == ["bind chosen-0", "bind chosen-1", "bind plain-0", "bind plain-1", "bind shipped-0"]
+        assert world.searched.asked == ["briefly plain"]
+        assert "StrategyFailed" not in {reason for _, reason in world.events.told}
+
+
+async def test_that_there_is_no_room_is_found_out_by_the_default(strategists: Strategists) -> None:
+    async with a_world(strategists) as world:
+        key = world.add("large", 5, options={"strategy": "firstfit"})
+        await world.cycle()
+        assert world.searched.asked == ["briefly large"]
+        assert "cpu" in world.said(key)
+        assert "StrategyFailed" not in {reason for _, reason in world.events.told}
+
+
+async def test_one_that_did_not_answer_rests_for_that_namespace(strategists: Strategists, monkeypatch: pytest.MonkeyPatch) -> None:
+    await strategists.warm_up(["hangs"])
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    asked: list[str] = []
+    place = strategists.place
+
+    async def noted(name: str, problem: Problem, searcher: Searcher) -> object:
+        asked.append(problem.roles[0].pods[0])
+        return await place(name, problem, searcher)
+
+    monkeypatch.setattr(strategists, "place", noted)
+    async with a_world(strategists) as world:
+        for name, namespace in (("a", "one"), ("b", "one"), ("c", "two")):
+            world.add(name, 1, namespace=namespace, options={"strategy": "hangs"})
+            await world.cycle()
+        assert asked == ["a-0", "c-0"]
+        assert len(world.api.asked) == 3
+        world.now += 60
+        world.add("d", 1, namespace="one", options={"strategy": "hangs"})
+        await world.cycle()
+        assert asked == ["a-0", "c-0", "d-0"]
+
+
+async def test_words_that_are_new_each_time_are_told_once_a_minute(strategists: Strategists) -> None:
+    async with a_world(strategists) as world:
+        gang, tell = world.gang(world.add("g")), world.scheduler.announcer.strategy_failed
+        for number, seconds in enumerate((0, 1, 58, 1)):
+            world.now += seconds
+            tell(gang, f"failed {number}")
+        assert [reason for _, reason in world.events.told] == ["StrategyFailed"] * 2
+
+
+async def test_a_strategy_that_is_not_allowed_holds_its_gang() -> None:
+    async with World() as world:
+        key = world.add("g", options={"strategy": "raises"})
+        await world.cycle()
+        assert world.said(key) == (
+            "podgroup default/g: annotation allaboard.dev/strategy: 'raises' is not one of genetic, exact, bestfit, firstfit, random, "
+            "which the setting strategies lists"
+        )
+        assert ("g", "InvalidAnnotation") in world.events.told
+        assert world.api.asked == world.searched.asked == []
+
+
+async def test_arrays_of_a_plug_in_come_back_as_ours(strategists: Strategists) -> None:
+    await strategists.warm_up(["good"])
+    plan = await strategists.place("good", PROBLEM, Searcher(SearchSettings(), workers=0))
+    assert plan is not None
+    assert not any(isinstance(value, np.generic) for value in (plan.search.score, plan.explanation.placeable))

@@ -1,0 +1,170 @@
+"""What a gang's members ask of nodes besides what they say, and what is too much of it."""
+
+from dataclasses import replace
+
+from allaboard.cluster.view import ClusterView
+from allaboard.cluster.volumes import Claim, StoredVolume, VolumeView
+from allaboard.gangs.registry import OVER_LIMIT
+from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.limits import GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
+from allaboard.model.node import Node
+from allaboard.model.pod import Pod
+from allaboard.model.podterms import LabelExpression, PodTerm
+from allaboard.model.volumes import Attaches, Volume
+from allaboard.planning.resolve import in_surroundings
+
+SPEC = SchedulingSpec((("cpu", 1000), ("pods", 1)))
+
+
+def a_pod(name: str, *, node: str = "", namespace: str = "team", spec: SchedulingSpec = SPEC, **labels: str) -> Pod:
+    phase = "Running" if node else "Pending"
+    return Pod(namespace, name, f"uid-{name}", "1", 0.0, "allaboard", node, phase, 0, spec, labels=tuple(sorted(labels.items())))
+
+
+def a_gang(*members: Pod) -> Gang:
+    return Gang(GangKey("team", "g"), len(members), members, 0, 0.0, Objective.BINPACK, 60)
+
+
+def a_view(*terms: PodTerm) -> ClusterView:
+    """Two zones, and a foreign pod with ``terms`` in the first."""
+    view = ClusterView()
+    for name, zone in (("n1", "a"), ("n2", "b")):
+        view.upsert_node(Node(name, name, (("cpu", 8000), ("pods", 110)), {"zone": zone, "rack": f"r-{name}"}))
+    view.upsert_pod(a_pod("db", node="n1", namespace="other", spec=replace(SPEC, repels=terms)))
+    return view
+
+
+def keeping_away(*expressions: LabelExpression) -> PodTerm:
+    return PodTerm("zone", expressions, in_any_namespace=True)
+
+
+def out_of(*zones: str) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
+    return ((NodeSelectorTerm((Requirement("zone", "NotIn", zones),)),),)
+
+
+def test_each_member_keeps_out_of_the_domains_of_those_that_its_own_labels_bother() -> None:
+    view = a_view(keeping_away(LabelExpression("app", "In", ("web",))))
+    placed = in_surroundings(a_gang(a_pod("a", app="web"), a_pod("b", app="ps")), VolumeView(), view)
+    assert [pod.spec.avoided for pod in placed.members] == [out_of("a"), ()]
+
+
+def test_members_that_ask_the_same_share_one_spec() -> None:
+    view = a_view(keeping_away(LabelExpression("app", "Exists")))
+    gang = a_gang(*(a_pod(f"m{index}", app="web", index=str(index)) for index in range(100)))
+    placed = in_surroundings(gang, VolumeView(), view)
+    assert len({id(pod.spec) for pod in placed.members}) == 1
+    assert placed.members[0].spec.avoided == out_of("a")
+
+
+def test_members_with_all_too_different_labels_keep_out_of_whatever_any_of_them_must() -> None:
+    members = [a_pod(f"m{index}", app="web", index=str(index)) for index in range(LABEL_SETS.most + 1)]
+    view = a_view(keeping_away(LabelExpression("index", "In", ("3",))))
+    assert {pod.spec.avoided for pod in in_surroundings(a_gang(*members[:-1]), VolumeView(), view).members} == {(), out_of("a")}
+    assert {pod.spec.avoided for pod in in_surroundings(a_gang(*members), VolumeView(), view).members} == {out_of("a")}
+
+
+def test_what_all_members_have_in_common_is_told_apart_however_different_they_are() -> None:
+    members = [a_pod(f"m{index}", app="web", index=str(index)) for index in range(LABEL_SETS.most + 1)]
+    view = a_view(keeping_away(LabelExpression("app", "In", ("db",)), LabelExpression("index", "Exists")))
+    gang = a_gang(*members)
+    assert in_surroundings(gang, VolumeView(), view) is gang
+
+
+def test_others_make_no_gang_have_more_kinds_than_are_taken_in() -> None:
+    specs = [SchedulingSpec((("cpu", number + 1), ("pods", 1))) for number in range(KINDS.most)]
+    members = [a_pod(f"m{number}", spec=spec, index=str(number % 2)) for number, spec in enumerate(specs * 2)]
+    members = [replace(pod, labels=(("index", str(number // KINDS.most)),)) for number, pod in enumerate(members)]
+    placed = in_surroundings(a_gang(*members), VolumeView(), a_view(keeping_away(LabelExpression("index", "In", ("0",)))))
+    assert placed.hold is None
+    assert len({pod.spec for pod in placed.members}) == KINDS.most
+
+
+def test_a_gang_of_too_many_kinds_is_held_and_told_so() -> None:
+    members = [a_pod(f"m{number}", spec=SchedulingSpec((("cpu", number + 1),))) for number in range(KINDS.most + 1)]
+    hold = in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold
+    assert hold is not None
+    assert (hold.reason, hold.field) == (OVER_LIMIT, "kinds")
+    assert hold.message == "podgroup team/g: 257 kinds of members are more than the 256 that are supported"
+    assert in_surroundings(a_gang(*members[1:]), VolumeView(), ClusterView()).hold is None
+
+
+def test_a_gang_whose_kinds_have_too_many_rules_together_is_held() -> None:
+    each = 64
+    members = []
+    for number in range(GANG_REQUIREMENTS.most // each + 1):
+        selector = tuple((f"k{rule}", str(number)) for rule in range(each))
+        members.append(a_pod(f"m{number}", spec=replace(SPEC, node_selector=selector)))
+    hold = in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold
+    assert hold is not None
+    assert hold.field == "gang_requirements"
+    assert in_surroundings(a_gang(*members[1:]), VolumeView(), ClusterView()).hold is None
+
+
+def test_a_gang_with_too_many_groups_that_share_a_domain_is_held() -> None:
+    members = [replace(a_pod(f"m{number}"), options=(("required-topology", f"rack{number}"),)) for number in range(TOPOLOGIES.most + 1)]
+    hold = in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold
+    assert hold is not None
+    assert hold.field == "topologies"
+
+
+def test_members_that_differ_only_in_which_claims_they_have_are_of_one_kind() -> None:
+    volumes = VolumeView()
+    volumes.volumes.upsert("pv", StoredVolume((out_of("b")[0],)))
+    members = []
+    for number in range(KINDS.most + 1):
+        volumes.claims.upsert(f"team/data-{number}", Claim("pv"))
+        members.append(a_pod(f"m{number}", spec=replace(SPEC, claims=(f"data-{number}",))))
+    placed = in_surroundings(a_gang(*members), volumes, ClusterView())
+    assert placed.hold is None
+    assert {pod.spec for pod in placed.members} == {replace(SPEC, volumes=(out_of("b")[0],))}
+
+
+def test_a_volume_that_is_not_there_yet_holds_the_gang() -> None:
+    hold = in_surroundings(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), VolumeView(), ClusterView()).hold
+    assert hold is not None
+    assert hold.message == 'pod a: persistentvolumeclaim "data" not found'
+
+
+def a_view_of_disks(*claims: str) -> ClusterView:
+    """Zones a and b, whose nodes attach ten disks each, and claims bound to a disk each."""
+    view = a_view()
+    for name in ("n1", "n2"):
+        view.volumes.limits.upsert(name, {"disk": 10})
+    for claim in claims:
+        view.volumes.claims.upsert(f"team/{claim}", Claim(f"pv-{claim}"))
+        view.volumes.volumes.upsert(f"pv-{claim}", StoredVolume(attached=Volume("disk", claim)))
+    return view
+
+
+def test_members_with_as_many_volumes_of_their_own_are_of_one_kind() -> None:
+    claims = [f"data-{number}" for number in range(KINDS.most + 1)]
+    view = a_view_of_disks("shared", *claims)
+    members = [a_pod(claim, spec=replace(SPEC, claims=(claim, "shared"))) for claim in claims]
+    placed = in_surroundings(a_gang(*members), view.volumes, view)
+    assert placed.hold is None
+    assert {pod.spec for pod in placed.members} == {replace(SPEC, attaches=(Attaches("disk", 1, (("shared", ()),)),))}
+    assert len({id(pod.spec) for pod in placed.members}) == 1
+
+
+def test_a_volume_that_others_have_attached_is_free_where_they_have() -> None:
+    view = a_view_of_disks("data")
+    view.upsert_pod(a_pod("stranger", node="n2", spec=replace(SPEC, claims=("data",))))
+    placed = in_surroundings(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), view.volumes, view)
+    assert placed.members[0].spec.attaches == (Attaches("disk", 0, (("data", ("n2",)),)),)
+
+
+def test_volumes_of_a_driver_without_a_limit_do_not_matter() -> None:
+    view = a_view_of_disks("data")
+    for name in ("n1", "n2"):
+        view.volumes.limits.upsert(name, {"another": 1})
+    placed = in_surroundings(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), view.volumes, view)
+    assert placed.members[0].spec == SPEC
+
+
+def test_a_gang_with_all_too_many_volumes_is_held() -> None:
+    number = GANG_CLAIMS.most // 64 + 1
+    members = [a_pod(f"m{each}", spec=replace(SPEC, claims=tuple(f"c{each}-{claim}" for claim in range(64)))) for each in range(number)]
+    hold = in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold
+    assert hold is not None
+    assert (hold.reason, hold.field) == (OVER_LIMIT, "gang_claims")

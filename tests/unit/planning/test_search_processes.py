@@ -1,0 +1,174 @@
+"""A search process that dies costs its own search only, whatever it was doing; and nobody who searches briefly waits for a long search."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from allaboard.model.gang import Objective
+from allaboard.placement import Plan, Problem, SearchSettings, build_problem, search
+from allaboard.placement.problem.draft import Draft
+from allaboard.planning import search_processes as workers_module
+from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError, Workers
+from tests.unit.placement.clusters import node, pods, snapshot
+from tests.unit.placement.three_partition import three_partition
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    own = Workers(1, timeout_seconds=100)
+    yield own
+    own.end()
+
+
+def pid_and_end(signal_number: int) -> int:
+    os.kill(os.getpid(), signal_number)
+    return os.getpid()
+
+
+def fail() -> None:
+    raise RuntimeError("of the search itself")
+
+
+async def test_a_process_that_dies_without_work_is_replaced(workers: Workers) -> None:
+    pid = await workers.run(os.getpid)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(SearchError):
+        await workers.run(os.getpid)
+    assert await workers.run(os.getpid) != pid
+
+
+async def test_a_process_that_dies_at_work_costs_that_search_only(workers: Workers) -> None:
+    with pytest.raises(SearchError, match="died"):
+        await workers.run(pid_and_end, signal.SIGKILL)
+    await workers.run(os.getpid)
+
+
+async def test_all_that_wait_when_the_processes_die_are_told(workers: Workers) -> None:
+    pid = await workers.run(os.getpid)
+    os.kill(pid, signal.SIGKILL)
+    ends = await asyncio.gather(*(workers.run(os.getpid) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(end, SearchError) for end in ends)
+    await workers.run(os.getpid)
+
+
+async def test_an_error_of_the_search_is_no_death_of_its_process(workers: Workers) -> None:
+    pid = await workers.run(os.getpid)
+    with pytest.raises(RuntimeError, match="of the search itself"):
+        await workers.run(fail)
+    assert await workers.run(os.getpid) == pid
+
+
+async def test_an_interrupt_of_the_terminal_is_not_for_the_processes(workers: Workers) -> None:
+    assert await workers.run(pid_and_end, signal.SIGINT)
+
+
+def toil() -> None:
+    while True:
+        pass
+
+
+async def test_what_takes_too_much_of_a_processor_is_ended_and_the_next_is_answered() -> None:
+    own = Workers(1, timeout_seconds=60, cpu_seconds=0.2)
+    try:
+        with pytest.raises(SearchOverrunError, match="of a processor"):
+            await own.run(toil)
+        pid = await own.run(os.getpid)
+        await own.run(time.sleep, 0.3)  # takes nothing of it
+        assert await own.run(os.getpid) == pid
+    finally:
+        own.end()
+
+
+async def test_what_overruns_is_ended_and_the_next_is_answered() -> None:
+    own = Workers(1, timeout_seconds=100)
+    try:
+        await own.run(os.getpid)
+        own._timeout = 0.5
+        with pytest.raises(SearchOverrunError, match=r"0\.5 s"):
+            await own.run(time.sleep, 60)
+        own._timeout = 100
+        await own.run(os.getpid)
+    finally:
+        own.end()
+
+
+def say_and_sleep(path: Path) -> None:
+    path.write_text("begun")  # whoever writes to a pipe waits for a reader
+    time.sleep(60)
+
+
+async def test_the_process_of_a_question_that_is_withdrawn_is_ended(workers: Workers, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    question = asyncio.create_task(workers.run(say_and_sleep, tmp_path / "pipe"))
+    assert await asyncio.to_thread((tmp_path / "pipe").read_text) == "begun"
+    question.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await question
+    async with asyncio.timeout(50):  # less than the workers' own limit
+        await workers.run(os.getpid)
+
+
+def a_hard_problem(nodes: int) -> Problem:
+    gang, cluster = three_partition(nodes)
+    return build_problem(gang, len(gang), cluster, objective=Objective.BINPACK)
+
+
+async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
+    with Searcher(SearchSettings(generations=10_000, patience=10_000)) as searcher:
+        await searcher.warm_up()
+        long = asyncio.create_task(searcher.search(a_hard_problem(10), 1))
+        advice = asyncio.create_task(searcher.relieve(None))  # type: ignore[arg-type]  # it waits for its turn
+        plan = await searcher.search_briefly(a_hard_problem(10), 1)
+        assert plan.feasible is None
+        assert not long.done()
+        for task in (long, advice):
+            task.cancel()
+        await asyncio.gather(long, advice, return_exceptions=True)
+
+
+async def test_without_workers_the_same_is_found_on_the_spot() -> None:
+    problem = build_problem(
+        pods("a", 6, {"cpu": 1000}), 6, snapshot([node(name, {"cpu": 4000}) for name in "ab"]), objective=Objective.SPREAD
+    )
+    here = Searcher(SearchSettings(), workers=0)
+    with Searcher(SearchSettings()) as elsewhere:
+        assert await here.search_briefly(problem, 1) == await elsewhere.search_briefly(problem, 1)
+    assert await here.search(problem, 1) == search(problem, SearchSettings(), 1)
+
+
+async def test_a_search_ends_before_its_process_is_ended_a_short_one_by_the_time_that_it_had_of_the_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine a short search takes longer, and is none the worse for that."""
+    asked: list[SearchSettings] = []
+
+    def answer(problem: Problem, settings: SearchSettings, seed: int) -> Plan:
+        asked.append(settings)
+        return search(problem, settings, seed)
+
+    monkeypatch.setattr(workers_module, "_search", answer)
+    problem = build_problem(pods("a", 2, {"cpu": 1000}), 2, snapshot([node("n", {"cpu": 4000})]), objective=Objective.SPREAD)
+    here = Searcher(SearchSettings(), workers=0, timeout_seconds=40.0)
+    await here.search_briefly(problem, 1)
+    await here.search(problem, 1)
+    short, long = asked
+    assert (short.clock, long.clock) == (time.process_time, time.monotonic)
+    assert short.seconds < workers_module._SHORT_SECONDS
+    assert long.seconds == 30.0
+
+
+async def test_short_searches_are_timed_by_their_process_and_others_solvers_by_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "place_together", lambda contest, settings: settings)
+    monkeypatch.setattr(workers_module, "_search", lambda problem, settings, seed: settings)
+    here = Searcher(SearchSettings(), workers=0)
+    contest = SimpleNamespace(gangs=(), problem=SimpleNamespace(nodes=()))
+    for settings in (await here.place_together(contest), await here.search_briefly(Draft.__new__(Draft), 1)):  # type: ignore[arg-type]
+        assert (settings.clock, settings.wall) == (time.process_time, time.monotonic)  # type: ignore[attr-defined]
