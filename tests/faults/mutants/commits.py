@@ -9,15 +9,11 @@ MUTANTS = (
         "quorum",
         (
             Edit(
-                "scheduling/planner.py",
-                "problem_of(gang, gang.least,",
-                "problem_of(gang, 1,",
+                "Planner._problem",
+                "problem_of(gang, gang.least, snapshot, self._filters, self.packings.of(gang))",
+                "problem_of(gang, 1, snapshot, self._filters, self.packings.of(gang))",
             ),
-            Edit(
-                "binding/precheck.py",
-                "    if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):\n",
-                "    if not seats:\n",
-            ),
+            Edit("checked", "not seats or gang.missing_once_bound({seat.pod.uid for seat in seats})", "not seats"),
         ),
     ),
     Mutant(
@@ -27,14 +23,14 @@ MUTANTS = (
         (
             PAUSES,
             Edit(
-                "binding/transaction.py",
-                "            replies = await self._bind(seats)\n",
-                (
-                    "            half = len(seats) // 2\n"
-                    "            replies = await self._bind(seats[half:])\n"
-                    "            await asyncio.sleep(1)\n"
-                    "            replies += await self._bind(seats[:half])\n"
-                ),
+                "Transaction.commit",
+                "replies = await self._bind(seats)",
+                """
+    half = len(seats) // 2
+    replies = await self._bind(seats[half:])
+    await asyncio.sleep(1)
+    replies += await self._bind(seats[:half])
+""",
             ),
         ),
     ),
@@ -42,25 +38,13 @@ MUTANTS = (
         "no version is named",
         "no_faults",
         "precondition",
-        (
-            Edit(
-                "binding/bind.py",
-                '                "resourceVersion": bind.version,\n',
-                "",
-            ),
-        ),
+        (Edit("Binder._post", "bind.version", "None"),),
     ),
     Mutant(
         "no UID is named",
         "no_faults",
         "precondition",
-        (
-            Edit(
-                "binding/bind.py",
-                '                "uid": pod.uid,\n',
-                "",
-            ),
-        ),
+        (Edit("Binder._post", "pod.uid", "None"),),
     ),
     Mutant(
         "verification removed",
@@ -68,15 +52,17 @@ MUTANTS = (
         "node",
         (
             Edit(
-                "binding/precheck.py",
-                "    if violations:\n",
-                "    if False:\n",
+                "checked",
+                """
+    if violations:
+        return Refused(violations[0])
+""",
+                """
+    if False:
+        return Refused(violations[0])
+""",
             ),
-            Edit(
-                "binding/bind.py",
-                "        if problem := bind.look():\n",
-                "        if problem := None:\n",
-            ),
+            Edit("Binder._post", "bind.look()", "None"),
         ),
     ),
     Mutant(
@@ -84,16 +70,8 @@ MUTANTS = (
         "node_cordoned_before",
         "node",
         (
-            Edit(
-                "model/node.py",
-                '        is_unschedulable=boolean(spec, "unschedulable", "spec."),\n',
-                "",
-            ),
-            Edit(
-                "model/node.py",
-                'for path, taint in items(spec, "taints", "spec.")',
-                'for path, taint in items(spec, "none", "spec.")',
-            ),
+            Edit("node_from", "boolean(spec, 'unschedulable', 'spec.')", "False"),
+            Edit("node_from", "'taints'", "'none'"),
         ),
     ),
     Mutant(
@@ -101,29 +79,15 @@ MUTANTS = (
         "refused_after_a_lost_answer",
         "release",
         (
-            Edit(
-                "binding/bind.py",
-                "        if otherwise.result is Result.SPOILT and not bind.is_in_doubt:\n",
-                "        if True:\n",
-            ),
-            Edit(
-                "binding/bind.py",
-                "if bind.is_in_doubt and not certain else reply\n",
-                "if False else reply\n",
-            ),
+            Edit("Binder._look_up", "otherwise.result is Result.SPOILT and (not bind.is_in_doubt)", "True"),
+            Edit("Binder.bind", "bind.is_in_doubt and (not certain)", "False"),
         ),
     ),
     Mutant(
         "the next wave starts in part",
         "second_wave",
         "quorum",
-        (
-            Edit(
-                "gangs/runs.py",
-                "if is_first or pod.created < run.began]",
-                "if True]",
-            ),
-        ),
+        (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
         "Retry-After is obeyed for ever, with the seats held",
@@ -131,15 +95,11 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "binding/bind.py",
-                "bind), attempts, self._sleep, patience=patience, turn=turn)",
-                "bind), attempts, self._sleep, turn=turn)",
+                "Binder._bind",
+                "retried(partial(self._post, bind), attempts, self._sleep, patience=patience, turn=turn)",
+                "retried(partial(self._post, bind), attempts, self._sleep, turn=turn)",
             ),
-            Edit(
-                "kube/retry.py",
-                "min(asked, LONGEST_SECONDS)",
-                "asked",
-            ),
+            Edit("retry:_seconds", "min(asked, LONGEST_SECONDS)", "asked"),
         ),
     ),
     Mutant(
@@ -148,9 +108,9 @@ MUTANTS = (
         "rehearsal",
         (
             Edit(
-                "binding/transaction.py",
-                'if self.dry_run == "none" or len(self.seats) == 1:',
-                'if self.dry_run == "none" or len(self.seats) == 1 or (self._tries_all and self.gang.bound):',
+                "Transaction._rehearsed",
+                "self.dry_run == 'none' or len(self.seats) == 1",
+                "self.dry_run == 'none' or len(self.seats) == 1 or (self._tries_all and self.gang.bound)",
             ),
         ),
     ),
@@ -158,13 +118,13 @@ MUTANTS = (
         "a seat isn't looked at again before a bind is made again",
         "filled_between_tries",
         "node",
-        (Edit("binding/precheck.py", "return found[0] if found else None", "return None"),),
+        (Edit("spoilt", "found[0] if found else None", "None"),),
     ),
     Mutant(
         "a gang that is held since the rehearsal is bound",
         "group_gone_in_the_rehearsal",
         "journal",
-        (Edit("binding/transaction.py", "if gang is None or gang.hold:", "if gang is None:"),),
+        (Edit("Transaction._still", "gang is None or gang.hold", "gang is None"),),
     ),
     Mutant(
         "no look after the rehearsal",
@@ -172,9 +132,21 @@ MUTANTS = (
         "quorum",
         (
             Edit(
-                "binding/transaction.py",
-                "            if rehearsed:\n",
-                "            if not seats:\n",
+                "Transaction.commit",
+                """
+    if rehearsed:
+        still = self._still(seats)
+        if isinstance(still, Refused):
+            return replace(still, retry_after=asked)
+        seats = still
+""",
+                """
+    if not seats:
+        still = self._still(seats)
+        if isinstance(still, Refused):
+            return replace(still, retry_after=asked)
+        seats = still
+""",
             ),
         ),
     ),
@@ -182,37 +154,19 @@ MUTANTS = (
         "members that went in the rehearsal are bound with the others",
         "member_lost_in_rehearsal",
         "candidate",
-        (
-            Edit(
-                "binding/transaction.py",
-                "        gang = self.look()\n",
-                "        gang: Gang | None = self.gang\n",
-            ),
-        ),
+        (Edit("Transaction._still", "gang = self.look()", "gang: Gang | None = self.gang"),),
     ),
     Mutant(
         "whoever is refused is tried again at once",
         "refused_whenever_it_is_bound",
         "storm",
-        (
-            Edit(
-                "scheduling/queue.py",
-                "min(self._backoff[1], max(at_least, self.backoff(max(1",
-                "min(1.0, max(at_least, self.backoff(max(1",
-            ),
-        ),
+        (Edit("GangQueue.pause", "self._backoff[1]", "1.0"),),
     ),
     Mutant(
         "no look before a bind is made again",
         "node_lost_meanwhile",
         "node",
-        (
-            Edit(
-                "binding/bind.py",
-                "        if problem := bind.look():\n",
-                "        if problem := None:\n",
-            ),
-        ),
+        (Edit("Binder._post", "bind.look()", "None"),),
     ),
     Mutant(
         "all go to one node",
@@ -220,9 +174,9 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "binding/precheck.py",
-                "Seat(pods[uid], node_name) for uid, node_name in assignments.items()",
-                "Seat(pods[uid], min(assignments.values())) for uid in assignments",
+                "checked",
+                "[Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in pods]",
+                "[Seat(pods[uid], min(assignments.values())) for uid in assignments if uid in pods]",
             ),
         ),
     ),
@@ -230,37 +184,19 @@ MUTANTS = (
         "node selectors are ignored",
         "pools",
         "node",
-        (
-            Edit(
-                "model/constraints.py",
-                'return tuple(sorted(labels(spec, "nodeSelector", "spec.", SELECTORS).items()))',
-                "return ()",
-            ),
-        ),
+        (Edit("_node_selector", "tuple(sorted(labels(spec, 'nodeSelector', 'spec.', SELECTORS).items()))", "()"),),
     ),
     Mutant(
         "double bind: an unanswered bind's seat is free at once, and the pod sent elsewhere",
         "unanswered",
         "double",
-        (
-            Edit(
-                "binding/bind.py",
-                "        return replace(reply, in_doubt=bind.version) if bind.is_in_doubt and not certain else reply\n",
-                "        return reply\n",
-            ),
-        ),
+        (Edit("Binder.bind", "replace(reply, in_doubt=bind.version) if bind.is_in_doubt and (not certain) else reply", "reply"),),
     ),
     Mutant(
         "stale view: nodes are seen once",
         "node_cordoned_before",
         "node",
-        (
-            Edit(
-                "cluster/view.py",
-                ("        if old == node:\n            return\n"),
-                ("        if old is not None:\n            return\n"),
-            ),
-        ),
+        (Edit("ClusterView.upsert_node", "old == node", "old is not None"),),
     ),
     Mutant(
         "others' pods take no room",
@@ -268,12 +204,9 @@ MUTANTS = (
         "node",
         (
             Edit(
-                "cluster/view.py",
-                "        node_name = pod.node_name if pod.is_bound else self._assumed.get(pod.uid)\n",
-                (
-                    '        node_name = pod.node_name if pod.is_bound and pod.scheduler_name == "allaboard" else '
-                    "self._assumed.get(pod.uid)\n"
-                ),
+                "ClusterView._seat",
+                "pod.node_name if pod.is_bound else self._assumed.get(pod.uid)",
+                "pod.node_name if pod.is_bound and pod.scheduler_name == 'allaboard' else self._assumed.get(pod.uid)",
             ),
         ),
     ),
@@ -283,9 +216,9 @@ MUTANTS = (
         "node",
         (
             Edit(
-                "model/pod.py",
-                "        return bool(self.node_name) and not self.is_terminal\n",
-                "        return bool(self.node_name) and not self.is_terminal and not self.is_terminating\n",
+                "Pod.is_bound",
+                "bool(self.node_name) and (not self.is_terminal)",
+                "bool(self.node_name) and (not self.is_terminal) and (not self.is_terminating)",
             ),
         ),
     ),
@@ -295,9 +228,12 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "binding/transaction.py",
-                ("            for seat in free.values():\n                self.view.forget(seat.pod)\n"),
-                "            pass\n",
+                "Transaction.commit",
+                """
+    for seat in free.values():
+        self.view.forget(seat.pod)
+""",
+                "pass",
             ),
         ),
     ),
@@ -305,66 +241,34 @@ MUTANTS = (
         "a seat is promised twice",
         "two_at_once",
         "over-commit",
-        (
-            Edit(
-                "cluster/view.py",
-                "            self._promise(pod.uid, node_name, devices.get(pod.uid, ()))\n            self._devices.add",
-                "            continue\n            self._devices.add",
-            ),
-        ),
+        (Edit("ClusterView.assume_all", "self._promise(pod.uid, node_name, devices.get(pod.uid, ()))", "continue"),),
     ),
     Mutant(
         "success in an earlier run counts",
         "second_run",
         "quorum",
         (
-            Edit(
-                "model/gang.py",
-                '        if not any(pod.phase == "Succeeded" for pod in self.members):\n',
-                '        if not any(pod.phase == "Succeeded" for pod in self.everybody):\n',
-            ),
-            Edit(
-                "model/gang.py",
-                "for pod in self.of_this_run() if pod.has_succeeded",
-                "for pod in self.everybody if pod.has_succeeded",
-            ),
+            Edit("Gang._successes", "self.members", "self.everybody"),
+            Edit("Gang._successes", "self.of_this_run()", "self.everybody"),
         ),
     ),
     Mutant(
         "binds carry no stamp",
         "no_faults",
         "journal",
-        (
-            Edit(
-                "binding/bind.py",
-                "{**bind.annotations, STAMP: bind.stamp}",
-                "{**bind.annotations}",
-            ),
-        ),
+        (Edit("Binder._post", "{**bind.annotations, STAMP: bind.stamp}", "{**bind.annotations}"),),
     ),
     Mutant(
         "the stamp promises too little",
         "no_faults",
         "journal",
-        (
-            Edit(
-                "binding/transaction.py",
-                "self.gang.required, was_whole",
-                "1, was_whole",
-            ),
-        ),
+        (Edit("Transaction.stamp", "self.gang.required", "1"),),
     ),
     Mutant(
         "nothing is rehearsed",
         "bare_refused",
         "rehearsal",
-        (
-            Edit(
-                "binding/transaction.py",
-                '        if self.dry_run == "none" or len(self.seats) == 1:\n',
-                "        if True:\n",
-            ),
-        ),
+        (Edit("Transaction._rehearsed", "self.dry_run == 'none' or len(self.seats) == 1", "True"),),
     ),
     Mutant(
         "one is rehearsed for all where nothing can be undone",
@@ -372,9 +276,9 @@ MUTANTS = (
         "rehearsal",
         (
             Edit(
-                "binding/transaction.py",
-                ('return self.dry_run == "all" or not all(is_releasable(seat.pod, at_no_cost=True) for seat in self.seats)'),
-                'return self.dry_run == "all"',
+                "Transaction._tries_all",
+                "self.dry_run == 'all' or not all((is_releasable(seat.pod, at_no_cost=True) for seat in self.seats))",
+                "self.dry_run == 'all'",
             ),
         ),
     ),
@@ -382,13 +286,7 @@ MUTANTS = (
         "who is gated is bound",
         "gated",
         "candidate",
-        (
-            Edit(
-                "model/pod.py",
-                "        return not (self.node_name or self.is_terminating or self.is_gated or self.is_terminal)\n",
-                "        return not (self.node_name or self.is_terminating or self.is_terminal)\n",
-            ),
-        ),
+        (Edit("Pod.is_candidate", "self.is_gated", "False"),),
     ),
     Mutant(
         "what the rehearsal says is ignored",
@@ -396,9 +294,12 @@ MUTANTS = (
         "rehearsal",
         (
             Edit(
-                "binding/transaction.py",
-                "            refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]\n",
-                ("            refusals = []\n            del rehearsal\n"),
+                "Transaction.commit",
+                "refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]",
+                """
+    refusals = []
+    del rehearsal
+""",
             ),
         ),
     ),
@@ -408,64 +309,36 @@ MUTANTS = (
         "stale",
         (
             Edit(
-                "app.py",
-                ("return all(reflector.age_seconds < self.settings.stale_seconds for reflector in self._reflectors.values())"),
-                "return True",
+                "App.is_fresh",
+                "all((reflector.age_seconds < self.settings.stale_seconds for reflector in self._reflectors.values()))",
+                "True",
             ),
-            Edit(
-                "kube/reflector.py",
-                "        longest = _WATCH_SECONDS + _GRACE_SECONDS\n",
-                "        longest = _WATCH_SECONDS + 60.0\n",
-            ),
+            Edit("Reflector._watch", "_GRACE_SECONDS", "60.0"),
         ),
     ),
     Mutant(
         "dead watches aren't noticed for a minute",
         "silent_watches",
         "stale",
-        (
-            Edit(
-                "kube/reflector.py",
-                "        longest = _WATCH_SECONDS + _GRACE_SECONDS\n",
-                "        longest = _WATCH_SECONDS + 60.0\n",
-            ),
-        ),
+        (Edit("Reflector._watch", "_GRACE_SECONDS", "60.0"),),
     ),
     Mutant(
         "a gang without a PodGroup is scheduled",
         "group_gone",
         "quorum",
-        (
-            Edit(
-                "gangs/registry.py",
-                "if group is None and not 0 < len(alive) - len(waiting) < minimum:",
-                "if False:",
-            ),
-        ),
+        (Edit("GangRegistry._hold", "group is None and (not 0 < len(alive) - len(waiting) < minimum)", "False"),),
     ),
     Mutant(
         "nobody hears that a PodGroup is deleted",
         "group_gone",
         "quorum",
-        (
-            Edit(
-                "gangs/registry.py",
-                "if group is not None and group.version <= version:",
-                "if False:",
-            ),
-        ),
+        (Edit("GangRegistry.forget_group", "group is not None and group.version <= version", "False"),),
     ),
     Mutant(
         "Retry-After is ignored",
         "asked_to_wait",
         "haste",
-        (
-            Edit(
-                "kube/retry.py",
-                "    return otherwise if asked is None else min(asked, LONGEST_SECONDS)",
-                "    return otherwise",
-            ),
-        ),
+        (Edit("retry:_seconds", "otherwise if asked is None else min(asked, LONGEST_SECONDS)", "otherwise"),),
     ),
     Mutant(
         "Retry-After is forgotten when a gang is undone",
@@ -473,9 +346,9 @@ MUTANTS = (
         "haste",
         (
             Edit(
-                "scheduling/opengangs.py",
-                "await self.undo(gang, pods, messages.not_bound(outcome), at_least=outcome.retry_after)",
-                "await self.undo(gang, pods, messages.not_bound(outcome))",
+                "OpenGangs.undo_refused",
+                "self.undo(gang, pods, messages.not_bound(outcome), at_least=outcome.retry_after)",
+                "self.undo(gang, pods, messages.not_bound(outcome))",
             ),
         ),
     ),
@@ -484,15 +357,11 @@ MUTANTS = (
         "finished_with_patience",
         "haste",
         (
+            Edit("OpenGangs.finish", "retry_after > 0", "False"),
             Edit(
-                "scheduling/opengangs.py",
-                "is_firm=retry_after > 0)",
-                "is_firm=False)",
-            ),
-            Edit(
-                "scheduling/outcomes.py",
-                "retry_by=self.clock(), at_least=outcome.retry_after)\n        elif",
-                "retry_by=self.clock())\n        elif",
+                "Outcomes._whole",
+                "self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)",
+                "self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())",
             ),
         ),
     ),
@@ -500,79 +369,43 @@ MUTANTS = (
         "whoever isn't admitted beyond the quorum isn't left alone when the others are finished",
         "finished_with_patience_for_the_surplus",
         "haste",
-        (Edit("binding/outcomes.py", "for _, reply in (*self.failed, *self.dropped)), default", "for _, reply in self.failed), default"),),
+        (Edit("Committed.retry_after", "(*self.failed, *self.dropped)", "self.failed"),),
     ),
     Mutant(
         "a PodGroup says for ever that it is half bound",
         "groups",
         "status",
-        (
-            Edit(
-                "report/status.py",
-                "    partial = gang.is_open and not opinion.is_being_bound\n",
-                "    partial = gang.is_open or bool(gang.bound)\n",
-            ),
-        ),
+        (Edit("_conditions", "gang.is_open and (not opinion.is_being_bound)", "gang.is_open or bool(gang.bound)"),),
     ),
     Mutant(
         "a PodGroup miscounts its members",
         "groups",
         "status",
-        (
-            Edit(
-                "report/status.py",
-                '"scheduled": len(gang.bound_in_all_runs),',
-                '"scheduled": len(gang.bound_in_all_runs) + 7,',
-            ),
-        ),
+        (Edit("pod_group_status", "len(gang.bound_in_all_runs)", "len(gang.bound_in_all_runs) + 7"),),
     ),
     Mutant(
         "minimums of roles are ignored",
         "roles",
         "quorum",
-        (
-            Edit(
-                "gangs/registry.py",
-                "            role_minimums=still_possible(minimums, run),\n",
-                "            role_minimums=(),\n",
-            ),
-        ),
+        (Edit("GangRegistry._gang_of", "still_possible(minimums, run)", "()"),),
     ),
     Mutant(
         "pods without a gang are never scheduled",
         "singles",
         "idle",
-        (
-            Edit(
-                "scheduling/cycle.py",
-                "        if self._sealing.awaits_news(gang):\n",
-                "        if gang.is_single or self._sealing.awaits_news(gang):\n",
-            ),
-        ),
+        (Edit("Scheduler.prepare", "self._sealing.awaits_news(gang)", "gang.is_single or self._sealing.awaits_news(gang)"),),
     ),
     Mutant(
         "taints are ignored",
         "node_tainted",
         "node",
-        (
-            Edit(
-                "model/node.py",
-                'for path, taint in items(spec, "taints", "spec.")',
-                'for path, taint in items(spec, "none", "spec.")',
-            ),
-        ),
+        (Edit("node_from", "'taints'", "'none'"),),
     ),
     Mutant(
         "nobody is rehearsed where binds can be taken back",
         "no_faults",
         "rehearsal",
-        (
-            Edit(
-                "binding/transaction.py",
-                "else list({_template(seat.pod): seat for seat in self.seats}.values())",
-                "else ()",
-            ),
-        ),
+        (Edit("Transaction._rehearsed", "list({_template(seat.pod): seat for seat in self.seats}.values())", "()"),),
     ),
     Mutant(
         "binds are sent one after the other",
@@ -580,9 +413,13 @@ MUTANTS = (
         "quorum",
         (
             Edit(
-                "binding/transaction.py",
-                "        replies = await in_slices(bind, seats)\n",
-                ("        replies = []\n        for each in seats:\n            replies += await in_slices(bind, [each])\n"),
+                "Transaction._bind",
+                "replies = await in_slices(bind, seats)",
+                """
+    replies = []
+    for each in seats:
+        replies += await in_slices(bind, [each])
+""",
             ),
         ),
     ),
@@ -593,16 +430,16 @@ MUTANTS = (
         (
             PAUSES,
             Edit(
-                "binding/transaction.py",
-                "            replies = await self._bind(seats)\n",
-                (
-                    '            is_new = seats[0].pod.label("scheduling.x-k8s.io/pod-group")\n'
-                    "            half = len(seats) // 2 if is_new else 0\n"
-                    "            replies = await self._bind(seats[half:])\n"
-                    "            if half:\n"
-                    "                await asyncio.sleep(0.5)\n"
-                    "            replies += await self._bind(seats[:half])\n"
-                ),
+                "Transaction.commit",
+                "replies = await self._bind(seats)",
+                """
+    is_new = seats[0].pod.label('scheduling.x-k8s.io/pod-group')
+    half = len(seats) // 2 if is_new else 0
+    replies = await self._bind(seats[half:])
+    if half:
+        await asyncio.sleep(0.5)
+    replies += await self._bind(seats[:half])
+""",
             ),
         ),
     ),
@@ -613,15 +450,15 @@ MUTANTS = (
         (
             PAUSES,
             Edit(
-                "binding/transaction.py",
-                "            replies = await self._bind(seats)\n",
-                (
-                    "            needed = dict(self.gang.role_minimums)\n"
-                    "            later = [seat for seat in seats if seat.pod.role in needed]\n"
-                    "            replies = await self._bind([seat for seat in seats if seat not in later])\n"
-                    "            await asyncio.sleep(0.1)\n"
-                    "            replies += await self._bind(later)\n"
-                ),
+                "Transaction.commit",
+                "replies = await self._bind(seats)",
+                """
+    needed = dict(self.gang.role_minimums)
+    later = [seat for seat in seats if seat.pod.role in needed]
+    replies = await self._bind([seat for seat in seats if seat not in later])
+    await asyncio.sleep(0.1)
+    replies += await self._bind(later)
+""",
             ),
         ),
     ),
@@ -629,12 +466,6 @@ MUTANTS = (
         "late binds are forgotten after five seconds",
         "unanswered",
         "double",
-        (
-            Edit(
-                "scheduling/sealing.py",
-                "        pause, until = _FIRST_PAUSE, self.clock() + CARRIED_OUT_SECONDS\n",
-                "        pause, until = _FIRST_PAUSE, self.clock() + 5\n",
-            ),
-        ),
+        (Edit("LateBinds._await", "CARRIED_OUT_SECONDS", "5"),),
     ),
 )

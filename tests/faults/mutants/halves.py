@@ -4,8 +4,11 @@ from .mutant import PAUSES, Edit, Mutant
 from .turns import PRIORITY_IGNORED
 
 NO_LAST_LOOK = Edit(
-    "scheduling/yielding.py",
-    "                if needed and await fits_without(()):\n                    return ()\n",
+    "Yielding.who_yields",
+    """
+    if needed and await fits_without(()):
+        return ()
+""",
     "",
 )
 
@@ -14,25 +17,13 @@ MUTANTS = (
         "all half gangs yield where one is enough",
         "three_half_gangs",
         "release",
-        (
-            Edit(
-                "scheduling/yielding.py",
-                "        needed = blocking[:enough]\n",
-                "        return blocking\n",
-            ),
-        ),
+        (Edit("Yielding._needed_by", "needed = blocking[:enough]", "return blocking"),),
     ),
     Mutant(
         "others yield although seats are about to be free",
         "leaving_half_gang",
         "release",
-        (
-            Edit(
-                "scheduling/yielding.py",
-                "for pod in chain(self._leaving(), pods)}",
-                "for pod in pods}",
-            ),
-        ),
+        (Edit("Yielding.who_yields", "chain(self._leaving(), pods)", "pods"),),
     ),
     Mutant(
         "a half gang yields though there has been room since",
@@ -46,31 +37,27 @@ MUTANTS = (
         "release",
         (
             NO_LAST_LOOK,
-            Edit("scheduling/yielding.py", "        return needed\n", "        return () if await fits_without(()) else needed\n"),
+            Edit("Yielding._needed_by", "return needed", "return () if await fits_without(()) else needed"),
         ),
     ),
     Mutant(
         "one that others have just made way for makes way itself",
         "served_half_gang",
         "release",
-        (Edit("scheduling/yielding.py", " and key not in served\n", "\n"),),
+        (Edit("Yielding._in_the_way", "key not in served", "True"),),
     ),
     Mutant(
         "half gangs yield to whoever is below them",
         "half_above_another",
         "release",
-        (Edit("scheduling/yielding.py", "else other.priority <= gang.priority)", "else True)"),),
+        (Edit("Yielding._in_the_way", "other.priority <= gang.priority", "True"),),
     ),
     Mutant(
         "who has just made way has others make way",
         "leaving_half_gang",
         "release",
         (
-            Edit(
-                "scheduling/yielding.py",
-                "if not blocking or self._makes_way(gang) or",
-                "if not blocking or",
-            ),
+            Edit("Yielding._needed_by", "self._makes_way(gang)", "False"),
             NO_LAST_LOOK,
         ),
     ),
@@ -78,19 +65,19 @@ MUTANTS = (
         "a Job is suspended for a gang that has long gone",
         "answered_too_late",
         "release",
-        (Edit("binding/job_suspension.py", "if not asked.is_wanted():", "if False:"),),
+        (Edit("JobRestarter._suspend", "not asked.is_wanted()", "False"),),
     ),
     Mutant(
         "whether a Job is to be suspended isn't asked again when that is tried again",
         "suspended_too_late",
         "release",
-        (Edit("binding/job_suspension.py", "if not asked.is_wanted():", "if not (was_tried or asked.is_wanted()):"),),
+        (Edit("JobRestarter._suspend", "asked.is_wanted()", "was_tried or asked.is_wanted()"),),
     ),
     Mutant(
         "half gangs make way beside a Job that keeps its pods",
         "half_gang_beside_a_job",
         "release",
-        (Edit("scheduling/yielding.py", "for other in needed if not await self._may_go(other)]", "for other in needed if False]"),),
+        (Edit("Yielding.who_yields", "not await self._may_go(other)", "False"),),
     ),
     Mutant(
         "half gangs make way beside one that a budget keeps",
@@ -98,9 +85,15 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "binding/bind.py",
-                "            if error.status in (403, 429):\n                return False\n",
-                "            if error.status in (403, 429):\n                return True\n",
+                "Binder.would_go",
+                """
+    if error.status in (403, 429):
+        return False
+""",
+                """
+    if error.status in (403, 429):
+        return True
+""",
             ),
         ),
     ),
@@ -108,37 +101,21 @@ MUTANTS = (
         "whoever has only been asked to go counts as leaving",
         "asked_at_the_same_time",
         "release",
-        (
-            Edit(
-                "scheduling/yielding.py",
-                "chain(self._leaving(), pods)}",
-                "chain(self._leaving(), pods, _bound_of(self._asked_now()))}",
-            ),
-        ),
+        (Edit("Yielding.who_yields", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._asked_now()))"),),
     ),
     Mutant(
         "half gangs make way beside one about which something is being done",
         "asked_while_it_is_busy",
         "release",
-        (
-            Edit(
-                "scheduling/act.py",
-                "        for other in yielding if not busy else ():\n",
-                "        for other in [each for each in yielding if each.key not in busy]:\n",
-            ),
-        ),
+        (Edit("Actor._make_way", "yielding if not busy else ()", "[each for each in yielding if each.key not in busy]"),),
     ),
     Mutant(
         "who refused to yield isn't asked again",
         "refused_to_yield",
         "unresolved",
         (
-            Edit(
-                "scheduling/opengangs.py",
-                ("        if undone.is_unfinished or not undone.released:\n            self.queue.retry(other.key"),
-                ("        if False:\n            self.queue.retry(other.key"),
-            ),
-            Edit("scheduling/opengangs.py", "times += [half.unasked_until, half.asked_until, half.released_until]", "times += []"),
+            Edit("OpenGangs.yield_to", "undone.is_unfinished or not undone.released", "False"),
+            Edit("OpenGangs.next_look", "[half.unasked_until, half.asked_until, half.released_until]", "[]"),
         ),
     ),
     Mutant(
@@ -147,9 +124,9 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "scheduling/opengangs.py",
-                "gang.owed:\n            self._times_out(gang, self.docket.half(gang.key))\n",
-                "gang.owed:\n            self.docket.half(gang.key).expires = self.clock() + gang.timeout_seconds\n",
+                "OpenGangs.observe",
+                "self._times_out(gang, self.docket.half(gang.key))",
+                "self.docket.half(gang.key).expires = self.clock() + gang.timeout_seconds",
             ),
         ),
     ),
@@ -157,31 +134,19 @@ MUTANTS = (
         "a gang's time begins while nobody of it is known to be bound",
         "bound_late_in_doubt",
         "release",
-        (Edit("scheduling/outcomes.py", "self.open_gangs.suspect(gang)", "self.open_gangs.add(gang)"),),
+        (Edit("Outcomes.committed", "self.open_gangs.suspect", "self.open_gangs.add"),),
     ),
     Mutant(
         "a half gang's time is renewed by each attempt",
         "unanswered_for_long",
         "forward",
-        (
-            Edit(
-                "scheduling/opengangs.py",
-                "if half is not None and half.deadline is not None and not half.is_renewed:",
-                "if half is not None and half.deadline is not None:",
-            ),
-        ),
+        (Edit("OpenGangs.renew", "not half.is_renewed", "True"),),
     ),
     Mutant(
         "an error that tells nothing is taken for a refusal",
         "errors_for_answers",
         "double",
-        (
-            Edit(
-                "binding/bind.py",
-                "if 400 <= error.status < 500 and error.status != 408:",
-                "if error.status >= 400 and error.status != 408:",
-            ),
-        ),
+        (Edit("_Bind.sending", "400 <= error.status < 500", "error.status >= 400"),),
     ),
     Mutant(
         "a commit that fails as a whole is made again one by one",
@@ -190,16 +155,16 @@ MUTANTS = (
         (
             PAUSES,
             Edit(
-                "binding/transaction.py",
-                "            replies = await self._bind(seats)\n",
-                (
-                    "            replies = await self._bind(seats)\n"
-                    "            if len(seats) > 1 and not any(reply.is_bound or reply.in_doubt for _, reply in replies):\n"
-                    "                replies = []\n"
-                    "                for seat in seats:\n"
-                    "                    replies += await self._bind([seat])\n"
-                    "                    await asyncio.sleep(1.5)\n"
-                ),
+                "Transaction.commit",
+                "replies = await self._bind(seats)",
+                """
+    replies = await self._bind(seats)
+    if len(seats) > 1 and (not any((reply.is_bound or reply.in_doubt for _, reply in replies))):
+        replies = []
+        for seat in seats:
+            replies += await self._bind([seat])
+            await asyncio.sleep(1.5)
+""",
             ),
         ),
     ),
@@ -207,13 +172,7 @@ MUTANTS = (
         "a half gang is left as it is when its PodGroup goes",
         "half_without_a_group",
         "unresolved",
-        (
-            Edit(
-                "gangs/registry.py",
-                "        if group is None and not 0 < len(alive) - len(waiting) < minimum:\n",
-                "        if group is None:\n",
-            ),
-        ),
+        (Edit("GangRegistry._hold", "group is None and (not 0 < len(alive) - len(waiting) < minimum)", "group is None"),),
     ),
     Mutant(
         "a promise that a tenant has forged is believed",
@@ -221,22 +180,16 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "model/gang.py",
-                "        return max(0, self.min_member - max(self.succeeded, self.gone))\n",
-                (
-                    "        promised = max((pod.promise for pod in self.bound), default=0)\n"
-                    "        return max(0, max(self.min_member, promised) - max(self.succeeded, self.gone))\n"
-                ),
+                "Gang.quorum",
+                "return max(0, self.min_member - max(self.succeeded, self.gone))",
+                """
+    promised = max((pod.promise for pod in self.bound), default=0)
+    return max(0, max(self.min_member, promised) - max(self.succeeded, self.gone))
+""",
             ),
+            Edit("Gang.owed", "min(promised, self.required)", "promised"),
             Edit(
-                "model/gang.py",
-                "        owed = max(0, min(promised, self.required) - self.succeeded - len(self.bound))\n",
-                "        owed = max(0, promised - self.succeeded - len(self.bound))\n",
-            ),
-            Edit(
-                "scheduling/past.py",
-                "<= len(gang.alive) + gang.succeeded and not _says_whole(gang, group)",
-                "and not _says_whole(gang, group)",
+                "was_cut_off", "len(members) + replaced < promise <= len(gang.alive) + gang.succeeded", "len(members) + replaced < promise"
             ),
         ),
     ),
@@ -247,22 +200,18 @@ MUTANTS = (
         (
             PAUSES,
             Edit(
-                "binding/transaction.py",
-                "        return self.seats if self._tries_all else list({_template(seat.pod): seat for seat in self.seats}.values())\n",
-                (
-                    "        now = asyncio.get_running_loop().time()\n"
-                    "        seats = self.seats if self._tries_all else {_template(seat.pod): seat for seat in self.seats}.values()\n"
-                    "        kinds = {(id(self.view), self.gang.key, _template(seat.pod)): seat for seat in seats}\n"
-                    "        old = [kind for kind in kinds if now - _TRIED.get(kind, -60.0) < 60.0]\n"
-                    "        _TRIED.update(dict.fromkeys(kinds.keys() - set(old), now))\n"
-                    "        return [seat for kind, seat in kinds.items() if kind not in old]\n"
-                ),
+                "Transaction._rehearsed",
+                "return self.seats if self._tries_all else list({_template(seat.pod): seat for seat in self.seats}.values())",
+                """
+    now = asyncio.get_running_loop().time()
+    seats = self.seats if self._tries_all else {_template(seat.pod): seat for seat in self.seats}.values()
+    kinds = {(id(self.view), self.gang.key, _template(seat.pod)): seat for seat in seats}
+    old = [kind for kind in kinds if now - _TRIED.get(kind, -60.0) < 60.0]
+    _TRIED.update(dict.fromkeys(kinds.keys() - set(old), now))
+    return [seat for kind, seat in kinds.items() if kind not in old]
+""",
             ),
-            Edit(
-                "binding/transaction.py",
-                "DryRun = Literal[",
-                "_TRIED: dict[object, float] = {}\nDryRun = Literal[",
-            ),
+            Edit("transaction:logger", "logger = logging.getLogger(__name__)", "logger = logging.getLogger(__name__)\n_TRIED = {}"),
         ),
     ),
     Mutant(
@@ -272,18 +221,14 @@ MUTANTS = (
         (
             PAUSES,
             PRIORITY_IGNORED,
+            Edit("Transaction._rehearsed", "self.dry_run == 'none' or len(self.seats) == 1", "self.dry_run == 'none'"),
             Edit(
-                "binding/transaction.py",
-                '        if self.dry_run == "none" or len(self.seats) == 1:\n',
-                '        if self.dry_run == "none":\n',
-            ),
-            Edit(
-                "binding/transaction.py",
-                "            refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]\n",
-                (
-                    "            await asyncio.sleep(0.6)\n"
-                    "            refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]\n"
-                ),
+                "Transaction.commit",
+                "rehearsal = await self._bind(rehearsed, dry_run=True)",
+                """
+    rehearsal = await self._bind(rehearsed, dry_run=True)
+    await asyncio.sleep(0.6)
+""",
             ),
         ),
     ),
@@ -293,9 +238,9 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "scheduling/decide.py",
-                "    if not gang.candidates and (gang.is_whole or not gang.alive):\n",
-                "    if (gang.bound and gang.is_whole) or (not gang.candidates and not gang.alive):\n",
+                "_look",
+                "not gang.candidates and (gang.is_whole or not gang.alive)",
+                "gang.bound and gang.is_whole or (not gang.candidates and (not gang.alive))",
             ),
         ),
     ),

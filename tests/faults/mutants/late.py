@@ -12,9 +12,12 @@ MUTANTS = (
         "precondition",
         (
             Edit(
-                "binding/bind.py",
-                _PRECONDITIONS,
-                f'{_PRECONDITIONS}            preconditions = {{"uid": pod.uid}} if tries else preconditions\n',
+                "Binder.release",
+                "preconditions = {'uid': pod.uid, 'resourceVersion': current['metadata']['resourceVersion']}",
+                """
+    preconditions = {'uid': pod.uid, 'resourceVersion': current['metadata']['resourceVersion']}
+    preconditions = {'uid': pod.uid} if tries else preconditions
+""",
             ),
         ),
     ),
@@ -24,12 +27,13 @@ MUTANTS = (
         "precondition",
         (
             Edit(
-                "binding/bind.py",
-                f"        await self._server.delete(_path(pod), {_SENT}preconditions}})\n",
-                (
-                    f"        body = {_SENT}dict(preconditions)}}\n"
-                    '        preconditions.pop("resourceVersion", None)\n        await self._server.delete(_path(pod), body)\n'
-                ),
+                "Binder._delete",
+                "await self._server.delete(_path(pod), {'apiVersion': 'v1', 'kind': 'DeleteOptions', 'preconditions': preconditions})",
+                """
+    body = {'apiVersion': 'v1', 'kind': 'DeleteOptions', 'preconditions': dict(preconditions)}
+    preconditions.pop('resourceVersion', None)
+    await self._server.delete(_path(pod), body)
+""",
             ),
         ),
     ),
@@ -37,58 +41,36 @@ MUTANTS = (
         "a member that has started while its release was on its way isn't spared",
         "started_while_it_was_released",
         "release",
-        (
-            Edit(
-                "binding/bind.py", "            if not even_running and (current", "            if not (even_running or tries) and (current"
-            ),
-        ),
+        (Edit("Binder.release", "not even_running", "not (even_running or tries)"),),
     ),
     Mutant(
         "a bind that met a conflict is made again without a version",
         "bound_again",
         "precondition",
-        (Edit("binding/bind.py", '        bind.renew(str(current["metadata"]["resourceVersion"]))\n', '        bind.renew("")\n'),),
+        (Edit("Binder._look_again", "str(current['metadata']['resourceVersion'])", "''"),),
     ),
     Mutant(
         "a Job is suspended and resumed whatever has become of it",
         "suspended",
         "precondition",
-        (
-            Edit(
-                "binding/job_suspension.py",
-                '            metadata = {"resourceVersion": job.version, "labels": labels}\n',
-                '            metadata = {"labels": labels}\n',
-            ),
-        ),
+        (Edit("JobRestarter._patch", "{'resourceVersion': job.version, 'labels': labels}", "{'labels': labels}"),),
     ),
     Mutant(
         "a Job that has been given to another controller is resumed",
         "taken_over_by_a_queue",
         "stranger",
-        (Edit("binding/job_suspension.py", "if job.is_suspended and not job.manager else {}", "if job.is_suspended else {}"),),
+        (Edit("JobRestarter._resume", "job.is_suspended and (not job.manager)", "job.is_suspended"),),
     ),
     Mutant(
         "the plan of a long search is carried out on stale facts",
         "found_while_deaf",
         "stale",
-        (
-            Edit(
-                "scheduling/act.py",
-                "            self.start_long_search()\n        await until_fresh(self.is_fresh)\n",
-                "            self.start_long_search()\n",
-            ),
-        ),
+        (Edit("Actor._at_length", "await until_fresh(self.is_fresh)", ""),),
     ),
     Mutant(
         "half gangs make way for a long search by stale facts",
         "asked_while_deaf",
         "stale",
-        (
-            Edit(
-                "scheduling/act.py",
-                "            await until_fresh(self.is_fresh)\n            await self._make_way(gang)\n",
-                "            await self._make_way(gang)\n",
-            ),
-        ),
+        (Edit("Actor._make_way_if_refused", "await until_fresh(self.is_fresh)", ""),),
     ),
 )

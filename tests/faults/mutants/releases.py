@@ -2,24 +2,14 @@
 
 from .mutant import Edit, Mutant
 
-_ENDS_FIRST = Edit(
-    "scheduling/decide.py",
-    "    if half is not None and (look is not Look.PLACE or half.was_tried) and (ending",
-    "    if half is not None and (ending",
-)
+_ENDS_FIRST = Edit("at_look", "look is not Look.PLACE or half.was_tried", "True")
 
 MUTANTS = (
     Mutant(
         "undo removed",
         "refused",
         "forward",
-        (
-            Edit(
-                "binding/transaction.py",
-                "    releasable = [pod for pod in pods if is_releasable(pod)]\n",
-                "    return Undone(tuple(pods))\n",
-            ),
-        ),
+        (Edit("undo", "releasable = [pod for pod in pods if is_releasable(pod)]", "return Undone(tuple(pods))"),),
     ),
     Mutant(
         "undo of a running gang",
@@ -27,9 +17,12 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "binding/transaction.py",
-                ('    if not even_running and any(pod.phase == "Running" for pod in pods):\n        return Undone()\n'),
-                "    even_running = True\n",
+                "undo",
+                """
+    if not even_running and any((pod.phase == 'Running' for pod in pods)):
+        return Undone()
+""",
+                "even_running = True",
             ),
         ),
     ),
@@ -37,49 +30,25 @@ MUTANTS = (
         "a release names no version",
         "refused",
         "precondition",
-        (
-            Edit(
-                "binding/bind.py",
-                'preconditions = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}',
-                'preconditions = {"uid": pod.uid}',
-            ),
-        ),
+        (Edit("Binder.release", "{'uid': pod.uid, 'resourceVersion': current['metadata']['resourceVersion']}", "{'uid': pod.uid}"),),
     ),
     Mutant(
         "finishing forward removed: undone at once",
         "refused_for_a_while",
         "forward",
-        (
-            Edit(
-                "scheduling/decide.py",
-                "return Reply.UNDO if outcome.is_final else",
-                "return Reply.UNDO if outcome.failed else",
-            ),
-        ),
+        (Edit("on_reply", "outcome.is_final", "outcome.failed"),),
     ),
     Mutant(
         "Jobs are suspended whose gang was whole",
         "job_that_was_whole",
         "release",
-        (
-            Edit(
-                "scheduling/decide.py",
-                "return Found.RESTART_JOBS if half.is_kept_open and gang.undo",
-                "return Found.RESTART_JOBS if gang.undo",
-            ),
-        ),
+        (Edit("_ending", "half.is_kept_open and gang.undo is Undo.SUSPEND", "gang.undo is Undo.SUSPEND"),),
     ),
     Mutant(
         "Jobs are suspended for pods that were released already",
         "evicted_already",
         "release",
-        (
-            Edit(
-                "scheduling/opengangs.py",
-                "for pod in (*before, *undone.released)}\n                kept",
-                "for pod in undone.released}\n                kept",
-            ),
-        ),
+        (Edit("OpenGangs._release", "{pod.uid for pod in (*before, *undone.released)}", "{pod.uid for pod in undone.released}"),),
     ),
     Mutant(
         "a half gang is left as it is",
@@ -87,9 +56,31 @@ MUTANTS = (
         "forward",
         (
             Edit(
-                "scheduling/outcomes.py",
-                "        elif reply is Reply.FINISH:\n",
-                "        elif reply in (Reply.FINISH, Reply.UNDO):\n            self.queue.settle(gang.key)\n        elif False:\n",
+                "Outcomes.committed",
+                """
+    if reply is Reply.FINISH:
+        self.open_gangs.finish(gang, outcome.retry_after)
+    elif reply is Reply.UNDO:
+        await self.open_gangs.undo_refused(gang, outcome)
+    else:
+        self.open_gangs.failed(gang.key)
+        self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
+        if at_look(gang, self.docket.find_half(gang.key), self.clock()) is not Look.PLACE:
+            self.queue.retry(gang.key, _ENDING_SECONDS)
+""",
+                """
+    if reply in (Reply.FINISH, Reply.UNDO):
+        self.queue.settle(gang.key)
+    elif False:
+        self.open_gangs.finish(gang, outcome.retry_after)
+    elif reply is Reply.UNDO:
+        await self.open_gangs.undo_refused(gang, outcome)
+    else:
+        self.open_gangs.failed(gang.key)
+        self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
+        if at_look(gang, self.docket.find_half(gang.key), self.clock()) is not Look.PLACE:
+            self.queue.retry(gang.key, _ENDING_SECONDS)
+""",
             ),
         ),
     ),
@@ -97,78 +88,40 @@ MUTANTS = (
         "bare pods are deleted",
         "bare_lost",
         "kept pod",
-        (
-            Edit(
-                "binding/transaction.py",
-                '        return pod.option("recreate") == "true"\n',
-                "        return True\n",
-            ),
-        ),
+        (Edit("is_releasable", "pod.option('recreate') == 'true'", "True"),),
     ),
     Mutant(
         "pods of Jobs are deleted",
         "job_lost",
         "kept pod",
         (
-            Edit(
-                "binding/bind.py",
-                "        return not pod.is_of_job or",
-                "        return True or",
-            ),
-            Edit(
-                "binding/bind.py",
-                "send = self._evict if pod.is_of_job or even_running",
-                "send = self._evict if even_running",
-            ),
+            Edit("Binder.may_go", "not pod.is_of_job", "True"),
+            Edit("Binder.release", "pod.is_of_job or even_running", "even_running"),
         ),
     ),
     Mutant(
         "Jobs stay suspended",
         "suspended",
         "lost",
-        (
-            Edit(
-                "binding/job_suspension.py",
-                '            change = {"suspend": False} if job.is_suspended and not job.manager else {}\n',
-                "            return\n",
-            ),
-        ),
+        (Edit("JobRestarter._resume", "change = {'suspend': False} if job.is_suspended and (not job.manager) else {}", "return"),),
     ),
     Mutant(
         "nobody heals",
         "members_lost",
         "unresolved",
-        (
-            Edit(
-                "scheduling/decide.py",
-                "    if not gang.candidates and (gang.is_whole or not gang.alive):\n",
-                "    if gang.bound and not (half and half.is_finishing):\n",
-            ),
-        ),
+        (Edit("_look", "not gang.candidates and (gang.is_whole or not gang.alive)", "gang.bound and (not (half and half.is_finishing))"),),
     ),
     Mutant(
         "healing knows no pause",
         "rejected_again_and_again",
         "storm",
-        (
-            Edit(
-                "scheduling/queue.py",
-                "        return min(longest, first * 2 ** min(times - 1, 30)) if times else 0.0\n",
-                "        return 0.0\n",
-            ),
-        ),
+        (Edit("GangQueue.backoff", "min(longest, first * 2 ** min(times - 1, 30)) if times else 0.0", "0.0"),),
     ),
     Mutant(
         "surplus knows no pause",
         "surplus_rejected_again_and_again",
         "storm",
-        (
-            Edit(
-                "scheduling/losses.py",
-                "lost = lost if gang.missing else min(lost, failed[name] - last.failed)",
-                "lost = lost if gang.missing else 0",
-            ),
-        ),
+        (Edit("Losses.observe_bind", "min(lost, failed[name] - last.failed)", "0"),),
     ),
     Mutant(
         "asking for the seats of a half gang costs it its turn",
@@ -176,9 +129,21 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "scheduling/opengangs.py",
-                "        if undone.released:\n            self.queue.fail",
-                "        if True:\n            self.queue.fail",
+                "OpenGangs.yield_to",
+                """
+    if undone.released:
+        self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
+    else:
+        half.made_way_for = None
+        half.unasked_until = self.clock() + UNASKED_SECONDS
+""",
+                """
+    if True:
+        self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
+    else:
+        half.made_way_for = None
+        half.unasked_until = self.clock() + UNASKED_SECONDS
+""",
             ),
         ),
     ),
@@ -186,40 +151,30 @@ MUTANTS = (
         "a Job is resumed at once",
         "leaving_a_suspended_job",
         "release",
-        (
-            Edit(
-                "binding/job_suspension.py",
-                "            await self._until_gone(found.pods)\n",
-                "",
-            ),
-        ),
+        (Edit("JobRestarter._restart", "await self._until_gone(found.pods)", ""),),
     ),
     Mutant(
         "a Job that another has suspended is resumed",
         "suspended_by_another",
         "stranger",
-        (
-            Edit(
-                "binding/job_suspension.py",
-                "if job.is_suspended and not job.manager else",
-                "if job.is_suspended else",
-            ),
-        ),
+        (Edit("JobRestarter._resume", "job.is_suspended and (not job.manager)", "job.is_suspended"),),
     ),
     Mutant(
         "disruption budgets aren't asked",
         "guarded",
         "release",
         (
+            Edit("JobRestarter._examine", "await self._ask_budgets(owner, pod)", ""),
             Edit(
-                "binding/job_suspension.py",
-                "                await self._ask_budgets(owner, pod)\n",
-                "",
-            ),
-            Edit(
-                "binding/bind.py",
-                "            if error.status in (403, 429):\n                return False\n",
-                "            if error.status in (403, 429):\n                return True\n",
+                "Binder.would_go",
+                """
+    if error.status in (403, 429):
+        return False
+""",
+                """
+    if error.status in (403, 429):
+        return True
+""",
             ),
         ),
     ),
@@ -227,13 +182,7 @@ MUTANTS = (
         "half gangs never yield",
         "half_gangs",
         "unresolved",
-        (
-            Edit(
-                "scheduling/yielding.py",
-                "        blocking = self._in_the_way(gang)\n",
-                "        blocking: Sequence[Gang] = ()\n",
-            ),
-        ),
+        (Edit("Yielding._needed_by", "blocking = self._in_the_way(gang)", "blocking: Sequence[Gang] = ()"),),
     ),
     Mutant(
         "who may be suspended isn't looked for seats any more",
@@ -242,9 +191,9 @@ MUTANTS = (
         (
             _ENDS_FIRST,
             Edit(
-                "scheduling/opengangs.py",
-                "        half.restarts_at, half.was_tried = self.clock() + gang.timeout_seconds, False\n",
-                "        half.was_tried = False\n",
+                "OpenGangs._began",
+                "half.restarts_at, half.was_tried = (self.clock() + gang.timeout_seconds, False)",
+                "half.was_tried = False",
             ),
         ),
     ),
@@ -252,25 +201,13 @@ MUTANTS = (
         "it isn't said that a gang is kept open",
         "kept_open",
         "untold",
-        (
-            Edit(
-                "report/status.py",
-                "    partial = gang.is_open and not opinion.is_being_bound\n",
-                "    partial = False\n",
-            ),
-        ),
+        (Edit("_conditions", "gang.is_open and (not opinion.is_being_bound)", "False"),),
     ),
     Mutant(
         "a Job is suspended, and doesn't say by whom",
         "suspended",
         "journal",
-        (
-            Edit(
-                "binding/job_suspension.py",
-                '{SUSPENDED: "true"}, {"suspend": True}',
-                '{}, {"suspend": True}',
-            ),
-        ),
+        (Edit("JobRestarter._suspend", "{SUSPENDED: 'true'}", "{}"),),
     ),
     Mutant(
         "Jobs are suspended while their pods run",
@@ -278,14 +215,13 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "binding/job_suspension.py",
-                (
-                    "                if pod.uid not in losable:\n"
-                    "                    raise JobKeptError(owner.name, f\"can't be suspended while its pod {pod.name} "
-                    'runs")\n'
-                    "                await self._ask_budgets(owner, pod)\n"
-                ),
-                "                pass\n",
+                "JobRestarter._examine",
+                """
+    if pod.uid not in losable:
+        raise JobKeptError(owner.name, f"can't be suspended while its pod {pod.name} runs")
+    await self._ask_budgets(owner, pod)
+""",
+                "",
             ),
         ),
     ),
@@ -293,13 +229,7 @@ MUTANTS = (
         "Jobs are suspended that haven't asked for it",
         "job_lost",
         "release",
-        (
-            Edit(
-                "scheduling/yielding.py",
-                "return gang.undo is Undo.SUSPEND and half is not None and half.has_timed_out(now)",
-                "return True",
-            ),
-        ),
+        (Edit("may_suspend", "gang.undo is Undo.SUSPEND and half is not None and half.has_timed_out(now)", "True"),),
     ),
     Mutant(
         "Jobs' pods are never undone, though their Jobs forgive it",
@@ -307,28 +237,18 @@ MUTANTS = (
         "forward",
         (
             Edit(
-                "binding/bind.py",
-                "        return not pod.is_of_job or await self._retried(partial(ignores_disruption, self._server, pod))\n",
-                "        return not pod.is_of_job\n",
+                "Binder.may_go",
+                "not pod.is_of_job or await self._retried(partial(ignores_disruption, self._server, pod))",
+                "not pod.is_of_job",
             ),
-            Edit(
-                "scheduling/yielding.py",
-                "return gang.undo is Undo.SUSPEND and half is not None and half.has_timed_out(now)",
-                "return False",
-            ),
+            Edit("may_suspend", "gang.undo is Undo.SUSPEND and half is not None and half.has_timed_out(now)", "False"),
         ),
     ),
     Mutant(
         "Jobs' pods are deleted, not evicted",
         "forgiving_job_lost",
         "release",
-        (
-            Edit(
-                "binding/bind.py",
-                "send = self._evict if pod.is_of_job or even_running else self._delete",
-                "send = self._delete",
-            ),
-        ),
+        (Edit("Binder.release", "self._evict if pod.is_of_job or even_running else self._delete", "self._delete"),),
     ),
     Mutant(
         "whoever is released has no time to end",
@@ -336,9 +256,9 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "binding/bind.py",
-                '"kind": "DeleteOptions", "preconditions": preconditions}',
-                '"kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": preconditions}',
+                "Binder._delete",
+                "{'apiVersion': 'v1', 'kind': 'DeleteOptions', 'preconditions': preconditions}",
+                "{'apiVersion': 'v1', 'kind': 'DeleteOptions', 'gracePeriodSeconds': 0, 'preconditions': preconditions}",
             ),
         ),
     ),
@@ -348,14 +268,18 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "scheduling/cycle.py",
-                "        look = at_look(",
-                (
-                    "        if self.registry.group(key) is None and gang.bound and not gang.is_single:\n"
-                    "            self._under_way.start(key, self._open.give_up(gang))\n"
-                    "            return None\n"
-                    "        look = at_look("
-                ),
+                "Scheduler.prepare",
+                """
+    if gang.others:
+        self.announcer.waits_behind(gang)
+""",
+                """
+    if gang.others:
+        self.announcer.waits_behind(gang)
+    if self.registry.group(key) is None and gang.bound and (not gang.is_single):
+        self._under_way.start(key, self._open.give_up(gang))
+        return None
+""",
             ),
         ),
     ),
@@ -364,15 +288,14 @@ MUTANTS = (
         "too_large_to_yield_to",
         "release",
         (
+            Edit("Yielding._needed_by", "not await fits_without(_bound_of(blocking))", "False"),
             Edit(
-                "scheduling/yielding.py",
-                "        if not await fits_without(_bound_of(blocking)):\n",
-                "        if False:\n",
-            ),
-            Edit(
-                "scheduling/yielding.py",
-                ("            if await fits_without(_bound_of(rest)):\n                needed = rest\n"),
-                "            pass\n",
+                "Yielding._needed_by",
+                """
+    if await fits_without(_bound_of(rest)):
+        needed = rest
+""",
+                "pass",
             ),
         ),
     ),
@@ -380,13 +303,7 @@ MUTANTS = (
         "finishing forward takes as long as it likes",
         "refused_for_long",
         "forward",
-        (
-            Edit(
-                "scheduling/opengangs.py",
-                "FORWARD_SECONDS = 5.0",
-                "FORWARD_SECONDS = 30.0",
-            ),
-        ),
+        (Edit("FORWARD_SECONDS", "5.0", "30.0"),),
     ),
     Mutant(
         "members that are leaving count as bound",
@@ -394,15 +311,11 @@ MUTANTS = (
         "quorum",
         (
             Edit(
-                "model/gang.py",
-                "        return tuple(pod for pod in self.alive if pod.node_name)\n",
-                "        return tuple(pod for pod in self.members if pod.node_name and not pod.is_terminal)\n",
+                "Gang.bound",
+                "(pod for pod in self.alive if pod.node_name)",
+                "(pod for pod in self.members if pod.node_name and (not pod.is_terminal))",
             ),
-            Edit(
-                "gangs/runs.py",
-                "            is_alive = pod.is_alive\n",
-                "            is_alive = not pod.is_terminal\n",
-            ),
+            Edit("_Census.__init__", "pod.is_alive", "not pod.is_terminal"),
         ),
     ),
     Mutant(
@@ -411,9 +324,9 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "scheduling/opengangs.py",
-                "            self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)\n",
-                "            pass\n",
+                "OpenGangs._again",
+                "self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)",
+                "pass",
             ),
         ),
     ),
@@ -423,12 +336,12 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "binding/transaction.py",
-                "    release = partial(binder.release, even_running=even_running)\n",
-                (
-                    "    releasable = releasable[: max(1, len(releasable) - 1)]\n"
-                    "    release = partial(binder.release, even_running=even_running)\n"
-                ),
+                "undo",
+                "releasable = [pod for pod in pods if is_releasable(pod)]",
+                """
+    releasable = [pod for pod in pods if is_releasable(pod)]
+    releasable = releasable[:max(1, len(releasable) - 1)]
+""",
             ),
         ),
     ),
@@ -438,9 +351,9 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "gangs/registry.py",
-                "        self._groups[group.key] = group\n",
-                "        self._groups[group.key] = replace(group, min_member=old.min_member) if old else group\n",
+                "GangRegistry.observe_group",
+                "self._groups[group.key] = group",
+                "self._groups[group.key] = replace(group, min_member=old.min_member) if old else group",
             ),
         ),
     ),
@@ -450,29 +363,19 @@ MUTANTS = (
         "unresolved",
         (
             _ENDS_FIRST,
-            Edit(
-                "scheduling/decide.py",
-                "    if not (half.has_timed_out(now) and now >= half.restarts_at):\n",
-                "    if not half.has_timed_out(now):\n",
-            ),
+            Edit("_ending", "half.has_timed_out(now) and now >= half.restarts_at", "half.has_timed_out(now)"),
         ),
     ),
     Mutant(
         "nobody gives up",
         "given_up",
         "unresolved",
-        (
-            Edit(
-                "scheduling/decide.py",
-                "    if not half.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE:\n",
-                "    if False:\n",
-            ),
-        ),
+        (Edit("_ending", "not half.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE", "False"),),
     ),
     Mutant(
         "a raised minimum is owed to those that run",
         "raised_minimum",
         "release",
-        (Edit("model/gang.py", "max(0, min(promised, self.required) - self.succeeded", "max(0, self.required - self.succeeded"),),
+        (Edit("Gang.owed", "min(promised, self.required)", "self.required"),),
     ),
 )

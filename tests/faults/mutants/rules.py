@@ -7,13 +7,7 @@ MUTANTS = (
         "racks are ignored",
         "racks",
         "topology",
-        (
-            Edit(
-                "model/gang.py",
-                "        return {key: tuple(members) for key, members in found.items()}\n",
-                "        return {}\n",
-            ),
-        ),
+        (Edit("Gang.together", "{key: tuple(members) for key, members in found.items()}", "{}"),),
     ),
     Mutant(
         "whoever replaces a member goes to any rack",
@@ -21,9 +15,21 @@ MUTANTS = (
         "topology",
         (
             Edit(
-                "model/gang.py",
-                '        for pod in self.alive:\n            own = pod.option("required-topology")\n',
-                '        for pod in self.candidates:\n            own = pod.option("required-topology")\n',
+                "Gang.together",
+                """
+    for pod in self.alive:
+        own = pod.option('required-topology')
+        key = (meant.get(own, own), pod.role) if own else (self.required_topology, '')
+        if key[0]:
+            found.setdefault(key, []).append(pod)
+""",
+                """
+    for pod in self.candidates:
+        own = pod.option('required-topology')
+        key = (meant.get(own, own), pod.role) if own else (self.required_topology, '')
+        if key[0]:
+            found.setdefault(key, []).append(pod)
+""",
             ),
         ),
     ),
@@ -33,7 +39,9 @@ MUTANTS = (
         "device",
         (
             Edit(
-                "binding/transaction.py", "        return annotations_of(node.shared,", "        return {} and annotations_of(node.shared,"
+                "Transaction._told",
+                "annotations_of(node.shared, spec.share, spec.device_container, seat.devices, node.name, self.now())",
+                "{} and annotations_of(node.shared, spec.share, spec.device_container, seat.devices, node.name, self.now())",
             ),
         ),
     ),
@@ -42,16 +50,8 @@ MUTANTS = (
         "parts_of_devices",
         "device",
         (
-            Edit(
-                "cluster/gpu_devices.py",
-                "        self._change(node_name, spec, taken, -1)\n\n    def subtract",
-                "        pass\n\n    def subtract",
-            ),
-            Edit(
-                "cluster/gpu_devices.py",
-                "        self._change(node_name, spec, taken, +1)\n",
-                "        pass\n",
-            ),
+            Edit("SharedDevices.add", "self._change(node_name, spec, taken, -1)", "pass"),
+            Edit("SharedDevices.subtract", "self._change(node_name, spec, taken, +1)", "pass"),
         ),
     ),
     Mutant(
@@ -59,16 +59,8 @@ MUTANTS = (
         "parts_after_a_crash",
         "device",
         (
-            Edit(
-                "cluster/gpu_devices.py",
-                "            if node_name in names:\n                self._change",
-                "            if False:\n                self._change",
-            ),
-            Edit(
-                "cluster/gpu_devices.py",
-                "        self._change(node_name, spec, taken, -1)\n\n    def subtract",
-                "        self._change(node_name, spec, taken, -1 if len(self._rows) > 1 else 0)\n\n    def subtract",
-            ),
+            Edit("SharedDevices.count", "node_name in names", "False"),
+            Edit("SharedDevices.add", "-1", "-1 if len(self._rows) > 1 else 0"),
         ),
     ),
     Mutant(
@@ -77,23 +69,20 @@ MUTANTS = (
         "device",
         (
             Edit(
-                "placement/rules/verify.py",
-                "    places = iter(found)\n    return [tuple(next(places) for _ in parts) for _, parts in asked]\n",
-                "    return [tuple(range(len(parts))) for _, parts in asked]\n",
+                "_seats_on_devices",
+                """
+    places = iter(found)
+    return [tuple((next(places) for _ in parts)) for _, parts in asked]
+""",
+                "return [tuple(range(len(parts))) for _, parts in asked]",
             ),
-            Edit("cluster/gpu_devices.py", "if any(uuid not in usable or named[usable[uuid]] < 0 for uuid in uuids):", "if False:"),
+            Edit("SharedDevices.is_overbooked", "any((uuid not in usable or named[usable[uuid]] < 0 for uuid in uuids))", "False"),
         ),
     ),
     Mutant(
         "a role that lacks members owes nothing",
         "role_lost",
         "unresolved",
-        (
-            Edit(
-                "model/gang.py",
-                "        return max(owed, sum(self.lacking.values())) if 0 <",
-                "        return owed if 0 <",
-            ),
-        ),
+        (Edit("Gang.owed", "max(owed, sum(self.lacking.values()))", "owed"),),
     ),
 )

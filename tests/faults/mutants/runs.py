@@ -7,66 +7,48 @@ MUTANTS = (
         "whatever has a gang's name is of one run",
         "submitted_again",
         "quorum",
-        (
-            Edit(
-                "gangs/runs.py",
-                "                root = job.root if job else pod.owner.uid\n",
-                "                root = job.root if job and not job else source.name\n",
-            ),
-        ),
+        (Edit("_Census.root", "job.root if job else pod.owner.uid", "job.root if job and (not job) else source.name"),),
     ),
     Mutant(
         "a straggler counts for the next wave",
         "wave_beside_a_straggler",
         "quorum",
-        (Edit("gangs/runs.py", "if is_first or pod.created < run.began]", "if True]"),),
+        (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
         "bare pods that are enough for a run join the one before",
         "bare_run_beside_a_straggler",
         "quorum",
-        (Edit("gangs/runs.py", "if is_first or pod.created < run.began]", "if True]"),),
+        (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
         "the two Jobs of a gang are two runs",
         "two_controllers",
         "idle",
-        (
-            Edit(
-                "gangs/runs.py",
-                "elif fresh and (fresh[-1].size < self.minimum or lineage.sorts.isdisjoint(fresh[-1].sorts)):",
-                "elif False:",
-            ),
-        ),
+        (Edit("_Census.lineages", "fresh and (fresh[-1].size < self.minimum or lineage.sorts.isdisjoint(fresh[-1].sorts))", "False"),),
     ),
     Mutant(
         "pods that no Job will make any more are waited for",
         "last_wave_is_smaller",
         "idle",
-        (Edit("gangs/runs.py", "max(0, gone.total() - max(0, spare))", "0"),),
+        (Edit("_Census.run", "max(0, gone.total() - max(0, spare))", "0"),),
     ),
     Mutant(
         "a run that was whole waits for all that it has lost",
         "lost_when_fewer_are_made",
         "unresolved",
-        (Edit("scheduling/past.py", "SETTLE_SECONDS = 5.0\n", "SETTLE_SECONDS = 5000.0\n"),),
+        (Edit("SETTLE_SECONDS", "5.0", "5000.0"),),
     ),
     Mutant(
         "members that run hold a newcomer of another priority",
         "replaced_at_another_priority",
         "unresolved",
-        (
-            Edit(
-                "gangs/registry.py",
-                "        for pod in () if is_rollout(waiting) else waiting:\n            if pod.priority != waiting[0].priority:\n",
-                "        for pod in alive:\n            if pod.priority != waiting[0].priority:\n",
-            ),
-        ),
+        (Edit("GangRegistry._hold", "() if is_rollout(waiting) else waiting", "alive"),),
     ),
     Mutant(
         "the old pods of a rollout say what is asked for",
         "rolled_out",
         "unresolved",
-        (Edit("gangs/speakers.py", "    return waiting or [max(alive, key=by_age)] if alive else ()\n", "    return alive\n"),),
+        (Edit("speakers_of", "waiting or [max(alive, key=by_age)] if alive else ()", "alive"),),
     ),
 )

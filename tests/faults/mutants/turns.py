@@ -2,13 +2,19 @@
 
 from .mutant import Edit, Mutant
 
+_PLACE = """
+Order(
+    -gang.priority, not (is_first and may_go_first), standing, debt, made, gang.key,
+    (group, Own(-urgency, gang.created, gang.key)),
+)
+"""
 PRIORITY_IGNORED = Edit(
-    "scheduling/order.py",
-    "        -gang.priority, not (is_first and may_go_first), standing,",
-    "        0, not (is_first and may_go_first), standing,",
+    "order_of",
+    _PLACE,
+    _PLACE.replace("-gang.priority", "0"),
 )
 
-NO_RETELLING = Edit("scheduling/retelling.py", "        return min(found, default=None)\n", "        return None\n")
+NO_RETELLING = Edit("Retelling._first", "min(found, default=None)", "None")
 """Waiting gangs aren't looked at again because their message is old: such a look would find what the mutant has missed."""
 
 MUTANTS = (
@@ -18,8 +24,11 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "kube/reflector.py",
-                ("        for key in [key for key in self._store.known() if key not in seen]:\n            self._store.remove(key)\n"),
+                "Reflector._list",
+                """
+    for key in [key for key in self._store.known() if key not in seen]:
+        self._store.remove(key)
+""",
                 "",
             ),
         ),
@@ -36,9 +45,9 @@ MUTANTS = (
         "priority",
         (
             Edit(
-                "scheduling/order.py",
-                "        -gang.priority, not (is_first and may_go_first), standing,",
-                "        -(2**31) + 1 if heals else -gang.priority, not (is_first and may_go_first), standing,",
+                "order_of",
+                _PLACE,
+                _PLACE.replace("-gang.priority", "-2 ** 31 + 1 if heals else -gang.priority"),
             ),
         ),
     ),
@@ -46,37 +55,19 @@ MUTANTS = (
         "nobody is woken",
         "room_comes_free",
         "idle",
-        (
-            Edit(
-                "scheduling/queue.py",
-                "        self._parked.wake(freed)\n",
-                "        return\n",
-            ),
-        ),
+        (Edit("GangQueue.wake", "self._parked.wake(freed)", "return"),),
     ),
     Mutant(
         "the reason is wrong: one resource is named for another",
         "two_kinds_of_room",
         "reason",
-        (
-            Edit(
-                "report/messages.py",
-                '"Insufficient {subject}"',
-                '"Insufficient x{subject}"',
-            ),
-        ),
+        (Edit("_REASONS", "'Insufficient {subject}'", "'Insufficient x{subject}'"),),
     ),
     Mutant(
         "the reason is wrong: nodes are miscounted",
         "two_kinds_of_room",
         "reason",
-        (
-            Edit(
-                "report/messages.py",
-                'return f"0/{total_nodes} nodes are available"',
-                'return f"0/{total_nodes + 1} nodes are available"',
-            ),
-        ),
+        (Edit("fit_error", "f'0/{total_nodes} nodes are available'", "f'0/{total_nodes + 1} nodes are available'"),),
     ),
     Mutant(
         "pauses let lower priorities pass",
@@ -84,24 +75,20 @@ MUTANTS = (
         "priority",
         (
             NO_RETELLING,
-            Edit(
-                "scheduling/queue.py",
-                "            if served and self._pausing.first().claim < min(served).claim:\n",
-                "            if False:\n",
-            ),
+            Edit("GangQueue._next", "served and self._pausing.first().claim < min(served).claim", "False"),
         ),
     ),
     Mutant(
         "nobody is let in for whom there is room by count",
         "others_end",
         "idle",
-        (NO_RETELLING, Edit("scheduling/queue.py", "admitted = list(self._parked.admitted(_SLICE))", "admitted: list[GangKey] = []")),
+        (NO_RETELLING, Edit("GangQueue._admit", "admitted = list(self._parked.admitted(_SLICE))", "admitted: list[GangKey] = []")),
     ),
     Mutant(
         "room that comes while somebody is looked at is theirs, whoever waits above them",
         "room_while_those_below_are_looked_at",
         "priority",
-        (Edit("scheduling/queue.py", "        self._admit()\n        line = self._next(key)\n", "        line = self._next(key)\n"),),
+        (Edit("GangQueue.outranks", "self._admit()", ""),),
     ),
     Mutant(
         "room that others leave wakes nobody",
@@ -109,11 +96,7 @@ MUTANTS = (
         "idle",
         (
             NO_RETELLING,
-            Edit(
-                "scheduling/cycle.py",
-                "        if old is not None and (freed := old.freed(new)):\n",
-                '        if old is not None and (freed := [each for each in old.freed(new) if each not in ("cpu", "pods")]):\n',
-            ),
+            Edit("Scheduler.observe_pod", "old.freed(new)", "[each for each in old.freed(new) if each not in ('cpu', 'pods')]"),
         ),
     ),
     Mutant(
@@ -123,8 +106,11 @@ MUTANTS = (
         (
             NO_RETELLING,
             Edit(
-                "scheduling/queue.py",
-                ("        self._given_back = self.changes\n        self._spare()\n"),
+                "GangQueue.given_back",
+                """
+    self._given_back = self.changes
+    self._spare()
+""",
                 "",
             ),
         ),
@@ -135,10 +121,18 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "cluster/usage.py",
-                "        if not self._used[row].any():\n            del self._rows[node_name]\n            self._ports.pop(row, None)\n"
-                "            self._vacant.append(row)",
-                "        del self._rows[node_name]\n        self._ports.pop(row, None)\n        self._vacant.append(row)",
+                "Usage.release",
+                """
+    if not self._used[row].any():
+        del self._rows[node_name]
+        self._ports.pop(row, None)
+        self._vacant.append(row)
+""",
+                """
+    del self._rows[node_name]
+    self._ports.pop(row, None)
+    self._vacant.append(row)
+""",
             ),
         ),
     ),
