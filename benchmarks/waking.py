@@ -17,9 +17,10 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
-from allaboard.scheduling.lobby import Room
-from allaboard.scheduling.order import Lacks, Order
-from allaboard.scheduling.queue import GangQueue
+from allaboard.queueing.capacity_waitlist import Room
+from allaboard.queueing.queue import GangQueue
+from allaboard.records.sort_key import Order
+from allaboard.records.wake_up import Lacks
 
 BAR_SECONDS = 0.02
 GPU = "nvidia.com/gpu"

@@ -45,6 +45,12 @@ from allaboard.placement import SearchSettings
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.plugin_processes import Strategists
 from allaboard.planning.search_processes import Searcher
+from allaboard.queueing.batch_window import Window
+from allaboard.queueing.capacity_waitlist import Room
+from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.ranks import Overtaking, Ranks
+from allaboard.queueing.search_time import Shares
+from allaboard.records.record import Docket
 from allaboard.reloading import Reloading
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics, serve
@@ -53,12 +59,6 @@ from allaboard.report.pods import PodTeller
 from allaboard.report.reporter import Announcer
 from allaboard.report.writer import Writer
 from allaboard.scheduling.cycle import Scheduler
-from allaboard.scheduling.docket import Docket
-from allaboard.scheduling.lobby import Room
-from allaboard.scheduling.queue import GangQueue
-from allaboard.scheduling.ranks import Overtaking, Ranks
-from allaboard.scheduling.shares import Shares
-from allaboard.scheduling.window import Window
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
 
 if TYPE_CHECKING:

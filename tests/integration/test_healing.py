@@ -14,8 +14,8 @@ from allaboard.kube.reflector import Reflector
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
+from allaboard.planning.planner import Planner
 from allaboard.planning.search_processes import SearchOverrunError
-from allaboard.scheduling.planner import Planner
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER, Hold
 from tests.cluster import Cluster, Home

@@ -8,7 +8,7 @@ import pytest
 from allaboard.app import App
 from allaboard.model.gang import Gang, GangKey
 from allaboard.placement import Plan
-from allaboard.scheduling.planner import Planner
+from allaboard.planning.planner import Planner
 from tests.cluster import Cluster
 from tests.unit.placement.solvers.test_search import DEMO_CPU, DEMO_MEMORY
 

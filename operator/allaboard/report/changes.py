@@ -10,9 +10,9 @@ from allaboard.kube.paths import POD_GROUPS
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
+from allaboard.records.report_state import Remembered
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.pods import FAILED
-from allaboard.report.told import Remembered
 
 MEMBERS_TOLD = 64
 """How many members of a gang are told by events; the others have the condition PodScheduled."""

@@ -23,8 +23,8 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.fields import version_number, version_of
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
-from allaboard.report.status import Opinion, api_time, pod_group_status
-from allaboard.report.told import Remembered, Told, Written
+from allaboard.records.report_state import Opinion, Remembered, Told, Written
+from allaboard.report.status import api_time, pod_group_status
 from allaboard.report.writer import Writer
 
 logger = logging.getLogger(__name__)

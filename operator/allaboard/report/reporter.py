@@ -11,6 +11,7 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod, by_age
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
+from allaboard.records.report_state import Opinion, Remembered, Wait
 from allaboard.report import messages
 from allaboard.report.changes import ChangeTeller, reference_of
 from allaboard.report.events import EventRecorder, ObjectReference
@@ -18,8 +19,7 @@ from allaboard.report.messages import Refusal
 from allaboard.report.metrics import Metrics
 from allaboard.report.podgroup_writer import PodGroupKeeper
 from allaboard.report.pods import PodTeller
-from allaboard.report.status import Opinion, api_time
-from allaboard.report.told import Remembered, Wait
+from allaboard.report.status import api_time
 
 logger = logging.getLogger(__name__)
 decisions = logging.getLogger("allaboard.decisions")

@@ -1,7 +1,6 @@
 """The status of a PodGroup and the PodScheduled condition of a pod, as values: computed here, written by ``report.writer``."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,30 +9,12 @@ from allaboard.model.errors import one_line
 from allaboard.model.gang import Gang
 from allaboard.model.pod import parse_time
 from allaboard.model.reasons import Code
+from allaboard.records.report_state import Opinion
 from allaboard.report.messages import summary
 
 Condition = dict[str, Any]
 
 _INITIALLY = "PodGroupInitiallyScheduled"
-
-
-@dataclass(frozen=True, slots=True)
-class Opinion:
-    """The scheduler's last word on a gang: what PodGroup conditions are made of.
-
-    ``short`` is the ``message`` for a table, which may be cut. ``started`` is RFC 3339, when the quorum was first there; ``whole_since``
-    when the gang was last found whole, which is still to be told when it isn't any more; ``has_timed_out`` once it waited longer than it
-    asked for; ``is_being_bound`` from when its first members are bound until it is seen whole, or more is said of it: that some are bound
-    before others doesn't make it half bound.
-    """
-
-    code: Code
-    message: str
-    short: str = ""
-    started: str = ""
-    whole_since: str = ""
-    has_timed_out: bool = False
-    is_being_bound: bool = False
 
 
 def api_time(seconds: float) -> str:

@@ -28,32 +28,32 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.topologies import LEVELS, Levels
 from allaboard.placement import Plan
+from allaboard.planning.advice import Advisor
 from allaboard.planning.gang_problem import Packings
+from allaboard.planning.long_searches import LongSearches
+from allaboard.planning.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
 from allaboard.planning.plugin_processes import Strategists
 from allaboard.planning.resolve import in_surroundings
 from allaboard.planning.search_processes import Searcher, SearchError
+from allaboard.queueing.batch_window import Window
+from allaboard.queueing.gpu_changes import CardWatch, has_lost
+from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.ranks import Ranks
+from allaboard.queueing.search_time import Shares
+from allaboard.records.record import Docket
 from allaboard.report.metrics import Metrics
 from allaboard.report.reporter import Announcer
 from allaboard.runtime.slices import Slices
-from allaboard.scheduling.act import Actor
-from allaboard.scheduling.advice import Advisor
-from allaboard.scheduling.cards import CardWatch, has_lost
 from allaboard.scheduling.decide import Found, Look, at_look, on_plan
-from allaboard.scheduling.docket import Docket
+from allaboard.scheduling.execute import Actor
 from allaboard.scheduling.freshness import until_fresh
-from allaboard.scheduling.longsearch import LongSearches
 from allaboard.scheduling.losses import Losses
-from allaboard.scheduling.opengangs import OpenGangs
 from allaboard.scheduling.outcomes import Attempt, Outcomes
-from allaboard.scheduling.past import settled
-from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
-from allaboard.scheduling.queue import GangQueue
-from allaboard.scheduling.ranks import Ranks
-from allaboard.scheduling.sealing import LateBinds, Sealing
-from allaboard.scheduling.shares import Shares
-from allaboard.scheduling.underway import UnderWay
-from allaboard.scheduling.window import Window
-from allaboard.scheduling.yielding import Yielding
+from allaboard.scheduling.partial_binds import OpenGangs
+from allaboard.scheduling.run_history import settled
+from allaboard.scheduling.tasks import UnderWay
+from allaboard.scheduling.unresolved_binds import LateBinds, Sealing
+from allaboard.scheduling.victims import Yielding
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from allaboard.binding.outcomes import Committed, Refused
 from allaboard.model.gang import Gang, OnMemberLost, Undo
 from allaboard.placement import Plan
-from allaboard.scheduling.docket import Half
+from allaboard.records.record import Half
 
 
 class Look(Enum):

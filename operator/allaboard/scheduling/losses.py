@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
-from allaboard.scheduling.docket import Docket, LastBind
+from allaboard.records.record import Docket, LastBind
 
 _STAYED_SECONDS = 60.0
 """Members that have stayed for so long weren't lost soon."""

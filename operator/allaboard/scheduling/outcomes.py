@@ -9,18 +9,20 @@ from allaboard.gangs.registry import OVER_LIMIT, GangRegistry
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.reasons import Cause
 from allaboard.placement import Plan
+from allaboard.planning.advice import Advisor
+from allaboard.queueing.capacity_waitlist import need_of
+from allaboard.queueing.order import lacks_of
+from allaboard.queueing.queue import GangQueue
+from allaboard.records.growth import asked_by
+from allaboard.records.record import Docket
+from allaboard.records.wake_up import ANYTHING, NOTHING, Lacks
 from allaboard.report import messages
 from allaboard.report.metrics import Metrics
 from allaboard.report.reporter import Announcer
-from allaboard.scheduling.advice import Advisor
 from allaboard.scheduling.decide import Look, Reply, at_look, on_reply
-from allaboard.scheduling.docket import Docket
-from allaboard.scheduling.lobby import need_of
 from allaboard.scheduling.losses import Losses
-from allaboard.scheduling.opengangs import OpenGangs
-from allaboard.scheduling.order import ANYTHING, NOTHING, Lacks
-from allaboard.scheduling.past import SETTLE_SECONDS, asked_by, may_settle, run_was_whole, was_cut_off
-from allaboard.scheduling.queue import GangQueue
+from allaboard.scheduling.partial_binds import OpenGangs
+from allaboard.scheduling.run_history import SETTLE_SECONDS, may_settle, run_was_whole, was_cut_off
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +117,7 @@ class Outcomes:
         if has_failed:
             self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
         elif surplus and attempt.was_brief:
-            self.queue.fail(gang.key, Lacks.of(plan.explanation, gang.candidates), seen=attempt.changes)
+            self.queue.fail(gang.key, lacks_of(plan.explanation, gang.candidates), seen=attempt.changes)
         elif surplus:  # what was known of their room isn't so any more
             self.queue.mark(gang.key)
 
@@ -133,7 +135,7 @@ class Outcomes:
             if plan.feasible is False and not gang.is_single:
                 refusal = replace(refusal, message=self.advisor.advised(gang.key, refusal.message))
             self.announcer.refused(gang, refusal, plan.search, seconds)
-        lacks, need = Lacks.of(plan.explanation, gang.candidates), need_of(gang)
+        lacks, need = lacks_of(plan.explanation, gang.candidates), need_of(gang)
         if self._passes_over(gang, lacks):
             return
         if passed := self._begin_sweep(gang.key):

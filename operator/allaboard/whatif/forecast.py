@@ -18,14 +18,14 @@ from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
 from allaboard.placement import Plan, SearchSettings
 from allaboard.planning.gang_problem import Packings
+from allaboard.planning.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
 from allaboard.planning.plugin_processes import Strategists
 from allaboard.planning.resolve import in_surroundings
 from allaboard.planning.search_processes import Searcher
+from allaboard.queueing.order import order_of
+from allaboard.queueing.search_time import Shares
 from allaboard.report import messages
 from allaboard.report.metrics import Metrics
-from allaboard.scheduling.order import order_of
-from allaboard.scheduling.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
-from allaboard.scheduling.shares import Shares
 from allaboard.settings.options import Settings
 
 

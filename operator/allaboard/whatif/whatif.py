@@ -13,8 +13,8 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.headroom import headroom_from
 from allaboard.model.reasons import Code
 from allaboard.placement import Step
+from allaboard.queueing.order import order_of
 from allaboard.report import messages
-from allaboard.scheduling.order import order_of
 from allaboard.settings.options import Settings
 from allaboard.whatif.applied import applied
 from allaboard.whatif.creation import Creation

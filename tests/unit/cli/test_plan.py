@@ -15,7 +15,7 @@ from allaboard.kube.client import ApiError, CredentialsError
 from allaboard.model.gang import Gang
 from allaboard.model.limits import MEMBERS
 from allaboard.model.pod import PLAIN, Reading
-from allaboard.scheduling.planner import Planner
+from allaboard.planning.planner import Planner
 from allaboard.whatif.snapshots import Cluster, read_cluster
 from tests.unit.cli.asking import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 

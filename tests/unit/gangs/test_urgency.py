@@ -12,7 +12,7 @@ from allaboard.gangs.urgency import Urgency
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey, Outline
 from allaboard.model.pod import Pod
-from allaboard.scheduling.order import order_of
+from allaboard.queueing.order import order_of
 
 SPEC = SchedulingSpec((("pods", 1),))
 

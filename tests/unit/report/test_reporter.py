@@ -20,6 +20,7 @@ from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
+from allaboard.records.record import Docket
 from allaboard.report.changes import MEMBERS_TOLD
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.messages import Refusal
@@ -28,7 +29,6 @@ from allaboard.report.podgroup_writer import PodGroupKeeper
 from allaboard.report.pods import PodTeller
 from allaboard.report.reporter import Announcer
 from allaboard.report.writer import Writer
-from allaboard.scheduling.docket import Docket
 
 MANY = 1000
 FOUND = SearchReport(0, 0, 0, "bound", (), "x")

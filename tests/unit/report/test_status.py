@@ -8,7 +8,8 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod, parse_time
 from allaboard.model.reasons import Code
-from allaboard.report.status import Opinion, pod_group_status, pod_unscheduled, scheduled_since
+from allaboard.records.report_state import Opinion
+from allaboard.report.status import pod_group_status, pod_unscheduled, scheduled_since
 
 
 @pytest.mark.parametrize("stated", ["x", 7, ["x", None, 3], {"type": "Timeout"}, [{"type": ["Timeout"]}]])

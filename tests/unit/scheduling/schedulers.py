@@ -24,6 +24,12 @@ from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft
 from allaboard.planning.search_processes import Searcher
+from allaboard.queueing.batch_window import Window
+from allaboard.queueing.capacity_waitlist import Room
+from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.ranks import OVERTAKING, Ranks
+from allaboard.queueing.search_time import Shares
+from allaboard.records.record import Docket
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
 from allaboard.report.podgroup_writer import PodGroupKeeper
@@ -31,13 +37,7 @@ from allaboard.report.pods import PodTeller
 from allaboard.report.reporter import Announcer
 from allaboard.report.writer import Writer
 from allaboard.scheduling.cycle import Scheduler
-from allaboard.scheduling.docket import Docket
-from allaboard.scheduling.lobby import Room
 from allaboard.scheduling.outcomes import Attempt
-from allaboard.scheduling.queue import GangQueue
-from allaboard.scheduling.ranks import OVERTAKING, Ranks
-from allaboard.scheduling.shares import Shares
-from allaboard.scheduling.window import Window
 from tests.unit.placement.clusters import node, pods
 
 SET, JOB = Owner("apps/v1", "ReplicaSet", "r", "u"), Owner("batch/v1", "Job", "j", "v")

@@ -13,8 +13,8 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
+from allaboard.records.record import Half
 from allaboard.scheduling.decide import Found, Look, Reply, at_look, is_enough, on_plan, on_reply, when_nowhere
-from allaboard.scheduling.docket import Half
 
 NOW = 1000.0
 SPEC = SchedulingSpec((("pods", 1),))

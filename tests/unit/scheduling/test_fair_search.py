@@ -14,7 +14,7 @@ from allaboard.placement import Plan, Problem, search
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint
 from allaboard.planning.search_processes import SearchError, SearchOverrunError
-from allaboard.scheduling.docket import Turn
+from allaboard.records.record import Turn
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
 from tests.faults import simulation

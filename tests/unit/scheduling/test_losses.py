@@ -7,7 +7,7 @@ import pytest
 
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Owner, Pod
-from allaboard.scheduling.docket import Docket
+from allaboard.records.record import Docket
 from allaboard.scheduling.losses import Losses
 from tests.unit.placement.clusters import pods
 

@@ -13,9 +13,9 @@ from allaboard.gangs.registry import OVER_LIMIT
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Owner
 from allaboard.model.reasons import Cause, Code
+from allaboard.records.record import LastBind
+from allaboard.records.wake_up import Lacks
 from allaboard.scheduling.decide import Reply, on_reply
-from allaboard.scheduling.docket import LastBind
-from allaboard.scheduling.order import Lacks
 from tests.unit.placement.clusters import pods
 from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
 

@@ -1,0 +1,119 @@
+"""What would help a gang that was refused, found when nothing else is due and told at the end of its PodGroup's message.
+
+It takes longer than a refusal (tens of milliseconds for hundreds of nodes), so no gang waits for it: refusals are told at once, and
+what would help is added when the cycle has come to its end, one gang after another, in the process that searches. While a gang is refused
+in the same words the advice is looked for again only once in a while: a gang that it names may have left.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+
+from allaboard.model.gang import Gang, GangKey
+from allaboard.model.rules import rules_of
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement import NodeFilters, Problem
+from allaboard.placement.relief.reach import Reach, reach_of
+from allaboard.placement.relief.relief import Relief
+from allaboard.planning.search_processes import SearchError
+from allaboard.records.record import Advice, Docket
+from allaboard.report import messages
+
+logger = logging.getLogger(__name__)
+
+_MOST_LEAVERS = 200
+_FRESH_SECONDS = 2.0  # advice is true for so long at least, as far as this goes
+_REST_SHARE = 3.0  # so many times longer than known advice took to be found again, no other is
+
+
+def leavers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
+    """The gangs that hold seats, by key: those of the lowest priority first, then those with fewest members bound."""
+    others = [other for other in gangs if other.key != gang.key and not other.is_single and other.bound_in_all_runs]
+    others.sort(key=lambda other: (other.priority, len(other.bound_in_all_runs), other.key))
+    return {str(other.key): other for other in others[:_MOST_LEAVERS]}
+
+
+def reach(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> Reach:
+    """What advice for ``gang`` is found from, when any of ``others`` might leave; ``problem`` is that of placing it."""
+    bound = [(key, other.bound_in_all_runs) for key, other in others.items()]
+    return reach_of(problem, gang.candidates, snapshot, bound, rules_of(gang), filters)
+
+
+def sentence(gang: Gang, relief: Relief, others: Mapping[str, Gang]) -> str:
+    """The advice in words; empty when there is none."""
+    return messages.advice(gang, relief, others.get(relief.leaver) if relief.leaver else None)
+
+
+class Advisor:
+    """Remembers what gangs were refused for, and in idle moments has somebody ``find`` out what would help.
+
+    ``find`` gives the advice for a gang, ``tell`` replaces a message of the gang by another if that is still what is said.
+    """
+
+    def __init__(
+        self,
+        docket: Docket,
+        find: Callable[[GangKey], Awaitable[str]],
+        tell: Callable[[GangKey, str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._docket = docket
+        self._find = find
+        self._tell = tell
+        self._clock = clock
+        self._rests_until = -math.inf
+        self._wanted: list[GangKey] = []  # for whom it may be
+        self._task: asyncio.Task[None] | None = None
+
+    def advised(self, key: GangKey, message: str) -> str:
+        """The refusal with its advice if that is known; otherwise it will be looked for."""
+        advice = self._docket.case(key).advice
+        is_known = advice.known_for == message
+        if not is_known or self._clock() >= max(advice.found_at + _FRESH_SECONDS, self._rests_until):
+            if not advice.wanted_for:
+                self._wanted.append(key)
+            advice.wanted_for = message
+        return messages.with_advice(message, advice.text) if is_known else message
+
+    def forget(self, key: GangKey) -> None:
+        """The gang isn't refused any more."""
+        if (case := self._docket.find(key)) is not None:
+            case.advice = Advice()
+
+    def work(self) -> None:
+        """Nothing is due: look for what is wanted."""
+        if self._wanted and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._look(), name="advice")
+
+    async def stop(self) -> None:
+        """Look no further."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _look(self) -> None:
+        while self._wanted:
+            key = self._wanted.pop()
+            case = self._docket.find(key)
+            if case is None or not case.advice.wanted_for:
+                continue
+            message, began = case.advice.wanted_for, self._clock()
+            is_known = case.advice.known_for == message
+            before = case.advice.text if is_known else ""
+            case.advice = advice = Advice(known_for=message, text=before)
+            try:
+                advice.text = await self._find(key)
+                advice.found_at = self._clock()
+                if is_known:
+                    self._rests_until = advice.found_at + _REST_SHARE * (advice.found_at - began)
+                # The gang may have been forgotten meanwhile.
+                if advice.text != before and case.advice is advice and self._docket.find(key) is case:
+                    self._tell(key, messages.with_advice(message, before), messages.with_advice(message, advice.text))
+            except SearchError as error:
+                logger.warning("gang %s: what would help can't be told: %s", key, error)
+            except Exception:
+                logger.exception("gang %s: what would help can't be told", key)

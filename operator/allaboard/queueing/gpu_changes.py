@@ -1,0 +1,49 @@
+"""What gangs that wait may gain when exporters have spoken of GPUs, several times a minute, mostly to say nothing new."""
+
+import numpy as np
+
+from allaboard.model.arrays import Floats
+from allaboard.model.gputable import WHOLE_GPUS, GpuTable
+from allaboard.records.wake_up import CARDS
+
+_LEAST_MEBIBYTES = 64.0
+"""Free memory of a card moves by less than that all the time."""
+
+
+class CardWatch:
+    """Tells what gangs that wait may gain, also by memory that comes free little by little.
+
+    It is compared with the least that was free since somebody was last woken: who waits may have been refused at any time since.
+    """
+
+    def __init__(self) -> None:
+        self._seen: GpuTable | None = None
+        self._least: Floats | None = None
+
+    def gained(self, old: GpuTable | None, new: GpuTable | None) -> frozenset[str]:
+        """What those lacked who may find it now: GPUs if there are more that are well, ``CARDS`` if others, or more memory is free."""
+        if old is not self._seen or self._least is None:
+            self._least = None if old is None else old.free
+        found = _gained(old, new, self._least)
+        self._seen = new
+        if new is not None:
+            self._least = new.free if found or self._least is None else np.fmin(self._least, new.free)
+        return found
+
+
+def has_lost(old: GpuTable | None, new: GpuTable | None) -> bool:
+    """Return whether gangs that wait would find less than before."""
+    return bool(_gained(new, old, None))
+
+
+def _gained(old: GpuTable | None, new: GpuTable | None, least: Floats | None) -> frozenset[str]:
+    if new is None:
+        return frozenset()
+    if old is None or old.kind.shape != new.kind.shape:
+        return frozenset((CARDS, *WHOLE_GPUS))
+    if bool((new.unwell < old.unwell).any()):
+        return frozenset((CARDS, *WHOLE_GPUS))
+    is_other = old.names != new.names or not np.array_equal(old.kind, new.kind)
+    is_freer = new.free >= (old.free if least is None else least) + _LEAST_MEBIBYTES
+    is_known = np.isnan(old.free) != np.isnan(new.free)
+    return frozenset((CARDS,)) if is_other or bool((is_freer | is_known).any()) else frozenset()

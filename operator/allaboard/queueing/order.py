@@ -1,0 +1,64 @@
+"""Reckons the place of a gang in the queue, and what a refused one waits for."""
+
+from collections.abc import Iterable
+
+from allaboard.model.gang import Gang, GangKey, OnMemberLost, Outline
+from allaboard.model.pod import Pod
+from allaboard.model.reasons import Kind
+from allaboard.placement import Explanation
+from allaboard.records.sort_key import HEALS, OVERTAKEN, PLAIN, Group, Order, Own
+from allaboard.records.wake_up import CARDS, Lacks
+
+_FIRST = -(2**31)  # before any priority, which is an int32
+
+
+def order_of(
+    gang: Gang | Outline,
+    *,
+    is_first: bool = False,
+    may_go_first: bool = True,
+    is_protected: bool = False,
+    has_grown: bool = False,
+    debt: int = 0,
+    since: float | None = None,
+    urgency: int = 0,
+) -> Order:
+    """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
+    not be overtaken, then ``debt``, which tells how much search time the namespace has used, then age and name.
+
+    Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Nor is healing one past
+    those who owe less: a tenant could have many gangs that have lost members and are hard to place; nor for a gang that ``has_grown``.
+    Nor is a stamp one for all the gangs that a tenant has forged it on: ``may_go_first`` ends when they have gone first for long enough.
+    ``since`` is when it counts as made, if that isn't when it was, because others are of more ``urgency`` (``gangs.urgency``).
+    """
+    heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
+    standing = HEALS if heals and not debt else OVERTAKEN if is_protected else PLAIN
+    group = Group(gang.key.namespace, -gang.priority, not is_first, heals, is_protected)
+    made = gang.created if since is None else since
+    return Order(
+        -gang.priority, not (is_first and may_go_first), standing, debt, made, gang.key, (group, Own(-urgency, gang.created, gang.key))
+    )
+
+
+def order_of_gone(key: GangKey) -> Order:
+    """The place of a gang that is no more: due at once, only to be forgotten."""
+    return Order(_FIRST, False, HEALS, 0, 0.0, key)
+
+
+def lacks_of(explanation: Explanation, candidates: Iterable[Pod]) -> Lacks:
+    """What the unplaced roles lacked.
+
+    With several roles, room for one may let another move: then any resource that a candidate asks for may help.
+    """
+    resources: set[str] = set()
+    kept = {reason for role in explanation.roles for reason, _ in role.reasons}
+    anything = any(reason.kind.is_movable for reason in kept)
+    if len(explanation.roles) > 1:
+        specs = {pod.spec for pod in candidates}
+        resources.update(resource for spec in specs for resource, _ in spec.requests if resource != "pods")
+    if explanation.shortage:
+        resources.add(explanation.shortage.resource)
+    resources.update(reason.subject for reason in kept if reason.kind is Kind.INSUFFICIENT)
+    if any(reason.kind.is_of_gpus for reason in kept):
+        resources.add(CARDS)
+    return Lacks(frozenset(resources), anything or not resources)

@@ -1,0 +1,473 @@
+"""Which gang is next, and when a refused one is worth another look.
+
+A gang is due when something about it has changed, or when something it lacked may have come free; never on a timer alone, save a
+slow flush in case an event was missed. When nobody is due, a gang is looked at whose message others have made untrue (``retelling``).
+A gang whose binds failed is tried again when its pause is over. Each failed attempt doubles the pause before the next, up to a bound.
+When something comes free, a gang in a pause still goes before lower priorities, and before those that aren't half bound. Not if its pause
+is *firm*: it has failed again and again though there was room, or the API server wants it to wait.
+
+Those whose namespace has used much search time lately go behind the others of their priority (``shares``); they count as passed then, too.
+
+Gangs that are placed together may overtake an older one of their priority a few times, or for a while. After that it goes before all
+others of its priority, pause or not, until it has been placed. When it doesn't fit even then, those behind it go on. Of those that
+sit out a pause while younger ones are placed, the oldest is passed: as often as gangs may be overtaken, and then it goes first once.
+
+Who was refused while seats were promised to others may only have come at a bad moment. If those seats are given back, that was no failure:
+else a gang whose binds are refused for good would take the seats each time that they both look, and nobody else ever would.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from allaboard.model.gang import GangKey
+from allaboard.queueing.backoff import Timers
+from allaboard.queueing.capacity_waitlist import Seats, no_seats_known
+from allaboard.queueing.heap import Line
+from allaboard.queueing.order import order_of_gone
+from allaboard.queueing.ranks import OVERTAKING, Overtaking
+from allaboard.queueing.refresh import Retelling
+from allaboard.queueing.unschedulable import Parked
+from allaboard.records.record import Docket, Turn
+from allaboard.records.sort_key import Order
+from allaboard.records.wake_up import ANYTHING, Lacks, Need
+
+_FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
+_BLIPS = 3  # failures in a row that may be the API server's bad moments
+_SLICE = 500  # gangs that are woken at a stretch: some milliseconds
+
+_NO_TURN = Turn()  # of whom nothing is remembered; never written
+
+
+class GangQueue:
+    """Gangs that are due, that pause after a failure, and that wait for something to change.
+
+    ``order`` tells a gang's place, ``exists`` whether there is such a gang still; one that is gone is due once more, to be forgotten.
+    What is remembered of each is in its ``Turn``, on the ``docket``.
+    """
+
+    def __init__(
+        self,
+        order: Callable[[GangKey], Order],
+        exists: Callable[[GangKey], bool] = lambda key: True,
+        docket: Docket | None = None,
+        *,
+        backoff_initial: float = 1.0,
+        backoff_max: float = 60.0,
+        overtaking: Overtaking = OVERTAKING,
+        seats: Seats = no_seats_known,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._order = order
+        self._exists = exists
+        self._docket = Docket() if docket is None else docket
+        self._backoff = (backoff_initial, backoff_max)
+        self._overtaking = overtaking
+        self._clock = clock
+        self._due = Line(self._place)
+        self._pausing = Line(self._place)
+        self._timers = Timers(self._known, clock)
+        self._parked = Parked(self._place, seats)
+        self._moved: dict[GangKey, None] = {}  # those that may go further to the front than others of their namespace
+        self._tentative: dict[GangKey, None] = {}  # those refused while seats were promised to others
+        self._spared: dict[GangKey, None] = {}  # those of them for whom it is known that they haven't failed
+        self._changed = asyncio.Event()
+        self._given_back = -1
+        self._retelling = Retelling(self._known, clock)
+        self.changes = 0
+
+    def attempts(self, key: GangKey) -> int:
+        """Failed attempts in a row."""
+        return self._known(key).attempts
+
+    def _known(self, key: GangKey) -> Turn:
+        """What is remembered, to be read only."""
+        case = self._docket.find(key)
+        return case.turn if case else _NO_TURN
+
+    def _turn(self, key: GangKey) -> Turn:
+        return self._docket.case(key).turn
+
+    def overtaken(self, key: GangKey) -> None:
+        """Others of the same priority were placed where this one would have fitted in its turn."""
+        turn = self._turn(key)
+        times, since = turn.overtaken
+        turn.overtaken = (times + 1, since if times else self._clock())
+
+    def times_overtaken(self, key: GangKey) -> int:
+        """How often that has happened since it waits."""
+        return self._known(key).overtaken[0]
+
+    def seated(self, key: GangKey) -> None:
+        """``key`` takes its seats, perhaps with others. The oldest that only a pause or its namespace's debt keeps behind it is passed.
+
+        A (older) was refused and pauses for 4 s; B is seated meanwhile: A was passed once, whether or not it would have fitted. Passed as
+        often as gangs may be overtaken it goes first once, and then it is one of many again.
+        """
+        mine = self._order(key)
+        waiting = [*self._pausing.fronts(), *(order for order in self._due.fronts() if order.debt > mine.debt)]
+        before = [order for order in waiting if order.level == mine.level and order.but_for_debt < mine.but_for_debt]
+        passable = [order for order in before if not self.must_not_be_overtaken(order.key)]
+        if older := min(passable, key=lambda order: order.but_for_debt, default=None):
+            self._turn(older.key).passed += 1
+            # It may go further to the front now.
+            (self._pausing if older.key in self._pausing else self._due).push(older.key)
+
+    def must_not_be_overtaken(self, key: GangKey) -> bool:
+        """Whether it has been overtaken often enough, or long ago."""
+        return self._overtaking.is_over(self._known(key), self._clock())
+
+    def sizes(self) -> Mapping[str, int]:
+        """How many gangs are active, backing off and unschedulable: kube-scheduler's words."""
+        return {"active": len(self._due), "backoff": max(0, len(self._timers) - len(self._parked)), "unschedulable": len(self._parked)}
+
+    def mark(self, key: GangKey) -> None:
+        """Something about the gang itself has changed: it is due, at once or when its pause ends."""
+        if key in self._due:
+            self._moved[key] = None  # by a member that is older, for instance; a thousand that come one by one make one entry
+            return
+        now, turn = self._clock(), self._known(key)
+        if turn.need is None or turn.not_before <= now or not self._exists(key):
+            self._unpark(key)  # and whose room can be counted is due before its pause ends if there is room
+        if not self._exists(key):
+            # One that comes by its name begins anew.
+            self.forget(key)
+            turn = self._known(key)
+        if turn.not_before > now:
+            self._set_timer(key, turn.not_before)
+            if key not in self._pausing and not turn.is_firm:
+                self._pausing.push(key)
+        else:
+            self._make_due(key)
+
+    def wake(self, freed: Iterable[str] | None = None) -> None:
+        """Capacity has changed: gangs that lacked any of ``freed`` are due; ``None`` means all, as after a change of a node.
+
+        Of thousands the first are due at once, the others when ``stirred`` returns.
+        """
+        self._parked.wake(freed)
+        self._have_woken()
+
+    def cards_changed(self, freed: Iterable[str]) -> None:
+        """Other things are known of GPUs, several times a minute: as ``wake``, but for nobody who lacked none of ``freed``."""
+        self._parked.wake_only(freed)
+        self._have_woken()
+
+    def _have_woken(self) -> None:
+        self.changes += 1
+        self.taken()
+        self._stir()
+
+    def taken(self) -> None:
+        """Capacity has been taken: that helps nobody, but waiting gangs may have been told otherwise."""
+        self._retelling.changed()
+        self._changed.set()
+
+    async def stirred(self) -> None:
+        """Return when all who were woken are due, or in their pauses, and those for whom there is room by count."""
+        moved = len(self._moved)  # while those are seen to others may move, again and again
+        while self._parked.are_woken or moved > 0 or self._spared:
+            self._stir()
+            moved -= _SLICE
+            await asyncio.sleep(0)
+        while self._admit():  # noqa: ASYNC110  # there is no event: each call admits more
+            await asyncio.sleep(0)
+
+    def _admit(self) -> bool:
+        """Make the first gangs due for which there is room by count; nothing is counted unless something has come free since.
+
+        Return whether there may be more of them.
+        """
+        admitted = list(self._parked.admitted(_SLICE))
+        for key in admitted:
+            self._unpark(key)
+            if self._known(key).is_firm:
+                self.mark(key)
+            else:
+                self._make_due(key)
+        return len(admitted) == _SLICE
+
+    def _stir(self) -> None:
+        for key in self._parked.woken(_SLICE):
+            self.mark(key)
+        for key in _taken(self._moved):
+            for line in (self._due, self._pausing):
+                if key in line:
+                    line.push(key)
+        for key in _taken(self._spared):
+            turn = self._known(key)
+            if turn.tentative is not None:
+                turn.attempts, since = turn.tentative
+                turn.tentative = None
+                turn.not_before = min(turn.not_before, since + self._backoff[0])
+                self.mark(key)
+        if self._parked.are_woken:
+            self._changed.set()
+
+    def refuse(
+        self, key: GangKey, lacks: Lacks, *, seen: int, is_promised: bool, retry_by: float | None = None, need: Need | None = None
+    ) -> None:
+        """The gang was refused for want of room, otherwise as ``fail``. ``is_promised`` when seats are promised to others just now.
+
+        With a ``need`` it is due as soon as there is room for that by count, unless it was refused though there is. Once it is due again at
+        once if something came free while it was searched for: its plan knew nothing of that, so it hasn't failed on what is there now.
+        """
+        attempts = self._count_failure(key)
+        turn = self._turn(key)
+        turn.is_firm = False
+        self._unpark(key)
+        turn.need = self._parked.countable(need)
+        if turn.need is None and self.changes != seen >= self._given_back and not turn.has_looked_again:
+            turn.has_looked_again, turn.attempts, turn.not_before = True, attempts, self._clock()
+            self.mark(key)
+            return
+        self.pause(key, lacks, seen=seen, retry_by=retry_by, until=self._retelling.refused(key, turn))
+        if is_promised or self._given_back > seen:
+            self._turn(key).tentative = (attempts, self._clock())
+            self._tentative[key] = None
+        if self._given_back > seen:
+            self._spare()
+
+    def given_back(self) -> None:
+        """Seats that were promised weren't taken: those who were refused meanwhile haven't failed, and pause for a moment only."""
+        self.wake()
+        self._given_back = self.changes
+        self._spare()
+
+    def _spare(self) -> None:
+        self._spared |= self._tentative
+        self._tentative = {}
+        self._stir()
+
+    def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
+        """Count a failure, and pause: as long as so many failures take, or ``at_least`` so many seconds, never longer than the longest.
+
+        ``seen`` is what ``changes`` was when the attempt began; ``retry_by`` when to look again at the latest, once the pause is over.
+        """
+        self._count_failure(key)
+        self._turn(key).told_of = None
+        self.pause(key, lacks, seen=seen, retry_by=retry_by, at_least=at_least)
+        turn = self._turn(key)  # anew, if the gang has gone meanwhile
+        if at_least or turn.attempts > _BLIPS:
+            turn.is_firm = True
+            self._pausing.discard(key)
+            self._mark_anew(key)
+
+    def _count_failure(self, key: GangKey) -> int:
+        """Count one more, and return how many there were before."""
+        self._tentative.pop(key, None)
+        self._spared.pop(key, None)
+        turn = self._turn(key)
+        turn.tentative = None
+        turn.attempts += 1
+        return turn.attempts - 1
+
+    def _mark_anew(self, key: GangKey) -> None:
+        """If the gang is due, since something about it has changed already, it is so by what is known of its pauses now."""
+        if key in self._due:
+            self._due.discard(key)
+            self.mark(key)
+
+    def pause(
+        self,
+        key: GangKey,
+        lacks: Lacks,
+        *,
+        seen: int,
+        retry_by: float | None = None,
+        at_least: float = 0.0,
+        until: float | None = None,
+    ) -> None:
+        """Pause as after the last failure, or ``until`` then, without counting one: a longer search is still to come."""
+        turn = self._turn(key)
+        if turn.passed >= self._overtaking.times:
+            turn.passed = 0  # it has gone first, and didn't fit
+        ends = self._clock() + min(self._backoff[1], max(at_least, self.backoff(max(1, turn.attempts)))) if until is None else until
+        turn.not_before = max(ends, turn.not_before) if turn.is_firm else ends
+        self.park(key, lacks, seen=seen, retry_by=retry_by)
+
+    def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
+        """Let the gang wait for what it lacks, without counting a failure. Otherwise as ``fail``."""
+        turn = self._turn(key)
+        if turn.need is None and self.changes != seen and not turn.has_looked_again:
+            # Something came free while the attempt was going on; it must not be slept over. The second time in a row the others go first,
+            # or a gang that doesn't fit would keep them waiting for ever on a busy cluster.
+            turn.has_looked_again = True
+            self.mark(key)
+            return
+        turn.has_looked_again = False
+        if (turn.need is None and self.changes != seen) or key in self._pausing:  # or something about the gang itself has changed meanwhile
+            retry_by = self._clock()
+        if turn.lacks is not None:
+            self._unpark(key)
+        self._parked.add(key, turn, lacks)
+        flush = self._clock() + _FLUSH_SECONDS
+        self._set_timer(key, max(turn.not_before, flush if retry_by is None else min(flush, retry_by)))
+
+    def retry(self, key: GangKey, seconds: float, *, is_firm: bool = False) -> None:
+        """Look at the gang again in ``seconds`` at most, without counting a failure; ``is_firm`` if not before, whatever happens."""
+        turn, when = self._turn(key), self._clock() + seconds
+        if is_firm:
+            turn.not_before, turn.is_firm = when, True
+            self._due.discard(key)
+            self._pausing.discard(key)
+        self._set_timer(key, when if is_firm or turn.rings_at is None else min(when, turn.rings_at))
+
+    def resume(self, key: GangKey, seconds: float) -> None:
+        """As ``retry``, of one that was looked at in its pause, but not for seats: those aren't sought before a firm pause has ended.
+
+        What comes free meanwhile isn't slept over.
+        """
+        turn = self._known(key)
+        if not turn.is_firm and key not in self._due and key not in self._pausing:
+            self.park(key, ANYTHING, seen=self.changes)
+            self._set_timer(key, self._clock() + seconds)
+        else:
+            self.retry(key, max(seconds, turn.not_before - self._clock()) if turn.is_firm else seconds)
+
+    def settle(self, key: GangKey) -> None:
+        """The gang has what it wants: its failures are forgotten. If something about it has changed since it was taken out, it is due."""
+        turn = self._known(key)
+        is_marked = key in self._pausing or (turn.rings_at is not None and turn.lacks is None)
+        self._unpark(key)
+        self._stop_timer(key)
+        self._pausing.discard(key)
+        self._tentative.pop(key, None)
+        self._spared.pop(key, None)
+        if (case := self._docket.find(key)) is not None:
+            case.turn = Turn()
+        if is_marked:
+            self.mark(key)
+
+    def backoff(self, times: int) -> float:
+        """Return how many seconds a gang pauses after so many failures in a row."""
+        first, longest = self._backoff
+        return min(longest, first * 2 ** min(times - 1, 30)) if times else 0.0
+
+    def forget(self, key: GangKey) -> None:
+        """The gang is gone."""
+        self.settle(key)
+        if (case := self._docket.find(key)) is not None:
+            case.last_binds.clear()
+
+    def peek(self) -> GangKey | None:
+        """The first gang that is due, ``None`` without one; before it those in a pause that none behind them may overtake."""
+        line = self._next()
+        return line.first().key if line else None
+
+    def pop(self, *, beside: GangKey | None = None) -> GangKey | None:
+        """Take out what ``peek`` gives; ``beside`` one that was taken out, also who sits out a pause that must not be passed by that."""
+        line = self._next(beside)
+        if line is None:
+            return None
+        key = line.pop()
+        self._unpark(key)
+        self._stop_timer(key)
+        if self._exists(key):
+            self._retelling.looks(self._turn(key))
+        return key
+
+    def outranks(self, key: GangKey) -> bool:
+        """Whether somebody is due, or sits out a pause, who goes before ``key``, which was taken out, and not by age alone.
+
+        By the order as it is kept: ``key`` isn't found first when it is put back. Room may have come for them since ``key`` was taken out,
+        and a plan for it may be one on that room.
+        """
+        self._admit()
+        line = self._next(key)
+        return line is not None and line.first().rank < self._order(key).rank
+
+    def eased(self, changed: Mapping[str, Iterable[GangKey]]) -> None:
+        """Take into account that the gangs of these namespaces may go further to the front now.
+
+        The gangs that are named have moved by themselves: each is seen to when ``stirred`` returns.
+        """
+        for namespace, keys in changed.items():
+            self._moved.update(dict.fromkeys(keys))
+            for line in (self._due, self._pausing, self._parked):
+                line.ease(namespace)
+
+    def put_back(self, keys: Iterable[GangKey]) -> None:
+        """These were taken out, and nothing was done about them."""
+        for key in keys:
+            if key not in self._due:
+                self._make_due(key)
+
+    def _next(self, beside: GangKey | None = None) -> Line | None:
+        """The line in which the first gang is; those in a pause count beside one that is due, or was until now."""
+        self._ring_timers()
+        served = [self._due.first()] if self._due else []
+        if self._pausing:
+            served += [self._place(beside)] if beside is not None else []
+            if served and self._pausing.first().claim < min(served).claim:
+                return self._pausing
+        return self._due if self._due else None
+
+    async def wait(self) -> None:
+        """Return when a gang is due."""
+        while True:
+            await self.stirred()
+            self._ring_timers()
+            if self._due:
+                return
+            if self._parked.ask_again():
+                continue
+            if self._retell():
+                return
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(self._seconds_to_sleep):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _retell(self) -> bool:
+        """Let a gang be due whose message may not be true any more. That is no failure, and its pause goes on afterwards."""
+        key = self._retelling.take()
+        if key is None or self._known(key).is_firm or not self._exists(key):
+            return False
+        turn = self._turn(key)
+        turn.attempts = max(0, turn.attempts - 1)
+        self._unpark(key)
+        self._make_due(key)
+        return True
+
+    @property
+    def _seconds_to_sleep(self) -> float | None:
+        """How long nobody is due if nothing happens; ``None``: for ever."""
+        return min((seconds for seconds in (self._timers.seconds, self._retelling.seconds) if seconds is not None), default=None)
+
+    def _place(self, key: GangKey) -> Order:
+        return self._order(key) if self._exists(key) else order_of_gone(key)
+
+    def _unpark(self, key: GangKey) -> None:
+        self._parked.discard(key, self._known(key))
+
+    def _make_due(self, key: GangKey) -> None:
+        self._stop_timer(key)
+        self._pausing.discard(key)
+        self._due.push(key)
+        self._changed.set()
+
+    def _set_timer(self, key: GangKey, when: float) -> None:
+        turn = self._turn(key)
+        if key in self._due or turn.rings_at == when:
+            return
+        self._timers.set(key, turn, when)
+        self._changed.set()
+
+    def _stop_timer(self, key: GangKey) -> None:
+        self._timers.stop(self._known(key))
+
+    def _ring_timers(self) -> None:
+        for key in self._timers.rung():
+            self._unpark(key)
+            self._make_due(key)
+
+
+def _taken(keys: dict[GangKey, None]) -> Iterable[GangKey]:
+    """Take out the first of ``keys``, as many as are seen to at a stretch."""
+    for key in list(itertools.islice(keys, _SLICE)):
+        del keys[key]
+        yield key

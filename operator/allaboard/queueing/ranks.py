@@ -1,0 +1,91 @@
+"""Where each gang stands, from what the cluster says of it, what is remembered of it, and what its namespace owes."""
+
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.gang import Gang, GangKey, Outline
+from allaboard.queueing.order import order_of, order_of_gone
+from allaboard.queueing.search_time import Shares
+from allaboard.records.growth import has_grown
+from allaboard.records.record import Docket, Turn
+from allaboard.records.sort_key import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaking:
+    """How often younger gangs may be placed before an older one of their priority, and how long after the first time."""
+
+    times: int = 3
+    seconds: float = 300.0
+
+    def is_over(self, turn: Turn, now: float) -> bool:
+        """Whether a gang has been overtaken often enough, or long ago."""
+        times, since = turn.overtaken
+        return (times > 0 and (times >= self.times or now - since >= self.seconds)) or turn.passed >= self.times
+
+
+OVERTAKING = Overtaking()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """``place`` is what the queue orders by.
+
+    ``firsts`` counts the time for which partially bound gangs have kept the others of their priority waiting. Only stamps on a tenant's own
+    pods tell that such a gang is to go first, so it does only while its namespace has used little of that time.
+    """
+
+    registry: GangRegistry
+    docket: Docket
+    shares: Shares
+    overtaking: Overtaking
+    clock: Callable[[], float]
+    firsts: Shares = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "firsts", Shares(self.clock))
+
+    @contextmanager
+    def charged(self, gang: Gang, began: float) -> Iterator[None]:
+        """Charge the namespace of a partially bound gang for an attempt that ``began`` then. Searches are charged already."""
+        namespace = gang.key.namespace
+        searched = self.shares.used(namespace)
+        try:
+            yield
+        finally:
+            if gang.bound and gang.missing:
+                took = self.clock() - began
+                self.firsts.charge(namespace, took)
+                self.shares.charge(namespace, took - max(0.0, self.shares.used(namespace) - searched))
+
+    def eased(self) -> Set[str]:
+        """Return the namespaces whose gangs may go further to the front since the last call, for what they have used has faded."""
+        return self.shares.eased() | self.firsts.eased()
+
+    def place(self, key: GangKey) -> Order:
+        """The place of a gang in the queue: those we left half bound come first of their priority, after those of which nobody is there."""
+        gang: Gang | Outline | None = self.registry.outline(key)
+        if gang is None:  # one without living members tells its priority when they come
+            return order_of_gone(key)
+        case = self.docket.find(key)
+        if gang.is_open and not (case and case.task):  # or it is passed over, and has its place told when that is over
+            gang = self.registry.gang(key) or gang
+        debt = self.shares.level(key.namespace)
+        since, urgency = self.registry.urgency.since(gang), self.registry.urgency.of(key)
+        if case is None:
+            return order_of(gang, debt=debt, since=since, urgency=urgency)
+        is_first = case.half is not None and case.half.deadline is not None and gang.is_open
+        is_protected = self.overtaking.is_over(case.turn, self.clock())
+        is_grown = isinstance(gang, Gang) and gang.is_open and has_grown(gang, case)
+        return order_of(
+            gang,
+            is_first=is_first,
+            may_go_first=not self.firsts.level(key.namespace),
+            is_protected=is_protected,
+            has_grown=is_grown,
+            debt=debt,
+            since=since,
+            urgency=urgency,
+        )

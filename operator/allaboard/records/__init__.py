@@ -1,0 +1,1 @@
+"""What is remembered of each gang: one record, whose parts have one writer each."""

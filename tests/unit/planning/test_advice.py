@@ -1,0 +1,175 @@
+"""Advice is looked for once for the same words, when nothing else is due, and a failure to find it is nobody's."""
+
+import asyncio
+
+import pytest
+
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.pod import Pod
+from allaboard.planning.advice import Advisor, leavers
+from allaboard.planning.search_processes import SearchError
+from allaboard.records.record import Advice, Docket
+from tests.unit.scheduling.clocks import Clock
+
+A, B = GangKey("ns", "a"), GangKey("ns", "b")
+
+
+class Desk:
+    """An advisor, how often it was asked, and what it told."""
+
+    def __init__(self, advice: str = "Would fit with luck.") -> None:
+        self.asked: list[GangKey] = []
+        self.told: list[tuple[GangKey, str, str]] = []
+        self._advice = advice
+        self.docket = Docket()
+        self.advisor = Advisor(self.docket, self._find, lambda *told: self.told.append(told))
+
+    async def _find(self, key: GangKey) -> str:
+        self.asked.append(key)
+        await asyncio.sleep(0)
+        if not self._advice:
+            raise RuntimeError("no luck")
+        return self._advice
+
+    async def idle(self) -> None:
+        self.advisor.work()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def a_gang(name: str, bound: int, priority: int = 0, kind: str = "PodGroup") -> Gang:
+    members = tuple(
+        Pod("ns", f"{name}{index}", f"{name}{index}", "1", 0.0, "allaboard", "node", "Running", priority, SchedulingSpec(()))
+        for index in range(bound)
+    )
+    return Gang(GangKey("ns", name, kind), bound, members, priority, 0.0, Objective.BINPACK, 60)
+
+
+async def test_a_refusal_is_told_at_once_and_its_advice_later() -> None:
+    desk = Desk()
+    assert desk.advisor.advised(A, "no room.") == "no room."
+    assert desk.asked == []
+    await desk.idle()
+    assert desk.told == [(A, "no room.", "no room. Would fit with luck.")]
+
+
+async def test_the_same_refusal_keeps_its_advice_and_another_is_looked_into_again() -> None:
+    desk = Desk()
+    desk.advisor.advised(A, "no room.")
+    await desk.idle()
+    assert desk.advisor.advised(A, "no room.") == "no room. Would fit with luck."
+    await desk.idle()
+    assert desk.asked == [A]
+    assert desk.advisor.advised(A, "less room.") == "less room."
+    await desk.idle()
+    assert desk.asked == [A, A]
+
+
+async def test_a_gang_that_is_not_refused_any_more_needs_no_advice() -> None:
+    desk = Desk()
+    desk.advisor.advised(A, "no room.")
+    desk.advisor.forget(A)
+    await desk.idle()
+    assert desk.asked == []
+
+
+async def test_advice_that_can_not_be_found_is_not_looked_for_again() -> None:
+    desk = Desk(advice="")
+    desk.advisor.advised(A, "no room.")
+    desk.advisor.advised(B, "no room.")
+    await desk.idle()
+    assert sorted(desk.asked) == [A, B]
+    assert desk.told == []
+    assert desk.advisor.advised(A, "no room.") == "no room."
+
+
+async def test_a_search_process_that_dies_while_it_looks_for_advice_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A service manager's SIGTERM ends the search processes, too."""
+
+    async def dies(key: GangKey) -> str:
+        raise SearchError("the search process died")
+
+    desk = Desk()
+    desk.advisor = Advisor(Docket(), dies, lambda *_: None)
+    desk.advisor.advised(A, "no room.")
+    await desk.idle()
+    (record,) = caplog.records
+    assert (record.getMessage(), record.exc_info) == ("gang ns/a: what would help can't be told: the search process died", None)
+
+
+async def test_an_advisor_that_is_stopped_looks_no_further() -> None:
+    desk = Desk()
+    desk.advisor.advised(A, "no room.")
+    desk.advisor.work()
+    await desk.advisor.stop()
+    assert desk.told == []
+
+
+def test_gangs_of_low_priority_and_few_members_leave_first() -> None:
+    gangs = [a_gang("large", 5), a_gang("vip", 1, priority=9), a_gang("small", 2), a_gang("waiting", 0), a_gang("lone", 1, kind="Pod")]
+    assert list(leavers(a_gang("a", 1), [*gangs, a_gang("a", 1)])) == ["ns/small", "ns/large", "ns/vip"]
+
+
+async def test_a_gang_that_goes_while_its_advice_is_looked_for_leaves_nothing_behind() -> None:
+    desk = Desk()
+    desk.advisor.advised(A, "no room.")
+    desk.advisor.work()
+    await asyncio.sleep(0)
+    desk.advisor.forget(A)
+    await desk.idle()
+    assert desk.told == []
+    assert desk.docket.case(A).advice == Advice()
+
+
+async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
+    desk = Desk()
+
+    def tell(*_: object) -> None:
+        raise RuntimeError("no paper")
+
+    desk.advisor = Advisor(Docket(), desk._find, tell)
+    desk.advisor.advised(A, "no room.")
+    await desk.idle()
+    await desk.advisor.stop()
+
+
+async def test_known_advice_is_found_again_after_a_while_and_replaced_if_it_is_another() -> None:
+    desk, clock = Desk(), Clock(1000.0)
+    desk.advisor = Advisor(desk.docket, desk._find, lambda *told: desk.told.append(told), clock)
+    desk.advisor.advised(A, "no room.")
+    await desk.idle()
+    desk._advice = "Would fit without b."
+    for _ in range(3):
+        clock.now += 1.0
+        assert desk.advisor.advised(A, "no room.") == "no room. Would fit with luck."
+    await desk.idle()
+    assert desk.asked == [A, A]
+    assert desk.told[1:] == [(A, "no room. Would fit with luck.", "no room. Would fit without b.")]
+    clock.now += 2.0
+    desk.advisor.advised(A, "no room.")
+    await desk.idle()
+    assert (len(desk.asked), len(desk.told)) == (3, 2)
+
+
+async def test_finding_known_advice_again_takes_a_quarter_of_the_time_at_most() -> None:
+    desk, clock = Desk(), Clock(1000.0)
+
+    async def find(key: GangKey) -> str:
+        desk.asked.append(key)
+        clock.now += 1.0
+        return "Would fit with luck."
+
+    desk.advisor = Advisor(desk.docket, find, lambda *_: None, clock)
+    keys = [GangKey("ns", str(number)) for number in range(30)]
+    for key in keys:
+        desk.advisor.advised(key, "no room.")
+    await desk.idle()
+    desk.asked.clear()
+    began = clock.now
+    while clock.now < began + 40.0:
+        for key in keys:
+            desk.advisor.advised(key, "no room.")
+            await desk.idle()
+        clock.now += 0.5
+    assert 5 <= len(desk.asked) <= 11

@@ -1,0 +1,231 @@
+"""Long searches: one at a time, the namespaces in turn."""
+
+import asyncio
+
+import pytest
+
+from allaboard.model.gang import GangKey
+from allaboard.placement import Explanation, Plan, SearchReport
+from allaboard.planning.long_searches import LongSearches, SearchAbandonedError
+from allaboard.queueing.search_time import Shares
+from allaboard.records.record import Docket
+from allaboard.records.sort_key import Order
+from tests.unit.scheduling.clocks import Clock
+
+PLAN = Plan(None, (), (), Explanation(0, 0, 0, (), None), SearchReport(0.0, 0.0, 0, "", (), ""))
+
+
+def a_line(clock: Clock) -> LongSearches:
+    return LongSearches(Docket(), clock, Shares(clock))
+
+
+def place(key: GangKey, created: float = 0.0) -> Order:
+    return Order(0, True, 2, 0, created, key)
+
+
+def key_of(namespace: str, name: object) -> GangKey:
+    return GangKey(namespace, str(name))
+
+
+async def searched(line: LongSearches, clock: Clock, key: GangKey, seconds: float) -> None:
+    async def work() -> Plan:
+        clock.now += seconds
+        return PLAN
+
+    assert await line.search(key, work) is PLAN
+
+
+async def turns(line: LongSearches, clock: Clock, seconds: float) -> list[GangKey]:
+    order = []
+    while (key := line.next()) is not None:
+        order.append(key)
+        await searched(line, clock, key, seconds)
+    return order
+
+
+async def test_of_one_namespace_the_first_in_queue_order_is_next() -> None:
+    clock = Clock()
+    line = a_line(clock)
+    for name, created in (("c", 3.0), ("a", 1.0), ("b", 2.0)):
+        line.join(key_of("team", name), place(key_of("team", name), created))
+    assert [key.name for key in await turns(line, clock, 1.0)] == ["a", "b", "c"]
+
+
+async def test_namespaces_that_both_have_long_searches_take_turns_however_many_one_has() -> None:
+    clock = Clock()
+    line = a_line(clock)
+    for number in range(12):
+        line.join(key_of("many", number), place(key_of("many", number)))
+    for number in range(3):
+        line.join(key_of("few", number), place(key_of("few", number), created=100.0))  # all of them younger
+    order = [key.namespace for key in await turns(line, clock, 12.0)]
+    assert order[:6] == ["many", "few"] * 3
+    assert order[6:] == ["many"] * 9
+
+
+async def test_one_long_search_counts_as_many_shorter_ones() -> None:
+    clock = Clock()
+    line = a_line(clock)
+    await searched(line, clock, key_of("long", 0), 30.0)
+    for number in range(3):
+        line.join(key_of("long", number), place(key_of("long", number)))
+        line.join(key_of("short", number), place(key_of("short", number)))
+    assert [key.namespace for key in await turns(line, clock, 1.0)] == ["short"] * 3 + ["long"] * 3
+
+
+async def test_one_search_at_a_time() -> None:
+    clock, go = Clock(), asyncio.Event()
+    line = a_line(clock)
+    line.join(key_of("team", "a"), place(key_of("team", "a")))
+    line.join(key_of("team", "b"), place(key_of("team", "b")))
+    first = line.next()
+    assert first is not None
+
+    async def work() -> Plan:
+        await go.wait()
+        return PLAN
+
+    task = asyncio.create_task(line.search(first, work))
+    await asyncio.sleep(0)
+    assert line.next() is None
+    assert not line.is_idle
+    go.set()
+    await task
+    assert line.is_idle is False
+    assert line.next() == key_of("team", "b")
+
+
+async def test_a_turn_has_begun_before_its_search_has_and_may_end_without_one() -> None:
+    line = a_line(Clock())
+    for name in "ab":
+        line.join(key_of("team", name), place(key_of("team", name)))
+    assert line.next() == key_of("team", "a")
+    assert line.next() is None
+    line.done(key_of("team", "b"))
+    assert line.next() is None
+    line.done(key_of("team", "a"))
+    assert line.next() == key_of("team", "b")
+
+
+async def test_who_has_left_has_no_turn_and_leaves_nothing_behind() -> None:
+    line = a_line(Clock())
+    line.join(key_of("team", "a"), place(key_of("team", "a")))
+    line.leave(key_of("team", "a"))
+    line.leave(key_of("team", "a"))
+    assert len(line) == 0
+    assert line.next() is None
+
+
+async def abandoned(line: LongSearches, key: GangKey, end: str) -> bool:
+    """Whether the work is cancelled when ``end`` happens to it."""
+    is_cancelled = False
+
+    async def work() -> Plan:
+        nonlocal is_cancelled
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            is_cancelled = True
+            raise
+        return PLAN
+
+    task = asyncio.create_task(line.search(key, work))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    if end == "stop":
+        line.stop()
+    elif end == "abandon":
+        line.abandon(key)
+    else:
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError if end == "cancel" else SearchAbandonedError):
+        await task
+    await asyncio.sleep(0)
+    return is_cancelled
+
+
+@pytest.mark.parametrize("end", ["abandon", "stop", "cancel"])
+async def test_a_search_that_nobody_waits_for_any_more_is_ended(end: str) -> None:
+    line = a_line(Clock())
+    assert await abandoned(line, key_of("team", "a"), end)
+    assert line.is_idle
+
+
+async def test_the_search_for_another_goes_on() -> None:
+    line = a_line(Clock())
+    go = asyncio.Event()
+
+    async def work() -> Plan:
+        await go.wait()
+        return PLAN
+
+    task = asyncio.create_task(line.search(key_of("team", "a"), work))
+    await asyncio.sleep(0)
+    line.abandon(key_of("team", "b"))
+    go.set()
+    assert await task is PLAN
+
+
+async def test_what_ends_by_an_error_is_charged_too() -> None:
+    clock = Clock()
+    line = a_line(clock)
+
+    async def work() -> Plan:
+        clock.now += 60.0
+        raise ValueError("of the search itself")
+
+    with pytest.raises(ValueError, match="itself"):
+        await line.search(key_of("team", "a"), work)
+    assert line.shares.used("team") == pytest.approx(60.0)
+
+
+async def test_nobody_has_a_turn_after_the_end() -> None:
+    line = a_line(Clock())
+    line.join(key_of("team", "a"), place(key_of("team", "a")))
+    line.stop()
+    line.join(key_of("team", "b"), place(key_of("team", "b")))
+    assert line.next() is None
+
+
+async def test_what_is_done_after_a_search_is_of_its_turn_and_is_not_abandoned() -> None:
+    """It asks the processes that others wait for, which nobody may end."""
+    line = a_line(Clock())
+    key, other, goes_on = key_of("a", 0), key_of("b", 0), asyncio.Event()
+
+    async def work() -> Plan:
+        return PLAN
+
+    async def afterwards(plan: Plan) -> None:
+        line.join(other, place(other))
+        assert plan is PLAN
+        assert line.next() is None
+        assert not line.is_searching(key)
+        line.abandon(key)
+        goes_on.set()
+
+    assert await line.search(key, work, afterwards) is PLAN
+    assert goes_on.is_set()
+    assert line.next() == other
+
+
+async def test_the_next_is_found_without_looking_at_all_who_wait() -> None:
+    class Counted(Shares):
+        asked = 0
+
+        def used(self, namespace: str) -> float:
+            self.asked += 1
+            return super().used(namespace)
+
+    clock = Clock()
+    shares = Counted(clock)
+    line, keys = LongSearches(Docket(), clock, shares), [key_of("team", number) for number in range(1000)]
+    for number, key in enumerate(keys):
+        line.join(key, place(key, float(number)))
+    for key in keys[500:]:
+        line.leave(key)
+    assert len(line) == 500
+    for number in range(500):
+        assert line.next() == keys[number]
+        line.done(keys[number])
+    assert shares.asked <= 500
+    assert line.next() is None

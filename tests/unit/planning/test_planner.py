@@ -1,0 +1,179 @@
+"""What a search needs is gathered on the event loop only as far as that takes no time."""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from allaboard.cluster.view import ClusterView
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.constraints import HostPort
+from allaboard.model.fit import FitScoring, Strategy
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.packing import PACKING
+from allaboard.model.reasons import Code, Kind, Reason
+from allaboard.placement import Plan, Problem, SearchSettings, search
+from allaboard.placement.contest.contest import Contest
+from allaboard.placement.contest.joint import Joint, place_together
+from allaboard.placement.problem.draft import Draft
+from allaboard.planning import planner
+from allaboard.planning.gang_problem import Packings
+from allaboard.planning.planner import Planner
+from allaboard.planning.search_processes import Searcher
+from allaboard.queueing.order import order_of_gone
+from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.search_time import Shares
+from allaboard.report.metrics import Metrics
+from tests.unit.placement.clusters import node, pods
+
+
+class Searched(Searcher):
+    """Searches on the spot, and remembers what for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Problem | Draft] = []
+
+    async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
+        self.asked.append(problem)
+        return search(problem.built() if isinstance(problem, Draft) else problem, SearchSettings(), seed)
+
+
+def a_planner(searcher: Searched, clock: Callable[[], float] = lambda: 0.0) -> Planner:
+    view = ClusterView()
+    for name in "abc":
+        view.upsert_node(node(name, {"cpu": 4000}))
+    registry = GangRegistry(["allaboard"])
+    return Planner(view, GangQueue(order_of_gone, registry.knows), searcher, Metrics(), clock, Packings(), Shares(clock))
+
+
+@dataclass
+class Before:
+    """What has become of gangs before."""
+
+    failed: int = 0
+    overtaken: GangKey | None = None
+
+    def attempts(self, key: GangKey) -> int:
+        return self.failed
+
+    def must_not_be_overtaken(self, key: GangKey) -> bool:
+        return key == self.overtaken
+
+
+GANG = Gang(GangKey("default", "g"), 4, (*pods("a", 2, {"cpu": 1000}), *pods("b", 2, {"cpu": 2000})), 0, 0.0, Objective.SPREAD, 60)
+
+
+async def test_a_problem_that_takes_long_to_build_is_built_where_it_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    searcher = Searched()
+    here = await a_planner(searcher).plan(GANG)
+    monkeypatch.setattr(planner, "_MOST_CELLS", 5)  # two kinds on three nodes are six
+    there = await a_planner(searcher).plan(GANG)
+    assert [type(problem) for problem in searcher.asked] == [Problem, Draft]
+    assert here == there
+    assert here.feasible
+
+
+async def test_for_such_a_gang_nobody_looks_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "_MOST_CELLS", 5)
+    assert await a_planner(Searched()).advice(GANG, []) == ""
+
+
+@pytest.mark.parametrize(("taken", "expected"), [("a", Reason(Kind.PORTS)), ("", Reason(Kind.TOPOLOGY, "zone"))])
+async def test_of_two_rules_that_members_have_the_one_that_is_in_the_way_is_named(taken: str, expected: Reason) -> None:
+    port = HostPort("", "TCP", 80)
+    planner = a_planner(Searched())
+    view = planner.view
+    # One zone of two nodes, whose port may be taken on one of them; without that, two zones of one node each.
+    for name in "abc":
+        view.remove_node(name)
+    for name in "ab":
+        view.upsert_node(node(name, {"cpu": 4000}, labels={"zone": "z" if taken else name}))
+    if taken:
+        [busy] = pods("busy", 1, {"cpu": 1000}, host_ports=(port,))
+        view.upsert_pod(replace(busy, node_name=taken))
+    members = pods("w", 2, {"cpu": 1000}, host_ports=(port,))
+    gang = replace(GANG, min_member=2, members=tuple(members), required_topology="zone")
+    cause = await planner.cause(gang)
+    assert (cause.code, cause.rule) == (Code.CONSTRAINTS, expected)
+
+
+async def test_the_time_that_gangs_are_placed_together_in_is_charged_by_how_many_kinds_of_pods_each_has() -> None:
+    now = 0.0
+
+    class Slow(Searched):
+        async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
+            nonlocal now
+            now += 12.0
+            return place_together(contest, SearchSettings(generations=6, min_generations=2))
+
+    planner = a_planner(Slow(), lambda: now)
+    plain = replace(GANG, key=GangKey("plain", "g"), min_member=10, members=tuple(pods("p", 10, {"cpu": 1000})))
+    many = tuple(pod for kind in range(3) for pod in pods(f"m{kind}", 3, {"cpu": 1000 + kind}))
+    mixed = replace(GANG, key=GangKey("mixed", "g"), min_member=9, members=many)
+    await planner.plan_together([plain, mixed])
+    assert (planner.shares.used("plain"), planner.shares.used("mixed")) == (3.0, 9.0)
+
+
+async def test_a_search_is_repeated_by_the_gang_and_the_attempt_whatever_process_it_is_in() -> None:
+    class Seeds(Searched):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seeds: list[int] = []
+
+        async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
+            self.seeds.append(seed)
+            return await super().search_briefly(problem, seed)
+
+    searcher = Seeds()
+    planner = a_planner(searcher)
+    planner.past = before = Before()
+    await planner.plan(GANG)
+    before.failed = 1
+    await planner.plan(GANG)
+    before.failed = 0
+    await planner.plan(replace(GANG, key=GangKey("default", "h")))
+    assert searcher.seeds == [zlib.crc32(name) for name in (b"default/g/0", b"default/g/1", b"default/h/0")]
+
+
+async def test_whoever_must_not_be_overtaken_is_placed_with_the_others_as_such() -> None:
+    class Contests(Searched):
+        async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
+            self.contest = contest
+            return place_together(contest, SearchSettings(generations=6, min_generations=2))
+
+    searcher = Contests()
+    planner = a_planner(searcher)
+    first = replace(GANG, key=GangKey("default", "first"), min_member=2, members=tuple(pods("f", 2, {"cpu": 3000})))
+    second = replace(GANG, key=GangKey("default", "second"), min_member=3, members=tuple(pods("s", 3, {"cpu": 3000})))
+    planner.past = Before(overtaken=first.key)
+    await planner.plan_together([first, second])
+    assert [gang.is_protected for gang in searcher.contest.gangs] == [True, False]
+
+
+async def test_only_those_are_placed_together_for_whom_nodes_are_scored_alike() -> None:
+    class Together(Searched):
+        async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
+            self.contests.append(contest)
+            return place_together(contest, SearchSettings(generations=2))
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.contests: list[Contest] = []
+
+    searcher = Together()
+    planner = a_planner(searcher)
+    fit = FitScoring(Strategy.LEAST)
+    planner.packings = Packings(profiles={"spread": (Objective.SPREAD, fit)})
+
+    def gang(name: str, scheduler: str, objective: Objective = Objective.SPREAD) -> Gang:
+        members = tuple(replace(pod, scheduler_name=scheduler) for pod in pods(name, 7, {"cpu": 1000}))
+        return replace(GANG, key=GangKey("default", name), min_member=7, members=members, objective=objective)
+
+    gangs = [gang("a", "spread"), gang("b", "allaboard"), gang("c", "spread"), gang("d", "spread", Objective.BINPACK)]
+    assert [planner.packings.of(each) for each in gangs] == [fit, PACKING, fit, PACKING]
+    plans, _ = await planner.plan_together(gangs)
+
+    [contest] = searcher.contests
+    assert contest.problem.scoring.packing == fit
+    assert [key.name for key in plans] == ["a"]  # there is room for one of the two

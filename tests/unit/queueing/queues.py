@@ -1,0 +1,39 @@
+"""Queues whose order is given, and what they hand out."""
+
+from allaboard.model.gang import GangKey
+from allaboard.queueing.queue import GangQueue
+from allaboard.records.sort_key import Order
+from allaboard.records.wake_up import Lacks
+from tests.unit.scheduling.clocks import Clock
+
+A, B, C = (GangKey("default", name) for name in "abc")
+CPU = Lacks(frozenset({"cpu"}))
+
+
+def an_indebted_queue(clock: Clock, debts: dict[str, int], protected: set[GangKey] | None = None) -> GangQueue:
+    """A queue that orders by debts of namespaces, then by name."""
+
+    def order(key: GangKey) -> Order:
+        is_protected = queue.must_not_be_overtaken(key) or key in (protected or ())
+        return Order(0, True, 1 if is_protected else 2, debts.get(key.namespace, 0), float(key.name), key)
+
+    queue = GangQueue(order, clock=clock)
+    return queue
+
+
+def gang_of(namespace: str, name: int) -> GangKey:
+    return GangKey(namespace, str(name))
+
+
+def a_queue(clock: Clock, priorities: dict[GangKey, int] | None = None, half_bound: GangKey | None = None) -> GangQueue:
+    def order(key: GangKey) -> Order:
+        return Order(-(priorities or {}).get(key, 0), True, int(key != half_bound), 0, 0.0, key)
+
+    return GangQueue(order, backoff_initial=1.0, backoff_max=60.0, clock=clock)
+
+
+def drain(queue: GangQueue) -> list[GangKey]:
+    popped = []
+    while (key := queue.pop()) is not None:
+        popped.append(key)
+    return popped

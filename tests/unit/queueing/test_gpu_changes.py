@@ -1,0 +1,76 @@
+"""What is measured of GPUs wakes those who lacked it, and nobody else."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import pytest
+
+from allaboard.model.gpus import Measure
+from allaboard.model.gputable import GpuTable, gpus_of
+from allaboard.model.reasons import Kind, Reason
+from allaboard.placement import Explanation, RoleExplanation
+from allaboard.queueing.gpu_changes import CardWatch
+from allaboard.queueing.order import lacks_of
+from allaboard.records.wake_up import ANYTHING, CARDS, Lacks
+from tests.unit.model.gpus import Known, cards_of
+from tests.unit.queueing.queues import CPU, A, B, C, a_queue, drain
+from tests.unit.scheduling.clocks import Clock
+
+GPU = "nvidia.com/gpu"
+
+
+def table(*measured: Mapping[Measure, float], model: int = 0) -> GpuTable | None:
+    found = [Known("n", len(measured), {}, [(model, each) for each in measured])]
+    return gpus_of([known.node for known in found], cards_of(found))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (table({Measure.FREE: 1000}), table({Measure.FREE: 1000}), set()),
+        (table({Measure.FREE: 1000}), table({Measure.FREE: 1010}), set()),
+        (table({Measure.FREE: 1000}), table({Measure.FREE: 900}), set()),
+        (table({Measure.POWER: 10}), table({Measure.POWER: 90}), set()),
+        (table({Measure.FREE: 1000}), table({Measure.FREE: 2000}), {CARDS}),
+        (table({Measure.FREE: 1000}), table({}), {CARDS}),
+        (table({}), table({}, model=1), {CARDS}),
+        (table({Measure.XID: 79}), table({Measure.XID: 0}), {CARDS, GPU}),
+        (table({Measure.XID: 0}), table({Measure.XID: 79}), {CARDS}),
+        (None, table({}), {CARDS, GPU}),
+        (table({}), None, set()),
+    ],
+)
+def test_what_may_help_is_what_there_is_more_of(old: GpuTable | None, new: GpuTable | None, expected: set[str]) -> None:
+    found = CardWatch().gained(old, new)
+    assert {CARDS, GPU} & found == expected
+
+
+def test_memory_that_comes_free_little_by_little_wakes_and_so_does_what_had_been_taken_meanwhile() -> None:
+    watch, woken = CardWatch(), []
+    free = [1000, 1060, 1063, 1120, 1180, 1184, 600, 640, 664, 680, 700, 728]
+    tables = [table({Measure.FREE: each}) for each in free]
+    for place, (old, new) in enumerate(pairwise(tables), 1):
+        if watch.gained(old, new):
+            woken.append(free[place])
+    assert woken == [1120, 1184, 664, 728]
+
+
+def test_a_gang_that_gpus_kept_out_waits_for_them_alone() -> None:
+    def lacks(*kinds: Kind) -> Lacks:
+        role = RoleExplanation(("p",), 1, 0, tuple((Reason(kind, GPU if kind is Kind.INSUFFICIENT else ""), 1) for kind in kinds))
+        return lacks_of(Explanation(1, 1, 0, (role,), None, 1), ())
+
+    assert lacks(Kind.GPU_MODEL) == Lacks(frozenset({CARDS}))
+    assert lacks(Kind.GPU_MEMORY_EACH, Kind.INSUFFICIENT) == Lacks(frozenset({CARDS, GPU}))
+
+
+def test_measurements_wake_those_who_lack_them_and_not_who_would_take_anything() -> None:
+    queue = a_queue(Clock())
+    for key, lacks in ((A, Lacks(frozenset({CARDS}))), (B, CPU), (C, ANYTHING)):
+        queue.mark(key)
+        assert queue.pop() == key
+        queue.park(key, lacks, seen=queue.changes)
+    queue.cards_changed([CARDS])
+    assert drain(queue) == [A]
+    queue.wake()
+    assert sorted(drain(queue)) == [B, C]

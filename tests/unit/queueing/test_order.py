@@ -1,0 +1,87 @@
+"""The place of a gang in the queue, and what a refused one waits for."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline
+from allaboard.model.reasons import Kind, Reason
+from allaboard.placement import Explanation, RoleExplanation, SearchSettings, Shortage, build_problem, search
+from allaboard.queueing.order import lacks_of, order_of
+from allaboard.records.sort_key import Order
+from tests.unit.placement.clusters import GPU, node, pods, snapshot
+
+WORKERS, SERVERS = pods("w", 3, {GPU: 1, "cpu": 500}), pods("s", 1, {"cpu": 1000, "memory": 1})
+NO_GPU, TAINTED = Reason(Kind.INSUFFICIENT, GPU), Reason(Kind.TAINT, "dedicated")
+
+FEW = st.integers(-1, 1)
+OUTLINES = st.builds(
+    Outline,
+    st.builds(GangKey, st.just("default"), st.sampled_from("ab")),
+    FEW,
+    FEW.map(float),
+    st.booleans(),
+    st.sampled_from(OnMemberLost),
+)
+STANDINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"is_first": st.booleans(), "is_protected": st.booleans(), "debt": st.integers(0, 2)}
+)
+PLACED = st.tuples(OUTLINES, STANDINGS)
+ORDERS = PLACED.map(lambda placed: order_of(placed[0], **placed[1]))
+
+
+def plainly(gang: Outline, standing: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells a gang's place, the most important first."""
+    heals = gang.is_open and gang.on_member_lost is not OnMemberLost.IGNORE and standing["debt"] == 0
+    is_plain = not (heals or standing["is_protected"])
+    return -gang.priority, not standing["is_first"], not heals, is_plain, standing["debt"], gang.created, gang.key
+
+
+@given(st.lists(PLACED, max_size=12))
+def test_gangs_stand_by_priority_then_by_what_they_are_owed_then_by_debt_and_age(placed: list[tuple[Outline, Any]]) -> None:
+    assert sorted(placed, key=lambda each: order_of(each[0], **each[1])[:6]) == sorted(placed, key=lambda each: plainly(*each))
+
+
+@given(ORDERS, ORDERS)
+def test_whoever_goes_first_is_behind_in_no_part_of_the_order(one: Order, other: Order) -> None:
+    first, second = sorted((one, other))
+    for part in ("level", "claim", "rank"):
+        assert getattr(first, part) <= getattr(second, part)
+    assert (one.but_for_debt < other.but_for_debt) is (one._replace(debt=0, stated=None) < other._replace(debt=0, stated=None))
+
+
+@pytest.mark.parametrize(("promise", "has_lost_one"), [(3, True), (2, False)])
+def test_a_gang_whose_minimum_was_raised_goes_before_nobody_for_that(promise: int, has_lost_one: bool) -> None:
+    seated = [replace(pod, node_name="node-1", transaction="a", promise=promise) for pod in WORKERS[:2]]
+    gang = Gang(GangKey("default", "g"), 3, (*seated, WORKERS[2]), 0, 5.0, Objective.BINPACK, 60)
+    older = Outline(GangKey("default", "older"), 0, 1.0)
+    assert (order_of(gang) < order_of(older)) is has_lost_one
+
+
+def an_explanation(*roles: tuple[Reason, ...], shortage: Shortage | None = None) -> Explanation:
+    fared = (RoleExplanation((), 1, 0, tuple((reason, 1) for reason in reasons)) for reasons in roles)
+    return Explanation(3, 3, 0, tuple(fared), shortage)
+
+
+@pytest.mark.parametrize(
+    ("explanation", "awaited"),
+    [
+        (an_explanation((NO_GPU, TAINTED)), {GPU}),
+        (an_explanation((TAINTED,)), {None}),
+        (an_explanation((TAINTED,), shortage=Shortage("cpu", 4, 2)), {"cpu"}),
+        (an_explanation((NO_GPU,), ()), {GPU, "cpu", "memory"}),  # room for one role may let another move
+        *((an_explanation((NO_GPU, Reason(kind))), {None}) for kind in (Kind.TOPOLOGY, Kind.PORTS, Kind.AVOIDED)),
+    ],
+)
+def test_a_refused_gang_awaits_what_could_help(explanation: Explanation, awaited: set[str | None]) -> None:
+    assert set(lacks_of(explanation, [*WORKERS, *SERVERS]).awaited) == awaited
+
+
+def test_a_gang_for_which_a_search_finds_too_few_gpus_waits_for_gpus() -> None:
+    cluster = snapshot([node("a", {GPU: 2, "cpu": 9000}), node("b", {"cpu": 9000})])
+    plan = search(build_problem(WORKERS, 3, cluster, objective=Objective.BINPACK), SearchSettings(), 0)
+    assert set(lacks_of(plan.explanation, WORKERS).awaited) == {GPU}

@@ -1,0 +1,204 @@
+"""Gangs that are placed together may overtake one another, but not for ever."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allaboard.model.gang import GangKey, Objective
+from allaboard.placement import SearchSettings
+from allaboard.placement.contest.contest import Waiting, contest_of
+from allaboard.placement.contest.joint import place_together
+from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.ranks import Overtaking
+from allaboard.records.sort_key import Order
+from allaboard.records.wake_up import ANYTHING
+from tests.unit.placement.clusters import GPU, node, pods, snapshot
+from tests.unit.scheduling.clocks import Clock
+
+QUICK = SearchSettings(generations=6, min_generations=2, patience=3, population_size=8)
+GPUS = 8
+
+
+def key_of(number: int) -> GangKey:
+    return GangKey("default", f"gang-{number:03}")
+
+
+def a_queue(clock: Clock, *, times: int = 3, seconds: float = 300.0) -> GangQueue:
+    def order(key: GangKey) -> Order:
+        return Order(0, True, 1 if queue.must_not_be_overtaken(key) else 2, 0, 0.0, key)
+
+    queue = GangQueue(order, overtaking=Overtaking(times, seconds), clock=clock)
+    return queue
+
+
+def test_a_gang_may_be_overtaken_as_often_as_is_set() -> None:
+    queue, key = a_queue(Clock(), times=2), key_of(1)
+
+    assert not queue.must_not_be_overtaken(key)
+    queue.overtaken(key)
+    assert not queue.must_not_be_overtaken(key)
+    queue.overtaken(key)
+    assert queue.must_not_be_overtaken(key)
+
+
+def test_a_gang_may_be_overtaken_for_as_long_as_is_set() -> None:
+    clock = Clock()
+    queue, key = a_queue(clock, seconds=300), key_of(1)
+    queue.overtaken(key)
+    clock.now = 299.0
+    assert not queue.must_not_be_overtaken(key)
+    clock.now = 300.0
+    assert queue.must_not_be_overtaken(key)
+
+
+def test_a_gang_that_has_been_placed_may_be_overtaken_anew() -> None:
+    queue, key = a_queue(Clock(), times=1), key_of(1)
+    queue.overtaken(key)
+    queue.settle(key)
+
+    assert not queue.must_not_be_overtaken(key)
+
+
+def test_a_gang_that_must_not_be_overtaken_comes_before_older_ones_and_in_spite_of_its_pause() -> None:
+    queue = a_queue(Clock(), times=1)
+    queue.overtaken(key_of(2))
+    queue.fail(key_of(2), ANYTHING, seen=queue.changes)
+    queue.mark(key_of(1))
+    assert queue.peek() == key_of(1)
+
+    queue.wake()  # something came free for both
+
+    assert [queue.pop(), queue.pop(), queue.pop()] == [key_of(2), key_of(1), None]
+
+
+@pytest.mark.parametrize("is_pausing", [False, True])
+def test_who_goes_before_is_yielded_to_pause_or_not(is_pausing: bool) -> None:
+    clock = Clock()
+    queue = GangQueue(lambda key: Order(-int(key.name[-1]), True, 2, 0, 0.0, key), clock=clock)
+    queue.mark(key_of(9))
+    if is_pausing:
+        queue.fail(queue.pop() or key_of(0), ANYTHING, seen=queue.changes)
+        queue.mark(key_of(9))
+    queue.mark(key_of(1))
+    assert queue.outranks(key_of(5))
+    assert not queue.outranks(key_of(9))
+
+
+Rank = tuple[bool, int, int, int]
+ranks = st.lists(st.tuples(st.booleans(), st.integers(-1, 1), st.integers(0, 2), st.integers(0, 1)), min_size=4, max_size=4)
+
+
+@given(ranks, ranks)
+def test_who_yields_is_not_found_first_again(at_first: list[Rank], later: list[Rank]) -> None:
+    # Gangs change while they wait: one that has lost a member goes before others, though it was queued as if it went behind.
+    now = at_first
+
+    keys = [GangKey(f"namespace-{number}", "gang") for number in range(4)]  # each with a debt of its own
+
+    def order(key: GangKey) -> Order:
+        return Order(*now[keys.index(key)], 0.0, key)
+
+    queue = GangQueue(order)
+    for key in keys:
+        queue.mark(key)
+    taken = queue.pop()
+    now = later
+    assert taken is not None
+    if queue.outranks(taken):
+        queue.put_back([taken])
+        assert queue.peek() != taken
+
+
+def test_what_is_put_back_is_due_again() -> None:
+    queue = a_queue(Clock())
+    for number in (1, 2, 3):
+        queue.mark(key_of(number))
+    taken = [queue.pop(), queue.pop()]
+
+    queue.put_back(key for key in taken if key)
+
+    assert [queue.pop() for _ in range(4)] == [key_of(1), key_of(2), key_of(3), None]
+
+
+@given(st.lists(st.lists(st.integers(1, GPUS), max_size=3), min_size=1, max_size=10), st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_nobody_is_overtaken_more_often_than_is_set_whatever_comes(arrivals: list[list[int]], times: int) -> None:
+    queue = a_queue(Clock(), times=times)
+    cluster = snapshot([node("node", {"cpu": 64_000, GPU: GPUS})])
+    size: dict[GangKey, int] = {}
+    waiting: list[GangKey] = []
+    overtaken: Counter[GangKey] = Counter()
+    longest = sum(map(len, arrivals)) + 1
+    for newcomers in [*arrivals, *[[] for _ in range(longest)]]:
+        for gpus in newcomers:
+            key = key_of(len(size))
+            size[key] = gpus
+            waiting.append(key)
+        waiting.sort(key=lambda key: (not queue.must_not_be_overtaken(key), key))
+        # Everybody who was placed has gone by the next round.
+        gangs = [
+            Waiting(
+                pods(key.name, size[key], {GPU: 1}),
+                size[key],
+                seed=0,
+                objective=Objective.BINPACK,
+                must_not_be_overtaken=queue.must_not_be_overtaken(key),
+            )
+            for key in waiting
+        ]
+        if not gangs:
+            continue
+        joint = place_together(contest_of(gangs, cluster), QUICK)
+        for position in joint.overtaken:
+            queue.overtaken(waiting[position])
+            overtaken[waiting[position]] += 1
+        waiting = [key for position, key in enumerate(waiting) if joint.plans[position] is None]
+    assert max(overtaken.values(), default=0) <= times
+    assert not waiting
+
+
+def test_a_gang_in_a_pause_is_overtaken_no_more_often_than_is_set() -> None:
+    clock = Clock()
+    queue, old = a_queue(clock), key_of(1)
+    for _ in range(4):
+        queue.refuse(old, ANYTHING, seen=queue.changes, is_promised=False)
+    young = []
+    for number in range(2, 9):
+        queue.wake()  # something came free for both, and the old one sits out its pause
+        queue.mark(key_of(number))
+        taken = queue.pop()
+        if taken is None or taken == old:
+            break
+        queue.seated(taken)
+        queue.settle(taken)
+        young.append(taken)
+    assert young == [key_of(2), key_of(3), key_of(4)]
+
+
+def test_of_many_in_a_pause_the_oldest_that_may_be_overtaken_is() -> None:
+    queue = a_queue(Clock(), times=1)
+    for number in (2, 3, 9):
+        queue.fail(key_of(number), ANYTHING, seen=queue.changes)
+    queue.wake()
+    for _ in range(3):
+        queue.seated(key_of(5))
+    assert [number for number in (2, 3, 9) if queue.must_not_be_overtaken(key_of(number))] == [2, 3]
+
+
+def test_a_gang_that_went_first_after_its_pause_and_did_not_fit_is_one_of_many_again() -> None:
+    queue, old = a_queue(Clock(), times=1), key_of(1)
+    queue.fail(old, ANYTHING, seen=queue.changes)
+    queue.wake()
+    queue.seated(key_of(2))
+    assert queue.must_not_be_overtaken(old)
+    queue.fail(old, ANYTHING, seen=queue.changes)
+    assert not queue.must_not_be_overtaken(old)
+
+
+def test_a_gang_that_was_overtaken_where_it_would_have_fitted_stays_first_until_it_is_placed() -> None:
+    queue, old = a_queue(Clock(), times=1), key_of(1)
+    queue.overtaken(old)
+    queue.fail(old, ANYTHING, seen=queue.changes)
+    assert queue.must_not_be_overtaken(old)

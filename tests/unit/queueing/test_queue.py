@@ -1,0 +1,288 @@
+"""Who is due, and when a refused one is worth another look."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import GangKey, Objective
+from allaboard.model.rules import Rules
+from allaboard.placement import SearchSettings, build_problem, search
+from allaboard.queueing.order import lacks_of
+from allaboard.queueing.queue import GangQueue
+from allaboard.records.sort_key import Order
+from allaboard.records.wake_up import ANYTHING, NOTHING, Lacks
+from tests.unit.placement.clusters import node, pods, snapshot
+from tests.unit.queueing.queues import CPU, A, B, C, a_queue, drain
+from tests.unit.scheduling.clocks import Clock
+
+
+def test_a_gang_marked_often_is_due_once() -> None:
+    queue = a_queue(Clock(1000.0))
+    for _ in range(5):
+        queue.mark(A)
+    assert drain(queue) == [A]
+
+
+async def test_a_gang_of_which_an_older_member_comes_moves_to_the_front() -> None:
+    created = {A: 2.0, B: 1.0}
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, created[key], key))
+    for key in created:
+        queue.mark(key)
+    created[A] = 0.0
+    queue.mark(A)
+    await queue.stirred()
+    assert drain(queue) == [A, B]
+
+
+async def test_whoever_waits_for_gangs_that_move_does_not_wait_for_those_that_move_meanwhile() -> None:
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
+    queue.mark(A)
+    marks = 0
+
+    async def mark_again() -> None:
+        nonlocal marks
+        while marks < 1000:
+            queue.mark(A)
+            marks += 1
+            await asyncio.sleep(0)
+
+    marking = asyncio.create_task(mark_again())
+    await asyncio.sleep(0)
+    await queue.stirred()
+    assert marks < 10
+    await marking
+
+
+def test_a_gang_that_has_gone_while_it_was_attempted_is_due_to_be_forgotten() -> None:
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists=lambda key: False)
+    seen = queue.changes
+    queue.wake()
+    queue.fail(A, ANYTHING, seen=seen)
+    assert drain(queue) == [A]
+
+
+def test_a_refused_gang_waits_for_the_resource_it_lacked() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock)
+    queue.fail(A, Lacks(frozenset({"nvidia.com/gpu"})), seen=queue.changes)
+    clock.now += 2
+    queue.wake(["cpu", "memory"])
+    assert drain(queue) == []
+    queue.wake(["cpu", "nvidia.com/gpu"])
+    assert drain(queue) == [A]
+
+
+def test_a_change_of_a_node_wakes_everybody() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock)
+    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.fail(B, Lacks(), seen=queue.changes)
+    clock.now += 2
+    queue.wake()
+    assert drain(queue) == [A, B]
+
+
+def test_capacity_that_came_free_during_the_attempt_is_not_slept_over() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock)
+    seen = queue.changes
+    queue.wake(["cpu"])
+    queue.fail(A, Lacks(frozenset({"cpu"})), seen=seen)
+    clock.now += 2
+    assert drain(queue) == [A]
+
+
+def test_a_forgotten_event_is_made_up_for_by_a_slow_flush() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock)
+    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    clock.now += 299
+    assert drain(queue) == []
+    clock.now += 2
+    assert drain(queue) == [A]
+
+
+def test_sizes_tell_where_gangs_wait() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock)
+    queue.mark(A)
+    queue.fail(B, ANYTHING, seen=queue.changes)
+    queue.fail(C, ANYTHING, seen=queue.changes)
+    queue.wake()
+    assert queue.sizes() == {"active": 1, "backoff": 2, "unschedulable": 0}
+
+
+async def test_waiting_ends_when_a_gang_is_marked() -> None:
+    queue = a_queue(Clock(1000.0))
+    waiting = asyncio.create_task(queue.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.mark(A)
+    async with asyncio.timeout(50):
+        await waiting
+
+
+def test_what_comes_free_during_each_attempt_keeps_the_others_waiting_once_only() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock, {A: 10})
+    for key in (A, B):
+        queue.mark(key)
+    turns = []
+    for _ in range(3):
+        turns.append(queue.pop())
+        seen = queue.changes
+        queue.wake(["cpu"])  # somebody else's pod ends while A is searched for
+        queue.fail(A, Lacks(frozenset({"cpu"})), seen=seen)
+    assert turns == [A, A, B]
+    clock.now += 60
+    assert queue.pop() == A
+
+
+def test_who_must_share_a_rack_may_be_helped_by_anything_that_comes_free_in_another() -> None:
+    racks = [node(name, {"cpu": 12, "memory": memory}, labels={"rack": name}) for name, memory in (("a", 64), ("b", 12), ("c", 64))]
+    used = {"a": {"cpu": 6}, "b": {"memory": 12}, "c": {"cpu": 6}}
+    gang = pods("worker", 2, {"cpu": 6, "memory": 6})
+    for emptied in ("a", "b"):
+        plans = []
+        for taken in (used, {name: amounts for name, amounts in used.items() if name != emptied}):
+            shared = Rules(together=[("rack", {pod.uid for pod in gang})])
+            problem = build_problem(gang, 2, snapshot(racks, taken), objective=Objective.BINPACK, rules=shared)
+            plans.append(search(problem, SearchSettings(), 0))
+        lacks = lacks_of(plans[0].explanation, gang)
+        assert (plans[0].feasible, plans[1].feasible) == (False, True)
+        assert lacks.anything or lacks.resources & used[emptied].keys()
+
+
+async def test_of_thousands_that_are_woken_at_once_the_first_are_due_and_soon_all() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock)
+    keys = [GangKey("default", f"g{number:05d}") for number in range(5000)]
+    for key in keys:
+        queue.park(key, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.wake(["cpu"])
+    assert 0 < queue.sizes()["active"] < len(keys)
+    await queue.stirred()
+    assert drain(queue) == keys
+    assert queue.sizes() == {"active": 0, "backoff": 0, "unschedulable": 0}
+
+
+async def test_whoever_waits_for_a_gang_finds_all_that_were_woken() -> None:
+    queue = a_queue(Clock(1000.0))
+    keys = [GangKey("default", f"g{number:05d}") for number in range(2500)]
+    for key in keys:
+        queue.park(key, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.wake()
+    await asyncio.wait_for(queue.wait(), 10)
+    assert drain(queue) == keys
+
+
+def test_who_lacks_something_else_is_not_even_looked_at() -> None:
+    asked = []
+
+    def exists(key: GangKey) -> bool:
+        asked.append(key)
+        return True
+
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists)
+    for number in range(1000):
+        queue.park(GangKey("default", f"g{number}"), Lacks(frozenset({"memory"})), seen=queue.changes)
+    queue.park(A, Lacks(frozenset({"cpu", "memory"})), seen=queue.changes)
+    queue.wake(["cpu"])
+    assert set(asked) == {A}
+    assert queue.sizes()["unschedulable"] == 1000
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(
+                st.just("park"), st.sampled_from([A, B, C]), st.sampled_from([ANYTHING, Lacks(), Lacks(frozenset({"cpu", "memory"}))])
+            ),
+            st.tuples(st.just("wake"), st.sampled_from([None, ("cpu",), ("gpu",)])),
+            st.tuples(st.sampled_from(["mark", "settle", "pop"]), st.sampled_from([A, B, C])),
+        ),
+        max_size=20,
+    )
+)
+def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tuple[object, ...]]) -> None:
+    queue = a_queue(Clock(1000.0))
+    for event in history:
+        match event:
+            case ("park", GangKey() as key, Lacks() as lacks):
+                queue.park(key, lacks, seen=queue.changes)
+            case ("wake", freed):
+                queue.wake(freed)  # type: ignore[arg-type]
+            case ("mark", GangKey() as key):
+                queue.mark(key)
+            case ("settle", GangKey() as key):
+                queue.settle(key)
+            case _:
+                queue.pop()
+        of_lacks = {key: {r for r, keys in queue._parked._lacking.items() if key in keys} for key in (A, B, C)}
+        known = {key: queue._known(key).lacks for key in (A, B, C)}
+        expected = {key: set(lacks.awaited) if lacks else set() for key, lacks in known.items()}
+        assert of_lacks == expected
+        assert not queue._parked.are_woken
+
+
+@pytest.mark.parametrize("need", [None, (("pod", 1),)])
+def test_room_that_comes_while_a_gang_is_searched_for_is_not_slept_over_whatever_its_pauses(need: Any) -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock)
+    for _ in range(6):
+        queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
+    assert queue.peek() is None
+    attempts, seen = queue.attempts(A), queue.changes
+    queue.wake({"cpu"})
+    clock.now += 0.1
+    queue.refuse(A, CPU, seen=seen, is_promised=False, need=need)
+    assert drain(queue) == [A]
+    assert queue.attempts(A) == attempts  # on what is there now it hasn't failed
+    queue.wake({"cpu"})
+    queue.refuse(A, CPU, seen=seen, is_promised=False, need=need)
+    assert drain(queue) == []  # or it would keep others waiting on a busy cluster
+
+
+async def test_however_many_gangs_there_is_room_for_they_come_a_few_at_a_stretch() -> None:
+    """So that the event loop is never held up by all of them."""
+    places = 0
+
+    def order(key: GangKey) -> Order:
+        nonlocal places
+        places += 1
+        return Order(0, True, 2, 0, float(key.name), key)
+
+    free = 0
+    queue = GangQueue(order, seats=lambda specs: [free] * len(specs))
+    keys, need = [GangKey("default", str(number)) for number in range(3000)], ((SchedulingSpec((("pods", 1),)), 1),)
+    for key in keys:
+        queue.refuse(key, Lacks(frozenset({"pods"})), seen=queue.changes, is_promised=True, need=need)
+    free, most, turns = len(keys), 0, 0
+    queue.wake(["pods"])
+    task = asyncio.create_task(queue.stirred())
+    while not task.done():
+        places, turns = 0, turns + 1
+        await asyncio.sleep(0)
+        most = max(most, places)
+    assert turns >= 6
+    assert most <= 3 * 500
+    assert [queue.pop() for _ in keys] == keys
+
+
+async def test_however_many_gangs_were_refused_by_what_is_given_back_they_are_looked_at_a_few_at_a_stretch() -> None:
+    clock = Clock(1000.0)
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, float(key.name), key), clock=clock)
+    keys = [GangKey("default", str(number)) for number in range(3000)]
+    for key in keys:
+        for _ in range(3):
+            queue.refuse(key, NOTHING, seen=queue.changes, is_promised=True)
+    clock.now += 1.0
+    queue.given_back()
+    assert queue.sizes()["active"] == 500
+    await queue.stirred()
+    assert queue.sizes()["active"] == len(keys)
+    assert all(queue.attempts(key) == 2 for key in keys)

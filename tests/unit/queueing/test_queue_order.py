@@ -1,0 +1,194 @@
+"""Which gang is next: priorities, debts, and who may be passed."""
+
+import pytest
+
+from allaboard.model.gang import GangKey
+from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.ranks import Overtaking
+from allaboard.records.sort_key import Order
+from allaboard.records.wake_up import ANYTHING, Lacks
+from tests.unit.queueing.queues import CPU, A, B, C, a_queue, an_indebted_queue, drain, gang_of
+from tests.unit.scheduling.clocks import Clock
+
+
+def test_whoever_was_taken_out_passes_nobody_of_a_higher_priority_who_sits_out_a_pause() -> None:
+    queue = a_queue(Clock(1000.0), {C: 10})
+    for key in (B, C):
+        queue.mark(key)
+    assert queue.pop() == C
+    queue.refuse(C, CPU, seen=queue.changes, is_promised=False)
+    assert queue.pop() == B
+    assert not queue.outranks(B)
+    queue.wake({"cpu"})
+    assert queue.pop() is None
+    assert queue.outranks(B)
+    assert not queue.outranks(C)
+    assert queue.pop(beside=B) == C
+
+
+def test_higher_priority_comes_first_then_name() -> None:
+    queue = a_queue(Clock(1000.0), {C: 10})
+    for key in (B, A, C):
+        queue.mark(key)
+    assert drain(queue) == [C, A, B]
+
+
+@pytest.mark.parametrize(("high", "half_bound"), [(10, None), (0, B), (0, None)])
+def test_a_pause_lets_pass_nobody_of_lower_priority_nor_without_a_seat_when_something_came_free_for_both(
+    high: int, half_bound: GangKey | None
+) -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock, {B: high}, half_bound)
+    for _ in range(3):
+        queue.fail(B, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    clock.now += 1
+    queue.mark(A)
+    assert drain(queue) == [A]
+    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.wake(["cpu"])
+    assert drain(queue) == []
+    clock.now += 2
+    assert drain(queue) == ([B, A] if high or half_bound else [A])
+    clock.now += 2
+    assert drain(queue) == ([] if high or half_bound else [B])
+
+
+def test_a_gang_whose_place_is_further_behind_than_when_it_was_marked_goes_there() -> None:
+    priorities = {A: 10}
+    queue = a_queue(Clock(1000.0), priorities)
+    for key in (A, B, C):
+        queue.mark(key)
+    priorities[A] = -10
+    assert not queue.outranks(B)
+    assert drain(queue) == [B, C, A]
+
+
+def test_those_in_debt_go_behind_younger_ones_of_their_priority() -> None:
+    queue = an_indebted_queue(Clock(1000.0), {"evil": 2})
+    for key in (gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 3)):
+        queue.mark(key)
+    assert drain(queue) == [gang_of("team", 3), gang_of("evil", 1), gang_of("evil", 2)]
+
+
+def test_a_debt_that_is_run_into_while_they_wait_counts_and_so_does_one_that_is_gone() -> None:
+    debts: dict[str, int] = {}
+    queue = an_indebted_queue(Clock(1000.0), debts)
+    for key in (gang_of("evil", 1), gang_of("team", 3), gang_of("evil", 2), gang_of("team", 4)):
+        queue.mark(key)
+    debts["evil"] = 3
+    assert queue.pop() == gang_of("team", 3)
+    assert not queue.outranks(gang_of("team", 3))
+    assert queue.outranks(gang_of("evil", 2))
+    debts["evil"] = 0
+    queue.eased({"evil": ()})
+    assert drain(queue) == [gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 4)]
+
+
+def test_one_in_debt_is_passed_as_often_as_gangs_may_be_overtaken_and_then_goes_first_once() -> None:
+    queue = an_indebted_queue(Clock(1000.0), {"evil": 1})
+    old = gang_of("evil", 1)
+    queue.mark(old)
+    seated = []
+    for number in range(2, 9):
+        queue.mark(gang_of("team", number))
+        key = queue.pop()
+        assert key is not None
+        if key == old:
+            break
+        queue.seated(key)
+        queue.settle(key)
+        seated.append(key)
+    assert len(seated) == 3
+    queue.fail(old, ANYTHING, seen=queue.changes)
+    assert not queue.must_not_be_overtaken(old)
+
+
+def test_a_debt_never_puts_anybody_behind_a_lower_priority_nor_behind_those_that_may_be_overtaken_still() -> None:
+    queue = an_indebted_queue(Clock(1000.0), {"evil": 6}, protected={gang_of("evil", 9)})
+    for key in (gang_of("team", 1), gang_of("evil", 9)):
+        queue.mark(key)
+    assert queue.pop() == gang_of("evil", 9)
+
+
+def test_debts_that_come_and_go_leave_no_entries_behind() -> None:
+    debts: dict[str, int] = {}
+    queue = an_indebted_queue(Clock(1000.0), debts)
+    for number in range(20):
+        queue.mark(gang_of("evil", number))
+    queue.mark(gang_of("team", 99))
+    for _ in range(1000):
+        debts["evil"] = 1
+        assert queue.peek() == gang_of("team", 99)
+        debts["evil"] = 0
+        queue.eased({"evil": ()})
+        assert queue.peek() == gang_of("evil", 0)
+    assert len(queue._due._fronts) <= 200
+    assert drain(queue) == [*(gang_of("evil", number) for number in range(20)), gang_of("team", 99)]
+
+
+def test_who_fails_again_and_again_though_there_is_room_lets_lower_priorities_pass() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock, {A: 10})
+    for times in range(1, 5):
+        queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now)
+        queue.mark(A)
+        queue.mark(B)
+        assert drain(queue) == ([A, B] if times <= 3 else [B])
+
+
+def test_a_gang_is_looked_at_when_it_is_wanted_first() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock, {A: 10})
+    queue.retry(A, 2)
+    queue.retry(A, 5)
+    clock.now += 2
+    assert drain(queue) == [A]
+
+
+async def test_what_comes_free_before_a_gang_is_looked_at_again_is_not_left_to_lower_ones() -> None:
+    clock = Clock(1000.0)
+    queue = a_queue(clock, {A: 10})
+    queue.mark(A)
+    assert queue.pop() == A
+    queue.refuse(B, CPU, seen=queue.changes, is_promised=False)
+    clock.now += 1.0
+    queue.resume(A, 0.5)
+    clock.now += 0.1
+    queue.wake({"cpu"})
+    await queue.stirred()
+    assert drain(queue) == [A, B]
+
+
+def test_whoever_is_seated_passes_only_gangs_of_its_own_priority() -> None:
+    clock = Clock(1000.0)
+    queue = GangQueue(lambda key: Order(0 if key in (A, C) else -10, True, 2, 0, float(ord(key.name)), key), clock=clock)
+    for key in (A, B):
+        queue.refuse(key, CPU, seen=queue.changes, is_promised=False)
+    queue.wake({"cpu"})
+    for _ in range(100):
+        queue.seated(C)
+    assert queue.attempts(A) == 1
+    assert [queue._known(key).passed > 0 for key in (A, B)] == [True, False]
+
+
+def test_how_long_a_gang_has_been_overtaken_is_counted_from_the_first_time() -> None:
+    clock = Clock(1000.0)
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), overtaking=Overtaking(100, 50.0), clock=clock)
+    for _ in range(3):
+        queue.overtaken(A)
+        clock.now += 20
+    assert queue.must_not_be_overtaken(A)
+
+
+async def test_a_gang_that_moves_to_the_front_in_its_pause_goes_first() -> None:
+    made = {A: 2.0, B: 3.0}
+    queue = GangQueue(lambda key: Order(0 if key == C else -10, True, 0, 0, made.get(key, 0.0), key), clock=Clock(1000.0))
+    for key in (A, B):
+        queue.refuse(key, CPU, seen=queue.changes, is_promised=False)
+    queue.wake({"cpu"})
+    queue.mark(C)  # of a lower priority: A and B go before it, pause or not
+    made[B] = 1.0
+    queue.eased({"default": [B]})
+    await queue.stirred()
+    assert drain(queue) == [B, A, C]

@@ -1,0 +1,107 @@
+"""Where gangs stand: by what is remembered of them, and what their namespaces owe."""
+
+import asyncio
+from dataclasses import replace
+from typing import cast
+from unittest.mock import Mock
+
+import pytest
+
+from allaboard.gangs.urgency import Urgency
+from allaboard.model.gang import GangKey, OnMemberLost, Outline
+from allaboard.queueing.order import order_of_gone
+from allaboard.queueing.ranks import Overtaking, Ranks
+from allaboard.queueing.search_time import MUCH_SECONDS, Shares
+from allaboard.records.record import Docket, Turn
+from tests.unit.scheduling.clocks import Clock
+from tests.unit.scheduling.schedulers import World
+
+A, B = GangKey("default", "a"), GangKey("other", "b")
+
+
+@pytest.mark.parametrize(
+    ("overtaken", "passed", "now", "is_over"),
+    [
+        ((0, 0.0), 0, 1e9, False),
+        ((2, 0.0), 0, 299.0, False),
+        ((3, 0.0), 0, 0.0, True),
+        ((1, 0.0), 0, 300.0, True),
+        ((0, 0.0), 3, 0.0, True),
+    ],
+)
+def test_a_gang_is_overtaken_a_few_times_or_for_a_while(overtaken: tuple[int, float], passed: int, now: float, is_over: bool) -> None:
+    assert Overtaking(3, 300.0).is_over(Turn(overtaken=overtaken, passed=passed), now) is is_over
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.docket, self.clock = Docket(), Clock()
+        self.shares = Shares(self.clock)
+        outlines = {A: Outline(A, 0, 2.0, is_open=True, on_member_lost=OnMemberLost.IGNORE), B: Outline(B, 0, 1.0)}
+        registry = Mock(outline=outlines.get, gang=lambda key: None, urgency=Urgency(outlines.get))
+        self.ranks = Ranks(registry, self.docket, self.shares, Overtaking(), self.clock)
+
+    def first(self) -> GangKey:
+        return min(A, B, key=self.ranks.place)
+
+
+def test_the_older_goes_first_unless_the_other_is_half_bound_by_us() -> None:
+    scene = Scene()
+    assert scene.first() == B
+    scene.docket.half(A).is_kept_open = True
+    assert scene.first() == B
+    scene.docket.half(A).deadline = 5.0
+    assert scene.first() == A
+
+
+def test_whoever_was_overtaken_often_enough_goes_first_and_whoever_owes_search_time_last() -> None:
+    scene = Scene()
+    scene.docket.case(A).turn.passed = 3
+    assert scene.first() == A
+    scene.docket.case(A).turn.passed = 0
+    scene.shares.charge("other", 10.0)
+    assert scene.first() == A
+
+
+def test_a_gang_that_is_gone_is_due_at_once_and_one_under_way_is_not_looked_up() -> None:
+    scene = Scene()
+    gone = GangKey("default", "gone")
+    assert scene.ranks.place(gone) == order_of_gone(gone)
+    scene.docket.case(A).task = cast("asyncio.Task[None]", object())
+    scene.ranks.registry.gang = Mock(side_effect=AssertionError)  # type: ignore[method-assign]
+    assert scene.ranks.place(A).key == A
+
+
+def test_partially_bound_gangs_go_first_until_their_namespace_has_kept_others_waiting_for_long() -> None:
+    scene = Scene()
+    scene.docket.half(A).deadline = 5.0
+    scene.shares.charge("default", 10.0)
+    assert scene.first() == A  # whatever its namespace has used of the searches
+    scene.ranks.firsts.charge("default", 1.5 * MUCH_SECONDS)
+    assert scene.first() == B
+    scene.clock.now += 60.0
+    assert scene.first() == A
+    assert scene.ranks.eased() == {"default"}
+
+
+async def test_gangs_that_say_they_were_cut_off_keep_another_namespaces_gang_waiting_for_two_seconds_at_most() -> None:
+    """However many there are, and though they are older; each takes a tenth of a second here."""
+    async with World(cpus=500) as world:
+        names = [f"evil-{number}" for number in range(60)]
+        for name in names:
+            world.add(name, 2, bound=1, cpus=1, namespace="evil")
+            for pod in world.gang(GangKey("evil", name)).candidates:
+                world.view.upsert_pod(replace(pod, spec=replace(pod.spec, requests=(("cpu", 900_000), ("pods", 1)))))
+
+            def take_a_while() -> None:
+                world.now += 0.1
+
+            world.searched.meanwhile[f"briefly {name}"] = take_a_while
+        await world.open_gangs.inherit()
+        world.add("good", 2, namespace="team", created=5.0)
+        bound_at: list[float] = []
+        world.searched.meanwhile["briefly good"] = lambda: bound_at.append(world.now)
+        await world.cycle()
+        assert bound_at
+        assert bound_at[0] <= 1002.0
+        assert sum(search.startswith("briefly evil") for search in world.searched.asked) >= 60

@@ -1,0 +1,250 @@
+"""What was decided is done, and nothing else."""
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from allaboard.binding.outcomes import BindReply, Result
+from allaboard.model.gang import Hold
+from allaboard.planning.search_processes import SearchError, SearchOverrunError
+from allaboard.records.record import LastBind
+from allaboard.scheduling.decide import Found, Look, is_enough
+from allaboard.scheduling.outcomes import Attempt
+from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
+
+BOUND, DELETED, EVICTED = ([f"{what} g-0", f"{what} g-1"] for what in ("bind", "delete", "evict"))
+SUSPENDED = ["suspend the Job of g-0", "suspend the Job of g-1"]
+UNDONE, NO_ROOM = "undone, released g-0, g-1: ", "podgroup default/g: 2 of 4 members placeable"
+MISSING, LOST = f"{UNDONE}2 missing members could not be bound within", f"{UNDONE}2 lost members could not be replaced within 60 s"
+SOON_LOST = "podgroup default/g: members were lost soon after they were bound"
+NEVER = math.inf
+
+
+class Done(NamedTuple):
+    """Of a gang that is made by ``fields``: what the API server is asked, what is told of it, and in how many seconds it is due again."""
+
+    fields: dict[str, Any]
+    asked: list[str]
+    said: str
+    seconds: float
+
+
+LOOKS = {
+    Look.UNDO: Done(HALF, DELETED, f"{MISSING} 5 s", 1.0),
+    Look.GIVE_UP: Done(HALF, EVICTED, LOST, 1.0),
+    Look.RESTART_JOBS: Done(OF_A_JOB, SUSPENDED, f"{MISSING} 60 s", 1.0),
+    Look.HOLD: Done({}, [], "a label is wrong", 300.0),
+    Look.REST: Done({"bound": 2}, [], "2 members bound", NEVER),
+    Look.AWAIT_MEMBERS: Done({"minimum": 4}, [], "podgroup default/g: waiting for members: 2 of 4 exist", 2.0),
+    Look.BACK_OFF: Done({}, [], f"{SOON_LOST}, 3 times in a row: the next are bound 4 s after the last", 4.0),
+    Look.PLACE: Done({}, [], "", NEVER),
+}
+FOUND = {
+    Found.BIND: Done({}, BOUND, "2 members bound", NEVER),
+    Found.SEARCH_LONGER: Done({}, [], "", 60.0),
+    Found.MAKE_WAY: Done({}, ["evict half-0"], "podgroup default/g: 1 of 2 members placeable", 10.0),
+    Found.UNDO: Done(HALF, DELETED, f"{UNDONE}{NO_ROOM}", 1.0),
+    Found.GIVE_UP: Done(HALF, EVICTED, LOST, 1.0),
+    Found.RESTART_JOBS: Done(OF_A_JOB, SUSPENDED, f"{MISSING} 60 s", 1.0),
+    Found.REFUSE: Done(HALF, [], NO_ROOM, 60.0),
+}
+
+
+async def on_found(world: World, attempt: Attempt, found: Found, *, is_alone: bool = True) -> None:
+    """As the cycle does it, by a plan for what is free now."""
+    plan = await world.planner.plan(attempt.gang)
+    if found is Found.MAKE_WAY:
+        found = await world.act.make_way(attempt.gang, 1.0)
+    if found is Found.SEARCH_LONGER:
+        plan = replace(plan, feasible=None)
+    assert is_enough(plan) is (found is Found.BIND)
+    await world.act.on_found(attempt, plan, found, is_alone=is_alone)
+
+
+@pytest.mark.parametrize("look", Look)
+async def test_what_a_look_comes_to_is_done(look: Look) -> None:
+    done = LOOKS[look]
+    async with World() as world:
+        make = World.add_half if look is Look.RESTART_JOBS else World.add
+        key = make(world, "g", **done.fields)
+        attempt = world.begin(key)
+        attempt.gang = replace(attempt.gang, hold=Hold("BadLabel", "a label is wrong") if look is Look.HOLD else None)
+        if look is Look.BACK_OFF:
+            world.docket.case(key).last_binds["u/"] = LastBind(world.now, 2, 0, 0, losses=3)
+        assert world.act.on_look(attempt, look) is (look is Look.PLACE)
+        await world.settle()
+        assert (world.api.asked, world.seconds_until_due(key)) == (done.asked, done.seconds)
+        assert world.has_said(key, done.said)
+
+
+@pytest.mark.parametrize("found", Found)
+async def test_a_plan_is_used_for_what_it_is_good_for(found: Found) -> None:
+    done = FOUND[found]
+    async with World(cpus=2) as world:
+        world.searched.goes_on.clear()
+        if found is Found.MAKE_WAY:
+            world.add_half("half", bound=1)
+        make = World.add_half if found is Found.RESTART_JOBS else World.add
+        key = make(world, "g", **done.fields)
+        await on_found(world, world.begin(key), found)
+        await world.breathe()
+        assert (world.api.asked, world.seconds_until_due(key)) == (done.asked, done.seconds)
+        assert world.has_said(key, done.said)
+        assert world.long.is_searching(key) is (found is Found.SEARCH_LONGER)
+
+
+@pytest.mark.parametrize(("change", "seconds"), [("full", 0.02), ("held", 0.0), ("gone", 0.0)])
+async def test_a_plan_that_does_not_hold_any_more_binds_nobody_and_the_gang_is_looked_at_again(change: str, seconds: float) -> None:
+    async with World() as world:
+        attempt = world.begin(world.add("g"))
+        plan = await world.planner.plan(attempt.gang)
+        if change == "full":
+            world.resize(1)
+        elif change == "held":
+            world.view.upsert_pod(replace(attempt.gang.members[0], priority=1))
+        else:
+            world.remove(attempt.gang.key)
+        world.queue.pop()  # the watch has rung for it
+        await world.act.on_found(attempt, plan, Found.BIND, is_alone=True)
+        await world.settle()
+        assert (world.api.asked, world.view.counts["assumed_pods"]) == ([], 0)
+        assert world.seconds_until_due(attempt.gang.key) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("was_undone", "tried"), [(False, ["g-1"]), (True, ["g-0", "g-1"])])
+async def test_after_an_undo_every_member_is_tried_beforehand(was_undone: bool, tried: list[str]) -> None:
+    async with World() as world:
+        attempt = world.begin(world.add("g"))
+        world.docket.case(attempt.gang.key).was_undone = was_undone
+        await on_found(world, attempt, Found.BIND)
+        await world.settle()
+        assert world.api.tried == tried
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_who_is_placed_by_itself_passes_an_older_one_that_sits_out_a_pause(is_alone: bool) -> None:
+    """Of those that were placed together the cycle counts that once."""
+    async with World() as world:
+        old = world.begin(world.add("old")).gang
+        world.outcomes.failed_now(old, "no answer")
+        world.queue.mark(old.key)
+        await on_found(world, world.begin(world.add("g", created=1.0)), Found.BIND, is_alone=is_alone)
+        assert world.docket.case(old.key).turn.passed == (1 if is_alone else 0)
+
+
+async def test_a_seat_that_an_unanswered_bind_may_still_take_is_kept_until_it_comes_too_late() -> None:
+    async with World() as world:
+        world.api.seals.clear()
+        world.api.replies["g-1"] = BindReply(Result.UNANSWERED, "no answer", in_doubt="1")
+        attempt = world.begin(world.add("g"))
+        await on_found(world, attempt, Found.BIND)
+        await world.breathe()
+        assert [world.view.is_assumed(pod) for pod in attempt.gang.members] == [True, True]  # no watch has told of the first
+        world.api.seals.set()
+        await world.breathe()
+        assert [world.view.is_assumed(pod) for pod in attempt.gang.members] == [True, False]
+
+
+TOO_LONG, DIED = SearchOverrunError("it took too long"), SearchError("the process died")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_finishing", "is_begun_anew"), [(TOO_LONG, False, True), (TOO_LONG, True, False), (DIED, False, False)]
+)
+async def test_a_search_that_took_too_long_is_begun_anew_at_length_and_one_that_failed_after_a_pause(
+    error: SearchError, is_finishing: bool, is_begun_anew: bool
+) -> None:
+    """But a gang that is half bound has no time for that."""
+    async with World() as world:
+        world.searched.goes_on.clear()
+        attempt = world.begin(world.add("g", **HALF))
+        if is_finishing:
+            world.open_gangs.add(attempt.gang)
+        await world.act.on_error(attempt, error)
+        await world.breathe()
+        assert world.long.is_searching(attempt.gang.key) is is_begun_anew
+        assert world.has_said(attempt.gang.key, "" if is_begun_anew else str(error))
+        assert world.docket.case(attempt.gang.key).turn.attempts == (0 if is_begun_anew else 1)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "bound", "said", "seconds"),
+    [
+        ("seats are found", BOUND, "2 members bound", NEVER),
+        ("the node shrinks", [], "", 0.02),
+        ("none are found", [], "podgroup default/g: 2 of 2 members placeable", 60.0),
+        ("the process dies", [], "the process died", 1.0),
+        ("it is abandoned", [], "", 60.0),
+    ],
+)
+async def test_what_comes_of_a_long_search_is_done_and_the_next_begins(meanwhile: str, bound: list[str], said: str, seconds: float) -> None:
+    async with World() as world:
+        world.searched.goes_on.clear()
+        world.searched.finds_nothing |= {"at length g"} if meanwhile == "none are found" else set()
+        world.searched.fails |= {"at length g": DIED} if meanwhile == "the process dies" else {}
+        key, after = world.add("g"), world.add("next", created=1.0)
+        for each in (key, after):
+            await on_found(world, world.begin(each), Found.SEARCH_LONGER)
+        assert world.has_said(key, "")
+        assert "no placement found" in world.said(after)  # who has to wait is told what is known
+        await world.breathe()
+        if meanwhile == "the node shrinks":
+            world.resize(1)
+        elif meanwhile == "it is abandoned":
+            world.long.abandon(key)
+        world.searched.goes_on.set()
+        await world.settle()
+        assert [each for each in world.api.asked if " g-" in each] == bound
+        assert world.has_said(key, said)
+        assert world.seconds_until_due(key) == pytest.approx(seconds)
+        assert "at length next" in world.searched.asked
+
+
+@pytest.mark.parametrize(("has_turn", "bound"), [(True, ["bind first-0", "bind first-1"]), (False, BOUND)])
+async def test_seats_found_at_length_are_left_to_one_that_goes_before_while_the_cycle_sees_to_it_but_not_for_long(
+    has_turn: bool, bound: list[str]
+) -> None:
+    async with World(cpus=2) as world:
+        world.searched.goes_on.clear()
+        key = world.add("g")
+        await on_found(world, world.begin(key), Found.SEARCH_LONGER)
+        await world.breathe()
+        world.add("first", priority=1)
+        in_hand: list[bool] = []
+        world.searched.meanwhile["briefly first"] = lambda: in_hand.append(world.scheduler._is_preceded(key))
+        world.searched.goes_on.set()
+        await world.breathe()
+        assert world.api.asked == []
+        if has_turn:
+            await world.cycle()
+        else:
+            world.now += 2.0
+            await world.settle()
+        assert (world.api.asked, in_hand) == (bound, [True] if has_turn else [])
+        assert world.scheduler._is_preceded(key) is not has_turn
+
+
+async def test_whether_half_gangs_make_way_is_found_out_beside_when_that_takes_longer_than_there_is() -> None:
+    async with World(cpus=2) as world:
+        world.add_half("half", bound=1)
+        attempt = world.begin(world.add("g"))
+        assert await world.act.make_way(attempt.gang, 0.0) is Found.SEARCH_LONGER
+        assert world.api.asked == []
+        await on_found(world, attempt, Found.SEARCH_LONGER)
+        await world.settle()
+        assert world.api.asked == ["evict half-0"]
+
+
+async def test_while_its_members_are_being_bound_nobody_calls_a_gang_half_bound() -> None:
+    async with World() as world:
+        attempt = world.begin(world.add("g"))
+        world.outcomes.failed(attempt, "a webhook said no")
+        world.now += 10.0
+        world.api.answers.clear()
+        attempt = world.begin(attempt.gang.key)
+        await world.act.on_found(attempt, await world.planner.plan(attempt.gang), Found.BIND, is_alone=True)
+        await world.breathe()
+        assert [opinion.is_being_bound for opinion in [world.keeper.opinion(attempt.gang.key)] if opinion] == [True]
+        world.api.answers.set()

@@ -1,0 +1,127 @@
+"""Seats of unanswered binds are given back when it is certain that nobody takes them, and not before."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple, cast
+
+import pytest
+
+from allaboard.cluster.view import ClusterView
+from allaboard.kube.client import ApiError
+from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Epoch
+from allaboard.model.gang import GangKey
+from allaboard.model.pod import Pod
+from allaboard.scheduling.unresolved_binds import LateBinds, Sealing
+from tests.unit.placement.clusters import node, pods
+from tests.unit.scheduling.schedulers import World as Scheduler
+
+KEY = GangKey("default", "g")
+BROKEN, CHANGED, GONE = (ApiError(status, "", "no") for status in (500, 409, 404))
+
+
+class World:
+    """A pod that is promised a seat, and an API server that answers seals as it is told; after each pause comes an event."""
+
+    def __init__(self, *answers: ApiError | None, events: tuple[Callable[["World"], None], ...] = ()) -> None:
+        self.now = 0.0
+        self.answers, self.events = list(answers), list(events)
+        self.sealed: list[str] = []
+        self.view = ClusterView()
+        self.view.upsert_node(node("a", {"cpu": 1000}))
+        (self.pod,) = pods("p", 1, {"cpu": 1000})
+        self.view.upsert_pod(self.pod)
+        self.view.assume(self.pod, "a")
+        self.is_settled = asyncio.Event()
+        self.late = LateBinds(self.view, cast("Epoch", self), lambda _: self.is_settled.set(), lambda: self.now, self.sleep)
+
+    async def seal(self, pod: Pod) -> ApiError | None:
+        self.sealed.append(pod.resource_version)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        assert self.view.is_assumed(self.pod)
+        if self.events:
+            self.events.pop(0)(self)
+
+    async def play(self) -> None:
+        self.late.expect(KEY, [(self.pod, "7")])
+        async with asyncio.timeout(50):
+            await self.is_settled.wait()
+        assert not self.view.is_assumed(self.pod)
+        assert not self.late._awaited  # or it would grow for ever
+
+
+def is_bound(world: World) -> None:
+    world.view.upsert_pod(replace(world.pod, resource_version="9", node_name="a"))
+
+
+def is_newer(world: World) -> None:
+    world.view.upsert_pod(replace(world.pod, resource_version="9"))
+
+
+def is_gone(world: World) -> None:
+    world.view.remove_pod(world.pod.key)
+
+
+@pytest.mark.parametrize(
+    ("world", "seconds"),
+    [
+        (World(None), 0.0),
+        (World(BROKEN, None), 0.1),
+        (World(CHANGED, events=(is_bound,)), 0.1),
+        (World(CHANGED, events=(is_newer,)), 0.1),
+        (World(GONE, events=(is_gone,)), 0.1),
+        (World(BROKEN, events=(lambda _: None, is_newer)), 0.3),
+    ],
+)
+async def test_a_seat_is_kept_until_its_pod_is_sealed_bound_newer_or_gone(world: World, seconds: float) -> None:
+    await world.play()
+    assert world.now == pytest.approx(seconds)
+    assert set(world.sealed) == {"7"}
+
+
+async def test_a_pod_that_can_t_be_sealed_keeps_its_seat_for_as_long_as_anything_can_be_carried_out() -> None:
+    world = World(BROKEN)
+    await world.play()
+    assert CARRIED_OUT_SECONDS <= world.now < CARRIED_OUT_SECONDS + 5
+
+
+async def test_nobody_in_doubt_is_nobody_to_wait_for() -> None:
+    world = World(None)
+    world.late.expect(KEY, [])
+    await asyncio.sleep(0)
+    assert not world.is_settled.is_set()
+
+
+class Seals(NamedTuple):
+    """Calls everybody older, and writes down who is sealed."""
+
+    sealed: list[str]
+
+    def older(self, pods: Iterable[Pod]) -> list[Pod]:
+        return list(pods)
+
+    async def seal(self, pod: Pod) -> ApiError | None:
+        self.sealed.append(pod.name)
+        return None
+
+
+@pytest.mark.parametrize(
+    ("bound", "phase", "sealed"),
+    [
+        (0, "Pending", ["g-0", "g-1", "g-2"]),
+        (1, "Pending", ["g-1", "g-2", "g-0"]),  # an undo would delete it, and an earlier leader's late start of it with it
+        (1, "Running", ["g-1", "g-2"]),
+    ],
+)
+async def test_who_may_be_bound_or_released_is_sealed_first(bound: int, phase: str, sealed: list[str]) -> None:
+    async with Scheduler() as world:
+        gang = world.gang(world.add("g", 3, bound=bound))
+        gang = replace(gang, members=tuple(replace(pod, phase=phase if pod.node_name else "Pending") for pod in gang.members))
+        seals = Seals([])
+        sealing = Sealing(world.view, world.queue, cast("Epoch", seals), world.under_way, lambda *_: None)
+        assert sealing.awaits_news(gang)
+        await world.settle()
+        assert seals.sealed == sealed
