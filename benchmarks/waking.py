@@ -17,10 +17,10 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
-from allaboard.queueing.capacity_waitlist import Room
+from allaboard.queueing.capacity_waitlist import Capacity
 from allaboard.queueing.queue import GangQueue
 from allaboard.records.sort_key import Order
-from allaboard.records.wake_up import Lacks
+from allaboard.records.wake_up import WakeUpOn
 
 BAR_SECONDS = 0.02
 GPU = "nvidia.com/gpu"
@@ -40,11 +40,11 @@ def full(nodes: int) -> ClusterView:
 
 async def measure(view: ClusterView, gangs: int, needs: int, wakes: int) -> tuple[float, float, int]:
     """Seconds a wake that helps nobody takes, the median and the longest, and how many are due when one node's GPUs come free."""
-    queue = GangQueue(lambda key: Order(0, True, 2, 0, float(key.name), key), seats=Room(view))
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, float(key.name), key), seats=Capacity(view))
     specs = [SchedulingSpec((("cpu", 1000 + each), (GPU, 1), ("pods", 1))) for each in range(needs)]
     for number in range(gangs):
         need = ((specs[number % needs], SIZE),)
-        queue.refuse(GangKey("ml", str(number)), Lacks(frozenset({GPU})), seen=queue.changes, is_promised=False, need=need)
+        queue.refuse(GangKey("ml", str(number)), WakeUpOn(frozenset({GPU})), seen=queue.changes, is_promised=False, need=need)
     took = []
     for _ in range(wakes):
         began = time.perf_counter()

@@ -25,10 +25,10 @@ from allaboard.kube.paths import CLAIMS, CSI_NODES, JOBS, NODES, PODS, VOLUMES
 from allaboard.kube.rate_limit import Pace
 from allaboard.kube.reachable import reach
 from allaboard.kube.reflector import Reflector
-from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Epoch
+from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Term
 from allaboard.leadership.lease import Lease, LeaseLostError, LeaseTimes, Server, own_namespace
 from allaboard.leadership.own_thread import Candidate, Elect, in_own_thread
-from allaboard.leadership.takeover import Quarantine
+from allaboard.leadership.takeover import TakeoverReservation
 from allaboard.model.gang import GangKey
 from allaboard.model.gpus import Cards
 from allaboard.model.headroom import headroom_from
@@ -43,20 +43,20 @@ from allaboard.pipelines.stages import Policy, pipeline_from
 from allaboard.pipelines.undeployed import UndeployedPipelines, undeployed_from, until_readable
 from allaboard.placement import SearchSettings
 from allaboard.planning.gang_problem import Packings
-from allaboard.planning.plugin_processes import Strategists
+from allaboard.planning.plugin_processes import PluginProcesses
 from allaboard.planning.search_processes import Searcher
-from allaboard.queueing.batch_window import Window
-from allaboard.queueing.capacity_waitlist import Room
+from allaboard.queueing.batch_window import BatchWindow
+from allaboard.queueing.capacity_waitlist import Capacity
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Overtaking, Ranks
-from allaboard.queueing.search_time import Shares
-from allaboard.records.record import Docket
+from allaboard.queueing.search_time import SearchTime
+from allaboard.records.record import GangRecords
 from allaboard.reloading import Reloading
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics, serve
-from allaboard.report.podgroup_writer import PodGroupKeeper
-from allaboard.report.pods import PodTeller
-from allaboard.report.reporter import Announcer
+from allaboard.report.podgroup_writer import PodGroupWriter
+from allaboard.report.pods import PodReporter
+from allaboard.report.reporter import Reporter
 from allaboard.report.writer import Writer
 from allaboard.scheduling.cycle import Scheduler
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
@@ -93,17 +93,17 @@ class App:
         )
         self._intern = Interner()
         self._pod_from = partial(pod_from, intern=self._intern, reading=settings.reading)
-        self.docket = Docket()
+        self.records = GangRecords()
         overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
-        self.ranks = Ranks(self.registry, self.docket, Shares(time.monotonic), overtaking, time.monotonic)
+        self.ranks = Ranks(self.registry, self.records, SearchTime(time.monotonic), overtaking, time.monotonic)
         self.queue = GangQueue(
             self.ranks.place,
             self.registry.knows,
-            self.docket,
+            self.records,
             backoff_initial=settings.backoff_initial_seconds,
             backoff_max=settings.backoff_max_seconds,
             overtaking=overtaking,
-            seats=Room(self.view),
+            seats=Capacity(self.view),
         )
         self.view.listen(self._note_excess)
         self.view.repulsion.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
@@ -112,7 +112,7 @@ class App:
         self.has_failed = False
         self._podgroups_listed = asyncio.Event()
         self._reflectors: dict[str, Reflector] = {}
-        self._keeper: PodGroupKeeper | None = None
+        self._keeper: PodGroupWriter | None = None
         self._hearsay: Hearsay | None = None
         self._events: EventRecorder | None = None
         self._scheduler: Scheduler | None = None
@@ -150,15 +150,15 @@ class App:
             namespace = settings.lease_namespace or own_namespace()
             desk = await self._stack.enter_async_context(_admission()(settings, server, namespace, lambda: self.leads))
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
-        strategists = self._stack.enter_context(Strategists(settings.strategy_options.by_name))
+        plugin_processes = self._stack.enter_context(PluginProcesses(settings.strategy_options.by_name))
         writer = self._writer
         controller = settings.scheduler_names[0]
         self._events = events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
-        self._keeper = keeper = PodGroupKeeper(server, self.registry, self.docket, writer)
+        self._keeper = keeper = PodGroupWriter(server, self.registry, self.records, writer)
         if settings.leader_elect:
             self._lease = await self._stack.enter_async_context(self._elect(partial(_lease, settings)))
         lease = self._lease
-        epoch = Epoch(server, lease, concurrency=settings.bind_concurrency)
+        epoch = Term(server, lease, concurrency=settings.bind_concurrency)
         binder = Binder(
             server,
             lease,
@@ -167,27 +167,27 @@ class App:
             read=partial(pod_from, reading=settings.reading),
         )
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
-        announcer = Announcer(events, PodTeller(server, events, writer), keeper, self.docket, self.metrics)
+        reporter = Reporter(events, PodReporter(server, events, writer), keeper, self.records, self.metrics)
         volumes = self.view.volumes
         self._scheduler = scheduler = Scheduler(
             view=self.view,
             volumes=volumes,
             registry=self.registry,
-            docket=self.docket,
+            records=self.records,
             ranks=self.ranks,
             queue=self.queue,
             searcher=searcher,
             binder=binder,
             restarter=restarter,
             epoch=epoch,
-            announcer=announcer,
+            reporter=reporter,
             metrics=self.metrics,
-            quarantine=Quarantine(self.view, epoch, settings.bind_concurrency, self.queue.wake),
-            window=Window(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds),
+            quarantine=TakeoverReservation(self.view, epoch, settings.bind_concurrency, self.queue.wake),
+            window=BatchWindow(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds),
             dry_run=settings.dry_run,
             packings=Packings.by(settings),
             levels=settings.levels,
-            strategists=strategists,
+            plugin_processes=plugin_processes,
             is_fresh=lambda: self.is_fresh,
         )
         self.view.listen(self.registry.observe_pod, None)
@@ -294,10 +294,10 @@ class App:
         """Whether the API server has spoken of everything, and what it said been taken, lately enough to decide by it."""
         return all(reflector.age_seconds < self.settings.stale_seconds for reflector in self._reflectors.values())
 
-    async def _schedule(self, scheduler: Scheduler, searcher: Searcher, epoch: Epoch) -> None:
+    async def _schedule(self, scheduler: Scheduler, searcher: Searcher, epoch: Term) -> None:
         """Decide nothing before everything is known, nor while another replica does."""
         await searcher.warm_up()
-        await scheduler.strategists.warm_up({self.settings.strategy, *self.settings.strategies})
+        await scheduler.plugin_processes.warm_up({self.settings.strategy, *self.settings.strategies})
         for reflector in self._reflectors.values():
             await reflector.synced.wait()
         await self._podgroups_listed.wait()
@@ -313,7 +313,7 @@ class App:
             async with asyncio.timeout(_RESUME_SECONDS):
                 await scheduler.restarter.resume_left()
         self.registry.listen(self.queue.mark)
-        asyncio.get_running_loop().call_later(CARRIED_OUT_SECONDS, scheduler.announcer.repeat)
+        asyncio.get_running_loop().call_later(CARRIED_OUT_SECONDS, scheduler.reporter.repeat)
         logger.info("scheduling begins")
         self.scheduling.set()
         for pod in self.view.pods():
@@ -364,7 +364,7 @@ class App:
 
     def _why(self, key: GangKey) -> str:
         """What a gang waits for, in a few words, which name no other gang; nothing once it is scheduled."""
-        told = self.docket.find_told(key)
+        told = self.records.find_report_state(key)
         opinion = told.opinion if told else None
         return "" if opinion is None or not opinion.code.is_waiting else opinion.short or opinion.message
 
@@ -378,7 +378,7 @@ class App:
                 if task is not asyncio.current_task():
                     task.cancel()
 
-    async def _resync(self, keeper: PodGroupKeeper) -> None:
+    async def _resync(self, keeper: PodGroupWriter) -> None:
         """PodGroups come from Kopf, which may lose a deletion; listing them now and then makes up for it."""
         while True:
             try:
@@ -404,7 +404,7 @@ class App:
         self.metrics.gauge("writes_dropped", "Events and statuses that were given up.", lambda: writer.dropped)
 
     def _waiting(self, code: Code) -> float:
-        return sum(case.told.opinion is not None and case.told.opinion.code is code for case in self.docket)
+        return sum(record.report.opinion is not None and record.report.opinion.code is code for record in self.records)
 
     def _note_excess(self, old: Pod | None, new: Pod | None) -> None:
         """Count and log a pod of which a part is left out; of ours its gang is told as well."""

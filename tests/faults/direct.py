@@ -94,7 +94,7 @@ class DirectServer(ApiServer):
         self._judge = judge
         self._weather = weather
         # In the order in which they began: a schedule is the same each time that it is played.
-        self._under_way: dict[asyncio.Task[Any], None] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._deliveries: dict[asyncio.Task[Any], None] = {}
         self._silenced: dict[str, asyncio.Event] = {}
         self._is_severed = False
@@ -107,7 +107,7 @@ class DirectServer(ApiServer):
     def sever(self) -> None:
         """Lose what hasn't been carried out, and every reply."""
         self._is_severed = True
-        for task in (*self._under_way, *self._deliveries):
+        for task in (*self._tasks, *self._deliveries):
             task.cancel()
 
     def stall(self) -> None:
@@ -201,8 +201,8 @@ class DirectServer(ApiServer):
             work.close()
             await asyncio.Future()
         task = asyncio.ensure_future(work)
-        self._under_way[task] = None
-        task.add_done_callback(lambda task: self._under_way.pop(task, None))
+        self._tasks[task] = None
+        task.add_done_callback(lambda task: self._tasks.pop(task, None))
         try:
             return await task
         except asyncio.CancelledError:

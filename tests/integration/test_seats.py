@@ -9,7 +9,7 @@ import pytest
 
 from allaboard.app import App
 from allaboard.kube.client import ApiError, ApiServer
-from allaboard.report.pods import PodTeller
+from allaboard.report.pods import PodReporter
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER, Hold
 from tests.cluster import Body, Cluster, Home
@@ -180,7 +180,7 @@ async def test_a_bind_without_an_answer_comes_too_late_when_its_seat_is_free_aga
     async def say_nothing(*_: object) -> None:
         """Words would make the pods newer, too."""
 
-    monkeypatch.setattr(PodTeller, "_write", say_nothing)
+    monkeypatch.setattr(PodReporter, "_write", say_nothing)
     app = await start_app(bind_attempts=1)
     cluster.add_node("node-1", cpu="2")
     for number in range(2):

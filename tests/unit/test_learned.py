@@ -12,7 +12,7 @@ from allaboard.cli.main import cli
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings, build_problem
 from allaboard.planning import plugin_processes as strategists_module
-from allaboard.planning.plugin_processes import Strategists
+from allaboard.planning.plugin_processes import PluginProcesses
 from allaboard.planning.search_processes import Searcher
 from tests.plugged import install_project
 from tests.unit.placement.clusters import GPU, node, pods, snapshot
@@ -52,9 +52,9 @@ async def test_the_operator_has_it_place_a_gang(weights: Path, monkeypatch: pyte
     problem = build_problem(pods("w", 2, {"cpu": 1000, GPU: 1}), 2, cluster, objective=Objective.BINPACK)
     chosen = []
     for arguments in ({}, {"weights": str(weights)}):
-        with Strategists({"learned": arguments}) as strategists:
-            await strategists.warm_up(["learned"])
-            plan = await strategists.place("learned", problem, Searcher(SearchSettings(), workers=0))
+        with PluginProcesses({"learned": arguments}) as plugin_processes:
+            await plugin_processes.warm_up(["learned"])
+            plan = await plugin_processes.place("learned", problem, Searcher(SearchSettings(), workers=0))
             assert plan is not None
             chosen.append({name for _, name in plan.assignments})
     assert chosen == [{"b"}, {"a"}]

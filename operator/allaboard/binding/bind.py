@@ -18,7 +18,7 @@ from allaboard.binding.outcomes import BindReply, Result
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.errors import answered_within
 from allaboard.kube.paths import PODS, ApiPath
-from allaboard.kube.request_limits import Turns
+from allaboard.kube.request_limits import RequestLimits
 from allaboard.kube.retry import Answer, Patience, Sleep, Turn, retried
 from allaboard.leadership.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.model.pod import STAMP, Pod, pod_from
@@ -56,14 +56,14 @@ class Binder:
         self._server = server
         self._fence = fence or Unfenced()
         each = max(1, concurrency * 3 // 4)  # a namespace leaves some to the others
-        self._rehearsal_turns = Turns(concurrency, each)
-        self._turns = Turns(concurrency, each, self._rehearsal_turns)
-        self._release_turns = Turns(_RELEASES, _RELEASES_EACH)
+        self._rehearsal_turns = RequestLimits(concurrency, each)
+        self._turns = RequestLimits(concurrency, each, self._rehearsal_turns)
+        self._release_turns = RequestLimits(_RELEASES, _RELEASES_EACH)
         self._attempts = attempts
         self._read_pod = read
         self._sleep = sleep
         self._clock = clock
-        self._under_way = 0
+        self._tasks = 0
         self._busy_since = 0.0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -250,15 +250,15 @@ class Binder:
     @asynccontextmanager
     async def _noted(self) -> AsyncIterator[None]:
         """Count a bind among those under way."""
-        if not self._under_way:
+        if not self._tasks:
             self._busy_since = self._clock()
             self._idle.clear()
-        self._under_way += 1
+        self._tasks += 1
         try:
             yield
         finally:
-            self._under_way -= 1
-            if not self._under_way:
+            self._tasks -= 1
+            if not self._tasks:
                 self._idle.set()
 
     async def _retried(self, call: Callable[[], Awaitable[Answer]], turn: Turn = nullcontext) -> Answer:

@@ -66,7 +66,7 @@ class JobRestarter:
         self._lists = [JOBS.within(name) for name in sorted(namespaces)] or [JOBS.everywhere]
         self._attempts = attempts
         self._sleep = sleep
-        self._under_way: set[str] = set()
+        self._tasks: set[str] = set()
         self._awaited: dict[str, asyncio.Event] = {}
         self._is_hurried = False
         view.listen(self._observe_pod)
@@ -112,7 +112,7 @@ class JobRestarter:
         and its gang is half bound as before.
         """
         try:
-            left = [job for job in await retried(self._left, self._attempts, self._sleep) if job.uid not in self._under_way]
+            left = [job for job in await retried(self._left, self._attempts, self._sleep) if job.uid not in self._tasks]
         except ApiError as error:
             if error.status == 403:
                 return True  # nor is any suspended then
@@ -141,9 +141,9 @@ class JobRestarter:
 
     async def _restart(self, namespace: str, owner: Owner, asked: "_Asked", found: "_Found | None") -> None:
         """Suspend one Job, wait until its pods are gone, and resume it."""
-        if owner.uid in self._under_way:
+        if owner.uid in self._tasks:
             raise JobKeptError(owner.name, "is being suspended for another gang")
-        self._under_way.add(owner.uid)
+        self._tasks.add(owner.uid)
         try:
             found = await self._suspend(namespace, owner, asked, found)
             if found is None:
@@ -153,7 +153,7 @@ class JobRestarter:
             await self._resume(found.job.path, owner.uid, _RESUME_ATTEMPTS)
             logger.info("job %s goes on", found.job.path)
         finally:
-            self._under_way.discard(owner.uid)
+            self._tasks.discard(owner.uid)
         if any(self._is_alive(pod) for pod in found.pods):
             raise JobKeptError(owner.name, f"was suspended for {LEAVING_SECONDS:g} s at most, and its pods are still there")
 

@@ -43,7 +43,7 @@ class Speed(IntEnum):
     QUICK, REHEARSED, UNKNOWN, SLOW = range(4)
 
 
-class Turns:
+class RequestLimits:
     """``total`` requests at once, ``each`` about one namespace; of those that aren't known to be quick three quarters, of the slow half.
 
     So none can take the others' turns, nor can several together by webhooks that take their time: a turn that comes free is for the quick
@@ -52,12 +52,12 @@ class Turns:
     for half a second.
     """
 
-    def __init__(self, total: int, each: int, rehearsals: "Turns | None" = None) -> None:
+    def __init__(self, total: int, each: int, rehearsals: "RequestLimits | None" = None) -> None:
         self._rehearsals = rehearsals
         most = max(1, total * 3 // 4)
         self._each = dict.fromkeys(Speed, each) | {Speed.UNKNOWN: min(each, _FEW)}
         self._most = {Speed.QUICK: total, Speed.REHEARSED: most, Speed.UNKNOWN: most, Speed.SLOW: max(1, total // 2)}
-        self._under_way: Counter[str] = Counter()
+        self._tasks: Counter[str] = Counter()
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
         self._known: dict[str, tuple[Speed, float]] = {}  # and until when
         self._arrivals = count()
@@ -67,7 +67,7 @@ class Turns:
         """Around one request."""
         loop = asyncio.get_running_loop()
         if namespace not in self._waiting and self._may_begin(namespace, self._free_for()):
-            self._under_way[namespace] += 1
+            self._tasks[namespace] += 1
         else:
             await self._turn(namespace, loop)
         began = loop.time()
@@ -110,7 +110,7 @@ class Turns:
     def _free_for(self) -> Speed | None:
         """The slowest who may have another turn, and so may all that are quicker."""
         taken, free_for = 0, None
-        speeds = [(self._speed(namespace), number) for namespace, number in self._under_way.items()]
+        speeds = [(self._speed(namespace), number) for namespace, number in self._tasks.items()]
         for speed in reversed(Speed):
             taken += sum(number for each, number in speeds if each is speed)
             if taken >= self._most[speed]:
@@ -121,12 +121,12 @@ class Turns:
 
     def _may_begin(self, namespace: str, free_for: Speed | None) -> bool:
         speed = self._speed(namespace)
-        return free_for is not None and speed <= free_for and self._under_way[namespace] < self._each[speed]
+        return free_for is not None and speed <= free_for and self._tasks[namespace] < self._each[speed]
 
     def _end(self, namespace: str) -> None:
-        self._under_way[namespace] -= 1
-        if not self._under_way[namespace]:
-            del self._under_way[namespace]
+        self._tasks[namespace] -= 1
+        if not self._tasks[namespace]:
+            del self._tasks[namespace]
         self._begin_waiting()
 
     def _begin_waiting(self) -> None:
@@ -139,7 +139,7 @@ class Turns:
             if not self._waiting[who]:
                 del self._waiting[who]
             if not begins.done():
-                self._under_way[who] += 1
+                self._tasks[who] += 1
                 begins.set_result(None)
 
     def _place(self, namespace: str) -> tuple[Speed, int]:

@@ -17,7 +17,7 @@ from uuid import uuid4
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.errors import answered_within
 from allaboard.kube.paths import PODS
-from allaboard.kube.request_limits import Turns
+from allaboard.kube.request_limits import RequestLimits
 from allaboard.kube.retry import Patience, retried
 from allaboard.leadership.lease import Fence, LeaseLostError, Unfenced, fenced
 from allaboard.model.pod import OPTION_PREFIX, Pod
@@ -38,7 +38,7 @@ _PATIENCE = Patience(pauses=_ANSWER_SECONDS)
 _SECONDS, _SECONDS_EACH, _MOST_SECONDS = 2.0, 0.005, 10.0  # for all pods at the beginning of a term, by how many they are
 
 
-class Epoch:
+class Term:
     """The term of one leader. Without a beginning, as without leader election, every pod is new enough."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Epoch:
     ) -> None:
         self._server = server
         self._fence = fence or Unfenced()
-        self._turns = Turns(concurrency, _EACH)
+        self._turns = RequestLimits(concurrency, _EACH)
         self._attempts = attempts
         self._clock = clock
         self._begins_at = -1

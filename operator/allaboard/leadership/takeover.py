@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from allaboard.cluster.view import ClusterView
 from allaboard.kube.retry import Sleep
-from allaboard.leadership.fencing import Epoch
+from allaboard.leadership.fencing import Term
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -30,11 +30,11 @@ Kinds = Sequence[tuple[SchedulingSpec, int]]
 
 
 @dataclass(slots=True)
-class Quarantine:
+class TakeoverReservation:
     """Keeps room in the ``view`` for the pods in question, ``most`` of which may be on their way; ``freed`` is called when it ends."""
 
     view: ClusterView
-    epoch: Epoch
+    epoch: Term
     most: int
     freed: Callable[[], None]
     clock: Callable[[], float] = time.monotonic

@@ -19,7 +19,7 @@ from allaboard.placement import NodeFilters, Problem
 from allaboard.placement.relief.reach import Reach, reach_of
 from allaboard.placement.relief.relief import Relief
 from allaboard.planning.search_processes import SearchError
-from allaboard.records.record import Advice, Docket
+from allaboard.records.record import Advice, GangRecords
 from allaboard.report import messages
 
 logger = logging.getLogger(__name__)
@@ -55,12 +55,12 @@ class Advisor:
 
     def __init__(
         self,
-        docket: Docket,
+        records: GangRecords,
         find: Callable[[GangKey], Awaitable[str]],
         tell: Callable[[GangKey, str, str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._docket = docket
+        self._records = records
         self._find = find
         self._tell = tell
         self._clock = clock
@@ -70,7 +70,7 @@ class Advisor:
 
     def advised(self, key: GangKey, message: str) -> str:
         """The refusal with its advice if that is known; otherwise it will be looked for."""
-        advice = self._docket.case(key).advice
+        advice = self._records.of(key).advice
         is_known = advice.known_for == message
         if not is_known or self._clock() >= max(advice.found_at + _FRESH_SECONDS, self._rests_until):
             if not advice.wanted_for:
@@ -80,8 +80,8 @@ class Advisor:
 
     def forget(self, key: GangKey) -> None:
         """The gang isn't refused any more."""
-        if (case := self._docket.find(key)) is not None:
-            case.advice = Advice()
+        if (record := self._records.find(key)) is not None:
+            record.advice = Advice()
 
     def work(self) -> None:
         """Nothing is due: look for what is wanted."""
@@ -98,20 +98,20 @@ class Advisor:
     async def _look(self) -> None:
         while self._wanted:
             key = self._wanted.pop()
-            case = self._docket.find(key)
-            if case is None or not case.advice.wanted_for:
+            record = self._records.find(key)
+            if record is None or not record.advice.wanted_for:
                 continue
-            message, began = case.advice.wanted_for, self._clock()
-            is_known = case.advice.known_for == message
-            before = case.advice.text if is_known else ""
-            case.advice = advice = Advice(known_for=message, text=before)
+            message, began = record.advice.wanted_for, self._clock()
+            is_known = record.advice.known_for == message
+            before = record.advice.text if is_known else ""
+            record.advice = advice = Advice(known_for=message, text=before)
             try:
                 advice.text = await self._find(key)
                 advice.found_at = self._clock()
                 if is_known:
                     self._rests_until = advice.found_at + _REST_SHARE * (advice.found_at - began)
                 # The gang may have been forgotten meanwhile.
-                if advice.text != before and case.advice is advice and self._docket.find(key) is case:
+                if advice.text != before and record.advice is advice and self._records.find(key) is record:
                     self._tell(key, messages.with_advice(message, before), messages.with_advice(message, advice.text))
             except SearchError as error:
                 logger.warning("gang %s: what would help can't be told: %s", key, error)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from allaboard.model.gang import GangKey
 from allaboard.placement import Plan
-from allaboard.queueing.heap import Line
+from allaboard.queueing.heap import LazyHeap
 from allaboard.queueing.order import order_of_gone
-from allaboard.queueing.search_time import Shares
-from allaboard.records.record import Docket
+from allaboard.queueing.search_time import SearchTime
+from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
 
 
@@ -26,10 +26,10 @@ class SearchAbandonedError(Exception):
 class LongSearches:
     """The line of gangs that wait for a long search, and the one that is going on. ``len`` is how many wait."""
 
-    docket: Docket
+    records: GangRecords
     clock: Callable[[], float]
-    shares: Shares
-    _lines: dict[str, Line] = field(default_factory=dict)  # the gangs that wait, by namespace
+    shares: SearchTime
+    _lines: dict[str, LazyHeap] = field(default_factory=dict)  # the gangs that wait, by namespace
     _running: GangKey | None = None
     _search: asyncio.Future[Plan] | None = None
     _is_stopped: bool = False
@@ -44,15 +44,15 @@ class LongSearches:
 
     def join(self, key: GangKey, place: Order) -> None:
         """Have ``key``, whose ``place`` is that in the queue, searched for when its turn comes."""
-        self.docket.case(key).long_search = place
+        self.records.of(key).long_search = place
         if key.namespace not in self._lines:
-            self._lines[key.namespace] = Line(self._place)
+            self._lines[key.namespace] = LazyHeap(self._place)
         self._lines[key.namespace].push(key)
 
     def leave(self, key: GangKey) -> None:
         """It is looked at anew, or gone: it waits no more."""
-        if (case := self.docket.find(key)) is not None and case.long_search is not None:
-            case.long_search = None
+        if (record := self.records.find(key)) is not None and record.long_search is not None:
+            record.long_search = None
             if line := self._lines.get(key.namespace):
                 line.discard(key)
                 if not line:
@@ -69,7 +69,7 @@ class LongSearches:
         return key
 
     def _place(self, key: GangKey) -> Order:
-        return self.docket.case(key).long_search or order_of_gone(key)
+        return self.records.of(key).long_search or order_of_gone(key)
 
     def done(self, key: GangKey) -> None:
         """The turn of ``key`` is over."""

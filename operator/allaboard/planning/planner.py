@@ -34,10 +34,10 @@ from allaboard.placement.strategies.trial import StrategyError
 from allaboard.planning import min_resources
 from allaboard.planning.advice import leavers, reach, sentence
 from allaboard.planning.gang_problem import Packings, draft_of, problem_of, size_of, waiting_of
-from allaboard.planning.plugin_processes import Strategists
+from allaboard.planning.plugin_processes import PluginProcesses
 from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError
 from allaboard.plugins import DEFAULT_STRATEGY
-from allaboard.queueing.search_time import Shares
+from allaboard.queueing.search_time import SearchTime
 from allaboard.report.messages import violation
 from allaboard.report.metrics import Metrics
 
@@ -84,8 +84,8 @@ class Planner:
     metrics: Metrics
     clock: Callable[[], float]
     packings: Packings
-    shares: Shares
-    strategists: Strategists = field(default_factory=lambda: Strategists(has_processes=False))
+    shares: SearchTime
+    plugin_processes: PluginProcesses = field(default_factory=lambda: PluginProcesses(has_processes=False))
     tell: Callable[[Gang, str], None] = lambda gang, message: None
     """Called when a gang's strategy has failed."""
     _rests: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class Planner:
         try:
             if self._rests.get(chosen, -math.inf) > self.clock():
                 raise SearchError("it rests, since it has not answered before")
-            plan = await self.strategists.place(name, problem, self.searcher)
+            plan = await self.plugin_processes.place(name, problem, self.searcher)
             if plan is not None and (wrong := verify(dict(plan.assignments), gang.candidates, snapshot, rules_of(gang))):
                 raise StrategyError(f"its plan is wrong: {violation(wrong[0])}")
         except (StrategyError, SearchError) as error:

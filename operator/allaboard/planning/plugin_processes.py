@@ -16,7 +16,7 @@ from allaboard.placement import Budget, Plan, Problem
 from allaboard.placement.problem.draft import Draft
 from allaboard.placement.strategies.named import make_strategy
 from allaboard.placement.strategies.trial import StrategyError, tried
-from allaboard.planning.search_processes import OnTheSpot, Searcher, SearchError, SearchOverrunError, Workers
+from allaboard.planning.search_processes import Inline, Searcher, SearchError, SearchOverrunError, Workers
 from allaboard.plugins import SHIPPED_STRATEGIES
 
 ANSWER_SECONDS = 5.0
@@ -31,7 +31,7 @@ Arguments = Mapping[str, Mapping[str, object]]
 """What strategies are made with, by their names; most have none."""
 
 
-class Strategists:
+class PluginProcesses:
     """A context manager that ends its processes. With ``has_processes`` False plug-ins place on the spot, however long it takes."""
 
     def __init__(self, arguments: Arguments | None = None, *, has_processes: bool = True) -> None:
@@ -71,7 +71,7 @@ class _Room:
 
     def __init__(self, name: str, arguments: Mapping[str, object], *, has_process: bool) -> None:
         self._name, self._arguments = name, arguments
-        self._workers = Workers(1, _IMPORT_SECONDS) if has_process else OnTheSpot()
+        self._workers = Workers(1, _IMPORT_SECONDS) if has_process else Inline()
         self._placed = _placed_apart if has_process else _placed
         self._loading: asyncio.Task[None] | None = None
 

@@ -100,7 +100,7 @@ class Workers:
         return ProcessPool(max_workers=self._number, initializer=_be_quiet, initargs=(self._niceness,), context=spawned())
 
 
-class OnTheSpot:
+class Inline:
     """Answers in this process, for those who have nothing else to do meanwhile."""
 
     def end(self) -> None:
@@ -119,8 +119,8 @@ class Searcher:
         # On a busy machine a short search takes longer, and is none the worse for that.
         short = replace(settings, seconds=_ANSWER_SHARE * _SHORT_SECONDS, clock=time.process_time, wall=time.monotonic)
         self._short, self._joint = replace(short, effort=SHORT_EFFORT), replace(short, effort=JOINT_EFFORT)
-        self._first: Workers | OnTheSpot = Workers(workers, timeout_seconds, _SHORT_SECONDS) if workers else OnTheSpot()
-        self._beside: Workers | OnTheSpot = Workers(1, timeout_seconds, niceness=_NICER) if workers else OnTheSpot()
+        self._first: Workers | Inline = Workers(workers, timeout_seconds, _SHORT_SECONDS) if workers else Inline()
+        self._beside: Workers | Inline = Workers(1, timeout_seconds, niceness=_NICER) if workers else Inline()
 
     def __enter__(self) -> Self:
         return self

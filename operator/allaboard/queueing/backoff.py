@@ -1,16 +1,16 @@
-"""When gangs are looked at again whatever happens: one moment for each, which is in its ``Turn``."""
+"""When gangs are looked at again whatever happens: one moment for each, which is in its ``QueueState``."""
 
 import heapq
 from collections.abc import Callable, Iterator
 
 from allaboard.model.gang import GangKey
-from allaboard.records.record import Turn
+from allaboard.records.record import QueueState
 
 
 class Timers:
     """A heap of moments on the clock; entries that are none any more are dropped at the top. ``turn_of`` gives a turn to read."""
 
-    def __init__(self, turn_of: Callable[[GangKey], Turn], clock: Callable[[], float]) -> None:
+    def __init__(self, turn_of: Callable[[GangKey], QueueState], clock: Callable[[], float]) -> None:
         self._turn_of = turn_of
         self._clock = clock
         self._heap: list[tuple[float, GangKey]] = []
@@ -19,13 +19,13 @@ class Timers:
     def __len__(self) -> int:
         return self._number
 
-    def set(self, key: GangKey, turn: Turn, when: float) -> None:
+    def set(self, key: GangKey, turn: QueueState, when: float) -> None:
         """Look at a gang then, and not at another moment."""
         self._number += turn.rings_at is None
         turn.rings_at = when
         heapq.heappush(self._heap, (when, key))
 
-    def stop(self, turn: Turn) -> None:
+    def stop(self, turn: QueueState) -> None:
         """Don't look at a gang, unless something happens."""
         if turn.rings_at is not None:
             turn.rings_at = None

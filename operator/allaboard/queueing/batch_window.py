@@ -17,7 +17,7 @@ _ENOUGH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BatchWindow:
     """``arrivals`` counts the pods that have ever come.
 
     Who comes alone waits for ``idle_seconds``, and nobody for longer than ``most_seconds``.

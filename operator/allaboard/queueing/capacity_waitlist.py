@@ -15,17 +15,17 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.rules import rules_of
 from allaboard.placement import NodeFilters
 from allaboard.placement.rules.room import MOST_SEATS, seats_for
-from allaboard.queueing.heap import Line
+from allaboard.queueing.heap import LazyHeap
 from allaboard.records.sort_key import Order
-from allaboard.records.wake_up import Need
+from allaboard.records.wake_up import CapacityNeed
 
-Seats = Callable[[Sequence[SchedulingSpec]], Sequence[int]]
+Slots = Callable[[Sequence[SchedulingSpec]], Sequence[int]]
 """Tells how many pods of each kind there is room for, if it were alone."""
 
 _MOST_NEEDS = 256  # each is counted when something comes free: some 50 µs for thousands of nodes
 
 
-def need_of(gang: Gang) -> Need | None:
+def need_of(gang: Gang) -> CapacityNeed | None:
     """What a gang needs, if counting tells when there may be room for it; ``None`` where it takes a search."""
     alike: dict[SchedulingSpec, int] = {}
     for pod in gang.candidates:
@@ -46,7 +46,7 @@ def no_seats_known(specs: Sequence[SchedulingSpec]) -> Sequence[int]:
     return [MOST_SEATS] * len(specs)
 
 
-class Room:
+class Capacity:
     """Counts the seats that are free in a view."""
 
     def __init__(self, view: ClusterView) -> None:
@@ -67,31 +67,31 @@ class Room:
         return counts
 
 
-class Lobby:
+class CapacityWaitlist:
     """Gangs by what they need, each kind in queue order."""
 
-    def __init__(self, place: Callable[[GangKey], Order], seats: Seats) -> None:
+    def __init__(self, place: Callable[[GangKey], Order], seats: Slots) -> None:
         self._place = place
         self._seats = seats
-        self._lines: dict[Need, Line] = {}
+        self._lines: dict[CapacityNeed, LazyHeap] = {}
         self.is_rung = False
         """Whether something has come free since it was last counted."""
 
-    def has_place(self, need: Need) -> bool:
+    def has_place(self, need: CapacityNeed) -> bool:
         """Whether who needs this may wait here: there are not too many kinds of needs."""
         return need in self._lines or len(self._lines) < _MOST_NEEDS
 
-    def has_room(self, need: Need) -> bool:
+    def has_room(self, need: CapacityNeed) -> bool:
         """Whether there may be room for one who needs this."""
         return all(seats >= number for seats, (_, number) in zip(self._seats([spec for spec, _ in need]), need, strict=True))
 
-    def add(self, key: GangKey, need: Need) -> None:
+    def add(self, key: GangKey, need: CapacityNeed) -> None:
         """Let a gang wait."""
         if need not in self._lines:
-            self._lines[need] = Line(self._place)
+            self._lines[need] = LazyHeap(self._place)
         self._lines[need].push(key)
 
-    def discard(self, key: GangKey, need: Need) -> None:
+    def discard(self, key: GangKey, need: CapacityNeed) -> None:
         """Let a gang go that waits for this, if it is here."""
         if (line := self._lines.get(need)) is not None:
             line.discard(key)

@@ -1,16 +1,16 @@
-"""What gangs that wait may gain when exporters have spoken of GPUs, several times a minute, mostly to say nothing new."""
+"""Detects GPU metric changes that could unblock a waiting gang; most scrapes change nothing."""
 
 import numpy as np
 
 from allaboard.model.arrays import Floats
 from allaboard.model.gputable import WHOLE_GPUS, GpuTable
-from allaboard.records.wake_up import CARDS
+from allaboard.records.wake_up import GPU_CHANGES
 
 _LEAST_MEBIBYTES = 64.0
 """Free memory of a card moves by less than that all the time."""
 
 
-class CardWatch:
+class GpuChanges:
     """Tells what gangs that wait may gain, also by memory that comes free little by little.
 
     It is compared with the least that was free since somebody was last woken: who waits may have been refused at any time since.
@@ -21,7 +21,7 @@ class CardWatch:
         self._least: Floats | None = None
 
     def gained(self, old: GpuTable | None, new: GpuTable | None) -> frozenset[str]:
-        """What those lacked who may find it now: GPUs if there are more that are well, ``CARDS`` if others, or more memory is free."""
+        """Return what those lacked who may fit now: GPUs if more are well, ``GPU_CHANGES`` if others are, or if more memory is free."""
         if old is not self._seen or self._least is None:
             self._least = None if old is None else old.free
         found = _gained(old, new, self._least)
@@ -40,10 +40,10 @@ def _gained(old: GpuTable | None, new: GpuTable | None, least: Floats | None) ->
     if new is None:
         return frozenset()
     if old is None or old.kind.shape != new.kind.shape:
-        return frozenset((CARDS, *WHOLE_GPUS))
+        return frozenset((GPU_CHANGES, *WHOLE_GPUS))
     if bool((new.unwell < old.unwell).any()):
-        return frozenset((CARDS, *WHOLE_GPUS))
+        return frozenset((GPU_CHANGES, *WHOLE_GPUS))
     is_other = old.names != new.names or not np.array_equal(old.kind, new.kind)
     is_freer = new.free >= (old.free if least is None else least) + _LEAST_MEBIBYTES
     is_known = np.isnan(old.free) != np.isnan(new.free)
-    return frozenset((CARDS,)) if is_other or bool((is_freer | is_known).any()) else frozenset()
+    return frozenset((GPU_CHANGES,)) if is_other or bool((is_freer | is_known).any()) else frozenset()

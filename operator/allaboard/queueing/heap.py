@@ -27,7 +27,7 @@ class _Members:
     """The place that stands for all of them: no gang of the group is further to the front."""
 
 
-class Line:
+class LazyHeap:
     """Gangs in the order of ``place``, which tells a gang's place as it is now.
 
     A gang that is further behind than when it was put in goes there when it comes to the top. A gang that is further to the front must be

@@ -7,7 +7,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind
 from allaboard.placement import Explanation
 from allaboard.records.sort_key import HEALS, OVERTAKEN, PLAIN, Group, Order, Own
-from allaboard.records.wake_up import CARDS, Lacks
+from allaboard.records.wake_up import GPU_CHANGES, WakeUpOn
 
 _FIRST = -(2**31)  # before any priority, which is an int32
 
@@ -45,7 +45,7 @@ def order_of_gone(key: GangKey) -> Order:
     return Order(_FIRST, False, HEALS, 0, 0.0, key)
 
 
-def lacks_of(explanation: Explanation, candidates: Iterable[Pod]) -> Lacks:
+def wakes_up_on(explanation: Explanation, candidates: Iterable[Pod]) -> WakeUpOn:
     """What the unplaced roles lacked.
 
     With several roles, room for one may let another move: then any resource that a candidate asks for may help.
@@ -60,5 +60,5 @@ def lacks_of(explanation: Explanation, candidates: Iterable[Pod]) -> Lacks:
         resources.add(explanation.shortage.resource)
     resources.update(reason.subject for reason in kept if reason.kind is Kind.INSUFFICIENT)
     if any(reason.kind.is_of_gpus for reason in kept):
-        resources.add(CARDS)
-    return Lacks(frozenset(resources), anything or not resources)
+        resources.add(GPU_CHANGES)
+    return WakeUpOn(frozenset(resources), anything or not resources)

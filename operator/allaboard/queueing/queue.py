@@ -1,19 +1,18 @@
-"""Which gang is next, and when a refused one is worth another look.
+"""Which gang is next, and when a refused gang is worth another attempt.
 
-A gang is due when something about it has changed, or when something it lacked may have come free; never on a timer alone, save a
-slow flush in case an event was missed. When nobody is due, a gang is looked at whose message others have made untrue (``retelling``).
-A gang whose binds failed is tried again when its pause is over. Each failed attempt doubles the pause before the next, up to a bound.
-When something comes free, a gang in a pause still goes before lower priorities, and before those that aren't half bound. Not if its pause
-is *firm*: it has failed again and again though there was room, or the API server wants it to wait.
+A gang is *active* (due), in *backoff* after a failure, or *unschedulable* until something that it lacks may have been freed. A slow flush
+retries unschedulable gangs in case an event was missed. When no gang is due, the gang with the oldest out-of-date message is (``refresh``).
 
-Those whose namespace has used much search time lately go behind the others of their priority (``shares``); they count as passed then, too.
-
-Gangs that are placed together may overtake an older one of their priority a few times, or for a while. After that it goes before all
-others of its priority, pause or not, until it has been placed. When it doesn't fit even then, those behind it go on. Of those that
-sit out a pause while younger ones are placed, the oldest is passed: as often as gangs may be overtaken, and then it goes first once.
-
-Who was refused while seats were promised to others may only have come at a bad moment. If those seats are given back, that was no failure:
-else a gang whose binds are refused for good would take the seats each time that they both look, and nobody else ever would.
+- **Backoff.** Each failed attempt doubles it, up to a bound. When capacity is freed, a gang in backoff still goes before gangs of a lower
+  priority, and a partially bound one before absent ones of its priority. Not while the backoff is *firm*: the gang has failed several
+  times although there was capacity, or the API server has asked for the pause.
+- **Search time.** Gangs of a namespace that has used much search time lately go behind the others of their priority. They count as passed.
+- **Overtaking.** Gangs that are placed together may overtake an older one of their priority a few times, or for a while. Then that one goes
+  before all others of its priority, in backoff or not, until it is placed. When it doesn't fit even then, the gangs behind it go on.
+- **Passing.** When a gang is placed while older ones are in backoff, the oldest is passed. Passed as often as gangs may be overtaken, it
+  goes first once.
+- **Assumed capacity.** A gang that was refused while capacity was assumed for others may have come at a bad moment. If that capacity is
+  returned, the refusal doesn't count as a failure. Else a gang whose binds always fail would take the capacity at each attempt.
 """
 
 import asyncio
@@ -23,84 +22,84 @@ from collections.abc import Callable, Iterable, Mapping
 
 from allaboard.model.gang import GangKey
 from allaboard.queueing.backoff import Timers
-from allaboard.queueing.capacity_waitlist import Seats, no_seats_known
-from allaboard.queueing.heap import Line
+from allaboard.queueing.capacity_waitlist import Slots, no_seats_known
+from allaboard.queueing.heap import LazyHeap
 from allaboard.queueing.order import order_of_gone
 from allaboard.queueing.ranks import OVERTAKING, Overtaking
-from allaboard.queueing.refresh import Retelling
-from allaboard.queueing.unschedulable import Parked
-from allaboard.records.record import Docket, Turn
+from allaboard.queueing.refresh import MessageRefresh
+from allaboard.queueing.unschedulable import Unschedulable
+from allaboard.records.record import GangRecords, QueueState
 from allaboard.records.sort_key import Order
-from allaboard.records.wake_up import ANYTHING, Lacks, Need
+from allaboard.records.wake_up import ANYTHING, CapacityNeed, WakeUpOn
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _BLIPS = 3  # failures in a row that may be the API server's bad moments
 _SLICE = 500  # gangs that are woken at a stretch: some milliseconds
 
-_NO_TURN = Turn()  # of whom nothing is remembered; never written
+_NO_TURN = QueueState()  # of a gang without a record; never written
 
 
 class GangQueue:
-    """Gangs that are due, that pause after a failure, and that wait for something to change.
+    """The gangs that are active, in backoff, or unschedulable.
 
-    ``order`` tells a gang's place, ``exists`` whether there is such a gang still; one that is gone is due once more, to be forgotten.
-    What is remembered of each is in its ``Turn``, on the ``docket``.
+    ``order`` gives a gang's place. ``exists`` returns whether a gang still exists; a gang that is gone is due once more, to be forgotten.
+    The state of each gang is the ``queue`` of its record in ``records``.
     """
 
     def __init__(
         self,
         order: Callable[[GangKey], Order],
         exists: Callable[[GangKey], bool] = lambda key: True,
-        docket: Docket | None = None,
+        records: GangRecords | None = None,
         *,
         backoff_initial: float = 1.0,
         backoff_max: float = 60.0,
         overtaking: Overtaking = OVERTAKING,
-        seats: Seats = no_seats_known,
+        seats: Slots = no_seats_known,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._order = order
         self._exists = exists
-        self._docket = Docket() if docket is None else docket
+        self._records = GangRecords() if records is None else records
         self._backoff = (backoff_initial, backoff_max)
         self._overtaking = overtaking
         self._clock = clock
-        self._due = Line(self._place)
-        self._pausing = Line(self._place)
+        self._due = LazyHeap(self._place)
+        self._pausing = LazyHeap(self._place)
         self._timers = Timers(self._known, clock)
-        self._parked = Parked(self._place, seats)
+        self._parked = Unschedulable(self._place, seats)
         self._moved: dict[GangKey, None] = {}  # those that may go further to the front than others of their namespace
         self._tentative: dict[GangKey, None] = {}  # those refused while seats were promised to others
         self._spared: dict[GangKey, None] = {}  # those of them for whom it is known that they haven't failed
         self._changed = asyncio.Event()
         self._given_back = -1
-        self._retelling = Retelling(self._known, clock)
+        self._refresh = MessageRefresh(self._known, clock)
         self.changes = 0
 
     def attempts(self, key: GangKey) -> int:
         """Failed attempts in a row."""
         return self._known(key).attempts
 
-    def _known(self, key: GangKey) -> Turn:
+    def _known(self, key: GangKey) -> QueueState:
         """What is remembered, to be read only."""
-        case = self._docket.find(key)
-        return case.turn if case else _NO_TURN
+        record = self._records.find(key)
+        return record.queue if record else _NO_TURN
 
-    def _turn(self, key: GangKey) -> Turn:
-        return self._docket.case(key).turn
+    def _turn(self, key: GangKey) -> QueueState:
+        return self._records.of(key).queue
 
     def overtaken(self, key: GangKey) -> None:
-        """Others of the same priority were placed where this one would have fitted in its turn."""
+        """Record that gangs of the same priority were placed where this one would have fitted in its turn."""
         turn = self._turn(key)
         times, since = turn.overtaken
         turn.overtaken = (times + 1, since if times else self._clock())
 
     def times_overtaken(self, key: GangKey) -> int:
-        """How often that has happened since it waits."""
+        """Return how often the gang was overtaken since it began to wait."""
         return self._known(key).overtaken[0]
 
     def seated(self, key: GangKey) -> None:
-        """``key`` takes its seats, perhaps with others. The oldest that only a pause or its namespace's debt keeps behind it is passed.
+        """Record that ``key`` is being placed. Count a pass for the oldest gang of its level that only backoff or debt keeps behind it.
 
         A (older) was refused and pauses for 4 s; B is seated meanwhile: A was passed once, whether or not it would have fitted. Passed as
         often as gangs may be overtaken it goes first once, and then it is one of many again.
@@ -115,7 +114,7 @@ class GangQueue:
             (self._pausing if older.key in self._pausing else self._due).push(older.key)
 
     def must_not_be_overtaken(self, key: GangKey) -> bool:
-        """Whether it has been overtaken often enough, or long ago."""
+        """Return whether the gang has been overtaken often enough, or long ago."""
         return self._overtaking.is_over(self._known(key), self._clock())
 
     def sizes(self) -> Mapping[str, int]:
@@ -123,7 +122,7 @@ class GangQueue:
         return {"active": len(self._due), "backoff": max(0, len(self._timers) - len(self._parked)), "unschedulable": len(self._parked)}
 
     def mark(self, key: GangKey) -> None:
-        """Something about the gang itself has changed: it is due, at once or when its pause ends."""
+        """Make a gang due that has changed itself: at once, or when its backoff ends."""
         if key in self._due:
             self._moved[key] = None  # by a member that is older, for instance; a thousand that come one by one make one entry
             return
@@ -161,11 +160,11 @@ class GangQueue:
 
     def taken(self) -> None:
         """Capacity has been taken: that helps nobody, but waiting gangs may have been told otherwise."""
-        self._retelling.changed()
+        self._refresh.changed()
         self._changed.set()
 
     async def stirred(self) -> None:
-        """Return when all who were woken are due, or in their pauses, and those for whom there is room by count."""
+        """Move all woken gangs to the active or backoff heap, then admit gangs from the capacity waitlist."""
         moved = len(self._moved)  # while those are seen to others may move, again and again
         while self._parked.are_woken or moved > 0 or self._spared:
             self._stir()
@@ -206,7 +205,14 @@ class GangQueue:
             self._changed.set()
 
     def refuse(
-        self, key: GangKey, lacks: Lacks, *, seen: int, is_promised: bool, retry_by: float | None = None, need: Need | None = None
+        self,
+        key: GangKey,
+        lacks: WakeUpOn,
+        *,
+        seen: int,
+        is_promised: bool,
+        retry_by: float | None = None,
+        need: CapacityNeed | None = None,
     ) -> None:
         """The gang was refused for want of room, otherwise as ``fail``. ``is_promised`` when seats are promised to others just now.
 
@@ -222,7 +228,7 @@ class GangQueue:
             turn.has_looked_again, turn.attempts, turn.not_before = True, attempts, self._clock()
             self.mark(key)
             return
-        self.pause(key, lacks, seen=seen, retry_by=retry_by, until=self._retelling.refused(key, turn))
+        self.pause(key, lacks, seen=seen, retry_by=retry_by, until=self._refresh.refused(key, turn))
         if is_promised or self._given_back > seen:
             self._turn(key).tentative = (attempts, self._clock())
             self._tentative[key] = None
@@ -240,7 +246,7 @@ class GangQueue:
         self._tentative = {}
         self._stir()
 
-    def fail(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
+    def fail(self, key: GangKey, lacks: WakeUpOn, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
         """Count a failure, and pause: as long as so many failures take, or ``at_least`` so many seconds, never longer than the longest.
 
         ``seen`` is what ``changes`` was when the attempt began; ``retry_by`` when to look again at the latest, once the pause is over.
@@ -272,7 +278,7 @@ class GangQueue:
     def pause(
         self,
         key: GangKey,
-        lacks: Lacks,
+        lacks: WakeUpOn,
         *,
         seen: int,
         retry_by: float | None = None,
@@ -287,7 +293,7 @@ class GangQueue:
         turn.not_before = max(ends, turn.not_before) if turn.is_firm else ends
         self.park(key, lacks, seen=seen, retry_by=retry_by)
 
-    def park(self, key: GangKey, lacks: Lacks, *, seen: int, retry_by: float | None = None) -> None:
+    def park(self, key: GangKey, lacks: WakeUpOn, *, seen: int, retry_by: float | None = None) -> None:
         """Let the gang wait for what it lacks, without counting a failure. Otherwise as ``fail``."""
         turn = self._turn(key)
         if turn.need is None and self.changes != seen and not turn.has_looked_again:
@@ -315,9 +321,9 @@ class GangQueue:
         self._set_timer(key, when if is_firm or turn.rings_at is None else min(when, turn.rings_at))
 
     def resume(self, key: GangKey, seconds: float) -> None:
-        """As ``retry``, of one that was looked at in its pause, but not for seats: those aren't sought before a firm pause has ended.
+        """Retry as ``retry`` does, after work other than placement. An unexpired firm backoff is kept.
 
-        What comes free meanwhile isn't slept over.
+        Capacity that is freed meanwhile still wakes the gang.
         """
         turn = self._known(key)
         if not turn.is_firm and key not in self._due and key not in self._pausing:
@@ -335,8 +341,8 @@ class GangQueue:
         self._pausing.discard(key)
         self._tentative.pop(key, None)
         self._spared.pop(key, None)
-        if (case := self._docket.find(key)) is not None:
-            case.turn = Turn()
+        if (record := self._records.find(key)) is not None:
+            record.queue = QueueState()
         if is_marked:
             self.mark(key)
 
@@ -346,18 +352,18 @@ class GangQueue:
         return min(longest, first * 2 ** min(times - 1, 30)) if times else 0.0
 
     def forget(self, key: GangKey) -> None:
-        """The gang is gone."""
+        """Delete what is remembered of a gang that no longer exists."""
         self.settle(key)
-        if (case := self._docket.find(key)) is not None:
-            case.last_binds.clear()
+        if (record := self._records.find(key)) is not None:
+            record.last_binds.clear()
 
     def peek(self) -> GangKey | None:
-        """The first gang that is due, ``None`` without one; before it those in a pause that none behind them may overtake."""
+        """Return the first gang that is due, or a gang in backoff that outranks it; None if no gang is due."""
         line = self._next()
         return line.first().key if line else None
 
     def pop(self, *, beside: GangKey | None = None) -> GangKey | None:
-        """Take out what ``peek`` gives; ``beside`` one that was taken out, also who sits out a pause that must not be passed by that."""
+        """Remove and return what ``peek`` returns; if ``beside`` was popped already, also a gang in backoff that ranks before it."""
         line = self._next(beside)
         if line is None:
             return None
@@ -365,14 +371,13 @@ class GangQueue:
         self._unpark(key)
         self._stop_timer(key)
         if self._exists(key):
-            self._retelling.looks(self._turn(key))
+            self._refresh.looks(self._turn(key))
         return key
 
     def outranks(self, key: GangKey) -> bool:
-        """Whether somebody is due, or sits out a pause, who goes before ``key``, which was taken out, and not by age alone.
+        """Return whether a gang that is due or in backoff ranks before ``key``, which was popped, by more than age.
 
-        By the order as it is kept: ``key`` isn't found first when it is put back. Room may have come for them since ``key`` was taken out,
-        and a plan for it may be one on that room.
+        Gangs of the capacity waitlist are admitted first: a plan for ``key`` may use capacity that was freed for them since.
         """
         self._admit()
         line = self._next(key)
@@ -389,13 +394,13 @@ class GangQueue:
                 line.ease(namespace)
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
-        """These were taken out, and nothing was done about them."""
+        """Put popped gangs back that were not attempted."""
         for key in keys:
             if key not in self._due:
                 self._make_due(key)
 
-    def _next(self, beside: GangKey | None = None) -> Line | None:
-        """The line in which the first gang is; those in a pause count beside one that is due, or was until now."""
+    def _next(self, beside: GangKey | None = None) -> LazyHeap | None:
+        """Return the backoff heap if its head outranks ``beside`` or the active heap's head; else the active heap, None if empty."""
         self._ring_timers()
         served = [self._due.first()] if self._due else []
         if self._pausing:
@@ -405,7 +410,7 @@ class GangQueue:
         return self._due if self._due else None
 
     async def wait(self) -> None:
-        """Return when a gang is due."""
+        """Wait until a gang is due."""
         while True:
             await self.stirred()
             self._ring_timers()
@@ -423,8 +428,8 @@ class GangQueue:
                 continue
 
     def _retell(self) -> bool:
-        """Let a gang be due whose message may not be true any more. That is no failure, and its pause goes on afterwards."""
-        key = self._retelling.take()
+        """Make the waiting gang due whose out-of-date message is the oldest. It counts no failure, and its backoff goes on afterwards."""
+        key = self._refresh.take()
         if key is None or self._known(key).is_firm or not self._exists(key):
             return False
         turn = self._turn(key)
@@ -435,8 +440,8 @@ class GangQueue:
 
     @property
     def _seconds_to_sleep(self) -> float | None:
-        """How long nobody is due if nothing happens; ``None``: for ever."""
-        return min((seconds for seconds in (self._timers.seconds, self._retelling.seconds) if seconds is not None), default=None)
+        """Seconds until the next timer, None without one."""
+        return min((seconds for seconds in (self._timers.seconds, self._refresh.seconds) if seconds is not None), default=None)
 
     def _place(self, key: GangKey) -> Order:
         return self._order(key) if self._exists(key) else order_of_gone(key)

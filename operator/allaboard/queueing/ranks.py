@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Outline
 from allaboard.queueing.order import order_of, order_of_gone
-from allaboard.queueing.search_time import Shares
+from allaboard.queueing.search_time import SearchTime
 from allaboard.records.growth import has_grown
-from allaboard.records.record import Docket, Turn
+from allaboard.records.record import GangRecords, QueueState
 from allaboard.records.sort_key import Order
 
 
@@ -20,7 +20,7 @@ class Overtaking:
     times: int = 3
     seconds: float = 300.0
 
-    def is_over(self, turn: Turn, now: float) -> bool:
+    def is_over(self, turn: QueueState, now: float) -> bool:
         """Whether a gang has been overtaken often enough, or long ago."""
         times, since = turn.overtaken
         return (times > 0 and (times >= self.times or now - since >= self.seconds)) or turn.passed >= self.times
@@ -38,14 +38,14 @@ class Ranks:
     """
 
     registry: GangRegistry
-    docket: Docket
-    shares: Shares
+    records: GangRecords
+    shares: SearchTime
     overtaking: Overtaking
     clock: Callable[[], float]
-    firsts: Shares = field(init=False)
+    firsts: SearchTime = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "firsts", Shares(self.clock))
+        object.__setattr__(self, "firsts", SearchTime(self.clock))
 
     @contextmanager
     def charged(self, gang: Gang, began: float) -> Iterator[None]:
@@ -69,16 +69,16 @@ class Ranks:
         gang: Gang | Outline | None = self.registry.outline(key)
         if gang is None:  # one without living members tells its priority when they come
             return order_of_gone(key)
-        case = self.docket.find(key)
-        if gang.is_open and not (case and case.task):  # or it is passed over, and has its place told when that is over
+        record = self.records.find(key)
+        if gang.is_open and not (record and record.task):  # or it is passed over, and has its place told when that is over
             gang = self.registry.gang(key) or gang
         debt = self.shares.level(key.namespace)
         since, urgency = self.registry.urgency.since(gang), self.registry.urgency.of(key)
-        if case is None:
+        if record is None:
             return order_of(gang, debt=debt, since=since, urgency=urgency)
-        is_first = case.half is not None and case.half.deadline is not None and gang.is_open
-        is_protected = self.overtaking.is_over(case.turn, self.clock())
-        is_grown = isinstance(gang, Gang) and gang.is_open and has_grown(gang, case)
+        is_first = record.partial_bind is not None and record.partial_bind.deadline is not None and gang.is_open
+        is_protected = self.overtaking.is_over(record.queue, self.clock())
+        is_grown = isinstance(gang, Gang) and gang.is_open and has_grown(gang, record)
         return order_of(
             gang,
             is_first=is_first,

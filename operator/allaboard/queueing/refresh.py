@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable
 
 from allaboard.model.gang import GangKey
-from allaboard.records.record import Turn
+from allaboard.records.record import QueueState
 
 _FRESH_SECONDS = 1.0  # a message is true for so long at least, as far as this goes
 _REST_SHARE = 3.0  # so many times longer than a look took there is none
@@ -19,13 +19,13 @@ _LONG_FRESH_SECONDS = 60.0
 _MOST_ENTRIES = 64  # before those that stand for nothing any more are dropped
 
 
-class Retelling:
+class MessageRefresh:
     """Gangs by when they are to be looked at, if anything has changed since the look that their message is from.
 
     ``turn_of`` gives what is remembered of a gang, to be read only.
     """
 
-    def __init__(self, turn_of: Callable[[GangKey], Turn], clock: Callable[[], float]) -> None:
+    def __init__(self, turn_of: Callable[[GangKey], QueueState], clock: Callable[[], float]) -> None:
         self._turn_of = turn_of
         self._clock = clock
         self._news = 0
@@ -39,11 +39,11 @@ class Retelling:
         """Count a change that may make messages untrue."""
         self._news += 1
 
-    def looks(self, turn: Turn) -> None:
+    def looks(self, turn: QueueState) -> None:
         """Note that a gang is being looked at: its message will be of what is known now."""
         turn.looked, turn.told_of = (self._clock(), self._news), None
 
-    def refused(self, key: GangKey, turn: Turn) -> float | None:
+    def refused(self, key: GangKey, turn: QueueState) -> float | None:
         """Note that the last look at a gang has ended in a refusal, of which its message tells.
 
         Return the end of the pause that goes on if the gang was looked at for its message only.

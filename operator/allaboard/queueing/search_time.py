@@ -14,7 +14,7 @@ _FORGOTTEN_SECONDS = 0.01  # so little of it is left that it makes no difference
 _FEW = 64
 
 
-class Shares:
+class SearchTime:
     """Seconds by namespace. Only those are remembered that count still, so it doesn't grow with the names that were ever seen."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -1,20 +1,23 @@
-"""Refused gangs that wait for something to come free: by the resources that were short, or, where room can be counted, in the lobby."""
+"""Unschedulable gangs, indexed by the resource whose release makes a retry worthwhile.
+
+Where the capacity that a gang needs can be counted, the gang is on the capacity waitlist instead.
+"""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 from allaboard.model.gang import GangKey
-from allaboard.queueing.capacity_waitlist import Lobby, Seats
-from allaboard.records.record import Turn
+from allaboard.queueing.capacity_waitlist import CapacityWaitlist, Slots
+from allaboard.records.record import QueueState
 from allaboard.records.sort_key import Order
-from allaboard.records.wake_up import Lacks, Need
+from allaboard.records.wake_up import CapacityNeed, WakeUpOn
 
 
-class Parked:
-    """Who waits, and whom something that came free may help. What each waits for is in its ``Turn``."""
+class Unschedulable:
+    """Who waits, and whom something that came free may help. What each waits for is in its ``QueueState``."""
 
-    def __init__(self, place: Callable[[GangKey], Order], seats: Seats) -> None:
-        self._lobby = Lobby(place, seats)
+    def __init__(self, place: Callable[[GangKey], Order], seats: Slots) -> None:
+        self._waitlist = CapacityWaitlist(place, seats)
         self._lacking: dict[str | None, dict[GangKey, None]] = {}  # by what they lack; by None where anything helps
         self._woken: dict[GangKey, None] = {}  # for whom something has come free
         self._let_in: Iterator[GangKey] = iter(())  # those for whom there was room when it was last counted
@@ -24,26 +27,26 @@ class Parked:
     def __len__(self) -> int:
         return self._number
 
-    def countable(self, need: Need | None) -> Need | None:
+    def countable(self, need: CapacityNeed | None) -> CapacityNeed | None:
         """``need``, if who has it is to wait until there is room by count: there is none now, and there are not too many kinds of needs."""
-        return need if need and self._lobby.has_place(need) and not self._lobby.has_room(need) else None
+        return need if need and self._waitlist.has_place(need) and not self._waitlist.has_room(need) else None
 
-    def add(self, key: GangKey, turn: Turn, lacks: Lacks) -> None:
+    def add(self, key: GangKey, turn: QueueState, lacks: WakeUpOn) -> None:
         """Let a gang wait for what it lacks, or for room for what it needs."""
         turn.lacks = lacks
         self._number += 1
         if turn.need is not None:
-            self._lobby.add(key, turn.need)
+            self._waitlist.add(key, turn.need)
         for resource in lacks.awaited if turn.need is None else ():
             self._lacking.setdefault(resource, {})[key] = None
 
-    def discard(self, key: GangKey, turn: Turn) -> None:
+    def discard(self, key: GangKey, turn: QueueState) -> None:
         """Let a gang wait no more, if it does."""
         self._woken.pop(key, None)
         if turn.lacks is None:
             return
         if turn.need is not None:
-            self._lobby.discard(key, turn.need)
+            self._waitlist.discard(key, turn.need)
         for resource in turn.lacks.awaited if turn.need is None else ():
             waiting = self._lacking[resource]
             del waiting[key]
@@ -60,11 +63,11 @@ class Parked:
         """Some of ``freed`` has come free, and nothing else: who would be helped by anything isn't woken."""
         for resource in freed:
             self._woken.update(self._lacking.get(resource, {}))
-        self._lobby.is_rung = True
+        self._waitlist.is_rung = True
 
     def ease(self, namespace: str) -> None:
         """Take into account that the gangs of a namespace may be further to the front now."""
-        self._lobby.ease(namespace)
+        self._waitlist.ease(namespace)
 
     @property
     def are_woken(self) -> bool:
@@ -79,14 +82,14 @@ class Parked:
 
     def admitted(self, most: int) -> Iterator[GangKey]:
         """So many of those for whom there is room by count; it is counted again when something has come free since."""
-        if self._lobby.is_rung:
-            self._let_in = self._lobby.admit()
+        if self._waitlist.is_rung:
+            self._let_in = self._waitlist.admit()
         for key in itertools.islice(self._let_in, most):
             self._has_let_in = True
             yield key
 
     def ask_again(self) -> bool:
         """Whether to count once more: whoever was let in and has not taken the seats leaves them to the next."""
-        self._lobby.is_rung |= self._has_let_in
+        self._waitlist.is_rung |= self._has_let_in
         is_again, self._has_let_in = self._has_let_in, False
         return is_again

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
-from allaboard.records.record import Case
+from allaboard.records.record import GangRecord
 
 
 def asked_by(pods: Iterable[Pod]) -> Mapping[str, int]:
@@ -17,17 +17,17 @@ def asked_by(pods: Iterable[Pod]) -> Mapping[str, int]:
     return asked
 
 
-def has_grown(gang: Gang, case: Case) -> bool:
+def has_grown(gang: Gang, record: GangRecord) -> bool:
     """Whether a gang that has lost members could come to more than it held when it was whole.
 
     A tenant may have had tiny members whole, and put large ones in their place. A gang that we haven't seen whole hasn't grown.
     """
-    if case.held is None:
+    if record.held is None:
         return False
     asked = asked_by(gang.bound)
     amounts = [dict(pod.spec.requests) for pod in gang.candidates]
     names = {name for each in amounts for name in each}
     return any(
-        asked.get(name, 0) + sum(heapq.nlargest(gang.owed, (each.get(name, 0) for each in amounts))) > case.held.get(name, 0)
+        asked.get(name, 0) + sum(heapq.nlargest(gang.owed, (each.get(name, 0) for each in amounts))) > record.held.get(name, 0)
         for name in names
     )

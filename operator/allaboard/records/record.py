@@ -1,7 +1,7 @@
-"""All that is remembered of gangs: one ``Case`` for each, and one ``forget``.
+"""What is remembered of each gang: one ``GangRecord``, which one call of ``forget`` deletes.
 
-Nothing is decided here. Each part of a case is written by one room: the turn by the queue, the half by what looks after half gangs, what
-was told by those who tell. What the cluster itself says of a gang is in ``model.gang.Gang``, which is made anew at each look.
+Nothing is decided here. Each part of a record has one writer: the queue writes ``queue``, ``scheduling.partial_binds`` writes
+``partial_bind``, and ``report`` writes ``report``. What the cluster itself says of a gang is a ``model.gang.Gang``, made anew each time.
 """
 
 import asyncio
@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
-from allaboard.records.report_state import Told
+from allaboard.records.report_state import ReportState
 from allaboard.records.sort_key import Order
-from allaboard.records.wake_up import Lacks, Need
+from allaboard.records.wake_up import CapacityNeed, WakeUpOn
 
 _MOST_WHOLE_RUNS = 64
-"""Runs of one gang that are remembered to have been whole."""
+"""The most runs of one gang that are remembered to have been whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastBind:
-    """When pods of one controller were last bound in a gang, on the clock.
+    """The last bind of one controller's pods in a gang.
 
-    ``living`` is how many of them had a node then and lived, ``succeeded`` and ``failed`` how many could be seen to have ended so, and
-    ``losses`` how often in a row members had been lost soon after they were bound.
+    ``at`` is its time on the clock. ``living`` is how many of the controller's pods had a node then and were alive, ``succeeded`` and
+    ``failed`` how many had ended so. ``losses`` is how often in a row members were lost soon after they were bound.
     """
 
     at: float
@@ -35,186 +35,196 @@ class LastBind:
 
 
 @dataclass(slots=True)
-class Turn:
-    """Of a gang's way through the queue: its failures, its pauses, and who went before it. Times are on the clock."""
+class QueueState:
+    """A gang's state in the queue: its failures, its backoff, what wakes it, and which gangs went before it. Times are on the clock."""
 
     attempts: int = 0
-    """Failed ones in a row."""
+    """Failed attempts in a row."""
     not_before: float = 0.0
+    """The end of the backoff."""
     is_firm: bool = False
-    """Whether nothing cuts its pause short."""
-    lacks: Lacks | None = None
-    """What it waits for, if it does."""
-    need: Need | None = None
-    """The seats it needs, while it waits for them in the lobby; then it is due as soon as there are so many."""
+    """Whether nothing ends the backoff early."""
+    lacks: WakeUpOn | None = None
+    """What wakes the gang while it is unschedulable; None while it isn't."""
+    need: CapacityNeed | None = None
+    """The capacity that the gang needs, while it is on the capacity waitlist: it becomes due when there is so much."""
     rings_at: float | None = None
+    """When the gang's timer makes it due; None without a timer."""
     has_looked_again: bool = False
+    """Whether the gang was retried once because capacity was freed during its last attempt."""
     tentative: tuple[int, float] | None = None
-    """Of one who was refused by promises: its failures before that, and when it was."""
+    """Set when the gang was refused while capacity was assumed for others: the failures before that, and when it was.
+
+    The failures are restored if that capacity is returned.
+    """
     looked: tuple[float, int] | None = None
-    """When the gang was last looked at, and how many changes of the cluster had been counted by then."""
+    """When the last attempt began, and how many changes of the cluster had been counted by then."""
     told_of: float | None = None
-    """The time of the look that its message is from; ``None`` unless that is a refusal, which other gangs may make untrue."""
+    """The beginning of the attempt that the gang's message is from, if that was a refusal, which other gangs can make out of date."""
     overtaken: tuple[int, float] = (0, 0.0)
-    """How often, and since when."""
+    """How often gangs that were placed together with this one were preferred to it, and since when."""
     passed: int = 0
+    """How often younger gangs were placed while only backoff or search-time debt kept this one behind them."""
 
 
 @dataclass(slots=True)
-class Half:
-    """Of a gang that is, or was, half bound: how far it has come, and to whom it gives its seats. Times are on the clock."""
+class PartialBind:
+    """A gang that is, or was, partially bound: its deadlines, and the gang that it gives its capacity to. Times are on the clock."""
 
     deadline: float | None = None
-    """Until when it is finished; ``None`` when it isn't being finished."""
+    """By when the missing members must be bound; None when the gang isn't being finished."""
     is_renewed: bool = False
-    """Whether its deadline was put off once."""
+    """Whether the deadline was put off once."""
     is_kept_open: bool = False
-    """Whether nobody of it may be released."""
+    """Whether no bound member may be released."""
     expires: float | None = None
-    """When its own time-out has passed."""
+    """When the gang has been partially bound for its time-out."""
     restarts_at: float = -math.inf
-    """When it may be released again."""
+    """The earliest time of the next release."""
     was_tried: bool = False
-    """Whether an attempt at it has failed since its time was over."""
+    """Whether an attempt has failed since the gang expired."""
     made_way_for: GangKey | None = None
+    """The gang for which the members were released last."""
     released: Sequence[Pod] = ()
-    """Who of it was, and may be leaving still."""
+    """Members that were released, and may be terminating still."""
     released_until: float = -math.inf
+    """Until when the capacity of ``released`` is expected to be freed."""
     asked_until: float = -math.inf
-    """Until when it is waited for whether it goes: it is being released."""
+    """While in the future, a release of this gang is in progress."""
     unasked_until: float = -math.inf
-    """Until when others are asked for their seats, since it could not be released."""
+    """Don't try to release this gang for another one before this time: the last try failed, or the gang was busy."""
 
     @property
     def is_finishing(self) -> bool:
-        """Whether the missing members are bound around the others, before anybody else."""
+        """Whether the missing members are being bound around the others, before any other gang."""
         return self.deadline is not None
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the few seconds are over in which it is finished."""
+        """Return whether the time is over in which the gang was to be finished."""
         return self.deadline is not None and now >= self.deadline
 
     def has_timed_out(self, now: float) -> bool:
-        """Whether it has been half bound for as long as its ``scheduleTimeoutSeconds``."""
+        """Return whether the gang has been partially bound for as long as its ``scheduleTimeoutSeconds``."""
         return self.expires is not None and self.expires <= now
 
     def is_going(self, now: float) -> bool:
-        """Whether it is being released, or was just now."""
+        """Return whether the gang is being released, or was released a moment ago."""
         return max(self.asked_until, self.released_until) > now
 
 
 @dataclass(slots=True)
 class Advice:
-    """What would help: for which refusal it is known, and for which it is still to be found."""
+    """What would make a refused gang fit: the refusal for which it is known, and the refusal for which it is wanted."""
 
     known_for: str = ""
     text: str = ""
     wanted_for: str = ""
     found_at: float = math.inf
-    """When it was found, on the clock; infinite before that."""
+    """When the advice was found, on the clock; infinite before that."""
 
 
 @dataclass(slots=True)
-class Case:
+class GangRecord:
     """All that is remembered of one gang."""
 
     key: GangKey
-    turn: Turn = field(default_factory=Turn)
+    queue: QueueState = field(default_factory=QueueState)
     last_binds: dict[str, LastBind] = field(default_factory=dict)
-    """By controller, the oldest first (``losses``)."""
-    half: Half | None = None
+    """The last bind of each controller, the oldest first (``scheduling.losses``)."""
+    partial_bind: PartialBind | None = None
     was_undone: bool = False
+    """Whether bound members were released before, so that each member is dry-run at the next bind."""
     whole_runs: set[str] = field(default_factory=set)
-    """The runs that have been whole, or of which that can't be told."""
-    lacks_of_passed: Lacks | None = None
-    """What runs of it lack that were refused, and passed over, before the run whose turn it is."""
+    """The ids of the runs that have been whole, or of which that can't be told."""
+    lacks_of_passed: WakeUpOn | None = None
+    """What the runs lack that were refused and passed over, before the run that is planned now."""
     held: Mapping[str, int] | None = None
-    """What its members asked for in all, by resource, when it was whole last."""
+    """The requests of all members when the gang was whole last, by resource."""
     is_inherited: bool = False
-    """Whether it was there before us, and hasn't been looked at."""
+    """Whether the gang was there before this scheduler started, and hasn't been attempted yet."""
     short_since: float | None = None
-    """Since when fewer replacements exist than the gang has lost members, on the clock; None while it isn't short of them."""
+    """Since when fewer replacements exist than members were lost, on the clock; None while there are enough."""
     is_given_grace: bool = False
-    """Whether it has been waited for its PodGroup once."""
+    """Whether the grace period for a missing PodGroup has been used."""
     task: asyncio.Task[None] | None = None
-    """What is being done about it beside the cycle."""
+    """The task that acts on the gang outside the cycle."""
     is_passed_over: bool = False
-    """Whether it was due meanwhile."""
+    """Whether the gang became due while the task was running."""
     long_search: Order | None = None
-    """Its place in the queue when it came into the line for long searches, if it is in that."""
+    """The gang's place in the queue when it began to wait for a long search; None if it doesn't wait for one."""
     advice: Advice = field(default_factory=Advice)
-    told: Told = field(default_factory=Told)
+    report: ReportState = field(default_factory=ReportState)
 
     def note_whole(self, gang: Gang) -> bool:
-        """Note that the run of ``gang`` has been whole; returns whether that is news. Of too many runs the later ones aren't noted."""
+        """Record that the run of ``gang`` has been whole. Return whether that is new. Beyond 64 visible runs nothing is recorded."""
         if gang.run in self.whole_runs:
             return False
         if len(self.whole_runs) >= _MOST_WHOLE_RUNS:
             self.whole_runs &= {pod.transaction for pod in gang.everybody}
-        is_news = len(self.whole_runs) < _MOST_WHOLE_RUNS
-        if is_news:
+        is_new = len(self.whole_runs) < _MOST_WHOLE_RUNS
+        if is_new:
             self.whole_runs.add(gang.run)
-        return is_news
+        return is_new
 
 
-class Docket:
-    """The cases, by gang; those with a half are also found by themselves, since there are few of them."""
+class GangRecords:
+    """The records of all gangs, by key. Partial binds are indexed by themselves, since there are few of them."""
 
     def __init__(self) -> None:
-        self._cases: dict[GangKey, Case] = {}
-        self._halves: dict[GangKey, Half] = {}
+        self._records: dict[GangKey, GangRecord] = {}
+        self._partial_binds: dict[GangKey, PartialBind] = {}
 
     def __len__(self) -> int:
-        return len(self._cases)
+        return len(self._records)
 
-    def __iter__(self) -> Iterator[Case]:
-        return iter(list(self._cases.values()))
+    def __iter__(self) -> Iterator[GangRecord]:
+        return iter(list(self._records.values()))
 
-    def case(self, key: GangKey) -> Case:
-        """The case of a gang, which begins if there is none."""
-        case = self._cases.get(key)
-        if case is None:
-            case = self._cases[key] = Case(key)
-        return case
+    def of(self, key: GangKey) -> GangRecord:
+        """Return the record of a gang; an empty one is added if there is none."""
+        record = self._records.get(key)
+        if record is None:
+            record = self._records[key] = GangRecord(key)
+        return record
 
-    def find(self, key: GangKey) -> Case | None:
-        """The case of a gang, if there is one."""
-        return self._cases.get(key)
+    def find(self, key: GangKey) -> GangRecord | None:
+        """Return the record of a gang, None if there is none."""
+        return self._records.get(key)
 
     def knows_whole(self, key: GangKey, run: str) -> bool:
         """Return whether a run of a gang is known to have been whole."""
-        case = self._cases.get(key)
-        return case is not None and run in case.whole_runs
+        record = self._records.get(key)
+        return record is not None and run in record.whole_runs
 
-    def told(self, key: GangKey) -> Told:
-        """What was told of a gang, whose case begins if there is none."""
-        return self.case(key).told
+    def report_state(self, key: GangKey) -> ReportState:
+        """Return what was reported of a gang; a record is added if there is none."""
+        return self.of(key).report
 
-    def find_told(self, key: GangKey) -> Told | None:
-        """What was told of a gang, if it has a case."""
-        case = self._cases.get(key)
-        return case.told if case else None
+    def find_report_state(self, key: GangKey) -> ReportState | None:
+        """Return what was reported of a gang, None without a record."""
+        record = self._records.get(key)
+        return record.report if record else None
 
-    def all_told(self) -> Iterator[tuple[GangKey, Told]]:
-        """What was told, by gang."""
-        return ((case.key, case.told) for case in self)
+    def report_states(self) -> Iterator[tuple[GangKey, ReportState]]:
+        """Yield what was reported of each gang."""
+        return ((record.key, record.report) for record in self)
 
-    def half(self, key: GangKey) -> Half:
-        """What is remembered of a half gang, which begins if there is nothing."""
-        case = self.case(key)
-        if case.half is None:
-            case.half = self._halves[key] = Half()
-        return case.half
+    def partial_bind(self, key: GangKey) -> PartialBind:
+        """Return the partial bind of a gang; an empty one is added if there is none."""
+        record = self.of(key)
+        if record.partial_bind is None:
+            record.partial_bind = self._partial_binds[key] = PartialBind()
+        return record.partial_bind
 
-    def find_half(self, key: GangKey) -> Half | None:
-        """What is remembered of a half gang, if there is anything."""
-        return self._halves.get(key)
+    def find_partial_bind(self, key: GangKey) -> PartialBind | None:
+        """Return the partial bind of a gang, None if there is none."""
+        return self._partial_binds.get(key)
 
-    def halves(self) -> Collection[tuple[GangKey, Half]]:
-        """Each gang of which there is a half."""
-        return self._halves.items()
+    def partial_binds(self) -> Collection[tuple[GangKey, PartialBind]]:
+        """Return each gang that has a partial bind, with it."""
+        return self._partial_binds.items()
 
     def forget(self, key: GangKey) -> None:
-        """The gang is gone."""
-        self._cases.pop(key, None)
-        self._halves.pop(key, None)
+        """Delete the record of a gang."""
+        self._records.pop(key, None)
+        self._partial_binds.pop(key, None)

@@ -9,7 +9,7 @@ from allaboard.model.reasons import Code
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class GangStatus:
     """The scheduler's last word on a gang: what PodGroup conditions are made of.
 
     ``short`` is the ``message`` for a table, which may be cut. ``started`` is RFC 3339, when the quorum was first there; ``whole_since``
@@ -64,11 +64,11 @@ class Change:
 
 
 @dataclass(slots=True)
-class Told:
+class ReportState:
     """The last words on one gang."""
 
     wait: Wait | None = None
-    opinion: Opinion | None = None
+    opinion: GangStatus | None = None
     written: Written | None = None
     strategy: tuple[str, float] | None = None
     """What was said of its strategy when it failed, and when, on the clock."""
@@ -79,17 +79,17 @@ class Told:
     """Whether its PodGroup doesn't show the opinion yet."""
 
 
-class Remembered(Protocol):
+class ReportStore(Protocol):
     """Where it is kept what was told of each gang, and forgotten with all else that is remembered of it."""
 
-    def told(self, key: GangKey) -> Told:
+    def report_state(self, key: GangKey) -> ReportState:
         """What was told of a gang; nothing yet, if it hasn't been spoken of."""
         ...
 
-    def find_told(self, key: GangKey) -> Told | None:
+    def find_report_state(self, key: GangKey) -> ReportState | None:
         """What was told of a gang, if anything is remembered of it."""
         ...
 
-    def all_told(self) -> Iterable[tuple[GangKey, Told]]:
+    def report_states(self) -> Iterable[tuple[GangKey, ReportState]]:
         """What was told, by gang."""
         ...

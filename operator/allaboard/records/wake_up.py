@@ -5,29 +5,29 @@ from dataclasses import dataclass
 
 from allaboard.model.constraints import SchedulingSpec
 
-CARDS = "cards"
-"""What those lack, beside resources, who are kept off by what GPUs are or how much of their memory is free; no resource is called so."""
+GPU_CHANGES = "cards"
+"""Wake-up key of gangs that GPU model, health or free memory keep off, instead of a countable resource. No resource is called so."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lacks:
+class WakeUpOn:
     """What a refusal was for: resources that were short. ``anything`` when a change of any kind could help."""
 
     resources: frozenset[str] = frozenset()
     anything: bool = False
 
-    def joined(self, other: "Lacks") -> "Lacks":
-        """What either lacks."""
-        return Lacks(self.resources | other.resources, self.anything or other.anything)
+    def joined(self, other: "WakeUpOn") -> "WakeUpOn":
+        """Return what wakes either of two gangs."""
+        return WakeUpOn(self.resources | other.resources, self.anything or other.anything)
 
     @property
     def awaited(self) -> Iterable[str | None]:
-        """What may help when it comes free: each of the resources; ``None`` where a change of any kind could, "" where none is known to."""
+        """Wake-up keys: each short resource; None for any change; "" if no change is known to help."""
         return (None,) if self.anything else self.resources or ("",)
 
 
-Need = tuple[tuple[SchedulingSpec, int], ...]
+CapacityNeed = tuple[tuple[SchedulingSpec, int], ...]
 """Kinds of pods, and how many of each must be seated."""
 
-NOTHING = Lacks()
-ANYTHING = Lacks(anything=True)
+NOTHING = WakeUpOn()
+ANYTHING = WakeUpOn(anything=True)

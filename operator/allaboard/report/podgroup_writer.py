@@ -23,7 +23,7 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.fields import version_number, version_of
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
-from allaboard.records.report_state import Opinion, Remembered, Told, Written
+from allaboard.records.report_state import GangStatus, ReportState, ReportStore, Written
 from allaboard.report.status import api_time, pod_group_status
 from allaboard.report.writer import Writer
 
@@ -35,11 +35,11 @@ def utc_now() -> str:
     return api_time(time.time())
 
 
-class PodGroupKeeper:
+class PodGroupWriter:
     """Creates, mends and updates PodGroups through a ``Writer``, and tells the registry of those it hears of."""
 
     def __init__(
-        self, server: ApiServer, registry: GangRegistry, remembered: Remembered, writer: Writer, now: Callable[[], str] = utc_now
+        self, server: ApiServer, registry: GangRegistry, remembered: ReportStore, writer: Writer, now: Callable[[], str] = utc_now
     ) -> None:
         self._server = server
         self._registry = registry
@@ -82,28 +82,28 @@ class PodGroupKeeper:
             return
         for key in set(self._registry.groups()) - found:
             self._registry.forget_group(key, version)
-        for key, told in self._remembered.all_told():
+        for key, told in self._remembered.report_states():
             # The CRD may have been installed, or a PodGroup of ours deleted, since its gang was last spoken of; or we were refused.
             if told.opinion and (told.is_unwritten or self._registry.needs_group(key) or self._is_overwritten(key, told)):
                 self._write(key)
 
-    def tell(self, gang: Gang, opinion: Opinion | None = None) -> None:
+    def tell(self, gang: Gang, opinion: GangStatus | None = None) -> None:
         """Have the PodGroup of ``gang`` show how it stands; without an ``opinion`` the last one still holds."""
         if gang.is_single or self._is_foreign(gang):
             return
         if opinion is not None:
-            self._remembered.told(gang.key).opinion = opinion
+            self._remembered.report_state(gang.key).opinion = opinion
         if self.opinion(gang.key) is not None:
             self._write(gang.key)
 
     def begin_bind(self, gang: Gang) -> None:
         """Members of ``gang`` are about to be bound. If nobody of it is yet, it isn't called half bound before that has ended."""
         if (opinion := self.opinion(gang.key)) is not None and not gang.bound:
-            self._remembered.told(gang.key).opinion = replace(opinion, is_being_bound=True)
+            self._remembered.report_state(gang.key).opinion = replace(opinion, is_being_bound=True)
 
-    def opinion(self, key: GangKey) -> Opinion | None:
+    def opinion(self, key: GangKey) -> GangStatus | None:
         """What was last said of a gang."""
-        told = self._remembered.find_told(key)
+        told = self._remembered.find_report_state(key)
         return told.opinion if told else None
 
     def ending(self, gang: Gang) -> Ending | None:
@@ -125,11 +125,11 @@ class PodGroupKeeper:
         return bool(self._stated(gang.key)) and not self.is_known(gang)
 
     def _write(self, key: GangKey) -> None:
-        self._remembered.told(key).is_unwritten = True
+        self._remembered.report_state(key).is_unwritten = True
         self._writer.put(f"podgroup {key}", partial(self._bring_up_to_date, key), key.namespace)
 
     async def _bring_up_to_date(self, key: GangKey) -> None:
-        if (told := self._remembered.find_told(key)) is None:
+        if (told := self._remembered.find_report_state(key)) is None:
             return
         told.is_unwritten = True  # until it is
         gang, opinion = self._registry.gang(key), told.opinion
@@ -148,7 +148,7 @@ class PodGroupKeeper:
                 self.observe(raw)
         told.is_unwritten = False
 
-    def _is_overwritten(self, key: GangKey, told: Told) -> bool:
+    def _is_overwritten(self, key: GangKey, told: ReportState) -> bool:
         """Whether somebody, such as an earlier leader whose request came late, has changed what we had written."""
         group, written = self._registry.group(key), told.written
         return group is not None and written is not None and group.uid == written.uid and group.status != written.kept

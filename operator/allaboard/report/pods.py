@@ -19,7 +19,7 @@ FAILED = "FailedScheduling"
 _SLICE = 200  # pods that are told of at a stretch: some milliseconds
 
 
-class PodTeller:
+class PodReporter:
     """Tells of the first pods at once and of the others beside, or a gang of thousands would hold everybody up."""
 
     def __init__(self, server: ApiServer, events: EventRecorder, writer: Writer, now: Callable[[], float] = time.time) -> None:

@@ -11,14 +11,14 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod, by_age
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
-from allaboard.records.report_state import Opinion, Remembered, Wait
+from allaboard.records.report_state import GangStatus, ReportStore, Wait
 from allaboard.report import messages
-from allaboard.report.changes import ChangeTeller, reference_of
+from allaboard.report.changes import ChangeReporter, reference_of
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.messages import Refusal
 from allaboard.report.metrics import Metrics
-from allaboard.report.podgroup_writer import PodGroupKeeper
-from allaboard.report.pods import PodTeller
+from allaboard.report.podgroup_writer import PodGroupWriter
+from allaboard.report.pods import PodReporter
 from allaboard.report.status import api_time
 
 logger = logging.getLogger(__name__)
@@ -29,15 +29,15 @@ _AWAITED_SECONDS = 2.0  # in which the pods of a gang are made, as a rule: those
 _AWAITED_AGAIN_SECONDS = 10.0  # how often they are told that others have come, or gone
 
 
-class Announcer:
+class Reporter:
     """One place for all that is said, so that its parts agree."""
 
     def __init__(
         self,
         events: EventRecorder,
-        pods: PodTeller,
-        keeper: PodGroupKeeper,
-        remembered: Remembered,
+        pods: PodReporter,
+        keeper: PodGroupWriter,
+        remembered: ReportStore,
         metrics: Metrics,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -48,7 +48,7 @@ class Announcer:
         self._keeper = keeper
         self._remembered = remembered
         self._metrics = metrics
-        self._changes = ChangeTeller(events, remembered)
+        self._changes = ChangeReporter(events, remembered)
         self._clock = clock
         self._now = now
 
@@ -62,7 +62,7 @@ class Announcer:
 
     def _wait(self, gang: Gang, *, is_for_pods: bool = False) -> Wait:
         """Return the wait that the gang is in; another begins if it waited for something else, or for nothing."""
-        told = self._remembered.told(gang.key)
+        told = self._remembered.report_state(gang.key)
         if told.wait is None or told.wait.is_for_pods != is_for_pods:
             told.wait = Wait(self._clock(), self._now(), is_for_pods)
         return told.wait
@@ -132,7 +132,7 @@ class Announcer:
 
     def strategy_failed(self, gang: Gang, message: str) -> None:
         """The strategy that the gang has chosen has failed, and another decided. Words that change each time are told once a minute."""
-        told, about = self._remembered.told(gang.key), reference_of(gang)
+        told, about = self._remembered.report_state(gang.key), reference_of(gang)
         before = told.strategy
         if before is not None and before[0] != message and self._clock() - before[1] < _NEW_WORDS_SECONDS:
             return
@@ -248,13 +248,13 @@ class Announcer:
 
     def _end_wait(self, key: GangKey) -> None:
         """The gang is whole, lacks members or is gone: a later wait for seats is counted from its own beginning."""
-        if (told := self._remembered.find_told(key)) is not None:
+        if (told := self._remembered.find_report_state(key)) is not None:
             told.wait = None
 
     def _say(self, gang: Gang, code: Code, message: str, short: str = "", *, is_being_bound: bool = False) -> None:
-        told = self._remembered.told(gang.key)
+        told = self._remembered.report_state(gang.key)
         wait, before = told.wait, told.opinion
-        opinion = Opinion(
+        opinion = GangStatus(
             code,
             message,
             short,
@@ -304,7 +304,7 @@ class Announcer:
         facts["durationMs"] = round(seconds * 1000, 1)
         if reason:
             facts["reason"] = reason
-        told, entry = self._remembered.told(gang.key), f"{outcome} {reason}"
+        told, entry = self._remembered.report_state(gang.key), f"{outcome} {reason}"
         level = logging.DEBUG if reason and told.logged == entry else logging.INFO
         told.logged = entry
         if not decisions.isEnabledFor(level):

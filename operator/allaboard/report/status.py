@@ -9,7 +9,7 @@ from allaboard.model.errors import one_line
 from allaboard.model.gang import Gang
 from allaboard.model.pod import parse_time
 from allaboard.model.reasons import Code
-from allaboard.records.report_state import Opinion
+from allaboard.records.report_state import GangStatus
 from allaboard.report.messages import summary
 
 Condition = dict[str, Any]
@@ -23,7 +23,7 @@ def api_time(seconds: float) -> str:
 
 
 def pod_group_status(
-    gang: Gang, phase: str, opinion: Opinion, current: Mapping[str, Any], now: str, ending: Ending | None = None
+    gang: Gang, phase: str, opinion: GangStatus, current: Mapping[str, Any], now: str, ending: Ending | None = None
 ) -> dict[str, Any]:
     """Return the whole status of a PodGroup. Conditions keep their ``lastTransitionTime`` unless their status flips.
 
@@ -67,7 +67,7 @@ def pod_unscheduled(message: str, now: str, reason: str = "Unschedulable") -> Co
     return {"type": "PodScheduled", "status": "False", "reason": reason, "message": one_line(message), "lastTransitionTime": now}
 
 
-def _conditions(opinion: Opinion, gang: Gang, current: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
+def _conditions(opinion: GangStatus, gang: Gang, current: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
     """``PodGroupInitiallyScheduled`` stays True once it was, as upstream's does; the others say what is so now."""
     # Where no schema says what they are, anybody may write anything.
     stated = current if isinstance(current, Sequence) else ()

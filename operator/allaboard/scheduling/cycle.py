@@ -4,7 +4,7 @@ Read ``Scheduler.cycle`` first, then ``prepare`` and ``attempt``: what they deci
 attempts end is in ``outcomes``. Searches run one after another,
 each on a snapshot that contains the seats promised before it; transactions run beside them, so the API server works on one gang while
 the next is searched. These searches are short. A gang for which a short one finds neither seats nor a proof that there are none is searched
-for at length, beside the cycle (``longsearch``).
+for at length, beside the cycle (``planning.long_searches``).
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from allaboard.binding.transaction import DryRun
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
-from allaboard.leadership.fencing import Epoch
-from allaboard.leadership.takeover import Quarantine
+from allaboard.leadership.fencing import Term
+from allaboard.leadership.takeover import TakeoverReservation
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.gputable import GpuTable
 from allaboard.model.node import Node
@@ -32,28 +32,28 @@ from allaboard.planning.advice import Advisor
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.long_searches import LongSearches
 from allaboard.planning.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
-from allaboard.planning.plugin_processes import Strategists
+from allaboard.planning.plugin_processes import PluginProcesses
 from allaboard.planning.resolve import in_surroundings
 from allaboard.planning.search_processes import Searcher, SearchError
-from allaboard.queueing.batch_window import Window
-from allaboard.queueing.gpu_changes import CardWatch, has_lost
+from allaboard.queueing.batch_window import BatchWindow
+from allaboard.queueing.gpu_changes import GpuChanges, has_lost
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Ranks
-from allaboard.queueing.search_time import Shares
-from allaboard.records.record import Docket
+from allaboard.queueing.search_time import SearchTime
+from allaboard.records.record import GangRecords
 from allaboard.report.metrics import Metrics
-from allaboard.report.reporter import Announcer
+from allaboard.report.reporter import Reporter
 from allaboard.runtime.slices import Slices
 from allaboard.scheduling.decide import Found, Look, at_look, on_plan
-from allaboard.scheduling.execute import Actor
+from allaboard.scheduling.execute import Executor
 from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.losses import Losses
 from allaboard.scheduling.outcomes import Attempt, Outcomes
-from allaboard.scheduling.partial_binds import OpenGangs
+from allaboard.scheduling.partial_binds import PartialBinds
 from allaboard.scheduling.run_history import settled
-from allaboard.scheduling.tasks import UnderWay
-from allaboard.scheduling.unresolved_binds import LateBinds, Sealing
-from allaboard.scheduling.victims import Yielding
+from allaboard.scheduling.tasks import GangTasks
+from allaboard.scheduling.unresolved_binds import Fencing, UnresolvedBinds
+from allaboard.scheduling.victims import Victims
 
 logger = logging.getLogger(__name__)
 
@@ -68,41 +68,41 @@ class Scheduler:
     view: ClusterView
     volumes: VolumeView
     registry: GangRegistry
-    docket: Docket
+    records: GangRecords
     ranks: Ranks
     queue: GangQueue
     searcher: Searcher
     binder: Binder
     restarter: JobRestarter
-    epoch: Epoch
-    announcer: Announcer
+    epoch: Term
+    reporter: Reporter
     metrics: Metrics
-    quarantine: Quarantine
-    window: Window
+    quarantine: TakeoverReservation
+    window: BatchWindow
     dry_run: DryRun = "role"
     packings: Packings = field(default_factory=Packings)
     levels: Levels = field(default_factory=lambda: LEVELS)
-    strategists: Strategists = field(default_factory=lambda: Strategists(has_processes=False))
+    plugin_processes: PluginProcesses = field(default_factory=lambda: PluginProcesses(has_processes=False))
     is_fresh: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
-    _under_way: UnderWay = field(init=False)
+    _tasks: GangTasks = field(init=False)
     _losses: Losses = field(init=False)
-    _open: OpenGangs = field(init=False)
+    _open: PartialBinds = field(init=False)
     _outcomes: Outcomes = field(init=False)
     _planner: Planner = field(init=False)
-    _sealing: Sealing = field(init=False)
-    _late: LateBinds = field(init=False)
+    _sealing: Fencing = field(init=False)
+    _late: UnresolvedBinds = field(init=False)
     _advisor: Advisor = field(init=False)
     _long: LongSearches = field(init=False)
-    _act: Actor = field(init=False)
-    _cards: CardWatch = field(init=False, default_factory=CardWatch)
+    _act: Executor = field(init=False)
+    _cards: GpuChanges = field(init=False, default_factory=GpuChanges)
     _in_hand: Collection[GangKey] = field(init=False, default=())
     """Who is being searched for in the cycle, or is about to be."""
 
     def __post_init__(self) -> None:
-        self._long = LongSearches(self.docket, self.clock, Shares(self.clock))
+        self._long = LongSearches(self.records, self.clock, SearchTime(self.clock))
         self.metrics.gauge("long_searches_waiting", "Gangs that wait for a long search.", lambda: len(self._long))
-        self._advisor = Advisor(self.docket, self._advice, self._advise, self.clock)
+        self._advisor = Advisor(self.records, self._advice, self._advise, self.clock)
         self._planner = Planner(
             self.view,
             self.queue,
@@ -111,40 +111,40 @@ class Scheduler:
             self.clock,
             self.packings,
             self.ranks.shares,
-            self.strategists,
-            self.announcer.strategy_failed,
+            self.plugin_processes,
+            self.reporter.strategy_failed,
         )
-        self._open = OpenGangs(
-            self.registry, self.docket, self.queue, self.binder, self.restarter, self.announcer, self.metrics, self.clock
+        self._open = PartialBinds(
+            self.registry, self.records, self.queue, self.binder, self.restarter, self.reporter, self.metrics, self.clock
         )
-        self._losses = Losses(self.docket, self.registry.root_of, self.queue.backoff, self.clock)
-        self.registry.knows_whole = self.docket.knows_whole
+        self._losses = Losses(self.records, self.registry.root_of, self.queue.backoff, self.clock)
+        self.registry.knows_whole = self.records.knows_whole
         self._outcomes = Outcomes(
             self.registry,
-            self.docket,
+            self.records,
             self.queue,
             self._losses,
-            self.announcer,
+            self.reporter,
             self.metrics,
             self._open,
             self._advisor,
             lambda: self.view.counts["assumed_pods"] > 0,
             self.clock,
         )
-        self._under_way = UnderWay(self.docket, self.queue, self._outcomes.defect)
-        self._sealing = Sealing(self.view, self.queue, self.epoch, self._under_way, self._outcomes.failed_now)
-        self._late = LateBinds(self.view, self.epoch, self._outcomes.settled, self.clock)
-        self._act = Actor(
+        self._tasks = GangTasks(self.records, self.queue, self._outcomes.defect)
+        self._sealing = Fencing(self.view, self.queue, self.epoch, self._tasks, self._outcomes.failed_now)
+        self._late = UnresolvedBinds(self.view, self.epoch, self._outcomes.settled, self.clock)
+        self._act = Executor(
             self.view,
-            self.docket,
+            self.records,
             self.queue,
             self.binder,
-            self.announcer,
+            self.reporter,
             self._planner,
             self._open,
-            Yielding(self.registry, self.docket, self.binder, self.clock, self._late.pods),
+            Victims(self.registry, self.records, self.binder, self.clock, self._late.pods),
             self._outcomes,
-            self._under_way,
+            self._tasks,
             self._late,
             self._long,
             self.ranks.place,
@@ -158,7 +158,7 @@ class Scheduler:
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod has changed: seats it no longer takes may be what others wait for, and those it takes they may have been told of."""
-        self.announcer.observe_pod(old, new)
+        self.reporter.observe_pod(old, new)
         if old is not None and (freed := old.freed(new)):
             self.queue.wake(freed)
         elif new is not None and new.freed(old):
@@ -199,10 +199,10 @@ class Scheduler:
             self.restarter.hurry()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_SECONDS):
-                    await self._under_way.settled()
+                    await self._tasks.settled()
             quarantine.cancel()
             self._late.stop()
-            for task in self._under_way.tasks():
+            for task in self._tasks.tasks():
                 task.cancel()
 
     async def cycle(self) -> None:
@@ -225,7 +225,7 @@ class Scheduler:
                     for other in overtaken:
                         self.queue.overtaken(other)
                 known = attempts[key]
-                attempt = self._prepared(key) if (is_old and key not in plans) or key in self._under_way else known
+                attempt = self._prepared(key) if (is_old and key not in plans) or key in self._tasks else known
                 is_old = True
                 if attempt is not None:
                     with self._survived(key), self.ranks.charged(attempt.gang, attempt.started):
@@ -270,7 +270,7 @@ class Scheduler:
         pods = 0
         slices = Slices(self.clock)
         while len(attempts) < MOST_TOGETHER and (key := self.queue.pop()):
-            if key in self._under_way:
+            if key in self._tasks:
                 self._prepared(key)  # which passes it over
                 await asyncio.sleep(0)
                 continue
@@ -297,10 +297,10 @@ class Scheduler:
 
     def _prepared(self, key: GangKey) -> Attempt | None:
         self._long.leave(key)
-        if key in self._under_way:
+        if key in self._tasks:
             if self._long.is_searching(key) and not self._is_wanted(key):
                 self._long.abandon(key)
-            self._under_way.pass_over(key)
+            self._tasks.pass_over(key)
             return None
         with self._survived(key):
             return self.prepare(key)
@@ -321,11 +321,11 @@ class Scheduler:
             self.queue.mark(key)
             return None
         if gang.others:
-            self.announcer.waits_behind(gang)
+            self.reporter.waits_behind(gang)
         # 2. What is to be done? Whatever was left half bound, and could not be finished, is undone before anything else.
-        look = at_look(gang, self.docket.find_half(key), self.clock(), self._losses.backs_off_until(gang))
+        look = at_look(gang, self.records.find_partial_bind(key), self.clock(), self._losses.backs_off_until(gang))
         if look is not Look.AWAIT_MEMBERS and not gang.settles:
-            self.docket.case(key).short_since = None
+            self.records.of(key).short_since = None
         return attempt if self._act.on_look(attempt, look) else None
 
     async def attempt(self, attempt: Attempt, plan: Plan | None) -> None:
@@ -339,7 +339,7 @@ class Scheduler:
                 await self._act.on_error(attempt, error)
                 return
         # 4. Nowhere? Then half gangs whose time is over may make way, and it is told why. If that isn't known, it is searched for longer.
-        found = on_plan(gang, plan, self.docket.find_half(key))
+        found = on_plan(gang, plan, self.records.find_partial_bind(key))
         if found is Found.MAKE_WAY:
             found = await self._act.make_way(gang, _MAKE_WAY_SECONDS)
         # 5. Somewhere? The seats are promised, and all are bound or none, beside the next search.
@@ -350,14 +350,14 @@ class Scheduler:
         gang = self.registry.gang(key)
         if gang is None or not gang.candidates:
             return False
-        return at_look(gang, self.docket.find_half(key), self.clock()) in (Look.PLACE, Look.AWAIT_MEMBERS)
+        return at_look(gang, self.records.find_partial_bind(key), self.clock()) in (Look.PLACE, Look.AWAIT_MEMBERS)
 
     def _gang(self, key: GangKey) -> Gang | None:
         """The gang as it stands, its members with what their volumes and the pods around them ask of nodes."""
         gang = self.registry.gang(key)
         if gang is None:
             return None
-        return in_surroundings(settled(gang, self.docket.find(key), self.clock()), self.volumes, self.view, self.levels)
+        return in_surroundings(settled(gang, self.records.find(key), self.clock()), self.volumes, self.view, self.levels)
 
     async def _advice(self, key: GangKey) -> str:
         """What would help a gang that can't be placed; empty when nothing is known to, or it isn't refused any more."""
@@ -369,7 +369,7 @@ class Scheduler:
     def _advise(self, key: GangKey, told: str, message: str) -> None:
         gang = self.registry.gang(key)
         if gang is not None:
-            self.announcer.advised(gang, told, message)
+            self.reporter.advised(gang, told, message)
 
     @contextmanager
     def _survived(self, key: GangKey) -> Iterator[None]:

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from allaboard.binding.outcomes import Committed, Refused
 from allaboard.model.gang import Gang, OnMemberLost, Undo
 from allaboard.placement import Plan
-from allaboard.records.record import Half
+from allaboard.records.record import PartialBind
 
 
 class Look(Enum):
@@ -44,9 +44,9 @@ class Found(Enum):
     UNDO = auto()
     """There is none for the rest of one that was left half bound."""
     GIVE_UP = auto()
-    """The same as at a look: there was no room for whom it has lost."""
+    """Release the gang: lost members could not be replaced before its time-out."""
     RESTART_JOBS = auto()
-    """The same as at a look."""
+    """Suspend the Jobs that keep the gang open, before its members are placed anew."""
     REFUSE = auto()
     """It is told why, and waits for what it lacks."""
 
@@ -67,7 +67,7 @@ class Reply(Enum):
     WHOLE = auto()
 
 
-def at_look(gang: Gang, half: Half | None, now: float, backs_off_until: float = 0.0) -> Look:
+def at_look(gang: Gang, half: PartialBind | None, now: float, backs_off_until: float = 0.0) -> Look:
     """What is to be done about a gang that is due. What was left half done is undone before anything else.
 
     One whose own time is over is looked for seats once more before it is released: they may have come free just now. Nobody of it is bound
@@ -91,7 +91,7 @@ def _look(gang: Gang) -> Look:
     return Look.AWAIT_MEMBERS if gang.awaits_pods else Look.PLACE
 
 
-def _ending(gang: Gang, half: Half, now: float) -> Found | None:
+def _ending(gang: Gang, half: PartialBind, now: float) -> Found | None:
     """How a half gang is released whose own time is over."""
     if not (half.has_timed_out(now) and now >= half.restarts_at):
         return None
@@ -105,7 +105,7 @@ def is_enough(plan: Plan) -> bool:
     return bool(plan.feasible and plan.assignments)
 
 
-def on_plan(gang: Gang, plan: Plan, half: Half | None) -> Found:
+def on_plan(gang: Gang, plan: Plan, half: PartialBind | None) -> Found:
     """What a short search's plan is good for."""
     if is_enough(plan):
         return Found.BIND
@@ -114,7 +114,7 @@ def on_plan(gang: Gang, plan: Plan, half: Half | None) -> Found:
     return Found.MAKE_WAY
 
 
-def when_nowhere(gang: Gang, half: Half | None, now: float, *, is_settled: bool, is_served: bool = False) -> Found:
+def when_nowhere(gang: Gang, half: PartialBind | None, now: float, *, is_settled: bool, is_served: bool = False) -> Found:
     """There is no room for it.
 
     ``is_settled``: it has been found out whether half gangs can make way for it, which takes a search for each of them. ``is_served``: some
@@ -127,7 +127,7 @@ def when_nowhere(gang: Gang, half: Half | None, now: float, *, is_settled: bool,
     return Found.REFUSE if half is None or is_served else _ending(gang, half, now) or Found.REFUSE
 
 
-def on_reply(gang: Gang, outcome: Committed | Refused, half: Half | None) -> Reply:
+def on_reply(gang: Gang, outcome: Committed | Refused, half: PartialBind | None) -> Reply:
     """What the answers to its binds have made of a gang, which was ``gang`` before."""
     if isinstance(outcome, Refused):
         return Reply.FAILED

@@ -23,21 +23,21 @@ from allaboard.placement import Plan
 from allaboard.planning.long_searches import LongSearches, SearchAbandonedError
 from allaboard.planning.planner import Planner
 from allaboard.planning.search_processes import SearchError, SearchOverrunError
-from allaboard.queueing.order import lacks_of
+from allaboard.queueing.order import wakes_up_on
 from allaboard.queueing.queue import GangQueue
-from allaboard.records.record import Docket
+from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import ANYTHING
 from allaboard.report import messages
-from allaboard.report.reporter import Announcer
+from allaboard.report.reporter import Reporter
 from allaboard.scheduling.decide import Found, Look, is_enough, when_nowhere
 from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.outcomes import Attempt, Outcomes
-from allaboard.scheduling.partial_binds import OpenGangs
+from allaboard.scheduling.partial_binds import PartialBinds
 from allaboard.scheduling.run_history import run_was_whole
-from allaboard.scheduling.tasks import UnderWay
-from allaboard.scheduling.unresolved_binds import LateBinds
-from allaboard.scheduling.victims import Yielding
+from allaboard.scheduling.tasks import GangTasks
+from allaboard.scheduling.unresolved_binds import UnresolvedBinds
+from allaboard.scheduling.victims import Victims
 
 logger = logging.getLogger(__name__)
 
@@ -46,20 +46,20 @@ _LET_PASS_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Actor:
+class Executor:
     """Carries out decisions. ``look`` gives a gang as it stands, ``prepared`` what is to be decided about one, as the cycle does."""
 
     view: ClusterView
-    docket: Docket
+    records: GangRecords
     queue: GangQueue
     binder: Binder
-    announcer: Announcer
+    reporter: Reporter
     planner: Planner
-    open_gangs: OpenGangs
-    yielding: Yielding
+    partial_binds: PartialBinds
+    victims: Victims
     outcomes: Outcomes
-    under_way: UnderWay
-    late: LateBinds
+    tasks: GangTasks
+    late: UnresolvedBinds
     long: LongSearches
     place: Callable[[GangKey], Order]
     look: Callable[[GangKey], Gang | None]
@@ -74,11 +74,11 @@ class Actor:
         gang, key = attempt.gang, attempt.gang.key
         match look:
             case Look.UNDO:
-                self.under_way.start(key, self.open_gangs.undo_overdue(gang))
+                self.tasks.start(key, self.partial_binds.undo_overdue(gang))
             case Look.GIVE_UP:
-                self.under_way.start(key, self.open_gangs.give_up(gang))
+                self.tasks.start(key, self.partial_binds.give_up(gang))
             case Look.RESTART_JOBS:
-                self.under_way.start(key, self.open_gangs.restart_jobs(gang))
+                self.tasks.start(key, self.partial_binds.restart_jobs(gang))
             case Look.HOLD if gang.hold:
                 self.outcomes.held(attempt, gang.hold)
             case Look.REST:
@@ -89,13 +89,13 @@ class Actor:
                 self.outcomes.backs_off(attempt)
             case Look.PLACE:
                 if gang.missing:
-                    self.announcer.waiting_since(gang)
+                    self.reporter.waiting_since(gang)
                 return True
         return False
 
     async def on_error(self, attempt: Attempt, error: SearchError) -> None:
         """A short search has failed; one that took too long is begun anew beside the others, unless the gang has no time for that."""
-        if isinstance(error, SearchOverrunError) and attempt.gang.key not in self.open_gangs:
+        if isinstance(error, SearchOverrunError) and attempt.gang.key not in self.partial_binds:
             await self._search_longer(attempt, None)
         else:
             self.outcomes.failed(attempt, str(error))
@@ -107,17 +107,17 @@ class Actor:
             case Found.SEARCH_LONGER:
                 await self._search_longer(attempt, plan)
             case Found.UNDO:
-                self.under_way.start(key, self.open_gangs.undo(gang, gang.bound, messages.refusal(gang, plan)))
+                self.tasks.start(key, self.partial_binds.undo(gang, gang.bound, messages.refusal(gang, plan)))
             case Found.GIVE_UP:
-                self.under_way.start(key, self.open_gangs.give_up(gang))
+                self.tasks.start(key, self.partial_binds.give_up(gang))
             case Found.RESTART_JOBS:
-                self.under_way.start(key, self.open_gangs.restart_jobs(gang))
+                self.tasks.start(key, self.partial_binds.restart_jobs(gang))
             case Found.REFUSE:
                 await self._refuse(attempt, plan)
             case Found.BIND if transaction := self._promised(attempt, plan):
                 if is_alone:
                     self.queue.seated(key)
-                self.under_way.start(key, self._commit(attempt, plan, transaction))
+                self.tasks.start(key, self._commit(attempt, plan, transaction))
 
     async def make_way(self, gang: Gang, seconds: float) -> Found:
         """There is no room for ``gang``: half gangs may make way, if that can be found out in so long; what is to be done then."""
@@ -127,12 +127,12 @@ class Actor:
         """Begin the long search whose turn it is, unless one is going on."""
         while (key := self.long.next()) is not None:
             if (attempt := self.prepared(key)) is not None:
-                self.under_way.start(key, self._at_length(attempt))
+                self.tasks.start(key, self._at_length(attempt))
                 return
             self.long.done(key)
 
     def _when_nowhere(self, gang: Gang, *, is_settled: bool) -> Found:
-        half, is_served = self.docket.find_half(gang.key), self.yielding.is_served(gang.key)
+        half, is_served = self.records.find_partial_bind(gang.key), self.victims.is_served(gang.key)
         return when_nowhere(gang, half, self.clock(), is_settled=is_settled, is_served=is_served)
 
     def _promised(self, attempt: Attempt, plan: Plan) -> Transaction | None:
@@ -144,9 +144,9 @@ class Actor:
             return None
         attempt.gang = fresh
         # After an undo every member is tried beforehand: one pod that is refused would undo the gang for ever.
-        dry_run: DryRun = "all" if self.open_gangs.was_undone(key) else self.dry_run
+        dry_run: DryRun = "all" if self.partial_binds.was_undone(key) else self.dry_run
         look = partial(self.look, key)
-        was_whole = run_was_whole(fresh, self.docket.find(key))
+        was_whole = run_was_whole(fresh, self.records.find(key))
         transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, look, dry_run, was_whole=was_whole)
         if isinstance(transaction, Refused):
             logger.info("gang %s: %s; looking again", key, messages.not_bound(transaction))
@@ -161,11 +161,11 @@ class Actor:
     async def _search_longer(self, attempt: Attempt, plan: Plan | None) -> None:
         """Neither seats nor a proof were found in short: the gang has its turn beside, and is told what is known if that isn't now."""
         gang = attempt.gang
-        lacks = lacks_of(plan.explanation, gang.candidates) if plan else ANYTHING
+        lacks = wakes_up_on(plan.explanation, gang.candidates) if plan else ANYTHING
         if plan and gang.missing and not self.long.is_idle:
             refusal = messages.refused(gang, plan, await self.planner.cause(gang))
-            self.announcer.refused(gang, refusal, plan.search, self.clock() - attempt.started)
-        self.queue.pause(gang.key, lacks, seen=attempt.changes, retry_by=self.open_gangs.deadline(gang))
+            self.reporter.refused(gang, refusal, plan.search, self.clock() - attempt.started)
+        self.queue.pause(gang.key, lacks, seen=attempt.changes, retry_by=self.partial_binds.deadline(gang))
         self.long.join(gang.key, self.place(gang.key))
         self.start_long_search()
 
@@ -190,9 +190,9 @@ class Actor:
             return
         match self._when_nowhere(gang, is_settled=True):
             case Found.GIVE_UP:
-                await self.open_gangs.give_up(gang)
+                await self.partial_binds.give_up(gang)
             case Found.RESTART_JOBS:
-                await self.open_gangs.restart_jobs(gang)
+                await self.partial_binds.restart_jobs(gang)
             case _:
                 await self._refuse(attempt, plan)
 
@@ -225,19 +225,19 @@ class Actor:
             return False
 
         try:
-            yielding = await self.yielding.who_yields(gang, would_fit)
+            victims = await self.victims.who_yields(gang, would_fit)
         except TimeoutError:
             return False
-        busy = [other.key for other in yielding if other.key in self.under_way]
-        self.yielding.put_off(busy)  # the others would make way in vain
-        for other in yielding if not busy else ():
-            self.under_way.start(other.key, self.open_gangs.yield_to(gang, other))
+        busy = [other.key for other in victims if other.key in self.tasks]
+        self.victims.put_off(busy)  # the others would make way in vain
+        for other in victims if not busy else ():
+            self.tasks.start(other.key, self.partial_binds.yield_to(gang, other))
         await asyncio.sleep(0)  # they have begun then
         return True
 
     async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
         began = self.clock()
-        self.announcer.binds(attempt.gang)
+        self.reporter.binds(attempt.gang)
         outcome = await transaction.commit()
         attempt.held_seconds = self.clock() - began
         if isinstance(outcome, Committed):

@@ -1,4 +1,4 @@
-"""Nothing is decided by what is too old: a scheduler that the API server doesn't speak to waits."""
+"""Pauses scheduling while the cached cluster state is stale."""
 
 import asyncio
 import logging

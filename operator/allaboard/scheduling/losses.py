@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
-from allaboard.records.record import Docket, LastBind
+from allaboard.records.record import GangRecords, LastBind
 
 _STAYED_SECONDS = 60.0
 """Members that have stayed for so long weren't lost soon."""
@@ -27,7 +27,7 @@ _MOST_CONTROLLERS = 16
 class Losses:
     """What was lost of each gang soon after it was bound. ``backoff`` gives the seconds after so many losses in a row."""
 
-    docket: Docket
+    records: GangRecords
     root_of: Callable[[Pod], str]
     backoff: Callable[[int], float]
     clock: Callable[[], float] = time.monotonic
@@ -38,7 +38,7 @@ class Losses:
         ``waiting_since`` is when the gang began to lack members. Members beyond the minimum are lost only if they have failed: others may
         have been taken away on purpose.
         """
-        now, last_binds = self.clock(), self.docket.case(gang.key).last_binds
+        now, last_binds = self.clock(), self.records.of(gang.key).last_binds
         living, succeeded, failed = Counter[str](), Counter[str](), Counter[str]()
         for pod in gang.everybody:
             if pod.node_name:
@@ -60,8 +60,8 @@ class Losses:
 
     def backs_off_until(self, gang: Gang) -> float:
         """Return when the gang's candidates may be bound, on the clock; a time that has passed if nothing keeps them."""
-        case = self.docket.find(gang.key)
-        last_binds = {name: last for name, last in case.last_binds.items() if last.losses} if case else {}
+        record = self.records.find(gang.key)
+        last_binds = {name: last for name, last in record.last_binds.items() if last.losses} if record else {}
         if not last_binds:
             return 0.0
         names = set(map(self._controller_of, gang.candidates)) & last_binds.keys()
@@ -69,8 +69,8 @@ class Losses:
 
     def in_a_row(self, gang: Gang) -> int:
         """Return how often in a row members of the candidates' controllers were lost soon after they were bound."""
-        case = self.docket.find(gang.key)
-        last_binds = case.last_binds if case else {}
+        record = self.records.find(gang.key)
+        last_binds = record.last_binds if record else {}
         names = set(map(self._controller_of, gang.candidates)) & last_binds.keys()
         return max((last_binds[name].losses for name in names), default=0)
 

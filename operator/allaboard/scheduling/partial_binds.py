@@ -21,11 +21,11 @@ from allaboard.leadership.lease import LeaseLostError
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.queueing.queue import GangQueue
-from allaboard.records.record import Docket, Half
+from allaboard.records.record import GangRecords, PartialBind
 from allaboard.records.wake_up import ANYTHING
 from allaboard.report import messages
 from allaboard.report.metrics import Metrics
-from allaboard.report.reporter import Announcer
+from allaboard.report.reporter import Reporter
 from allaboard.scheduling.run_history import was_cut_off
 from allaboard.scheduling.victims import UNASKED_SECONDS, leaving_of, may_suspend
 
@@ -43,21 +43,21 @@ _ASKED_SECONDS = 10.0
 
 
 @dataclass(slots=True)
-class OpenGangs:
+class PartialBinds:
     """What we left half bound, and how far each has come: being finished, undone, or kept open because nobody may be released."""
 
     registry: GangRegistry
-    docket: Docket
+    records: GangRecords
     queue: GangQueue
     binder: Binder
     restarter: JobRestarter
-    announcer: Announcer
+    reporter: Reporter
     metrics: Metrics
     clock: Callable[[], float] = time.monotonic
 
     def __contains__(self, key: GangKey) -> bool:
         """Whether the gang is being finished."""
-        half = self.docket.find_half(key)
+        half = self.records.find_partial_bind(key)
         return half is not None and half.deadline is not None
 
     async def inherit(self) -> None:
@@ -65,48 +65,45 @@ class OpenGangs:
         for number, gang in enumerate(self.registry.gangs()):
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
-            self.docket.case(gang.key).is_inherited = True
+            self.records.of(gang.key).is_inherited = True
             if was_cut_off(gang, self.registry.group(gang.key)):
                 self.add(gang)
             self.queue.mark(gang.key)
 
     def was_undone(self, key: GangKey) -> bool:
         """Whether the gang was undone before, so that every member is to be tried beforehand."""
-        case = self.docket.find(key)
-        return case is not None and case.was_undone
+        record = self.records.find(key)
+        return record is not None and record.was_undone
 
     def add(self, gang: Gang) -> None:
         """The gang was left half bound just now; its time runs from the first time that is said."""
         self.suspect(gang)
-        self._times_out(gang, self.docket.half(gang.key))
+        self._times_out(gang, self.records.partial_bind(gang.key))
 
     def suspect(self, gang: Gang) -> None:
         """Some of a gang may turn out to be bound: then it is finished. Until then its time-out doesn't run."""
-        half = self.docket.half(gang.key)
+        half = self.records.partial_bind(gang.key)
         if half.deadline is None:
             half.deadline = self.clock() + FORWARD_SECONDS
 
-    def _times_out(self, gang: Gang, half: Half) -> None:
+    def _times_out(self, gang: Gang, half: PartialBind) -> None:
         """Its time-out runs from the first time that it was found half bound."""
         if half.expires is None:
             half.expires = self.clock() + gang.timeout_seconds
 
     def renew(self, key: GangKey) -> None:
-        """What has become of the gang's binds is known only now: so its time runs from now, if it is half bound.
-
-        Once: where no bind is answered for long, each attempt would renew it, and the gang would stay half bound for as long.
-        """
-        half = self.docket.find_half(key)
+        """Restart the finish deadline once unanswered binds are resolved; at most once, or every attempt would extend it."""
+        half = self.records.find_partial_bind(key)
         if half is not None and half.deadline is not None and not half.is_renewed:
             half.is_renewed = True
             half.deadline = self.clock() + FORWARD_SECONDS
 
     def close(self, key: GangKey) -> None:
         """The gang is whole or absent."""
-        for other, each in self.docket.halves():
+        for other, each in self.records.partial_binds():
             if key in (other, each.made_way_for):
                 each.made_way_for = None
-        if (half := self.docket.find_half(key)) is not None:
+        if (half := self.records.find_partial_bind(key)) is not None:
             half.deadline = half.expires = None
             half.is_renewed = half.is_kept_open = half.was_tried = False
             half.restarts_at = -math.inf
@@ -116,28 +113,28 @@ class OpenGangs:
 
         Return whether the run is known only now to have been whole.
         """
-        case = self.docket.case(gang.key)
-        if case.is_inherited:  # no earlier leader can bind its members any more
-            case.is_inherited = False
+        record = self.records.of(gang.key)
+        if record.is_inherited:  # no earlier leader can bind its members any more
+            record.is_inherited = False
             if was_cut_off(gang, self.registry.group(gang.key)):
                 logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.owed)
                 self.add(gang)
-                self.docket.half(gang.key).deadline = self.clock() + FORWARD_SECONDS  # until now it could not be looked at
-        half = case.half
+                self.records.partial_bind(gang.key).deadline = self.clock() + FORWARD_SECONDS  # until now it could not be looked at
+        half = record.partial_bind
         if half is not None and not gang.is_open:
             half.deadline = None
         is_news = False
         if gang.run and not (half and (half.is_finishing or half.is_kept_open)):
-            is_news = case.note_whole(gang)  # or it can't be told, and must not be by whoever comes after us either
+            is_news = record.note_whole(gang)  # or it can't be told, and must not be by whoever comes after us either
         if gang.is_open and gang.owed:
-            self._times_out(gang, self.docket.half(gang.key))
+            self._times_out(gang, self.records.partial_bind(gang.key))
         elif half is not None:
             half.expires, half.was_tried = None, False
         return is_news
 
     def failed(self, key: GangKey) -> None:
         """An attempt at the gang has failed: if it is half bound and its time is over, it isn't looked for seats first any more."""
-        if (half := self.docket.find_half(key)) is not None:
+        if (half := self.records.find_partial_bind(key)) is not None:
             half.was_tried = half.has_timed_out(self.clock())
 
     def next_look(self, gang: Gang) -> float | None:
@@ -145,9 +142,9 @@ class OpenGangs:
 
         Or seats that were given up are waited for no longer: meanwhile fewer are asked for theirs.
         """
-        now, mine = self.clock(), self.docket.find_half(gang.key)
+        now, mine = self.clock(), self.records.find_partial_bind(gang.key)
         times = [mine.deadline, mine.restarts_at, mine.expires] if mine else []
-        for _, half in self.docket.halves():
+        for _, half in self.records.partial_binds():
             times += [half.unasked_until, half.asked_until, half.released_until]
             if half.deadline is not None or half.is_kept_open:
                 times.append(half.expires)
@@ -158,9 +155,9 @@ class OpenGangs:
         if gang.is_whole:
             return None
         next_look = self.next_look(gang)
-        if self.announcer.has_timed_out(gang):
+        if self.reporter.has_timed_out(gang):
             return next_look
-        timeout = self.clock() + self.announcer.seconds_left(gang)
+        timeout = self.clock() + self.reporter.seconds_left(gang)
         return timeout if next_look is None else min(timeout, next_look)
 
     def finish(self, gang: Gang, retry_after: float) -> None:
@@ -192,7 +189,7 @@ class OpenGangs:
         await self._undo_in_turn(gang, f"{gang.missing} missing members could not be bound within {gang.timeout_seconds} s")
 
     def _began(self, gang: Gang) -> None:
-        half = self.docket.half(gang.key)
+        half = self.records.partial_bind(gang.key)
         half.restarts_at, half.was_tried = self.clock() + gang.timeout_seconds, False
 
     async def yield_to(self, other: Gang, gang: Gang) -> None:
@@ -201,7 +198,7 @@ class OpenGangs:
         who = f"podgroup {other.key}" if other.key.namespace == gang.key.namespace else "a podgroup of another namespace"
         text = f"not whole within {gang.timeout_seconds} s, and {who} needs the seats of its {len(gang.bound)} bound members"
         # One that is kept open all the same is looked at when it would have been: those who ask for its seats must not hold up its turn.
-        half = self.docket.half(gang.key)
+        half = self.records.partial_bind(gang.key)
         half.made_way_for = other.key
         undone = await self._release(gang, gang.bound, text, even_running=True, is_wanted=lambda: self._waits(other.key))
         if undone.released:
@@ -226,21 +223,21 @@ class OpenGangs:
 
     def _again(self, gang: Gang, undone: Undone, *, even_running: bool = False, at_least: float = 0.0) -> None:
         if undone.is_unfinished and not even_running:
-            self.docket.half(gang.key).deadline = self.clock()
+            self.records.partial_bind(gang.key).deadline = self.clock()
             self.queue.retry(gang.key, _RETRY_SECONDS)
         else:
             self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)
 
     def _waits(self, key: GangKey) -> bool:
         """Whether a gang lacks seats still, and hasn't made way for others meanwhile."""
-        gang, half = self.registry.gang(key), self.docket.find_half(key)
+        gang, half = self.registry.gang(key), self.records.find_partial_bind(key)
         return gang is not None and bool(gang.missing) and not (half is not None and half.is_going(self.clock()))
 
     async def _release(
         self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False, is_wanted: Callable[[], bool] = lambda: True
     ) -> Undone:
         """Release ``pods``, and note and tell what has become of them. Jobs are suspended if that ``is_wanted`` once they may."""
-        half, began = self.docket.half(gang.key), self.clock()
+        half, began = self.records.partial_bind(gang.key), self.clock()
         before = leaving_of(gang, half, began)
         half.asked_until = began + _ASKED_SECONDS
         try:
@@ -254,14 +251,14 @@ class OpenGangs:
             half.asked_until = -math.inf
         half.released, half.released_until = (*before, *undone.released), began + min(gang.timeout_seconds, _LEAVING_SECONDS)
         if undone.released:
-            self.docket.case(gang.key).was_undone = True
+            self.records.of(gang.key).was_undone = True
             self.metrics.transactions.labels("undone").inc()
-            self.announcer.undone(gang, undone.released, message)
+            self.reporter.undone(gang, undone.released, message)
         if undone.is_unfinished and not even_running:
             return undone
         if {pod.uid for pod in pods} - {pod.uid for pod in half.released}:
             half.deadline, half.is_kept_open = None, True
-            self.announcer.kept_open(gang, messages.kept_open(gang, pods, message, problem))
+            self.reporter.kept_open(gang, messages.kept_open(gang, pods, message, problem))
         else:
             # Should the next look find one that was said to be gone, it is undone again.
             half.deadline, half.is_kept_open = self.clock(), False
@@ -273,7 +270,7 @@ class OpenGangs:
         """What is undone once the Jobs of the ``kept`` were suspended and resumed, if all are Jobs' pods; else why not."""
         if not kept or not all(pod.is_of_job for pod in kept):
             return undone, ""
-        half = self.docket.half(gang.key)
+        half = self.records.partial_bind(gang.key)
         before, half.restarts_at = half.restarts_at, self.clock() + gang.timeout_seconds
         try:
             await self.restarter.restart(kept, even_running=even_running, is_wanted=lambda: bool(undone.released) or is_wanted())

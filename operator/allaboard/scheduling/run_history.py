@@ -7,24 +7,24 @@ from dataclasses import replace
 
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import Gang
-from allaboard.records.record import Case
+from allaboard.records.record import GangRecord
 from allaboard.report.status import scheduled_since
 
 SETTLE_SECONDS = 5.0
 """How long a run that has been whole waits for the replacements of all members that it has lost, before it takes those that exist."""
 
 
-def may_settle(gang: Gang, case: Case | None) -> bool:
+def may_settle(gang: Gang, record: GangRecord | None) -> bool:
     """Return whether a gang that waits for pods may do with those that exist, since they replace members of a run that has been whole.
 
     Its controller may have fewer to make than the minimum says: it was scaled down, or members that have succeeded were deleted.
     """
-    return bool(gang.candidates) and (gang.may_replace or (gang.is_open and run_was_whole(gang, case)))
+    return bool(gang.candidates) and (gang.may_replace or (gang.is_open and run_was_whole(gang, record)))
 
 
-def settled(gang: Gang, case: Case | None, now: float) -> Gang:
+def settled(gang: Gang, record: GangRecord | None, now: float) -> Gang:
     """Return the gang, content with the replacements that exist if it has waited long enough for more."""
-    if case is None or case.short_since is None or now < case.short_since + SETTLE_SECONDS or not may_settle(gang, case):
+    if record is None or record.short_since is None or now < record.short_since + SETTLE_SECONDS or not may_settle(gang, record):
         return gang
     return replace(gang, settles=True)
 
@@ -51,9 +51,9 @@ def was_whole(gang: Gang) -> bool:
     return any(pod.was_whole or len(members) >= pod.promise for pod in members)
 
 
-def run_was_whole(gang: Gang, case: Case | None) -> bool:
+def run_was_whole(gang: Gang, record: GangRecord | None) -> bool:
     """Whether the run that is going on has been whole, as far as it is known or told, so that all later binds are to say so."""
-    return bool(gang.run) and ((case is not None and gang.run in case.whole_runs) or was_whole(gang))
+    return bool(gang.run) and ((record is not None and gang.run in record.whole_runs) or was_whole(gang))
 
 
 def _says_whole(gang: Gang, group: PodGroup | None) -> bool:

@@ -1,4 +1,4 @@
-"""Which gangs must be left alone until the watch has told of them: those whose facts are about to change, or not yet ours alone."""
+"""Skip gangs until the watch has caught up: members just bound by us, or members that a previous leader may still bind."""
 
 import asyncio
 import time
@@ -7,24 +7,24 @@ from dataclasses import dataclass, field, replace
 
 from allaboard.cluster.view import ClusterView
 from allaboard.kube.retry import Sleep
-from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, EPOCH, Epoch, is_newer
+from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, EPOCH, Term, is_newer
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.queueing.queue import GangQueue
-from allaboard.scheduling.tasks import UnderWay
+from allaboard.scheduling.tasks import GangTasks
 
 _SEALED_SECONDS = 1.0  # the watch tells of what was sealed long before
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sealing:
+class Fencing:
     """Takes members out of reach of an earlier leader; ``fail`` hears why a gang's can't be."""
 
     view: ClusterView
     queue: GangQueue
-    epoch: Epoch
-    under_way: UnderWay
+    epoch: Term
+    tasks: GangTasks
     fail: Callable[[Gang, str], None]
 
     def awaits_news(self, gang: Gang) -> bool:
@@ -34,7 +34,7 @@ class Sealing:
         undoable = [pod for pod in gang.bound if pod.phase == "Pending"] if gang.is_open else []
         older = self.epoch.older([*gang.candidates, *undoable])
         if older:
-            self.under_way.start(gang.key, self._seal(gang, older))
+            self.tasks.start(gang.key, self._seal(gang, older))
         return bool(older)
 
     async def _seal(self, gang: Gang, older: Sequence[Pod]) -> None:
@@ -49,14 +49,14 @@ class Sealing:
 
 
 @dataclass(slots=True)
-class LateBinds:
+class UnresolvedBinds:
     """Members that a bind of ours may still give a node, although nobody has said so: they keep their seats until that is known.
 
     ``settled`` hears of a gang when it is of all of them: they are bound, sealed or gone, or so late nothing is carried out any more.
     """
 
     view: ClusterView
-    epoch: Epoch
+    epoch: Term
     settled: Callable[[GangKey], None]
     clock: Callable[[], float] = time.monotonic
     sleep: Sleep = asyncio.sleep

@@ -12,7 +12,7 @@ from allaboard.leadership.lease import LeaseLostError
 from allaboard.model.gang import Gang, GangKey, Undo
 from allaboard.model.pod import Pod
 from allaboard.queueing.order import order_of
-from allaboard.records.record import Docket, Half
+from allaboard.records.record import GangRecords, PartialBind
 from allaboard.scheduling.run_history import run_was_whole
 
 UNASKED_SECONDS = 10.0
@@ -24,11 +24,11 @@ _MOST_ASKED = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Yielding:
+class Victims:
     """Finds out who yields; that they do is seen to by ``OpenGangs``."""
 
     registry: GangRegistry
-    docket: Docket
+    records: GangRecords
     binder: Binder
     clock: Callable[[], float]
     in_doubt: Callable[[], Sequence[Pod]] = tuple
@@ -59,7 +59,7 @@ class Yielding:
             needed = await self._needed_by(gang, fits_without)
             staying = [other.key for other in needed if not await self._may_go(other)]
             for key in staying:
-                self.docket.half(key).unasked_until = self.clock() + UNASKED_SECONDS
+                self.records.partial_bind(key).unasked_until = self.clock() + UNASKED_SECONDS
             if not staying and going == self._going():
                 # The looks and the answers took a while, in which seats may have come free that others hold or were promised.
                 if needed and await fits_without(()):
@@ -99,7 +99,7 @@ class Yielding:
 
     async def _may_go(self, gang: Gang) -> bool:
         """Whether the bound members of a half gang can be released: one of each owner is asked for, without effect."""
-        is_suspended = may_suspend(gang, self.docket.find_half(gang.key), self.clock())
+        is_suspended = may_suspend(gang, self.records.find_partial_bind(gang.key), self.clock())
         asked = {pod.owner: pod for pod in gang.bound}.values()
         try:
             return all([await self.binder.would_go(pod, is_suspended=is_suspended) for pod in asked])
@@ -108,11 +108,11 @@ class Yielding:
 
     def _in_the_way(self, gang: Gang) -> Sequence[Gang]:
         """The half gangs that may have to yield to ``gang``, the last in the queue first; no more than may be asked."""
-        now, mine = self.clock(), self.docket.find_half(gang.key)
-        served = {half.made_way_for for _, half in self.docket.halves() if half.is_going(now)}
+        now, mine = self.clock(), self.records.find_partial_bind(gang.key)
+        served = {half.made_way_for for _, half in self.records.partial_binds() if half.is_going(now)}
         halves = [
             key
-            for key, half in self.docket.halves()
+            for key, half in self.records.partial_binds()
             if half.is_kept_open and half.has_timed_out(now) and now >= max(half.asked_until, half.unasked_until) and key not in served
         ]
         asked = sorted(
@@ -120,7 +120,7 @@ class Yielding:
                 other
                 for other in filter(None, map(self.registry.gang, halves))
                 if other.key != gang.key
-                and not run_was_whole(other, self.docket.find(other.key))
+                and not run_was_whole(other, self.records.find(other.key))
                 and not (mine and mine.made_way_for == other.key)
                 and all(is_releasable(pod) for pod in other.bound)
                 and (order_of(gang) < order_of(other) if gang.bound else other.priority <= gang.priority)
@@ -133,29 +133,29 @@ class Yielding:
     def put_off(self, keys: Iterable[GangKey]) -> None:
         """Something is being done about gangs: they aren't asked for a moment, nor is anybody beside them."""
         for key in keys:
-            self.docket.half(key).unasked_until = self.clock() + _BUSY_SECONDS
+            self.records.partial_bind(key).unasked_until = self.clock() + _BUSY_SECONDS
 
     def is_served(self, key: GangKey) -> bool:
         """Whether half gangs make way for a gang just now."""
         now = self.clock()
-        return any(half.made_way_for == key and half.is_going(now) for _, half in self.docket.halves())
+        return any(half.made_way_for == key and half.is_going(now) for _, half in self.records.partial_binds())
 
     def _makes_way(self, gang: Gang) -> bool:
         """Whether the seats that the gang has given up are still to be taken by the other, and not to be added to by a third one's."""
-        half = self.docket.find_half(gang.key)
+        half = self.records.find_partial_bind(gang.key)
         return half is not None and half.made_way_for is not None and half.is_going(self.clock())
 
     def _going(self) -> dict[GangKey, tuple[float, float]]:
         """Who is being released or was, and until when that counts."""
-        return {key: (half.asked_until, half.released_until) for key, half in self.docket.halves() if half.is_going(self.clock())}
+        return {key: (half.asked_until, half.released_until) for key, half in self.records.partial_binds() if half.is_going(self.clock())}
 
     def _asked_now(self) -> list[Gang]:
-        asked = [key for key, half in self.docket.halves() if half.asked_until > self.clock()]
+        asked = [key for key, half in self.records.partial_binds() if half.asked_until > self.clock()]
         return list(filter(None, map(self.registry.gang, asked)))
 
     def _leaving(self) -> Sequence[Pod]:
         """Who was released and is there still, for no longer than may be waited for."""
-        now, released = self.clock(), [(key, half) for key, half in self.docket.halves() if half.released]
+        now, released = self.clock(), [(key, half) for key, half in self.records.partial_binds() if half.released]
         return [pod for key, half in released if (gang := self.registry.gang(key)) for pod in leaving_of(gang, half, now)]
 
 
@@ -164,12 +164,12 @@ def _bound_of(gangs: Iterable[Gang]) -> list[Pod]:
     return [pod for gang in gangs for pod in gang.bound]
 
 
-def may_suspend(gang: Gang, half: Half | None, now: float) -> bool:
+def may_suspend(gang: Gang, half: PartialBind | None, now: float) -> bool:
     """Whether the Jobs of a half gang may be suspended by now."""
     return gang.undo is Undo.SUSPEND and half is not None and half.has_timed_out(now)
 
 
-def leaving_of(gang: Gang, half: Half, now: float) -> Sequence[Pod]:
+def leaving_of(gang: Gang, half: PartialBind, now: float) -> Sequence[Pod]:
     """Who of a gang was released and is there still, for no longer than may be waited for."""
     here = {pod.uid for pod in gang.everybody} if half.released and half.released_until > now else set()
     return [pod for pod in half.released if pod.uid in here]

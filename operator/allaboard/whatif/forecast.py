@@ -19,11 +19,11 @@ from allaboard.model.reasons import Code
 from allaboard.placement import Plan, SearchSettings
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
-from allaboard.planning.plugin_processes import Strategists
+from allaboard.planning.plugin_processes import PluginProcesses
 from allaboard.planning.resolve import in_surroundings
 from allaboard.planning.search_processes import Searcher
 from allaboard.queueing.order import order_of
-from allaboard.queueing.search_time import Shares
+from allaboard.queueing.search_time import SearchTime
 from allaboard.report import messages
 from allaboard.report.metrics import Metrics
 from allaboard.settings.options import Settings
@@ -52,9 +52,9 @@ class Forecast:
         self._registry = registry
         self._levels = settings.levels
         searcher = Searcher(SearchSettings(**settings.search.model_dump()), workers=0)
-        strategists = Strategists(settings.strategy_options.by_name, has_processes=False)
-        shares, packings = Shares(_no_time), Packings.by(settings)
-        self._planner = Planner(view, _NoPast(), searcher, Metrics(), _no_time, packings, shares, strategists, tell)
+        plugin_processes = PluginProcesses(settings.strategy_options.by_name, has_processes=False)
+        shares, packings = SearchTime(_no_time), Packings.by(settings)
+        self._planner = Planner(view, _NoPast(), searcher, Metrics(), _no_time, packings, shares, plugin_processes, tell)
         self._decisions: dict[GangKey, Decision] = {}
         self._left: list[Gang] = []  # for which a short search has found neither seats nor a proof
         self._refused: dict[Pod, Decision] = {}  # by what a pod that is a gang of its own is like, since the last gang was given seats
@@ -203,7 +203,7 @@ def _no_time() -> float:
 
 
 def _in_turn(gangs: Sequence[Gang]) -> Iterator[Gang]:
-    """Long searches are the namespaces' in turn (``scheduling.longsearch``), each taken to last as long as another."""
+    """Long searches are the namespaces' in turn (``planning.long_searches``), each taken to last as long as another."""
     searched: Counter[str] = Counter()
     waiting = list(gangs)
     while waiting:

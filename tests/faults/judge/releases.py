@@ -289,14 +289,14 @@ class Releases:
         return set[GangSpec]().union(*(self._needed_beside(question, others - {question.spec}) for others in beside))
 
     def _needed_beside(self, question: _Question, together: set[GangSpec]) -> set[GangSpec]:
-        yielding = frozenset[str]().union(*(question.seated[spec] for spec in together))
+        victims = frozenset[str]().union(*(question.seated[spec] for spec in together))
         ago = {uid: (spec, question.at - at) for uid, (spec, at) in self._given_back.items()}
         leaving = []
         # Whoever was released long ago and is there still may be waited for, or not any more: then it is as if it stayed.
         for seconds in (math.inf, min(self.timeout, _AWAITED_SECONDS) - 1):
             overdue = {uid for uid, (_, since) in ago.items() if since >= seconds}
             going = {uid for uid, (spec, since) in ago.items() if spec is not question.spec and -_AT_ONCE_SECONDS < since < seconds}
-            leaving.append((question.seated[question.spec] - overdue, (yielding - overdue) | going))
+            leaving.append((question.seated[question.spec] - overdue, (victims - overdue) | going))
         return {
             other
             for (other, wanted), (mine, gone) in itertools.product(question.waiting.items(), leaving)

@@ -346,7 +346,7 @@ MUTANTS = (
         "haste",
         (
             Edit(
-                "OpenGangs.undo_refused",
+                "PartialBinds.undo_refused",
                 "self.undo(gang, pods, messages.not_bound(outcome), at_least=outcome.retry_after)",
                 "self.undo(gang, pods, messages.not_bound(outcome))",
             ),
@@ -357,7 +357,7 @@ MUTANTS = (
         "finished_with_patience",
         "haste",
         (
-            Edit("OpenGangs.finish", "retry_after > 0", "False"),
+            Edit("PartialBinds.finish", "retry_after > 0", "False"),
             Edit(
                 "Outcomes._whole",
                 "self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)",
@@ -466,6 +466,6 @@ MUTANTS = (
         "late binds are forgotten after five seconds",
         "unanswered",
         "double",
-        (Edit("LateBinds._await", "CARRIED_OUT_SECONDS", "5"),),
+        (Edit("UnresolvedBinds._await", "CARRIED_OUT_SECONDS", "5"),),
     ),
 )

@@ -4,7 +4,7 @@ from .mutant import PAUSES, Edit, Mutant
 from .turns import PRIORITY_IGNORED
 
 NO_LAST_LOOK = Edit(
-    "Yielding.who_yields",
+    "Victims.who_yields",
     """
     if needed and await fits_without(()):
         return ()
@@ -17,13 +17,13 @@ MUTANTS = (
         "all half gangs yield where one is enough",
         "three_half_gangs",
         "release",
-        (Edit("Yielding._needed_by", "needed = blocking[:enough]", "return blocking"),),
+        (Edit("Victims._needed_by", "needed = blocking[:enough]", "return blocking"),),
     ),
     Mutant(
         "others yield although seats are about to be free",
         "leaving_half_gang",
         "release",
-        (Edit("Yielding.who_yields", "chain(self._leaving(), pods)", "pods"),),
+        (Edit("Victims.who_yields", "chain(self._leaving(), pods)", "pods"),),
     ),
     Mutant(
         "a half gang yields though there has been room since",
@@ -37,27 +37,27 @@ MUTANTS = (
         "release",
         (
             NO_LAST_LOOK,
-            Edit("Yielding._needed_by", "return needed", "return () if await fits_without(()) else needed"),
+            Edit("Victims._needed_by", "return needed", "return () if await fits_without(()) else needed"),
         ),
     ),
     Mutant(
         "one that others have just made way for makes way itself",
         "served_half_gang",
         "release",
-        (Edit("Yielding._in_the_way", "key not in served", "True"),),
+        (Edit("Victims._in_the_way", "key not in served", "True"),),
     ),
     Mutant(
         "half gangs yield to whoever is below them",
         "half_above_another",
         "release",
-        (Edit("Yielding._in_the_way", "other.priority <= gang.priority", "True"),),
+        (Edit("Victims._in_the_way", "other.priority <= gang.priority", "True"),),
     ),
     Mutant(
         "who has just made way has others make way",
         "leaving_half_gang",
         "release",
         (
-            Edit("Yielding._needed_by", "self._makes_way(gang)", "False"),
+            Edit("Victims._needed_by", "self._makes_way(gang)", "False"),
             NO_LAST_LOOK,
         ),
     ),
@@ -77,7 +77,7 @@ MUTANTS = (
         "half gangs make way beside a Job that keeps its pods",
         "half_gang_beside_a_job",
         "release",
-        (Edit("Yielding.who_yields", "not await self._may_go(other)", "False"),),
+        (Edit("Victims.who_yields", "not await self._may_go(other)", "False"),),
     ),
     Mutant(
         "half gangs make way beside one that a budget keeps",
@@ -101,21 +101,21 @@ MUTANTS = (
         "whoever has only been asked to go counts as leaving",
         "asked_at_the_same_time",
         "release",
-        (Edit("Yielding.who_yields", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._asked_now()))"),),
+        (Edit("Victims.who_yields", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._asked_now()))"),),
     ),
     Mutant(
         "half gangs make way beside one about which something is being done",
         "asked_while_it_is_busy",
         "release",
-        (Edit("Actor._make_way", "yielding if not busy else ()", "[each for each in yielding if each.key not in busy]"),),
+        (Edit("Executor._make_way", "victims if not busy else ()", "[each for each in victims if each.key not in busy]"),),
     ),
     Mutant(
         "who refused to yield isn't asked again",
         "refused_to_yield",
         "unresolved",
         (
-            Edit("OpenGangs.yield_to", "undone.is_unfinished or not undone.released", "False"),
-            Edit("OpenGangs.next_look", "[half.unasked_until, half.asked_until, half.released_until]", "[]"),
+            Edit("PartialBinds.yield_to", "undone.is_unfinished or not undone.released", "False"),
+            Edit("PartialBinds.next_look", "[half.unasked_until, half.asked_until, half.released_until]", "[]"),
         ),
     ),
     Mutant(
@@ -124,9 +124,9 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "OpenGangs.observe",
-                "self._times_out(gang, self.docket.half(gang.key))",
-                "self.docket.half(gang.key).expires = self.clock() + gang.timeout_seconds",
+                "PartialBinds.observe",
+                "self._times_out(gang, self.records.partial_bind(gang.key))",
+                "self.records.partial_bind(gang.key).expires = self.clock() + gang.timeout_seconds",
             ),
         ),
     ),
@@ -134,13 +134,13 @@ MUTANTS = (
         "a gang's time begins while nobody of it is known to be bound",
         "bound_late_in_doubt",
         "release",
-        (Edit("Outcomes.committed", "self.open_gangs.suspect", "self.open_gangs.add"),),
+        (Edit("Outcomes.committed", "self.partial_binds.suspect", "self.partial_binds.add"),),
     ),
     Mutant(
         "a half gang's time is renewed by each attempt",
         "unanswered_for_long",
         "forward",
-        (Edit("OpenGangs.renew", "not half.is_renewed", "True"),),
+        (Edit("PartialBinds.renew", "not half.is_renewed", "True"),),
     ),
     Mutant(
         "an error that tells nothing is taken for a refusal",

@@ -9,7 +9,7 @@ MUTANTS = (
         "seal",
         (
             Edit(
-                "Epoch.older",
+                "Term.older",
                 """
     if self._begins_at < 0:
         return []
@@ -22,7 +22,7 @@ MUTANTS = (
         "the leader before may still bind: sealing is only pretended",
         "leader_stands_still",
         "late",
-        (Edit("Epoch.seal", "await self._server.patch(path, {'metadata': metadata})", "pass"),),
+        (Edit("Term.seal", "await self._server.patch(path, {'metadata': metadata})", "pass"),),
     ),
     Mutant(
         "a follower takes the lease before it has expired",
@@ -34,7 +34,7 @@ MUTANTS = (
         "whoever is stopped waits for nobody",
         "stopped_in_a_commit",
         "open",
-        (Edit("Scheduler.run", "await self._under_way.settled()", "pass"),),
+        (Edit("Scheduler.run", "await self._tasks.settled()", "pass"),),
     ),
     Mutant(
         "recovery blinded",
@@ -94,7 +94,7 @@ MUTANTS = (
         "over-commit",
         (
             Edit(
-                "Epoch.seal_all",
+                "Term.seal_all",
                 "sealed: set[str] = set()",
                 """
     return []
@@ -110,7 +110,7 @@ MUTANTS = (
         "seal",
         (
             Edit(
-                "Epoch.__init__",
+                "Term.__init__",
                 "self._begins_at = -1",
                 """
     self._begins_at = -1
@@ -118,7 +118,7 @@ MUTANTS = (
 """,
             ),
             Edit(
-                "Epoch.seal",
+                "Term.seal",
                 """
     if error.status not in (404, 409):
         logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, error)
@@ -129,9 +129,7 @@ MUTANTS = (
     self._refused.add(pod.uid)
 """,
             ),
-            Edit(
-                "Epoch.older", "not is_newer(pod, self._begins_at)", "not is_newer(pod, self._begins_at) and pod.uid not in self._refused"
-            ),
+            Edit("Term.older", "not is_newer(pod, self._begins_at)", "not is_newer(pod, self._begins_at) and pod.uid not in self._refused"),
         ),
     ),
     Mutant(
@@ -159,6 +157,6 @@ MUTANTS = (
         "the time of a gang that was cut off runs from when another leads",
         "looked_at_late",
         "priority",
-        (Edit("OpenGangs.observe", "self.docket.half(gang.key).deadline = self.clock() + FORWARD_SECONDS", "pass"),),
+        (Edit("PartialBinds.observe", "self.records.partial_bind(gang.key).deadline = self.clock() + FORWARD_SECONDS", "pass"),),
     ),
 )

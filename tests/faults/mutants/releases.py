@@ -48,7 +48,7 @@ MUTANTS = (
         "Jobs are suspended for pods that were released already",
         "evicted_already",
         "release",
-        (Edit("OpenGangs._release", "{pod.uid for pod in (*before, *undone.released)}", "{pod.uid for pod in undone.released}"),),
+        (Edit("PartialBinds._release", "{pod.uid for pod in (*before, *undone.released)}", "{pod.uid for pod in undone.released}"),),
     ),
     Mutant(
         "a half gang is left as it is",
@@ -59,26 +59,26 @@ MUTANTS = (
                 "Outcomes.committed",
                 """
     if reply is Reply.FINISH:
-        self.open_gangs.finish(gang, outcome.retry_after)
+        self.partial_binds.finish(gang, outcome.retry_after)
     elif reply is Reply.UNDO:
-        await self.open_gangs.undo_refused(gang, outcome)
+        await self.partial_binds.undo_refused(gang, outcome)
     else:
-        self.open_gangs.failed(gang.key)
+        self.partial_binds.failed(gang.key)
         self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
-        if at_look(gang, self.docket.find_half(gang.key), self.clock()) is not Look.PLACE:
+        if at_look(gang, self.records.find_partial_bind(gang.key), self.clock()) is not Look.PLACE:
             self.queue.retry(gang.key, _ENDING_SECONDS)
 """,
                 """
     if reply in (Reply.FINISH, Reply.UNDO):
         self.queue.settle(gang.key)
     elif False:
-        self.open_gangs.finish(gang, outcome.retry_after)
+        self.partial_binds.finish(gang, outcome.retry_after)
     elif reply is Reply.UNDO:
-        await self.open_gangs.undo_refused(gang, outcome)
+        await self.partial_binds.undo_refused(gang, outcome)
     else:
-        self.open_gangs.failed(gang.key)
+        self.partial_binds.failed(gang.key)
         self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
-        if at_look(gang, self.docket.find_half(gang.key), self.clock()) is not Look.PLACE:
+        if at_look(gang, self.records.find_partial_bind(gang.key), self.clock()) is not Look.PLACE:
             self.queue.retry(gang.key, _ENDING_SECONDS)
 """,
             ),
@@ -129,7 +129,7 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "OpenGangs.yield_to",
+                "PartialBinds.yield_to",
                 """
     if undone.released:
         self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
@@ -182,7 +182,7 @@ MUTANTS = (
         "half gangs never yield",
         "half_gangs",
         "unresolved",
-        (Edit("Yielding._needed_by", "blocking = self._in_the_way(gang)", "blocking: Sequence[Gang] = ()"),),
+        (Edit("Victims._needed_by", "blocking = self._in_the_way(gang)", "blocking: Sequence[Gang] = ()"),),
     ),
     Mutant(
         "who may be suspended isn't looked for seats any more",
@@ -191,7 +191,7 @@ MUTANTS = (
         (
             _ENDS_FIRST,
             Edit(
-                "OpenGangs._began",
+                "PartialBinds._began",
                 "half.restarts_at, half.was_tried = (self.clock() + gang.timeout_seconds, False)",
                 "half.was_tried = False",
             ),
@@ -271,13 +271,13 @@ MUTANTS = (
                 "Scheduler.prepare",
                 """
     if gang.others:
-        self.announcer.waits_behind(gang)
+        self.reporter.waits_behind(gang)
 """,
                 """
     if gang.others:
-        self.announcer.waits_behind(gang)
+        self.reporter.waits_behind(gang)
     if self.registry.group(key) is None and gang.bound and (not gang.is_single):
-        self._under_way.start(key, self._open.give_up(gang))
+        self._tasks.start(key, self._open.give_up(gang))
         return None
 """,
             ),
@@ -288,9 +288,9 @@ MUTANTS = (
         "too_large_to_yield_to",
         "release",
         (
-            Edit("Yielding._needed_by", "not await fits_without(_bound_of(blocking))", "False"),
+            Edit("Victims._needed_by", "not await fits_without(_bound_of(blocking))", "False"),
             Edit(
-                "Yielding._needed_by",
+                "Victims._needed_by",
                 """
     if await fits_without(_bound_of(rest)):
         needed = rest
@@ -324,7 +324,7 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "OpenGangs._again",
+                "PartialBinds._again",
                 "self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)",
                 "pass",
             ),

@@ -14,7 +14,7 @@ PRIORITY_IGNORED = Edit(
     _PLACE.replace("-gang.priority", "0"),
 )
 
-NO_RETELLING = Edit("Retelling._first", "min(found, default=None)", "None")
+NO_RETELLING = Edit("MessageRefresh._first", "min(found, default=None)", "None")
 """Waiting gangs aren't looked at again because their message is old: such a look would find what the mutant has missed."""
 
 MUTANTS = (

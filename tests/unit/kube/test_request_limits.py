@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from allaboard.kube.request_limits import Turns, in_slices
+from allaboard.kube.request_limits import RequestLimits, in_slices
 from tests.unit.leadership.elections import now, virtually
 
 
-async def a_request(turns: Turns, seconds: float) -> float:
+async def a_request(turns: RequestLimits, seconds: float) -> float:
     """Of one namespace, answered after ``seconds``; returns when it began."""
     async with turns.of("one"):
         began = now()
@@ -16,14 +16,14 @@ async def a_request(turns: Turns, seconds: float) -> float:
     return began
 
 
-async def beginnings(turns: Turns, number: int) -> list[float]:
+async def beginnings(turns: RequestLimits, number: int) -> list[float]:
     """When each of so many slow requests, made together, began: seconds from now, the first of them first."""
     start = now()
     return sorted([began - start for began in await asyncio.gather(*(a_request(turns, 15.0) for _ in range(number)))])
 
 
 async def test_no_namespace_has_more_than_its_own_turns_and_nobody_more_than_all() -> None:
-    turns = Turns(5, 2)
+    turns = RequestLimits(5, 2)
     now: dict[str, int] = {}
     most: dict[str, int] = {}
     together = 0
@@ -44,18 +44,18 @@ async def test_no_namespace_has_more_than_its_own_turns_and_nobody_more_than_all
 
 
 async def test_a_namespace_that_nobody_waits_for_is_forgotten() -> None:
-    turns = Turns(5, 2)
+    turns = RequestLimits(5, 2)
     for number in range(100):
         async with turns.of(f"ns-{number}"):
-            assert len(turns._under_way) == 1
-    assert not turns._under_way
+            assert len(turns._tasks) == 1
+    assert not turns._tasks
     assert not turns._waiting
 
 
 def test_those_who_answer_slowly_leave_turns_to_the_quick_however_many_namespaces_they_are() -> None:
     waits: list[float] = []
 
-    async def request(turns: Turns, namespace: str, seconds: float) -> None:
+    async def request(turns: RequestLimits, namespace: str, seconds: float) -> None:
         asked = now()
         async with turns.of(namespace):
             if namespace == "quick":
@@ -63,7 +63,7 @@ def test_those_who_answer_slowly_leave_turns_to_the_quick_however_many_namespace
             await asyncio.sleep(seconds)
 
     async def play() -> None:
-        turns = Turns(8, 6)
+        turns = RequestLimits(8, 6)
         await request(turns, "quick", 0.01)
         async with asyncio.TaskGroup() as group:
             for number in range(300):
@@ -79,13 +79,13 @@ def test_those_who_answer_slowly_leave_turns_to_the_quick_however_many_namespace
 def test_a_gang_whose_first_answers_are_out_begins_with_the_others_as_soon_as_it_is_known_to_be_slow() -> None:
     begun: list[float] = []
 
-    async def request(turns: Turns) -> None:
+    async def request(turns: RequestLimits) -> None:
         async with turns.of("new"):
             begun.append(now())
             await asyncio.sleep(15.0)
 
     async def play() -> None:
-        turns, start = Turns(32, 24), now()
+        turns, start = RequestLimits(32, 24), now()
         await asyncio.gather(*(request(turns) for _ in range(6)))
         begun[:] = [when - start for when in begun]
 
@@ -100,16 +100,16 @@ def test_a_gang_whose_rehearsal_was_quick_begins_whole_and_one_whose_rehearsal_w
     begun: list[float] = []
 
     async def play() -> None:
-        rehearsals = Turns(8, 6)
+        rehearsals = RequestLimits(8, 6)
         await a_request(rehearsals, seconds)
-        begun[:] = await beginnings(Turns(8, 6, rehearsals), len(begins))
+        begun[:] = await beginnings(RequestLimits(8, 6, rehearsals), len(begins))
 
     virtually(play())
     assert begun == pytest.approx(begins, abs=0.05)
 
 
 async def test_who_waits_no_more_leaves_its_turn() -> None:
-    turns = Turns(1, 1)
+    turns = RequestLimits(1, 1)
     begun: list[str] = []
 
     async def request(name: str) -> None:
@@ -171,7 +171,7 @@ def test_a_namespace_that_was_slow_leaves_turns_for_ten_minutes_though_it_is_qui
     begun: list[float] = []
 
     async def play() -> None:
-        turns = Turns(8, 6)
+        turns = RequestLimits(8, 6)
         await a_request(turns, 1.0)
         await asyncio.sleep(pause)
         await a_request(turns, 0.01)
@@ -184,17 +184,17 @@ def test_a_namespace_that_was_slow_leaves_turns_for_ten_minutes_though_it_is_qui
 def test_those_whose_rehearsals_alone_were_quick_leave_a_fourth_of_the_turns() -> None:
     begun: list[str] = []
 
-    async def request(turns: Turns, namespace: str, seconds: float) -> None:
+    async def request(turns: RequestLimits, namespace: str, seconds: float) -> None:
         async with turns.of(namespace):
             begun.append(namespace)
             await asyncio.sleep(seconds)
 
     async def play() -> None:
-        rehearsals = Turns(8, 6)
+        rehearsals = RequestLimits(8, 6)
         for name in ("sly", "sly too"):
             await request(rehearsals, name, 0.01)
         begun.clear()
-        turns = Turns(8, 6, rehearsals)
+        turns = RequestLimits(8, 6, rehearsals)
         tasks = [asyncio.create_task(request(turns, name, 0.4)) for name in ("sly", "sly too") for _ in range(6)]
         await asyncio.sleep(0.1)
         assert len(begun) == 6

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from allaboard.kube.client import ApiError, ApiServer
-from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, EPOCH, Epoch
+from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, EPOCH, Term
 from allaboard.model.pod import Pod, pod_from
 from tests.unit.binding.fences import Deposed
 from tests.unit.leadership.elections import virtually
@@ -37,8 +37,8 @@ def pod(version: str) -> Pod:
     return pod_from({"metadata": {"name": "a", "namespace": "default", "resourceVersion": version}})
 
 
-def epoch(server: Server, **options: Any) -> Epoch:
-    return Epoch(cast(ApiServer, server), attempts=1, **options)
+def epoch(server: Server, **options: Any) -> Term:
+    return Term(cast(ApiServer, server), attempts=1, **options)
 
 
 async def test_before_a_term_has_begun_nothing_is_older() -> None:

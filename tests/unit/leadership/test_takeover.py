@@ -7,8 +7,8 @@ import pytest
 
 from allaboard.cluster.view import ClusterView
 from allaboard.kube.client import ApiServer
-from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Epoch
-from allaboard.leadership.takeover import Quarantine, claim_on
+from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Term
+from allaboard.leadership.takeover import TakeoverReservation, claim_on
 from allaboard.model.constraints import HostPort
 from tests.unit.placement.clusters import node, pods
 
@@ -52,12 +52,12 @@ class World:
         self.freed = 0
         self.view = ClusterView()
         self.view.upsert_node(NODE)
-        self.epoch = Epoch(cast("ApiServer", None), clock=lambda: self.now)
+        self.epoch = Term(cast("ApiServer", None), clock=lambda: self.now)
         self.epoch._begins_at, self.epoch.carried_out_at = 10, CARRIED_OUT_SECONDS
         self.pods = pods("p", 2, {"cpu": 3000})
         for pod in self.pods:
             self.view.upsert_pod(pod)
-        self.quarantine = Quarantine(self.view, self.epoch, 64, self.free, lambda: self.now, self.sleep)
+        self.quarantine = TakeoverReservation(self.view, self.epoch, 64, self.free, lambda: self.now, self.sleep)
         self.events: list[object] = []
         self.kept: list[int] = []
 

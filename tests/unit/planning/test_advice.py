@@ -9,7 +9,7 @@ from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod
 from allaboard.planning.advice import Advisor, leavers
 from allaboard.planning.search_processes import SearchError
-from allaboard.records.record import Advice, Docket
+from allaboard.records.record import Advice, GangRecords
 from tests.unit.scheduling.clocks import Clock
 
 A, B = GangKey("ns", "a"), GangKey("ns", "b")
@@ -22,8 +22,8 @@ class Desk:
         self.asked: list[GangKey] = []
         self.told: list[tuple[GangKey, str, str]] = []
         self._advice = advice
-        self.docket = Docket()
-        self.advisor = Advisor(self.docket, self._find, lambda *told: self.told.append(told))
+        self.records = GangRecords()
+        self.advisor = Advisor(self.records, self._find, lambda *told: self.told.append(told))
 
     async def _find(self, key: GangKey) -> str:
         self.asked.append(key)
@@ -91,7 +91,7 @@ async def test_a_search_process_that_dies_while_it_looks_for_advice_is_told_in_a
         raise SearchError("the search process died")
 
     desk = Desk()
-    desk.advisor = Advisor(Docket(), dies, lambda *_: None)
+    desk.advisor = Advisor(GangRecords(), dies, lambda *_: None)
     desk.advisor.advised(A, "no room.")
     await desk.idle()
     (record,) = caplog.records
@@ -119,7 +119,7 @@ async def test_a_gang_that_goes_while_its_advice_is_looked_for_leaves_nothing_be
     desk.advisor.forget(A)
     await desk.idle()
     assert desk.told == []
-    assert desk.docket.case(A).advice == Advice()
+    assert desk.records.of(A).advice == Advice()
 
 
 async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
@@ -128,7 +128,7 @@ async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
     def tell(*_: object) -> None:
         raise RuntimeError("no paper")
 
-    desk.advisor = Advisor(Docket(), desk._find, tell)
+    desk.advisor = Advisor(GangRecords(), desk._find, tell)
     desk.advisor.advised(A, "no room.")
     await desk.idle()
     await desk.advisor.stop()
@@ -136,7 +136,7 @@ async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
 
 async def test_known_advice_is_found_again_after_a_while_and_replaced_if_it_is_another() -> None:
     desk, clock = Desk(), Clock(1000.0)
-    desk.advisor = Advisor(desk.docket, desk._find, lambda *told: desk.told.append(told), clock)
+    desk.advisor = Advisor(desk.records, desk._find, lambda *told: desk.told.append(told), clock)
     desk.advisor.advised(A, "no room.")
     await desk.idle()
     desk._advice = "Would fit without b."
@@ -160,7 +160,7 @@ async def test_finding_known_advice_again_takes_a_quarter_of_the_time_at_most() 
         clock.now += 1.0
         return "Would fit with luck."
 
-    desk.advisor = Advisor(desk.docket, find, lambda *_: None, clock)
+    desk.advisor = Advisor(desk.records, find, lambda *_: None, clock)
     keys = [GangKey("ns", str(number)) for number in range(30)]
     for key in keys:
         desk.advisor.advised(key, "no room.")

@@ -7,8 +7,8 @@ import pytest
 from allaboard.model.gang import GangKey
 from allaboard.placement import Explanation, Plan, SearchReport
 from allaboard.planning.long_searches import LongSearches, SearchAbandonedError
-from allaboard.queueing.search_time import Shares
-from allaboard.records.record import Docket
+from allaboard.queueing.search_time import SearchTime
+from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
 from tests.unit.scheduling.clocks import Clock
 
@@ -16,7 +16,7 @@ PLAN = Plan(None, (), (), Explanation(0, 0, 0, (), None), SearchReport(0.0, 0.0,
 
 
 def a_line(clock: Clock) -> LongSearches:
-    return LongSearches(Docket(), clock, Shares(clock))
+    return LongSearches(GangRecords(), clock, SearchTime(clock))
 
 
 def place(key: GangKey, created: float = 0.0) -> Order:
@@ -209,7 +209,7 @@ async def test_what_is_done_after_a_search_is_of_its_turn_and_is_not_abandoned()
 
 
 async def test_the_next_is_found_without_looking_at_all_who_wait() -> None:
-    class Counted(Shares):
+    class Counted(SearchTime):
         asked = 0
 
         def used(self, namespace: str) -> float:
@@ -218,7 +218,7 @@ async def test_the_next_is_found_without_looking_at_all_who_wait() -> None:
 
     clock = Clock()
     shares = Counted(clock)
-    line, keys = LongSearches(Docket(), clock, shares), [key_of("team", number) for number in range(1000)]
+    line, keys = LongSearches(GangRecords(), clock, shares), [key_of("team", number) for number in range(1000)]
     for number, key in enumerate(keys):
         line.join(key, place(key, float(number)))
     for key in keys[500:]:

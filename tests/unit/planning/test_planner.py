@@ -23,7 +23,7 @@ from allaboard.planning.planner import Planner
 from allaboard.planning.search_processes import Searcher
 from allaboard.queueing.order import order_of_gone
 from allaboard.queueing.queue import GangQueue
-from allaboard.queueing.search_time import Shares
+from allaboard.queueing.search_time import SearchTime
 from allaboard.report.metrics import Metrics
 from tests.unit.placement.clusters import node, pods
 
@@ -44,7 +44,7 @@ def a_planner(searcher: Searched, clock: Callable[[], float] = lambda: 0.0) -> P
     for name in "abc":
         view.upsert_node(node(name, {"cpu": 4000}))
     registry = GangRegistry(["allaboard"])
-    return Planner(view, GangQueue(order_of_gone, registry.knows), searcher, Metrics(), clock, Packings(), Shares(clock))
+    return Planner(view, GangQueue(order_of_gone, registry.knows), searcher, Metrics(), clock, Packings(), SearchTime(clock))
 
 
 @dataclass

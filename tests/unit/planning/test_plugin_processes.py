@@ -14,7 +14,7 @@ from allaboard.model.gang import Objective
 from allaboard.placement import Plan, Problem, SearchSettings, build_problem, search
 from allaboard.placement.strategies.trial import StrategyError
 from allaboard.planning import plugin_processes as module
-from allaboard.planning.plugin_processes import Strategists
+from allaboard.planning.plugin_processes import PluginProcesses
 from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError
 from allaboard.plugins import SHIPPED_STRATEGIES
 from tests.plugged import install
@@ -123,27 +123,27 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def strategists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Strategists]:
+async def plugin_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PluginProcesses]:
     install(tmp_path, monkeypatch, SOURCE, **NAMES)
-    with Strategists({"good": {"where": "here"}}) as found:
+    with PluginProcesses({"good": {"where": "here"}}) as found:
         yield found
 
 
-async def placed(strategists: Strategists, name: str, problem: Problem = PROBLEM) -> tuple[tuple[str, str], ...]:
-    await strategists.warm_up([name])
-    plan = await strategists.place(name, problem, Searcher(SearchSettings(), workers=0))
+async def placed(plugin_processes: PluginProcesses, name: str, problem: Problem = PROBLEM) -> tuple[tuple[str, str], ...]:
+    await plugin_processes.warm_up([name])
+    plan = await plugin_processes.place(name, problem, Searcher(SearchSettings(), workers=0))
     return plan.assignments if plan else ()
 
 
 @pytest.mark.parametrize("name", ["good", "large"])
-async def test_a_plug_in_places_a_gang_in_a_process_of_its_own(strategists: Strategists, name: str) -> None:
-    assert await placed(strategists, name) == SEATS
+async def test_a_plug_in_places_a_gang_in_a_process_of_its_own(plugin_processes: PluginProcesses, name: str) -> None:
+    assert await placed(plugin_processes, name) == SEATS
 
 
 @pytest.mark.parametrize("name", SHIPPED_STRATEGIES)
-async def test_a_shipped_one_places_it_where_searches_are_made(strategists: Strategists, name: str) -> None:
-    assert await placed(strategists, name) == SEATS
-    assert not strategists._rooms
+async def test_a_shipped_one_places_it_where_searches_are_made(plugin_processes: PluginProcesses, name: str) -> None:
+    assert await placed(plugin_processes, name) == SEATS
+    assert not plugin_processes._rooms
 
 
 @pytest.mark.parametrize(
@@ -157,46 +157,46 @@ async def test_a_shipped_one_places_it_where_searches_are_made(strategists: Stra
         ("uninstalled", "it raised UnknownStrategyError: there is no strategy 'uninstalled'"),
     ],
 )
-async def test_what_is_wrong_with_one_is_told_and_its_process_lives_on(strategists: Strategists, name: str, words: str) -> None:
+async def test_what_is_wrong_with_one_is_told_and_its_process_lives_on(plugin_processes: PluginProcesses, name: str, words: str) -> None:
     for _ in range(2):
         with pytest.raises(StrategyError, match=words):
-            await placed(strategists, name)
+            await placed(plugin_processes, name)
 
 
 @pytest.mark.parametrize("name", ["hangs", "toils"])
 async def test_one_that_does_not_answer_is_ended_and_nobody_waits_while_it_is_loaded_anew(
-    strategists: Strategists, name: str, monkeypatch: pytest.MonkeyPatch
+    plugin_processes: PluginProcesses, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await strategists.warm_up([name, "pid"])
+    await plugin_processes.warm_up([name, "pid"])
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
     searcher = Searcher(SearchSettings(), workers=0)
     with pytest.raises(SearchOverrunError, match=r"^it took longer than 0\.2 s and was ended$"):
-        await strategists.place(name, PROBLEM, searcher)
+        await plugin_processes.place(name, PROBLEM, searcher)
     with pytest.raises(SearchError, match=r"^it is being loaded$"):
-        await strategists.place(name, PROBLEM, searcher)
-    loading = strategists._rooms[name]._loading
+        await plugin_processes.place(name, PROBLEM, searcher)
+    loading = plugin_processes._rooms[name]._loading
     assert loading is not None
     async with asyncio.timeout(50):
         await loading
     with pytest.raises(SearchOverrunError):
-        await strategists.place(name, PROBLEM, searcher)
+        await plugin_processes.place(name, PROBLEM, searcher)
 
 
-async def test_one_that_dies_takes_nobody_with_it(strategists: Strategists) -> None:
+async def test_one_that_dies_takes_nobody_with_it(plugin_processes: PluginProcesses) -> None:
     with pytest.raises(StrategyError) as before:
-        await placed(strategists, "pid")
+        await placed(plugin_processes, "pid")
     for _ in range(2):
         with pytest.raises(SearchError, match="its process died"):
-            await placed(strategists, "dies")
+            await placed(plugin_processes, "dies")
     with pytest.raises(StrategyError) as after:
-        await placed(strategists, "pid")
+        await placed(plugin_processes, "pid")
     assert str(before.value) == str(after.value)
 
 
-def a_world(strategists: Strategists) -> World:
+def a_world(plugin_processes: PluginProcesses) -> World:
     world = World(cpus=4)
     world.registry._defaults = GangDefaults(strategies=(*SHIPPED_STRATEGIES, *NAMES))
-    world.planner.strategists = strategists
+    world.planner.plugin_processes = plugin_processes
     return world
 
 
@@ -212,12 +212,12 @@ def a_world(strategists: Strategists) -> World:
     ],
 )
 async def test_the_default_places_a_gang_in_the_same_cycle_whose_strategy_fails(
-    strategists: Strategists, name: str, cause: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    plugin_processes: PluginProcesses, name: str, cause: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await strategists.warm_up([name])
+    await plugin_processes.warm_up([name])
     if name == "hangs":
         monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
-    async with a_world(strategists) as world:
+    async with a_world(plugin_processes) as world:
         # Four of the six fit, and three must.
         key = world.add("wrong", 6, minimum=3, cpus=1, options={"strategy": name})
         await world.cycle()
@@ -229,9 +229,9 @@ async def test_the_default_places_a_gang_in_the_same_cycle_whose_strategy_fails(
         assert re.fullmatch(f"gang default/wrong: strategy {name}: {cause}; genetic decides instead", told)
 
 
-async def test_a_plan_is_checked_once_more_where_it_comes_back(strategists: Strategists, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plan_is_checked_once_more_where_it_comes_back(plugin_processes: PluginProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever came out of a strategy's process, be it one that has taken the trial itself apart."""
-    async with a_world(strategists) as world:
+    async with a_world(plugin_processes) as world:
         key = world.add("wrong", 6, minimum=3, cpus=1, options={"strategy": "good"})
         gang = world.registry.gang(key)
         assert gang is not None
@@ -240,15 +240,15 @@ async def test_a_plan_is_checked_once_more_where_it_comes_back(strategists: Stra
         async def forged(*_: object) -> Plan:
             return on_one_node
 
-        monkeypatch.setattr(strategists, "place", forged)
+        monkeypatch.setattr(plugin_processes, "place", forged)
         await world.cycle()
         assert len([asked for asked in world.api.asked if asked.startswith("bind wrong")]) == 4
         assert ("wrong", "StrategyFailed") in world.events.told
 
 
-async def test_a_gang_is_placed_by_the_strategy_that_it_has_chosen_and_told_nothing(strategists: Strategists) -> None:
-    await strategists.warm_up(["good"])
-    async with a_world(strategists) as world:
+async def test_a_gang_is_placed_by_the_strategy_that_it_has_chosen_and_told_nothing(plugin_processes: PluginProcesses) -> None:
+    await plugin_processes.warm_up(["good"])
+    async with a_world(plugin_processes) as world:
         world.resize(8)
         world.add("plain")
         world.add("chosen", options={"strategy": "good"})
@@ -259,8 +259,8 @@ async def test_a_gang_is_placed_by_the_strategy_that_it_has_chosen_and_told_noth
         assert "StrategyFailed" not in {reason for _, reason in world.events.told}
 
 
-async def test_that_there_is_no_room_is_found_out_by_the_default(strategists: Strategists) -> None:
-    async with a_world(strategists) as world:
+async def test_that_there_is_no_room_is_found_out_by_the_default(plugin_processes: PluginProcesses) -> None:
+    async with a_world(plugin_processes) as world:
         key = world.add("large", 5, options={"strategy": "firstfit"})
         await world.cycle()
         assert world.searched.asked == ["briefly large"]
@@ -268,18 +268,18 @@ async def test_that_there_is_no_room_is_found_out_by_the_default(strategists: St
         assert "StrategyFailed" not in {reason for _, reason in world.events.told}
 
 
-async def test_one_that_did_not_answer_rests_for_that_namespace(strategists: Strategists, monkeypatch: pytest.MonkeyPatch) -> None:
-    await strategists.warm_up(["hangs"])
+async def test_one_that_did_not_answer_rests_for_that_namespace(plugin_processes: PluginProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    await plugin_processes.warm_up(["hangs"])
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
     asked: list[str] = []
-    place = strategists.place
+    place = plugin_processes.place
 
     async def noted(name: str, problem: Problem, searcher: Searcher) -> object:
         asked.append(problem.roles[0].pods[0])
         return await place(name, problem, searcher)
 
-    monkeypatch.setattr(strategists, "place", noted)
-    async with a_world(strategists) as world:
+    monkeypatch.setattr(plugin_processes, "place", noted)
+    async with a_world(plugin_processes) as world:
         for name, namespace in (("a", "one"), ("b", "one"), ("c", "two")):
             world.add(name, 1, namespace=namespace, options={"strategy": "hangs"})
             await world.cycle()
@@ -291,9 +291,9 @@ async def test_one_that_did_not_answer_rests_for_that_namespace(strategists: Str
         assert asked == ["a-0", "c-0", "d-0"]
 
 
-async def test_words_that_are_new_each_time_are_told_once_a_minute(strategists: Strategists) -> None:
-    async with a_world(strategists) as world:
-        gang, tell = world.gang(world.add("g")), world.scheduler.announcer.strategy_failed
+async def test_words_that_are_new_each_time_are_told_once_a_minute(plugin_processes: PluginProcesses) -> None:
+    async with a_world(plugin_processes) as world:
+        gang, tell = world.gang(world.add("g")), world.scheduler.reporter.strategy_failed
         for number, seconds in enumerate((0, 1, 58, 1)):
             world.now += seconds
             tell(gang, f"failed {number}")
@@ -312,8 +312,8 @@ async def test_a_strategy_that_is_not_allowed_holds_its_gang() -> None:
         assert world.api.asked == world.searched.asked == []
 
 
-async def test_arrays_of_a_plug_in_come_back_as_ours(strategists: Strategists) -> None:
-    await strategists.warm_up(["good"])
-    plan = await strategists.place("good", PROBLEM, Searcher(SearchSettings(), workers=0))
+async def test_arrays_of_a_plug_in_come_back_as_ours(plugin_processes: PluginProcesses) -> None:
+    await plugin_processes.warm_up(["good"])
+    plan = await plugin_processes.place("good", PROBLEM, Searcher(SearchSettings(), workers=0))
     assert plan is not None
     assert not any(isinstance(value, np.generic) for value in (plan.search.score, plan.explanation.placeable))

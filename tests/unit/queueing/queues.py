@@ -3,11 +3,11 @@
 from allaboard.model.gang import GangKey
 from allaboard.queueing.queue import GangQueue
 from allaboard.records.sort_key import Order
-from allaboard.records.wake_up import Lacks
+from allaboard.records.wake_up import WakeUpOn
 from tests.unit.scheduling.clocks import Clock
 
 A, B, C = (GangKey("default", name) for name in "abc")
-CPU = Lacks(frozenset({"cpu"}))
+CPU = WakeUpOn(frozenset({"cpu"}))
 
 
 def an_indebted_queue(clock: Clock, debts: dict[str, int], protected: set[GangKey] | None = None) -> GangQueue:

@@ -5,24 +5,24 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import GangKey
 from allaboard.queueing.backoff import Timers
-from allaboard.records.record import Docket
+from allaboard.records.record import GangRecords
 
 KEYS = A, B, C = [GangKey("default", name) for name in "abc"]
 
 
 class Bells:
-    """Timers of gangs of a docket, whose rings are taken as the queue takes them: whoever has rung is due, and has no moment any more."""
+    """Timers of gang records, whose rings are taken as the queue takes them: whoever has rung is due, and has no moment any more."""
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.docket = Docket()
-        self.timers = Timers(lambda key: self.docket.case(key).turn, lambda: self.now)
+        self.records = GangRecords()
+        self.timers = Timers(lambda key: self.records.of(key).queue, lambda: self.now)
 
     def set(self, key: GangKey, seconds: float) -> None:
-        self.timers.set(key, self.docket.case(key).turn, self.now + seconds)
+        self.timers.set(key, self.records.of(key).queue, self.now + seconds)
 
     def stop(self, key: GangKey) -> None:
-        self.timers.stop(self.docket.case(key).turn)
+        self.timers.stop(self.records.of(key).queue)
 
     def rung(self, *, after: float = 0.0) -> list[GangKey]:
         self.now += after

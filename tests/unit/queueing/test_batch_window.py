@@ -2,7 +2,7 @@
 
 import pytest
 
-from allaboard.queueing.batch_window import Window
+from allaboard.queueing.batch_window import BatchWindow
 
 
 class Arrivals:
@@ -20,7 +20,7 @@ class Arrivals:
 
     async def gathered(self) -> float:
         """When a window that opens now closes."""
-        await Window(self.count, 0.04, 1.0, lambda: self.now, self.sleep).gather()
+        await BatchWindow(self.count, 0.04, 1.0, lambda: self.now, self.sleep).gather()
         return self.now
 
 
@@ -51,5 +51,5 @@ async def test_enough_is_enough() -> None:
 
 async def test_without_a_window_nobody_waits() -> None:
     arrivals = Arrivals(0.0)
-    await Window(arrivals.count, 0.0, 0.0, lambda: arrivals.now, arrivals.sleep).gather()
+    await BatchWindow(arrivals.count, 0.0, 0.0, lambda: arrivals.now, arrivals.sleep).gather()
     assert arrivals.now == 0.0

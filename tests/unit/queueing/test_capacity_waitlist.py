@@ -11,15 +11,15 @@ from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.placement import SearchSettings, build_problem, search
-from allaboard.queueing.capacity_waitlist import Lobby, Room, need_of
+from allaboard.queueing.capacity_waitlist import Capacity, CapacityWaitlist, need_of
 from allaboard.queueing.queue import GangQueue
 from allaboard.records.sort_key import Order
-from allaboard.records.wake_up import Lacks, Need
+from allaboard.records.wake_up import CapacityNeed, WakeUpOn
 from tests.unit.placement.clusters import GPU, Case, cases, pods
 from tests.unit.scheduling.clocks import Clock
 
 ONE, TWO = (SchedulingSpec((("gpu", amount), ("pods", 1))) for amount in (1, 2))
-GPUS = Lacks(frozenset({"gpu"}))
+GPUS = WakeUpOn(frozenset({"gpu"}))
 KEYS = [GangKey("default", f"{number}") for number in range(9)]
 
 
@@ -37,8 +37,8 @@ def by_name(key: GangKey) -> Order:
     return Order(0, True, 2, 0, float(key.name), key)
 
 
-def a_lobby(free: Free, *needs: Need) -> Lobby:
-    lobby = Lobby(by_name, free)
+def a_lobby(free: Free, *needs: CapacityNeed) -> CapacityWaitlist:
+    lobby = CapacityWaitlist(by_name, free)
     for key, need in zip(KEYS, needs, strict=False):
         lobby.add(key, need)
     return lobby
@@ -61,7 +61,7 @@ def test_several_kinds_of_one_gang_must_each_have_room() -> None:
 
 
 def test_there_is_a_bound_for_kinds_of_needs() -> None:
-    lobby = Lobby(by_name, Free())
+    lobby = CapacityWaitlist(by_name, Free())
     for number in range(1000):
         if lobby.has_place(((ONE, number + 1),)):
             lobby.add(GangKey("default", str(number)), ((ONE, number + 1),))
@@ -97,16 +97,16 @@ def test_where_rules_or_choices_matter_it_takes_a_search(gang: Gang) -> None:
 
 @settings(max_examples=80)
 @given(cases(most_roles=1, most_pods=6))
-def test_counting_is_what_a_search_finds_for_one_kind(case: Case) -> None:
-    gang = [replace(pod, spec=replace(pod.spec, host_ports=())) for pod in case.gang]
+def test_counting_is_what_a_search_finds_for_one_kind(record: Case) -> None:
+    gang = [replace(pod, spec=replace(pod.spec, host_ports=())) for pod in record.gang]
     view = ClusterView()
-    for each in case.cluster.nodes:
+    for each in record.cluster.nodes:
         view.upsert_node(each)
-    for row, column in zip(*case.cluster.used.nonzero(), strict=True):
-        spec = SchedulingSpec(((case.cluster.resources[column], int(case.cluster.used[row, column])),))
+    for row, column in zip(*record.cluster.used.nonzero(), strict=True):
+        spec = SchedulingSpec(((record.cluster.resources[column], int(record.cluster.used[row, column])),))
         name = f"{row}-{column}"
-        view.upsert_pod(replace(gang[0], name=name, uid=name, spec=spec, node_name=case.cluster.nodes[row].name, phase="Running"))
-    (seats,) = Room(view)([gang[0].spec])
+        view.upsert_pod(replace(gang[0], name=name, uid=name, spec=spec, node_name=record.cluster.nodes[row].name, phase="Running"))
+    (seats,) = Capacity(view)([gang[0].spec])
     for minimum in range(1, len(gang) + 1):
         plan = search(build_problem(gang, minimum, view.snapshot(), objective=Objective.BINPACK), SearchSettings(), 0)
         assert plan.feasible is (seats >= minimum)
@@ -124,7 +124,7 @@ def a_queue(free: Free, clock: Clock) -> GangQueue:
     return GangQueue(by_name, seats=free, clock=clock)
 
 
-def refuse(queue: GangQueue, key: GangKey, need: Need) -> None:
+def refuse(queue: GangQueue, key: GangKey, need: CapacityNeed) -> None:
     queue.refuse(key, GPUS, seen=queue.changes, is_promised=False, need=need)
 
 

@@ -9,9 +9,9 @@ from allaboard.model.gpus import Measure
 from allaboard.model.gputable import GpuTable, gpus_of
 from allaboard.model.reasons import Kind, Reason
 from allaboard.placement import Explanation, RoleExplanation
-from allaboard.queueing.gpu_changes import CardWatch
-from allaboard.queueing.order import lacks_of
-from allaboard.records.wake_up import ANYTHING, CARDS, Lacks
+from allaboard.queueing.gpu_changes import GpuChanges
+from allaboard.queueing.order import wakes_up_on
+from allaboard.records.wake_up import ANYTHING, GPU_CHANGES, WakeUpOn
 from tests.unit.model.gpus import Known, cards_of
 from tests.unit.queueing.queues import CPU, A, B, C, a_queue, drain
 from tests.unit.scheduling.clocks import Clock
@@ -31,22 +31,22 @@ def table(*measured: Mapping[Measure, float], model: int = 0) -> GpuTable | None
         (table({Measure.FREE: 1000}), table({Measure.FREE: 1010}), set()),
         (table({Measure.FREE: 1000}), table({Measure.FREE: 900}), set()),
         (table({Measure.POWER: 10}), table({Measure.POWER: 90}), set()),
-        (table({Measure.FREE: 1000}), table({Measure.FREE: 2000}), {CARDS}),
-        (table({Measure.FREE: 1000}), table({}), {CARDS}),
-        (table({}), table({}, model=1), {CARDS}),
-        (table({Measure.XID: 79}), table({Measure.XID: 0}), {CARDS, GPU}),
-        (table({Measure.XID: 0}), table({Measure.XID: 79}), {CARDS}),
-        (None, table({}), {CARDS, GPU}),
+        (table({Measure.FREE: 1000}), table({Measure.FREE: 2000}), {GPU_CHANGES}),
+        (table({Measure.FREE: 1000}), table({}), {GPU_CHANGES}),
+        (table({}), table({}, model=1), {GPU_CHANGES}),
+        (table({Measure.XID: 79}), table({Measure.XID: 0}), {GPU_CHANGES, GPU}),
+        (table({Measure.XID: 0}), table({Measure.XID: 79}), {GPU_CHANGES}),
+        (None, table({}), {GPU_CHANGES, GPU}),
         (table({}), None, set()),
     ],
 )
 def test_what_may_help_is_what_there_is_more_of(old: GpuTable | None, new: GpuTable | None, expected: set[str]) -> None:
-    found = CardWatch().gained(old, new)
-    assert {CARDS, GPU} & found == expected
+    found = GpuChanges().gained(old, new)
+    assert {GPU_CHANGES, GPU} & found == expected
 
 
 def test_memory_that_comes_free_little_by_little_wakes_and_so_does_what_had_been_taken_meanwhile() -> None:
-    watch, woken = CardWatch(), []
+    watch, woken = GpuChanges(), []
     free = [1000, 1060, 1063, 1120, 1180, 1184, 600, 640, 664, 680, 700, 728]
     tables = [table({Measure.FREE: each}) for each in free]
     for place, (old, new) in enumerate(pairwise(tables), 1):
@@ -56,21 +56,21 @@ def test_memory_that_comes_free_little_by_little_wakes_and_so_does_what_had_been
 
 
 def test_a_gang_that_gpus_kept_out_waits_for_them_alone() -> None:
-    def lacks(*kinds: Kind) -> Lacks:
+    def lacks(*kinds: Kind) -> WakeUpOn:
         role = RoleExplanation(("p",), 1, 0, tuple((Reason(kind, GPU if kind is Kind.INSUFFICIENT else ""), 1) for kind in kinds))
-        return lacks_of(Explanation(1, 1, 0, (role,), None, 1), ())
+        return wakes_up_on(Explanation(1, 1, 0, (role,), None, 1), ())
 
-    assert lacks(Kind.GPU_MODEL) == Lacks(frozenset({CARDS}))
-    assert lacks(Kind.GPU_MEMORY_EACH, Kind.INSUFFICIENT) == Lacks(frozenset({CARDS, GPU}))
+    assert lacks(Kind.GPU_MODEL) == WakeUpOn(frozenset({GPU_CHANGES}))
+    assert lacks(Kind.GPU_MEMORY_EACH, Kind.INSUFFICIENT) == WakeUpOn(frozenset({GPU_CHANGES, GPU}))
 
 
 def test_measurements_wake_those_who_lack_them_and_not_who_would_take_anything() -> None:
     queue = a_queue(Clock())
-    for key, lacks in ((A, Lacks(frozenset({CARDS}))), (B, CPU), (C, ANYTHING)):
+    for key, lacks in ((A, WakeUpOn(frozenset({GPU_CHANGES}))), (B, CPU), (C, ANYTHING)):
         queue.mark(key)
         assert queue.pop() == key
         queue.park(key, lacks, seen=queue.changes)
-    queue.cards_changed([CARDS])
+    queue.cards_changed([GPU_CHANGES])
     assert drain(queue) == [A]
     queue.wake()
     assert sorted(drain(queue)) == [B, C]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allaboard.model.gang import GangKey
-from allaboard.queueing.heap import Line
+from allaboard.queueing.heap import LazyHeap
 from allaboard.records.sort_key import Group, Order, Own
 
 KEYS = [GangKey("default", name) for name in "abcd"]
@@ -13,7 +13,7 @@ KEYS = [GangKey("default", name) for name in "abcd"]
 class Crowd:
     def __init__(self) -> None:
         self.depths = dict.fromkeys(KEYS, 0)
-        self.line = Line(self.place)
+        self.line = LazyHeap(self.place)
 
     def place(self, key: GangKey) -> Order:
         return Order(self.depths[key], True, 2, 0, 0.0, key)
@@ -46,7 +46,7 @@ STEPS = st.one_of(
 )
 
 
-def entries(line: Line) -> int:
+def entries(line: LazyHeap) -> int:
     """How many entries a line keeps."""
     return len(line._fronts) + sum(len(members.heap) for groups in line._groups.values() for members in groups.values())
 
@@ -101,7 +101,7 @@ def test_all_gangs_of_a_namespace_move_when_its_debt_or_a_more_urgent_gang_comes
     gangs: list[tuple[str, int, int]], events: list[tuple[str, int, int]]
 ) -> None:
     tenants = Tenants(gangs)
-    line, keys = Line(tenants.place), list(tenants.gangs)
+    line, keys = LazyHeap(tenants.place), list(tenants.gangs)
     for what, number, debt in events:
         key = keys[number % len(keys)]
         if what == "come":
@@ -132,7 +132,7 @@ def test_all_gangs_of_a_namespace_move_when_its_debt_or_a_more_urgent_gang_comes
 def test_no_gang_is_lost_also_when_its_place_changes_and_nobody_says_so(steps: list[tuple[str, int, int]]) -> None:
     """A pod of a gang may be older than those that are known: then the gang stands further to the front of its group."""
     tenants = Tenants([("x", 0, 3)] * 6)
-    line, keys = Line(tenants.place), list(tenants.gangs)
+    line, keys = LazyHeap(tenants.place), list(tenants.gangs)
     members = set[GangKey]()
     for what, number, created in steps:
         key = keys[number]
@@ -156,7 +156,7 @@ def test_no_gang_is_lost_also_when_its_place_changes_and_nobody_says_so(steps: l
 def test_a_change_of_a_namespace_asks_for_the_place_of_its_first_gang_only() -> None:
     number = 2000
     tenants = Tenants([("x", 0, created) for created in range(number)])
-    line = Line(tenants.place)
+    line = LazyHeap(tenants.place)
     for key in tenants.gangs:
         line.push(key)
     tenants.asked = 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline
 from allaboard.model.reasons import Kind, Reason
 from allaboard.placement import Explanation, RoleExplanation, SearchSettings, Shortage, build_problem, search
-from allaboard.queueing.order import lacks_of, order_of
+from allaboard.queueing.order import order_of, wakes_up_on
 from allaboard.records.sort_key import Order
 from tests.unit.placement.clusters import GPU, node, pods, snapshot
 
@@ -78,10 +78,10 @@ def an_explanation(*roles: tuple[Reason, ...], shortage: Shortage | None = None)
     ],
 )
 def test_a_refused_gang_awaits_what_could_help(explanation: Explanation, awaited: set[str | None]) -> None:
-    assert set(lacks_of(explanation, [*WORKERS, *SERVERS]).awaited) == awaited
+    assert set(wakes_up_on(explanation, [*WORKERS, *SERVERS]).awaited) == awaited
 
 
 def test_a_gang_for_which_a_search_finds_too_few_gpus_waits_for_gpus() -> None:
     cluster = snapshot([node("a", {GPU: 2, "cpu": 9000}), node("b", {"cpu": 9000})])
     plan = search(build_problem(WORKERS, 3, cluster, objective=Objective.BINPACK), SearchSettings(), 0)
-    assert set(lacks_of(plan.explanation, WORKERS).awaited) == {GPU}
+    assert set(wakes_up_on(plan.explanation, WORKERS).awaited) == {GPU}

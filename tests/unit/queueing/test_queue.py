@@ -11,10 +11,10 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey, Objective
 from allaboard.model.rules import Rules
 from allaboard.placement import SearchSettings, build_problem, search
-from allaboard.queueing.order import lacks_of
+from allaboard.queueing.order import wakes_up_on
 from allaboard.queueing.queue import GangQueue
 from allaboard.records.sort_key import Order
-from allaboard.records.wake_up import ANYTHING, NOTHING, Lacks
+from allaboard.records.wake_up import ANYTHING, NOTHING, WakeUpOn
 from tests.unit.placement.clusters import node, pods, snapshot
 from tests.unit.queueing.queues import CPU, A, B, C, a_queue, drain
 from tests.unit.scheduling.clocks import Clock
@@ -68,7 +68,7 @@ def test_a_gang_that_has_gone_while_it_was_attempted_is_due_to_be_forgotten() ->
 def test_a_refused_gang_waits_for_the_resource_it_lacked() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
-    queue.fail(A, Lacks(frozenset({"nvidia.com/gpu"})), seen=queue.changes)
+    queue.fail(A, WakeUpOn(frozenset({"nvidia.com/gpu"})), seen=queue.changes)
     clock.now += 2
     queue.wake(["cpu", "memory"])
     assert drain(queue) == []
@@ -79,8 +79,8 @@ def test_a_refused_gang_waits_for_the_resource_it_lacked() -> None:
 def test_a_change_of_a_node_wakes_everybody() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
-    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
-    queue.fail(B, Lacks(), seen=queue.changes)
+    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
+    queue.fail(B, WakeUpOn(), seen=queue.changes)
     clock.now += 2
     queue.wake()
     assert drain(queue) == [A, B]
@@ -91,7 +91,7 @@ def test_capacity_that_came_free_during_the_attempt_is_not_slept_over() -> None:
     queue = a_queue(clock)
     seen = queue.changes
     queue.wake(["cpu"])
-    queue.fail(A, Lacks(frozenset({"cpu"})), seen=seen)
+    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=seen)
     clock.now += 2
     assert drain(queue) == [A]
 
@@ -99,7 +99,7 @@ def test_capacity_that_came_free_during_the_attempt_is_not_slept_over() -> None:
 def test_a_forgotten_event_is_made_up_for_by_a_slow_flush() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
-    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
     clock.now += 299
     assert drain(queue) == []
     clock.now += 2
@@ -136,7 +136,7 @@ def test_what_comes_free_during_each_attempt_keeps_the_others_waiting_once_only(
         turns.append(queue.pop())
         seen = queue.changes
         queue.wake(["cpu"])  # somebody else's pod ends while A is searched for
-        queue.fail(A, Lacks(frozenset({"cpu"})), seen=seen)
+        queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=seen)
     assert turns == [A, A, B]
     clock.now += 60
     assert queue.pop() == A
@@ -152,7 +152,7 @@ def test_who_must_share_a_rack_may_be_helped_by_anything_that_comes_free_in_anot
             shared = Rules(together=[("rack", {pod.uid for pod in gang})])
             problem = build_problem(gang, 2, snapshot(racks, taken), objective=Objective.BINPACK, rules=shared)
             plans.append(search(problem, SearchSettings(), 0))
-        lacks = lacks_of(plans[0].explanation, gang)
+        lacks = wakes_up_on(plans[0].explanation, gang)
         assert (plans[0].feasible, plans[1].feasible) == (False, True)
         assert lacks.anything or lacks.resources & used[emptied].keys()
 
@@ -162,7 +162,7 @@ async def test_of_thousands_that_are_woken_at_once_the_first_are_due_and_soon_al
     queue = a_queue(clock)
     keys = [GangKey("default", f"g{number:05d}") for number in range(5000)]
     for key in keys:
-        queue.park(key, Lacks(frozenset({"cpu"})), seen=queue.changes)
+        queue.park(key, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
     queue.wake(["cpu"])
     assert 0 < queue.sizes()["active"] < len(keys)
     await queue.stirred()
@@ -174,7 +174,7 @@ async def test_whoever_waits_for_a_gang_finds_all_that_were_woken() -> None:
     queue = a_queue(Clock(1000.0))
     keys = [GangKey("default", f"g{number:05d}") for number in range(2500)]
     for key in keys:
-        queue.park(key, Lacks(frozenset({"cpu"})), seen=queue.changes)
+        queue.park(key, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
     queue.wake()
     await asyncio.wait_for(queue.wait(), 10)
     assert drain(queue) == keys
@@ -189,8 +189,8 @@ def test_who_lacks_something_else_is_not_even_looked_at() -> None:
 
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists)
     for number in range(1000):
-        queue.park(GangKey("default", f"g{number}"), Lacks(frozenset({"memory"})), seen=queue.changes)
-    queue.park(A, Lacks(frozenset({"cpu", "memory"})), seen=queue.changes)
+        queue.park(GangKey("default", f"g{number}"), WakeUpOn(frozenset({"memory"})), seen=queue.changes)
+    queue.park(A, WakeUpOn(frozenset({"cpu", "memory"})), seen=queue.changes)
     queue.wake(["cpu"])
     assert set(asked) == {A}
     assert queue.sizes()["unschedulable"] == 1000
@@ -200,7 +200,7 @@ def test_who_lacks_something_else_is_not_even_looked_at() -> None:
     st.lists(
         st.one_of(
             st.tuples(
-                st.just("park"), st.sampled_from([A, B, C]), st.sampled_from([ANYTHING, Lacks(), Lacks(frozenset({"cpu", "memory"}))])
+                st.just("park"), st.sampled_from([A, B, C]), st.sampled_from([ANYTHING, WakeUpOn(), WakeUpOn(frozenset({"cpu", "memory"}))])
             ),
             st.tuples(st.just("wake"), st.sampled_from([None, ("cpu",), ("gpu",)])),
             st.tuples(st.sampled_from(["mark", "settle", "pop"]), st.sampled_from([A, B, C])),
@@ -212,7 +212,7 @@ def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tup
     queue = a_queue(Clock(1000.0))
     for event in history:
         match event:
-            case ("park", GangKey() as key, Lacks() as lacks):
+            case ("park", GangKey() as key, WakeUpOn() as lacks):
                 queue.park(key, lacks, seen=queue.changes)
             case ("wake", freed):
                 queue.wake(freed)  # type: ignore[arg-type]
@@ -260,7 +260,7 @@ async def test_however_many_gangs_there_is_room_for_they_come_a_few_at_a_stretch
     queue = GangQueue(order, seats=lambda specs: [free] * len(specs))
     keys, need = [GangKey("default", str(number)) for number in range(3000)], ((SchedulingSpec((("pods", 1),)), 1),)
     for key in keys:
-        queue.refuse(key, Lacks(frozenset({"pods"})), seen=queue.changes, is_promised=True, need=need)
+        queue.refuse(key, WakeUpOn(frozenset({"pods"})), seen=queue.changes, is_promised=True, need=need)
     free, most, turns = len(keys), 0, 0
     queue.wake(["pods"])
     task = asyncio.create_task(queue.stirred())

@@ -6,7 +6,7 @@ from allaboard.model.gang import GangKey
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Overtaking
 from allaboard.records.sort_key import Order
-from allaboard.records.wake_up import ANYTHING, Lacks
+from allaboard.records.wake_up import ANYTHING, WakeUpOn
 from tests.unit.queueing.queues import CPU, A, B, C, a_queue, an_indebted_queue, drain, gang_of
 from tests.unit.scheduling.clocks import Clock
 
@@ -40,12 +40,12 @@ def test_a_pause_lets_pass_nobody_of_lower_priority_nor_without_a_seat_when_some
     clock = Clock(1000.0)
     queue = a_queue(clock, {B: high}, half_bound)
     for _ in range(3):
-        queue.fail(B, Lacks(frozenset({"cpu"})), seen=queue.changes)
-    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+        queue.fail(B, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
+    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
     clock.now += 1
     queue.mark(A)
     assert drain(queue) == [A]
-    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
     queue.wake(["cpu"])
     assert drain(queue) == []
     clock.now += 2

@@ -7,7 +7,7 @@ import pytest
 from allaboard.model.gang import GangKey
 from allaboard.queueing.queue import GangQueue
 from allaboard.records.sort_key import Order
-from allaboard.records.wake_up import ANYTHING, Lacks
+from allaboard.records.wake_up import ANYTHING, WakeUpOn
 from tests.unit.queueing.queues import CPU, A, B, a_queue, drain
 from tests.unit.scheduling.clocks import Clock
 
@@ -64,12 +64,12 @@ def test_pauses_that_have_ended_leave_nothing_behind() -> None:
 def test_a_change_of_a_gang_that_is_tried_in_its_pause_is_not_slept_over() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
-    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
     queue.wake(["cpu"])
     queue.mark(B)
     assert drain(queue) == [A, B]  # in spite of its pause
     queue.mark(A)  # one of its pods changes while it is searched for
-    queue.fail(A, Lacks(frozenset({"cpu"})), seen=queue.changes)
+    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
     clock.now += 2
     assert drain(queue) == [A]
 

@@ -11,8 +11,8 @@ from allaboard.gangs.urgency import Urgency
 from allaboard.model.gang import GangKey, OnMemberLost, Outline
 from allaboard.queueing.order import order_of_gone
 from allaboard.queueing.ranks import Overtaking, Ranks
-from allaboard.queueing.search_time import MUCH_SECONDS, Shares
-from allaboard.records.record import Docket, Turn
+from allaboard.queueing.search_time import MUCH_SECONDS, SearchTime
+from allaboard.records.record import GangRecords, QueueState
 from tests.unit.scheduling.clocks import Clock
 from tests.unit.scheduling.schedulers import World
 
@@ -30,16 +30,16 @@ A, B = GangKey("default", "a"), GangKey("other", "b")
     ],
 )
 def test_a_gang_is_overtaken_a_few_times_or_for_a_while(overtaken: tuple[int, float], passed: int, now: float, is_over: bool) -> None:
-    assert Overtaking(3, 300.0).is_over(Turn(overtaken=overtaken, passed=passed), now) is is_over
+    assert Overtaking(3, 300.0).is_over(QueueState(overtaken=overtaken, passed=passed), now) is is_over
 
 
 class Scene:
     def __init__(self) -> None:
-        self.docket, self.clock = Docket(), Clock()
-        self.shares = Shares(self.clock)
+        self.records, self.clock = GangRecords(), Clock()
+        self.shares = SearchTime(self.clock)
         outlines = {A: Outline(A, 0, 2.0, is_open=True, on_member_lost=OnMemberLost.IGNORE), B: Outline(B, 0, 1.0)}
         registry = Mock(outline=outlines.get, gang=lambda key: None, urgency=Urgency(outlines.get))
-        self.ranks = Ranks(registry, self.docket, self.shares, Overtaking(), self.clock)
+        self.ranks = Ranks(registry, self.records, self.shares, Overtaking(), self.clock)
 
     def first(self) -> GangKey:
         return min(A, B, key=self.ranks.place)
@@ -48,17 +48,17 @@ class Scene:
 def test_the_older_goes_first_unless_the_other_is_half_bound_by_us() -> None:
     scene = Scene()
     assert scene.first() == B
-    scene.docket.half(A).is_kept_open = True
+    scene.records.partial_bind(A).is_kept_open = True
     assert scene.first() == B
-    scene.docket.half(A).deadline = 5.0
+    scene.records.partial_bind(A).deadline = 5.0
     assert scene.first() == A
 
 
 def test_whoever_was_overtaken_often_enough_goes_first_and_whoever_owes_search_time_last() -> None:
     scene = Scene()
-    scene.docket.case(A).turn.passed = 3
+    scene.records.of(A).queue.passed = 3
     assert scene.first() == A
-    scene.docket.case(A).turn.passed = 0
+    scene.records.of(A).queue.passed = 0
     scene.shares.charge("other", 10.0)
     assert scene.first() == A
 
@@ -67,14 +67,14 @@ def test_a_gang_that_is_gone_is_due_at_once_and_one_under_way_is_not_looked_up()
     scene = Scene()
     gone = GangKey("default", "gone")
     assert scene.ranks.place(gone) == order_of_gone(gone)
-    scene.docket.case(A).task = cast("asyncio.Task[None]", object())
+    scene.records.of(A).task = cast("asyncio.Task[None]", object())
     scene.ranks.registry.gang = Mock(side_effect=AssertionError)  # type: ignore[method-assign]
     assert scene.ranks.place(A).key == A
 
 
 def test_partially_bound_gangs_go_first_until_their_namespace_has_kept_others_waiting_for_long() -> None:
     scene = Scene()
-    scene.docket.half(A).deadline = 5.0
+    scene.records.partial_bind(A).deadline = 5.0
     scene.shares.charge("default", 10.0)
     assert scene.first() == A  # whatever its namespace has used of the searches
     scene.ranks.firsts.charge("default", 1.5 * MUCH_SECONDS)
@@ -97,7 +97,7 @@ async def test_gangs_that_say_they_were_cut_off_keep_another_namespaces_gang_wai
                 world.now += 0.1
 
             world.searched.meanwhile[f"briefly {name}"] = take_a_while
-        await world.open_gangs.inherit()
+        await world.partial_binds.inherit()
         world.add("good", 2, namespace="team", created=5.0)
         bound_at: list[float] = []
         world.searched.meanwhile["briefly good"] = lambda: bound_at.append(world.now)

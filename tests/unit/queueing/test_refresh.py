@@ -11,8 +11,8 @@ from allaboard.model.constraints import HostPort
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod
 from allaboard.queueing.queue import GangQueue
-from allaboard.queueing.refresh import Retelling
-from allaboard.records.record import Docket, Turn
+from allaboard.queueing.refresh import MessageRefresh
+from allaboard.records.record import GangRecords, QueueState
 from tests.unit.placement.clusters import node, pods
 from tests.unit.queueing.queues import CPU, A, B, C, a_queue
 from tests.unit.scheduling.clocks import Clock
@@ -212,11 +212,11 @@ class Told:
     """Gangs that were refused after looks of so many seconds."""
 
     def __init__(self) -> None:
-        self.clock, self.docket = Clock(1000.0), Docket()
-        self.retelling = Retelling(lambda key: self.docket.case(key).turn, self.clock)
+        self.clock, self.records = Clock(1000.0), GangRecords()
+        self.retelling = MessageRefresh(lambda key: self.records.of(key).queue, self.clock)
 
-    def turn(self, key: GangKey) -> Turn:
-        return self.docket.case(key).turn
+    def turn(self, key: GangKey) -> QueueState:
+        return self.records.of(key).queue
 
     def look(self, key: GangKey, seconds: float = 0.0) -> None:
         self.retelling.looks(self.turn(key))
@@ -273,7 +273,7 @@ def test_changes_cost_the_same_however_many_gangs_wait_and_what_is_over_leaves_n
         told.look(GangKey("default", str(number)))
     asked = 0
 
-    def turn_of(key: GangKey) -> Turn:
+    def turn_of(key: GangKey) -> QueueState:
         nonlocal asked
         asked += 1
         return told.turn(key)

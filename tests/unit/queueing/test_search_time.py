@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.queueing.search_time import MUCH_SECONDS, Shares
+from allaboard.queueing.search_time import MUCH_SECONDS, SearchTime
 from tests.unit.scheduling.clocks import Clock
 
 
 def test_what_was_used_fades_within_minutes() -> None:
     clock = Clock()
-    shares = Shares(clock)
+    shares = SearchTime(clock)
     shares.charge("team", 10.0)
     clock.now = 60.0
     assert shares.used("team") == pytest.approx(10.0 / 2.71828, rel=1e-3)
@@ -19,7 +19,7 @@ def test_what_was_used_fades_within_minutes() -> None:
 
 
 def test_little_is_no_debt_and_each_doubling_of_much_is_one_more() -> None:
-    shares = Shares(Clock())
+    shares = SearchTime(Clock())
     shares.charge("team", 0.9 * MUCH_SECONDS)
     assert shares.level("team") == 0
     shares.charge("team", 0.6 * MUCH_SECONDS)
@@ -31,7 +31,7 @@ def test_little_is_no_debt_and_each_doubling_of_much_is_one_more() -> None:
 
 def test_those_whose_debt_is_less_are_told_once() -> None:
     clock = Clock()
-    shares = Shares(clock)
+    shares = SearchTime(clock)
     shares.charge("team", 5.0)
     shares.charge("other", 0.1)
     assert shares.eased() == set()
@@ -46,7 +46,7 @@ def test_those_whose_debt_is_less_are_told_once() -> None:
 @given(st.lists(st.tuples(st.floats(0.0, 60.0), st.floats(0.0, 2.0)), max_size=40))
 def test_more_use_never_means_less_debt_and_time_never_means_more(charges: list[tuple[float, float]]) -> None:
     clock = Clock()
-    shares = Shares(clock)
+    shares = SearchTime(clock)
     for pause, seconds in charges:
         before = shares.level("team")
         clock.now += pause
@@ -59,7 +59,7 @@ def test_more_use_never_means_less_debt_and_time_never_means_more(charges: list[
 @pytest.mark.parametrize("seconds", [0.1, 2.0])
 def test_names_that_come_and_go_are_forgotten(seconds: float) -> None:
     clock = Clock()
-    shares = Shares(clock)
+    shares = SearchTime(clock)
     most = 0
     for number in range(20_000):
         clock.now += seconds

@@ -5,29 +5,29 @@ from collections.abc import Sequence
 
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey
-from allaboard.queueing.unschedulable import Parked
-from allaboard.records.record import Turn
+from allaboard.queueing.unschedulable import Unschedulable
+from allaboard.records.record import QueueState
 from allaboard.records.sort_key import Order
-from allaboard.records.wake_up import ANYTHING, NOTHING, Lacks, Need
+from allaboard.records.wake_up import ANYTHING, NOTHING, CapacityNeed, WakeUpOn
 
 A, B, C = (GangKey("default", name) for name in "abc")
-CPU, GPU, BOTH = (Lacks(frozenset(names)) for names in (["cpu"], ["gpu"], ["cpu", "gpu"]))
-FOUR: Need = ((SchedulingSpec((("gpu", 1), ("pods", 1))), 4),)
+CPU, GPU, BOTH = (WakeUpOn(frozenset(names)) for names in (["cpu"], ["gpu"], ["cpu", "gpu"]))
+FOUR: CapacityNeed = ((SchedulingSpec((("gpu", 1), ("pods", 1))), 4),)
 
 
 class Scene:
     """Gangs that are parked where so many GPUs are free."""
 
-    def __init__(self, free: int = 0, **lacks: Lacks) -> None:
-        self.free, self.turns = free, defaultdict[GangKey, Turn](Turn)
-        self.parked = Parked(lambda key: Order(0, True, 2, 0, 0.0, key), self.seats)
+    def __init__(self, free: int = 0, **lacks: WakeUpOn) -> None:
+        self.free, self.turns = free, defaultdict[GangKey, QueueState](QueueState)
+        self.parked = Unschedulable(lambda key: Order(0, True, 2, 0, 0.0, key), self.seats)
         for name, lack in lacks.items():
             self.park(GangKey("default", name), lack)
 
     def seats(self, specs: Sequence[SchedulingSpec]) -> Sequence[int]:
         return [self.free // spec.amount("gpu") for spec in specs]
 
-    def park(self, key: GangKey, lacks: Lacks, need: Need | None = None) -> None:
+    def park(self, key: GangKey, lacks: WakeUpOn, need: CapacityNeed | None = None) -> None:
         turn = self.turns[key]
         turn.need = self.parked.countable(need)
         self.parked.add(key, turn, lacks)

@@ -20,14 +20,14 @@ from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
-from allaboard.records.record import Docket
+from allaboard.records.record import GangRecords
 from allaboard.report.changes import MEMBERS_TOLD
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.messages import Refusal
 from allaboard.report.metrics import Metrics
-from allaboard.report.podgroup_writer import PodGroupKeeper
-from allaboard.report.pods import PodTeller
-from allaboard.report.reporter import Announcer
+from allaboard.report.podgroup_writer import PodGroupWriter
+from allaboard.report.pods import PodReporter
+from allaboard.report.reporter import Reporter
 from allaboard.report.writer import Writer
 
 MANY = 1000
@@ -71,21 +71,21 @@ class Recorder(EventRecorder):
 
 
 class Stage:
-    """An announcer, and what comes of what it says."""
+    """A reporter, and what comes of what it says."""
 
     def __init__(self) -> None:
         self.server, self.recorder, self.writer = Server(), Recorder(), Writer(sleep=instantly)
-        docket = Docket()
-        self.keeper = PodGroupKeeper(cast(ApiServer, self.server), GangRegistry(["allaboard"]), docket, self.writer)
-        self.pods = PodTeller(self.server, self.recorder, self.writer)
+        records = GangRecords()
+        self.keeper = PodGroupWriter(cast(ApiServer, self.server), GangRegistry(["allaboard"]), records, self.writer)
+        self.pods = PodReporter(self.server, self.recorder, self.writer)
         self.now = 0.0
-        self.announcer = Announcer(self.recorder, self.pods, self.keeper, docket, Metrics(), clock=lambda: self.now)
+        self.reporter = Reporter(self.recorder, self.pods, self.keeper, records, Metrics(), clock=lambda: self.now)
 
     def refuse(self, gang: Gang, code: Code = Code.INSUFFICIENT) -> None:
-        self.announcer.refused(gang, Refusal(code, "no room", "none", {pod.uid: "no room" for pod in gang.members}), FOUND, 1.0)
+        self.reporter.refused(gang, Refusal(code, "no room", "none", {pod.uid: "no room" for pod in gang.members}), FOUND, 1.0)
 
     def bind(self, gang: Gang, pods: Sequence[Pod]) -> None:
-        self.announcer.bound(gang, Committed(tuple(Seat(pod, "n1") for pod in pods)), FOUND, 1.0)
+        self.reporter.bound(gang, Committed(tuple(Seat(pod, "n1") for pod in pods)), FOUND, 1.0)
 
     async def write_all(self) -> None:
         writing = asyncio.create_task(self.writer.run(never_busy))
@@ -122,7 +122,7 @@ async def test_every_member_of_a_gang_of_thousands_is_told_once_what_has_become_
     async with a_stage() as bound:
         bound.bind(gang, gang.members)
     async with a_stage() as undone:
-        undone.announcer.undone(gang, gang.members, "late")
+        undone.reporter.undone(gang, gang.members, "late")
     assert Counter(refused.server.conditions) == once_each(gang)
     assert bound.recorder.of("Scheduled") == once_each(gang) + Counter(["group"])
     assert undone.recorder.of("GangUndone") == once_each(gang)
@@ -156,7 +156,7 @@ async def test_who_was_bound_or_is_gone_before_it_was_told_of_a_refusal_never_is
     async with a_stage() as stage:
         stage.refuse(gang)
         stage.bind(gang, [last])
-        stage.announcer.observe_pod(last_but_one, None)
+        stage.reporter.observe_pod(last_but_one, None)
     assert set(stage.server.conditions) == {pod.uid for pod in others}
     assert set(stage.recorder.of("Scheduled")) == {last.uid, "group"}
 
@@ -189,7 +189,7 @@ async def test_everything_is_said_once_more_when_an_earlier_leader_can_say_nothi
         stage.refuse(gang)
         await stage.write_all()
         assert Counter(stage.server.conditions) == once_each(gang)
-        stage.announcer.repeat()
+        stage.reporter.repeat()
         stage.refuse(gang)
         stage.refuse(gang)
     assert Counter(stage.server.conditions) == once_each(gang) + once_each(gang)
@@ -225,7 +225,7 @@ async def test_a_gang_has_a_second_event_scheduled_only_if_it_has_ended_before(*
     async with a_stage() as stage:
         stage.bind(gang, gang.members)
         if ends:
-            stage.announcer.unchanged(replace(gang, members=done))
+            stage.reporter.unchanged(replace(gang, members=done))
         stage.bind(gang, gang.members)
     assert stage.recorder.of("Scheduled")["group"] == 1 + ends
 
@@ -260,7 +260,7 @@ async def test_each_member_of_a_held_gang_is_told_and_its_podgroup_if_there_is_o
     gang = a_gang(3) if has_group else replace(a_gang(3), uid="")
     async with a_stage() as stage:
         for _ in range(2):
-            stage.announcer.held(gang, "BadLabel", "pod w1: wrong", gang.members[1])
+            stage.reporter.held(gang, "BadLabel", "pod w1: wrong", gang.members[1])
     assert stage.recorder.of("BadLabel") == Counter({"u1": 2})  # one event with a count
     assert stage.recorder.of("FailedScheduling") == Counter(["u0", "u2", *(["group"] if has_group else [])])
     assert set(stage.server.reasons.values()) == {"SchedulerError"}
@@ -269,11 +269,11 @@ async def test_each_member_of_a_held_gang_is_told_and_its_podgroup_if_there_is_o
 async def test_members_are_told_after_a_moment_that_others_are_awaited_by_a_reason_that_autoscalers_leave_alone() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
-        assert stage.announcer.members_missing(gang, "2 of 3 exist", "2 of 3") == 2.0
+        assert stage.reporter.members_missing(gang, "2 of 3 exist", "2 of 3") == 2.0
         assert not stage.recorder.told
         stage.now = 2.0
-        assert stage.announcer.members_missing(gang, "2 of 3 exist", "2 of 3") == 58.0
-        stage.announcer.members_missing(gang, "2 of 3 exist", "2 of 3")
+        assert stage.reporter.members_missing(gang, "2 of 3 exist", "2 of 3") == 58.0
+        stage.reporter.members_missing(gang, "2 of 3 exist", "2 of 3")
     assert stage.recorder.of("FailedScheduling") == Counter(["group", "u0", "u1"])
     assert Counter(stage.server.conditions) == once_each(gang)
     assert set(stage.server.reasons.values()) == {"WaitingForMembers"}
@@ -284,7 +284,7 @@ async def test_members_are_told_seldom_while_others_come_one_after_another() -> 
     async with a_stage() as stage:
         for second in range(32):
             stage.now = float(second)
-            due = stage.announcer.members_missing(gang, f"{second} of 99 exist", "few")
+            due = stage.reporter.members_missing(gang, f"{second} of 99 exist", "few")
             await stage.write_all()
     assert due == 1.0
     assert set(Counter(stage.server.conditions).values()) == {3}
@@ -295,7 +295,7 @@ async def test_that_members_are_awaited_for_too_long_is_told_once_and_shown_by_t
     gang = a_gang(2)
     async with a_stage() as stage:
         for stage.now in (0.0, 2.0, 60.0, 61.0):
-            due = stage.announcer.members_missing(gang, "2 of 3 exist", "2 of 3")
+            due = stage.reporter.members_missing(gang, "2 of 3 exist", "2 of 3")
         opinion = stage.keeper.opinion(gang.key)
     assert due is None
     assert stage.recorder.of("Timeout") == Counter(["group"])
@@ -315,11 +315,11 @@ async def test_what_would_help_is_not_told_over_newer_words() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
         stage.refuse(gang)
-        stage.announcer.failed(gang, "a webhook said no", 1.0)
-        stage.announcer.advised(gang, "no room", "no room. Would fit with more.")
+        stage.reporter.failed(gang, "a webhook said no", 1.0)
+        stage.reporter.advised(gang, "no room", "no room. Would fit with more.")
         late = stage.keeper.opinion(gang.key)
         stage.refuse(gang)
-        stage.announcer.advised(gang, "no room", "no room. Would fit with more.")
+        stage.reporter.advised(gang, "no room", "no room. Would fit with more.")
         in_time = stage.keeper.opinion(gang.key)
     assert late is not None
     assert in_time is not None
@@ -330,10 +330,10 @@ async def test_who_is_kept_open_waits_for_the_reason_that_it_waited_for() -> Non
     gang = a_gang(2)
     async with a_stage() as stage:
         stage.refuse(gang, Code.FRAGMENTED)
-        stage.announcer.kept_open(gang, "members run")
+        stage.reporter.kept_open(gang, "members run")
         refused = stage.keeper.opinion(gang.key)
         stage.bind(gang, gang.members)
-        stage.announcer.kept_open(gang, "members run")
+        stage.reporter.kept_open(gang, "members run")
         whole_before = stage.keeper.opinion(gang.key)
     assert refused is not None
     assert whole_before is not None
@@ -346,10 +346,10 @@ async def test_that_a_gang_has_waited_too_long_is_told_once_and_counted_anew_whe
         for stage.now in (0.0, 61.0, 62.0, 63.0):
             stage.refuse(gang)
         assert stage.recorder.of("Timeout") == Counter(["group"])
-        stage.announcer.members_missing(gang, "1 of 2 exist", "1 of 2")
+        stage.reporter.members_missing(gang, "1 of 2 exist", "1 of 2")
         stage.now = 70.0
         stage.refuse(gang)
-        assert not stage.announcer.has_timed_out(gang)
+        assert not stage.reporter.has_timed_out(gang)
 
 
 async def test_of_series_of_events_the_last_are_remembered() -> None:
@@ -369,7 +369,7 @@ async def test_a_refusal_is_logged_once_until_something_else_is_logged(caplog: p
     async with a_stage() as stage:
         for _ in range(3):
             stage.refuse(gang)
-        stage.announcer.failed(gang, "a webhook said no", 1.0)
+        stage.reporter.failed(gang, "a webhook said no", 1.0)
         stage.refuse(gang)
         for _ in range(2):
             stage.bind(gang, gang.members)

@@ -8,7 +8,7 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod, parse_time
 from allaboard.model.reasons import Code
-from allaboard.records.report_state import Opinion
+from allaboard.records.report_state import GangStatus
 from allaboard.report.status import pod_group_status, pod_unscheduled, scheduled_since
 
 
@@ -16,7 +16,7 @@ from allaboard.report.status import pod_group_status, pod_unscheduled, scheduled
 def test_whatever_stands_where_conditions_are_expected_a_status_is_made(stated: Any) -> None:
     """Where no schema says what a PodGroup's status is, anybody may write anything."""
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
-    status = pod_group_status(gang, "Pending", Opinion(Code.WAITING, "waits"), {"conditions": stated}, "2026-01-01T00:00:00Z")
+    status = pod_group_status(gang, "Pending", GangStatus(Code.WAITING, "waits"), {"conditions": stated}, "2026-01-01T00:00:00Z")
     assert [condition["type"] for condition in status["conditions"]] == ["PodGroupInitiallyScheduled"]
 
 
@@ -24,7 +24,7 @@ def test_a_gang_that_was_whole_says_since_when_though_it_was_not_written_while_i
     """Whoever is the scheduler next must not hold it for one that has never been."""
     gang = Gang(GangKey("ml", "g"), 3, (), 0, 0.0, Objective.BINPACK, 60)
     whole_since = "2026-01-01T00:00:02Z"
-    status = pod_group_status(gang, "Scheduling", Opinion(Code.RETRYING, "1 of 3", whole_since=whole_since), {}, "2026-01-01T00:00:09Z")
+    status = pod_group_status(gang, "Scheduling", GangStatus(Code.RETRYING, "1 of 3", whole_since=whole_since), {}, "2026-01-01T00:00:09Z")
     assert scheduled_since(status) == parse_time(whole_since)
 
 
@@ -32,7 +32,7 @@ def test_a_gang_that_was_whole_says_since_when_though_it_was_not_written_while_i
 def test_a_gang_is_half_bound_when_some_of_it_are_bound_and_nobody_else_is_about_to_be(is_being_bound: bool, said: list[str]) -> None:
     pods = [Pod("ml", name, name, "1", 0.0, "allaboard", node, "Pending", 0, SchedulingSpec(())) for name, node in (("a", "n1"), ("b", ""))]
     gang = Gang(GangKey("ml", "g"), 2, tuple(pods), 0, 0.0, Objective.BINPACK, 60)
-    opinion = Opinion(Code.WAITING, "waits", is_being_bound=is_being_bound)
+    opinion = GangStatus(Code.WAITING, "waits", is_being_bound=is_being_bound)
     status = pod_group_status(gang, "Scheduling", opinion, {}, "2026-01-01T00:00:00Z")
     assert [condition["status"] for condition in status["conditions"] if condition["type"] == "PartiallyBound"] == said
 
@@ -40,7 +40,7 @@ def test_a_gang_is_half_bound_when_some_of_it_are_bound_and_nobody_else_is_about
 def test_that_a_gang_is_no_longer_half_bound_is_said_if_it_was_said_to_be() -> None:
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     before = {"conditions": [{"type": "PartiallyBound", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
-    status = pod_group_status(gang, "Running", Opinion(Code.SCHEDULED, "1 member bound"), before, "2026-01-01T00:00:09Z")
+    status = pod_group_status(gang, "Running", GangStatus(Code.SCHEDULED, "1 member bound"), before, "2026-01-01T00:00:09Z")
     (condition,) = [each for each in status["conditions"] if each["type"] == "PartiallyBound"]
     assert (condition["status"], condition["message"], condition["lastTransitionTime"]) == ("False", "no longer", "2026-01-01T00:00:09Z")
 
@@ -48,7 +48,9 @@ def test_that_a_gang_is_no_longer_half_bound_is_said_if_it_was_said_to_be() -> N
 def test_a_table_has_the_reason_in_a_word_and_eighty_characters_and_the_status_all_of_it() -> None:
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     long = " ".join(["needs much"] * 20)
-    status = pod_group_status(gang, "Pending", Opinion(Code.INSUFFICIENT, f"podgroup ml/g: {long}", short=long), {}, "2026-01-01T00:00:00Z")
+    status = pod_group_status(
+        gang, "Pending", GangStatus(Code.INSUFFICIENT, f"podgroup ml/g: {long}", short=long), {}, "2026-01-01T00:00:00Z"
+    )
     assert status["reason"] == "Insufficient"
     assert len(status["summary"]) == 80
     assert status["summary"].endswith("…")
@@ -61,14 +63,14 @@ def test_a_gang_was_scheduled_initially_for_ever_once_it_was() -> None:
     """Also in the words of a scheduler that has never seen it whole."""
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     before = {"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
-    status = pod_group_status(gang, "Scheduling", Opinion(Code.RETRYING, "lost a member"), before, "2026-01-01T00:00:09Z")
+    status = pod_group_status(gang, "Scheduling", GangStatus(Code.RETRYING, "lost a member"), before, "2026-01-01T00:00:09Z")
     (condition,) = [each for each in status["conditions"] if each["type"] == "PodGroupInitiallyScheduled"]
     assert (condition["status"], condition["lastTransitionTime"]) == ("True", "2026-01-01T00:00:00Z")
 
 
 def test_what_a_webhook_wrote_with_line_ends_stands_on_one_line_of_a_status() -> None:
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
-    status = pod_group_status(gang, "Pending", Opinion(Code.RETRYING, "denied\nall is well"), {}, "2026-01-01T00:00:00Z")
+    status = pod_group_status(gang, "Pending", GangStatus(Code.RETRYING, "denied\nall is well"), {}, "2026-01-01T00:00:00Z")
     messages = [status["summary"], status["message"], *(condition["message"] for condition in status["conditions"])]
     messages.append(pod_unscheduled("denied\nall is well", "2026-01-01T00:00:00Z")["message"])
     assert set(messages) == {"denied\\nall is well"}
@@ -80,7 +82,7 @@ def test_what_a_webhook_wrote_with_line_ends_stands_on_one_line_of_a_status() ->
 def test_how_many_members_are_bound_is_said_once_in_a_message(message: str) -> None:
     pods = [Pod("ml", name, name, "1", 0.0, "allaboard", node, "Pending", 0, SchedulingSpec(())) for name, node in (("a", "n1"), ("b", ""))]
     gang = Gang(GangKey("ml", "g"), 2, tuple(pods), 0, 0.0, Objective.BINPACK, 60)
-    status = pod_group_status(gang, "Scheduling", Opinion(Code.RETRYING, message), {}, "2026-01-01T00:00:00Z")
+    status = pod_group_status(gang, "Scheduling", GangStatus(Code.RETRYING, message), {}, "2026-01-01T00:00:00Z")
     (condition,) = [each for each in status["conditions"] if each["type"] == "PartiallyBound"]
     assert condition["message"].count("1 of 2 members bound") == 1
     assert condition["message"].endswith(message)

@@ -15,8 +15,8 @@ from allaboard.gangs.membership import POD_GROUP_LABEL
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import GangRegistry
 from allaboard.kube.client import ApiServer
-from allaboard.leadership.fencing import Epoch
-from allaboard.leadership.takeover import Quarantine
+from allaboard.leadership.fencing import Term
+from allaboard.leadership.takeover import TakeoverReservation
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Owner, Pod
 from allaboard.placement import Plan, Problem, SearchSettings
@@ -24,17 +24,17 @@ from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft
 from allaboard.planning.search_processes import Searcher
-from allaboard.queueing.batch_window import Window
-from allaboard.queueing.capacity_waitlist import Room
+from allaboard.queueing.batch_window import BatchWindow
+from allaboard.queueing.capacity_waitlist import Capacity
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import OVERTAKING, Ranks
-from allaboard.queueing.search_time import Shares
-from allaboard.records.record import Docket
+from allaboard.queueing.search_time import SearchTime
+from allaboard.records.record import GangRecords
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
-from allaboard.report.podgroup_writer import PodGroupKeeper
-from allaboard.report.pods import PodTeller
-from allaboard.report.reporter import Announcer
+from allaboard.report.podgroup_writer import PodGroupWriter
+from allaboard.report.pods import PodReporter
+from allaboard.report.reporter import Reporter
 from allaboard.report.writer import Writer
 from allaboard.scheduling.cycle import Scheduler
 from allaboard.scheduling.outcomes import Attempt
@@ -154,33 +154,33 @@ class World:
     def __init__(self, cpus: int = 8, volumes: VolumeView | None = None) -> None:
         self.now = 1000.0
         self.searched, self.api, self.events = Searched(), Api(), Recorder()
-        self.view, self.registry, self.docket = ClusterView(), GangRegistry(["allaboard"]), Docket()
-        self.shares, self.metrics = Shares(self.clock), Metrics()
-        ranks = Ranks(self.registry, self.docket, self.shares, OVERTAKING, self.clock)
-        self.queue = GangQueue(ranks.place, self.registry.knows, self.docket, seats=Room(self.view), clock=self.clock)
+        self.view, self.registry, self.records = ClusterView(), GangRegistry(["allaboard"]), GangRecords()
+        self.shares, self.metrics = SearchTime(self.clock), Metrics()
+        ranks = Ranks(self.registry, self.records, self.shares, OVERTAKING, self.clock)
+        self.queue = GangQueue(ranks.place, self.registry.knows, self.records, seats=Capacity(self.view), clock=self.clock)
         server, self.writer = cast("ApiServer", self.api), Writer()
-        self.keeper = PodGroupKeeper(server, self.registry, self.docket, self.writer)
-        teller = PodTeller(server, self.events, self.writer)
-        epoch = Epoch(server, clock=self.clock)
+        self.keeper = PodGroupWriter(server, self.registry, self.records, self.writer)
+        teller = PodReporter(server, self.events, self.writer)
+        epoch = Term(server, clock=self.clock)
         self.scheduler = Scheduler(
             view=self.view,
             volumes=volumes or self.view.volumes,
             registry=self.registry,
-            docket=self.docket,
+            records=self.records,
             ranks=ranks,
             queue=self.queue,
             searcher=self.searched,
             binder=cast("Binder", self.api),
             restarter=cast("JobRestarter", self.api),
             epoch=epoch,
-            announcer=Announcer(self.events, teller, self.keeper, self.docket, self.metrics, clock=self.clock, now=self.clock),
+            reporter=Reporter(self.events, teller, self.keeper, self.records, self.metrics, clock=self.clock, now=self.clock),
             metrics=self.metrics,
-            quarantine=Quarantine(self.view, epoch, 1, self.queue.wake, self.clock),
-            window=Window(lambda: self.registry.arrivals, 0.0, 0.0, self.clock, asyncio.sleep),
+            quarantine=TakeoverReservation(self.view, epoch, 1, self.queue.wake, self.clock),
+            window=BatchWindow(lambda: self.registry.arrivals, 0.0, 0.0, self.clock, asyncio.sleep),
             clock=self.clock,
         )
-        self.act, self.outcomes, self.open_gangs = self.scheduler._act, self.scheduler._outcomes, self.scheduler._open
-        self.planner, self.long, self.under_way = self.scheduler._planner, self.scheduler._long, self.scheduler._under_way
+        self.act, self.outcomes, self.partial_binds = self.scheduler._act, self.scheduler._outcomes, self.scheduler._open
+        self.planner, self.long, self.tasks = self.scheduler._planner, self.scheduler._long, self.scheduler._tasks
         self.view.listen(self.registry.observe_pod)
         self.view.listen(self.scheduler.observe_pod, self.scheduler.observe_node)
         self.registry.listen(self.queue.mark)
@@ -217,7 +217,7 @@ class World:
     def add_half(self, name: str, size: int = 2, **fields: Any) -> GangKey:
         """A gang of which nobody could be released, and whose time is over; it isn't due, and is the first."""
         key = self.add(name, size, **fields)
-        half = self.docket.half(key)
+        half = self.records.partial_bind(key)
         half.is_kept_open, half.expires = True, self.now
         assert self.queue.pop() == key
         return key
@@ -241,7 +241,7 @@ class World:
     async def settle(self) -> None:
         """Wait until nothing is done beside the cycle."""
         async with asyncio.timeout(50):
-            await self.under_way.settled()
+            await self.tasks.settled()
 
     async def breathe(self) -> None:
         """Let those who can go on do so until they wait."""
@@ -284,8 +284,8 @@ class World:
         """When a gang is looked at if nothing happens."""
         if self.queue.peek() == key:
             return 0.0
-        case = self.docket.find(key)
-        return math.inf if case is None or case.turn.rings_at is None else case.turn.rings_at - self.now
+        record = self.records.find(key)
+        return math.inf if record is None or record.queue.rings_at is None else record.queue.rings_at - self.now
 
     def counted(self, metric: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"allaboard_{metric}_total", labels) or 0.0

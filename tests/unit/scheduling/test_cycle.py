@@ -91,10 +91,10 @@ async def test_a_gang_that_is_gone_is_forgotten() -> None:
     async with World(cpus=1) as world:
         key = world.add("g")
         await world.cycle()
-        assert world.docket.find(key) is not None
+        assert world.records.find(key) is not None
         world.remove(key)
         await world.cycle()
-        assert world.docket.find(key) is None
+        assert world.records.find(key) is None
 
 
 async def test_a_gang_under_way_is_passed_over_and_looked_at_when_that_has_ended() -> None:
@@ -156,7 +156,7 @@ async def test_whoever_is_overtaken_by_gangs_that_are_placed_together_has_that_c
         large, small = world.add("large", 3, created=1.0), [world.add(name, created=2.0) for name in ("a", "b")]
         await world.cycle()
         assert [world.said(key) for key in small] == ["2 members bound"] * 2
-        assert world.docket.case(large).turn.overtaken == (1, world.now)
+        assert world.records.of(large).queue.overtaken == (1, world.now)
         assert world.said(large).startswith("podgroup default/large: 0 of 3 members placeable")
 
 

@@ -13,7 +13,7 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
-from allaboard.records.record import Half
+from allaboard.records.record import PartialBind
 from allaboard.scheduling.decide import Found, Look, Reply, at_look, is_enough, on_plan, on_reply, when_nowhere
 
 NOW = 1000.0
@@ -37,8 +37,8 @@ def a_gang(*, bound: int = 0, waiting: int = 0, ended: int = 0, minimum: int = 4
 
 ABSENT, HALF, WHOLE, LONELY = a_gang(waiting=4), a_gang(bound=2, waiting=2), a_gang(bound=4), a_gang(bound=2)
 MENDED = Hold("BadLabel", "a label is wrong", "labels", None)
-FINISHING, OVERDUE = Half(deadline=NOW + 1, expires=NOW + 60), Half(deadline=NOW, expires=NOW + 60)
-OPEN, TIMED_OUT = Half(is_kept_open=True, expires=NOW + 1), Half(is_kept_open=True, expires=NOW)
+FINISHING, OVERDUE = PartialBind(deadline=NOW + 1, expires=NOW + 60), PartialBind(deadline=NOW, expires=NOW + 60)
+OPEN, TIMED_OUT = PartialBind(is_kept_open=True, expires=NOW + 1), PartialBind(is_kept_open=True, expires=NOW)
 TRIED = replace(TIMED_OUT, was_tried=True)
 ASKED_ONCE = replace(TIMED_OUT, restarts_at=NOW + 1)
 GIVES_UP, SUSPENDS = replace(HALF, on_member_lost=OnMemberLost.RELEASE), replace(HALF, undo=Undo.SUSPEND)
@@ -71,13 +71,13 @@ GIVES_UP, SUSPENDS = replace(HALF, on_member_lost=OnMemberLost.RELEASE), replace
         (replace(LONELY, undo=Undo.SUSPEND), TIMED_OUT, Look.RESTART_JOBS),
         (replace(SUSPENDS, hold=MENDED), TIMED_OUT, Look.RESTART_JOBS),
         (SUSPENDS, replace(ASKED_ONCE, was_tried=True), Look.PLACE),
-        (SUSPENDS, Half(expires=NOW), Look.PLACE),  # whole before: it is healed
+        (SUSPENDS, PartialBind(expires=NOW), Look.PLACE),  # whole before: it is healed
         # whole before, and has lost members
-        (HALF, Half(expires=NOW), Look.PLACE),
-        (GIVES_UP, Half(expires=NOW + 1), Look.PLACE),
-        (GIVES_UP, Half(expires=NOW), Look.PLACE),
-        (GIVES_UP, Half(expires=NOW, was_tried=True), Look.GIVE_UP),
-        (replace(LONELY, on_member_lost=OnMemberLost.RELEASE), Half(expires=NOW), Look.GIVE_UP),
+        (HALF, PartialBind(expires=NOW), Look.PLACE),
+        (GIVES_UP, PartialBind(expires=NOW + 1), Look.PLACE),
+        (GIVES_UP, PartialBind(expires=NOW), Look.PLACE),
+        (GIVES_UP, PartialBind(expires=NOW, was_tried=True), Look.GIVE_UP),
+        (replace(LONELY, on_member_lost=OnMemberLost.RELEASE), PartialBind(expires=NOW), Look.GIVE_UP),
         (GIVES_UP, ASKED_ONCE, Look.PLACE),
         (GIVES_UP, replace(FINISHING, expires=NOW), Look.PLACE),
         # whole
@@ -88,7 +88,7 @@ GIVES_UP, SUSPENDS = replace(HALF, on_member_lost=OnMemberLost.RELEASE), replace
         (replace(a_gang(bound=4, waiting=1), hold=MENDED), None, Look.HOLD),
     ],
 )
-def test_what_a_look_comes_to(gang: Gang, half: Half | None, look: Look) -> None:
+def test_what_a_look_comes_to(gang: Gang, half: PartialBind | None, look: Look) -> None:
     assert at_look(gang, half, NOW) is look
 
 
@@ -111,7 +111,7 @@ def a_plan(gang: Gang, *, feasible: bool | None, seated: int = 0) -> Plan:
         (a_gang(bound=4, waiting=1), True, 0, None, Found.MAKE_WAY),
     ],
 )
-def test_what_a_plan_is_good_for(gang: Gang, feasible: bool | None, seated: int, half: Half | None, found: Found) -> None:
+def test_what_a_plan_is_good_for(gang: Gang, feasible: bool | None, seated: int, half: PartialBind | None, found: Found) -> None:
     plan = a_plan(gang, feasible=feasible, seated=seated)
     assert on_plan(gang, plan, half) is found
     assert is_enough(plan) is (found is Found.BIND)
@@ -131,11 +131,11 @@ def test_what_a_plan_is_good_for(gang: Gang, feasible: bool | None, seated: int,
         (SUSPENDS, TIMED_OUT, False, Found.SEARCH_LONGER),
         (SUSPENDS, ASKED_ONCE, True, Found.REFUSE),
         (HALF, TIMED_OUT, True, Found.REFUSE),
-        (GIVES_UP, Half(expires=NOW), True, Found.GIVE_UP),
+        (GIVES_UP, PartialBind(expires=NOW), True, Found.GIVE_UP),
         (GIVES_UP, replace(FINISHING, expires=NOW), True, Found.UNDO),
     ],
 )
-def test_what_is_done_with_whoever_has_no_room(gang: Gang, half: Half | None, is_settled: bool, found: Found) -> None:
+def test_what_is_done_with_whoever_has_no_room(gang: Gang, half: PartialBind | None, is_settled: bool, found: Found) -> None:
     assert when_nowhere(gang, half, NOW, is_settled=is_settled) is found
 
 
@@ -173,7 +173,7 @@ def outcome_of(gang: Gang, *, bound: int, result: Result | None = None, in_doubt
     ],
 )
 def test_what_the_answers_make_of_a_gang(
-    gang: Gang, half: Half | None, bound: int, result: Result | None, in_doubt: str, reply: Reply
+    gang: Gang, half: PartialBind | None, bound: int, result: Result | None, in_doubt: str, reply: Reply
 ) -> None:
     assert on_reply(gang, outcome_of(gang, bound=bound, result=result, in_doubt=in_doubt), half) is reply
 
@@ -184,7 +184,7 @@ def test_what_was_refused_before_any_bind_has_failed() -> None:
 
 TIMES = st.sampled_from([NOW - 1, NOW, NOW + 1])
 HALVES = st.none() | st.builds(
-    Half,
+    PartialBind,
     deadline=st.none() | TIMES,
     is_kept_open=st.booleans(),
     expires=st.none() | TIMES,
@@ -203,7 +203,7 @@ GANGS = st.builds(
 
 
 @given(GANGS, HALVES)
-def test_no_look_takes_seats_from_a_gang_that_must_keep_them(gang: Gang, half: Half | None) -> None:
+def test_no_look_takes_seats_from_a_gang_that_must_keep_them(gang: Gang, half: PartialBind | None) -> None:
     look = at_look(gang, half, NOW)
     if look in (Look.UNDO, Look.GIVE_UP, Look.RESTART_JOBS):
         assert half is not None
@@ -218,7 +218,9 @@ def test_no_look_takes_seats_from_a_gang_that_must_keep_them(gang: Gang, half: H
 
 
 @given(GANGS, HALVES)
-def test_only_seats_are_sought_later_in_a_back_off_and_never_those_of_a_gang_that_is_being_finished(gang: Gang, half: Half | None) -> None:
+def test_only_seats_are_sought_later_in_a_back_off_and_never_those_of_a_gang_that_is_being_finished(
+    gang: Gang, half: PartialBind | None
+) -> None:
     look, later = at_look(gang, half, NOW), at_look(gang, half, NOW, NOW + 1)
     is_finishing = half is not None and half.is_finishing
     assert later is (Look.BACK_OFF if look is Look.PLACE and not is_finishing else look)
@@ -226,7 +228,7 @@ def test_only_seats_are_sought_later_in_a_back_off_and_never_those_of_a_gang_tha
 
 
 @given(GANGS, HALVES)
-def test_every_gang_that_waits_has_a_way_out(gang: Gang, half: Half | None) -> None:
+def test_every_gang_that_waits_has_a_way_out(gang: Gang, half: PartialBind | None) -> None:
     """Nobody who could be placed rests; whoever is told to wait for somebody lacks somebody; and only who must be mended is held."""
     look = at_look(gang, half, NOW)
     if look is Look.REST:
@@ -240,7 +242,7 @@ def test_every_gang_that_waits_has_a_way_out(gang: Gang, half: Half | None) -> N
 
 @given(GANGS, HALVES, st.integers(0, 5), st.sampled_from([None, *Result]), st.sampled_from(["", "7"]))
 def test_a_half_bound_gang_is_never_called_whole_and_never_left(
-    gang: Gang, half: Half | None, bound: int, result: Result | None, in_doubt: str
+    gang: Gang, half: PartialBind | None, bound: int, result: Result | None, in_doubt: str
 ) -> None:
     outcome = outcome_of(gang, bound=min(bound, len(gang.candidates)), result=result, in_doubt=in_doubt)
     reply = on_reply(gang, outcome, half)

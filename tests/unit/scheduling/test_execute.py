@@ -72,7 +72,7 @@ async def test_what_a_look_comes_to_is_done(look: Look) -> None:
         attempt = world.begin(key)
         attempt.gang = replace(attempt.gang, hold=Hold("BadLabel", "a label is wrong") if look is Look.HOLD else None)
         if look is Look.BACK_OFF:
-            world.docket.case(key).last_binds["u/"] = LastBind(world.now, 2, 0, 0, losses=3)
+            world.records.of(key).last_binds["u/"] = LastBind(world.now, 2, 0, 0, losses=3)
         assert world.act.on_look(attempt, look) is (look is Look.PLACE)
         await world.settle()
         assert (world.api.asked, world.seconds_until_due(key)) == (done.asked, done.seconds)
@@ -117,7 +117,7 @@ async def test_a_plan_that_does_not_hold_any_more_binds_nobody_and_the_gang_is_l
 async def test_after_an_undo_every_member_is_tried_beforehand(was_undone: bool, tried: list[str]) -> None:
     async with World() as world:
         attempt = world.begin(world.add("g"))
-        world.docket.case(attempt.gang.key).was_undone = was_undone
+        world.records.of(attempt.gang.key).was_undone = was_undone
         await on_found(world, attempt, Found.BIND)
         await world.settle()
         assert world.api.tried == tried
@@ -131,7 +131,7 @@ async def test_who_is_placed_by_itself_passes_an_older_one_that_sits_out_a_pause
         world.outcomes.failed_now(old, "no answer")
         world.queue.mark(old.key)
         await on_found(world, world.begin(world.add("g", created=1.0)), Found.BIND, is_alone=is_alone)
-        assert world.docket.case(old.key).turn.passed == (1 if is_alone else 0)
+        assert world.records.of(old.key).queue.passed == (1 if is_alone else 0)
 
 
 async def test_a_seat_that_an_unanswered_bind_may_still_take_is_kept_until_it_comes_too_late() -> None:
@@ -161,12 +161,12 @@ async def test_a_search_that_took_too_long_is_begun_anew_at_length_and_one_that_
         world.searched.goes_on.clear()
         attempt = world.begin(world.add("g", **HALF))
         if is_finishing:
-            world.open_gangs.add(attempt.gang)
+            world.partial_binds.add(attempt.gang)
         await world.act.on_error(attempt, error)
         await world.breathe()
         assert world.long.is_searching(attempt.gang.key) is is_begun_anew
         assert world.has_said(attempt.gang.key, "" if is_begun_anew else str(error))
-        assert world.docket.case(attempt.gang.key).turn.attempts == (0 if is_begun_anew else 1)
+        assert world.records.of(attempt.gang.key).queue.attempts == (0 if is_begun_anew else 1)
 
 
 @pytest.mark.parametrize(

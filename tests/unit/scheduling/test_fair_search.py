@@ -14,7 +14,7 @@ from allaboard.placement import Plan, Problem, search
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint
 from allaboard.planning.search_processes import SearchError, SearchOverrunError
-from allaboard.records.record import Turn
+from allaboard.records.record import QueueState
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
 from tests.faults import simulation
@@ -281,9 +281,11 @@ def test_nothing_is_left_of_gangs_that_are_gone(scene: Scene) -> None:
     assert scheduler is not None
     assert not len(scheduler._long)
     assert scheduler._long.is_idle
-    assert not scheduler._under_way.tasks()
+    assert not scheduler._tasks.tasks()
     assert set(scene.app.queue.sizes().values()) == {0}
-    assert all(case.turn == Turn() and not case.advice.wanted_for for case in scene.app.docket)  # of those whose PodGroup is there still
+    assert all(
+        record.queue == QueueState() and not record.advice.wanted_for for record in scene.app.records
+    )  # of those whose PodGroup is there still
     assert scene.searcher.going_on == 0
 
 

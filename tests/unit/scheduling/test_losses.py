@@ -7,7 +7,7 @@ import pytest
 
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Owner, Pod
-from allaboard.records.record import Docket
+from allaboard.records.record import GangRecords
 from allaboard.scheduling.losses import Losses
 from tests.unit.placement.clusters import pods
 
@@ -21,8 +21,8 @@ class World:
 
     def __init__(self, minimum: int = 2) -> None:
         self.now, self.minimum = 1000.0, minimum
-        self.docket, self.pods = Docket(), list[Pod]()
-        self.losses = Losses(self.docket, lambda pod: pod.owner.uid if pod.owner else "", self.backoff, lambda: self.now)
+        self.records, self.pods = GangRecords(), list[Pod]()
+        self.losses = Losses(self.records, lambda pod: pod.owner.uid if pod.owner else "", self.backoff, lambda: self.now)
         self.lost_at = self.now
         self.made = 0
 
@@ -153,5 +153,5 @@ def test_of_many_controllers_the_last_are_remembered() -> None:
     world = World()
     for number in range(100):
         world.bind(world.make(2, Owner("batch/v1", "Job", f"j{number}", f"j{number}")))
-    last_binds = world.docket.case(KEY).last_binds
+    last_binds = world.records.of(KEY).last_binds
     assert list(last_binds) == [f"j{number}/" for number in range(84, 100)]

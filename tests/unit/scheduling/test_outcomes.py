@@ -14,7 +14,7 @@ from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Owner
 from allaboard.model.reasons import Cause, Code
 from allaboard.records.record import LastBind
-from allaboard.records.wake_up import Lacks
+from allaboard.records.wake_up import WakeUpOn
 from allaboard.scheduling.decide import Reply, on_reply
 from tests.unit.placement.clusters import pods
 from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
@@ -74,7 +74,7 @@ async def test_what_the_answers_make_of_a_gang_is_counted_and_told_and_it_is_loo
         outcomes = ("refused", "open", "undone", "whole")
         assert [each for each in outcomes if world.counted("transactions", outcome=each)] == ending.counted
         assert (world.counted("binds", result="bound"), world.api.asked) == (ending.bound, ending.asked)
-        assert (world.said(key), key in world.open_gangs) == (ending.said, ending.is_finishing)
+        assert (world.said(key), key in world.partial_binds) == (ending.said, ending.is_finishing)
         assert world.seconds_until_due(key) == (ending.seconds_asked if retry_after else ending.seconds)
         if retry_after:  # and nothing cuts that short
             world.queue.mark(key)
@@ -109,7 +109,7 @@ async def test_who_was_refused_beside_seats_that_nobody_took_has_not_failed(is_r
         other = world.begin(world.add("other"))
         world.outcomes.refused(other, await world.planner.plan(other.gang), Cause(Code.INSUFFICIENT))
         await world.outcomes.committed(attempt, plan, GONE if is_refused else answers(attempt.gang, 2))
-        assert world.docket.case(other.gang.key).turn.attempts == attempts
+        assert world.records.of(other.gang.key).queue.attempts == attempts
 
 
 async def test_seats_that_late_binds_leave_are_for_those_who_were_refused_meanwhile() -> None:
@@ -122,7 +122,7 @@ async def test_seats_that_late_binds_leave_are_for_those_who_were_refused_meanwh
         for pod in attempt.gang.candidates:
             world.view.forget(pod)
         world.outcomes.settled(attempt.gang.key)
-        assert world.docket.case(other.gang.key).turn.attempts == 0
+        assert world.records.of(other.gang.key).queue.attempts == 0
 
 
 async def test_whoever_was_left_out_for_gangs_that_use_more_is_told_so_and_how_often() -> None:
@@ -151,11 +151,15 @@ async def test_a_whole_gang_is_not_looked_at_again_and_nothing_of_its_way_there_
     async with World() as world:
         key = world.add_half("g", 2, bound=1)
         world.outcomes.failed(world.begin(key), "no")
-        world.docket.case(key).is_given_grace = True
+        world.records.of(key).is_given_grace = True
         attempt = world.begin(key)
         await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), answers(attempt.gang, 1))
-        case = world.docket.case(key)
-        assert (case.turn.attempts, case.is_given_grace, case.half.is_kept_open if case.half else None) == (0, False, False)
+        record = world.records.of(key)
+        assert (record.queue.attempts, record.is_given_grace, record.partial_bind.is_kept_open if record.partial_bind else None) == (
+            0,
+            False,
+            False,
+        )
         assert world.seconds_until_due(key) == NEVER
 
 
@@ -174,7 +178,7 @@ async def test_a_gang_without_room_is_told_why_and_is_due_when_there_is_room() -
         opinion = world.keeper.opinion(key)
         assert opinion is not None
         assert (opinion.code, opinion.short) == (Code.NEVER_FITS, "needs 2 cpu; the nodes it may use have 1 in all")
-        assert world.docket.case(key).advice.wanted_for == opinion.message
+        assert world.records.of(key).advice.wanted_for == opinion.message
         assert world.seconds_until_due(key) == 60.0  # when it has waited for long
         for cpus, seconds in ((1, 60.0), (2, 0.0)):
             world.resize(cpus)
@@ -211,7 +215,7 @@ async def test_a_gang_that_must_be_mended_is_told_so_and_left_alone(hold: Hold, 
 async def test_a_gang_that_waits_for_members_is_looked_at_when_its_time_is_over() -> None:
     async with World() as world:
         key = world.add_half("g", 2, bound=1, minimum=3)
-        world.docket.half(key).expires = world.now + 20.0
+        world.records.partial_bind(key).expires = world.now + 20.0
         for seconds in (2.0, 18.0):  # its pods are told first
             world.outcomes.awaits_members(world.begin(key).gang)
             assert world.seconds_until_due(key) == seconds
@@ -222,12 +226,12 @@ async def test_a_gang_that_waits_for_members_is_looked_at_when_its_time_is_over(
 async def test_once_it_is_known_what_has_become_of_its_binds_a_gang_is_due_and_has_its_whole_time_once() -> None:
     async with World() as world:
         key = world.add("g", **HALF)
-        world.open_gangs.add(world.begin(key).gang)
+        world.partial_binds.add(world.begin(key).gang)
         deadlines = []
         for _ in range(2):
             world.now += 4.0
             world.outcomes.settled(key)
-            deadlines.append((world.docket.half(key).deadline or 0.0) - world.now)
+            deadlines.append((world.records.partial_bind(key).deadline or 0.0) - world.now)
         assert deadlines == [5.0, 1.0]
         assert world.seconds_until_due(key) == 0.0
 
@@ -241,17 +245,17 @@ async def test_a_defect_is_told_and_the_gang_is_tried_again_and_finished_if_it_w
             world.outcomes.defect(key)
             assert world.seconds_until_due(key) == seconds
         assert world.said(key) == "the scheduler failed on this gang; its log says how"
-        assert (key in world.open_gangs) is bool(bound)
+        assert (key in world.partial_binds) is bool(bound)
 
 
 async def test_nothing_is_remembered_of_a_gang_that_is_gone() -> None:
     async with World() as world:
         key, other = world.add_half("g", bound=1), world.add_half("other", bound=1)
-        world.docket.half(other).made_way_for = key
+        world.records.partial_bind(other).made_way_for = key
         world.outcomes.failed_now(world.gang(key), "no")
         world.outcomes.forgotten(key)
-        assert world.docket.find(key) is None
-        assert world.docket.half(other).made_way_for is None
+        assert world.records.find(key) is None
+        assert world.records.partial_bind(other).made_way_for is None
         assert set(world.queue.sizes().values()) == {0}
 
 
@@ -356,8 +360,8 @@ async def test_when_no_run_of_a_gang_fits_it_waits_for_what_any_of_them_lacks() 
             attempt = world.begin(key)
             world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), Cause(Code.INSUFFICIENT, "cpu"))
             assert world.seconds_until_due(key) == wait
-        turn = world.docket.case(key).turn
-        assert (turn.need, turn.lacks) == (None, Lacks(frozenset({"cpu", "memory"})))
+        turn = world.records.of(key).queue
+        assert (turn.need, turn.lacks) == (None, WakeUpOn(frozenset({"cpu", "memory"})))
         assert world.gang(key).candidates[0].owner == FIRST_JOB
 
 
@@ -373,7 +377,7 @@ async def test_a_run_whose_binds_are_refused_keeps_no_later_one_waiting() -> Non
 async def test_a_run_whose_members_were_lost_again_and_again_keeps_no_later_one_waiting() -> None:
     async with World() as world:
         key = two_jobs(world, cpus=1)
-        world.docket.case(key).last_binds["one/"] = LastBind(world.now, 2, 0, 0, losses=4)
+        world.records.of(key).last_binds["one/"] = LastBind(world.now, 2, 0, 0, losses=4)
         world.outcomes.backs_off(world.begin(key))
         assert world.seconds_until_due(key) == 0.0
         assert {pod.owner for pod in world.begin(key).gang.candidates} == {SECOND_JOB}
@@ -382,7 +386,7 @@ async def test_a_run_whose_members_were_lost_again_and_again_keeps_no_later_one_
 async def test_a_run_that_is_partially_bound_is_not_passed_over() -> None:
     async with World(cpus=2) as world:
         key = two_jobs(world, cpus=2, bound=1)
-        world.docket.case(key).whole_runs = {"run"}
+        world.records.of(key).whole_runs = {"run"}
         attempt = world.begin(key)
         world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), Cause(Code.INSUFFICIENT, "cpu"))
         assert (world.seconds_until_due(key), world.gang(key).run) == (60.0, "run")
@@ -398,7 +402,7 @@ async def test_a_run_that_the_api_server_wants_to_wait_is_not_passed_over_and_go
         await world.outcomes.committed(second, await world.planner.plan(second.gang), refusal)
         assert world.seconds_until_due(key) == 8.0
         assert world.gang(key).candidates == first.gang.candidates
-        assert world.docket.case(key).lacks_of_passed is None
+        assert world.records.of(key).lacks_of_passed is None
         await world.outcomes.committed(first, await world.planner.plan(first.gang), refusal)
         assert world.gang(key).candidates == first.gang.candidates
 
@@ -407,7 +411,7 @@ async def test_a_gang_that_backs_off_is_looked_at_when_its_time_is_over() -> Non
     async with World() as world:
         attempt = world.begin(world.add("g", 4, bound=2))
         key = attempt.gang.key
-        world.docket.case(key).last_binds["u/"] = LastBind(world.now, 4, 0, 0, losses=4)
-        world.docket.half(key).expires = world.now + 3.0
+        world.records.of(key).last_binds["u/"] = LastBind(world.now, 4, 0, 0, losses=4)
+        world.records.partial_bind(key).expires = world.now + 3.0
         world.outcomes.backs_off(attempt)
         assert world.seconds_until_due(key) == 3.0

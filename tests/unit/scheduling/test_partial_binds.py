@@ -14,9 +14,9 @@ from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline
 from allaboard.model.pod import Owner, Pod
 from allaboard.queueing.order import order_of, order_of_gone
 from allaboard.queueing.queue import GangQueue
-from allaboard.records.record import Docket
+from allaboard.records.record import GangRecords
 from allaboard.records.wake_up import ANYTHING
-from allaboard.scheduling.partial_binds import OpenGangs
+from allaboard.scheduling.partial_binds import PartialBinds
 from allaboard.scheduling.run_history import run_was_whole
 from allaboard.scheduling.victims import leaving_of
 from tests.unit.scheduling.clocks import Clock
@@ -46,17 +46,17 @@ def a_half_of(owner: Owner, **changes: Any) -> Gang:
 
 def an_open_gangs(
     gang: Gang,
-    docket: Docket,
+    records: GangRecords,
     *,
     goes: Iterable[bool] = repeat(True),
     restarter: Any = None,
-    announcer: Any = None,
+    reporter: Any = None,
     clock: Callable[[], float],
-) -> OpenGangs:
+) -> PartialBinds:
     """What knows of one gang; ``goes`` tells of each pod that is released whether it does."""
     registry, binder = Mock(), Mock(release=AsyncMock(side_effect=goes))
     registry.gang.return_value = gang
-    return OpenGangs(registry, docket, Mock(), binder, restarter or Mock(), announcer or Mock(), Mock(), clock=clock)
+    return PartialBinds(registry, records, Mock(), binder, restarter or Mock(), reporter or Mock(), Mock(), clock=clock)
 
 
 def test_healing_goes_before_others_of_its_priority_and_passes_no_higher_one() -> None:
@@ -90,40 +90,40 @@ def test_the_outline_of_a_gang_is_never_further_behind_than_the_gang() -> None:
 
 
 def test_that_one_run_was_whole_says_nothing_of_the_next() -> None:
-    nobody, docket = cast("Any", None), Docket()
-    open_gangs = OpenGangs(nobody, docket, nobody, nobody, nobody, nobody, nobody, clock=lambda: 0.0)
+    nobody, records = cast("Any", None), GangRecords()
+    partial_binds = PartialBinds(nobody, records, nobody, nobody, nobody, nobody, nobody, clock=lambda: 0.0)
     whole, half = (a_gang(*(replace(pod, transaction=run if pod.promise else "") for pod in HALF)) for run in ("first", "second"))
-    open_gangs.observe(whole)
-    assert run_was_whole(whole, docket.find(KEY))
-    open_gangs.add(half)
-    open_gangs.observe(half)
-    assert not run_was_whole(half, docket.find(KEY))
+    partial_binds.observe(whole)
+    assert run_was_whole(whole, records.find(KEY))
+    partial_binds.add(half)
+    partial_binds.observe(half)
+    assert not run_was_whole(half, records.find(KEY))
 
 
 async def test_pods_that_were_released_are_leaving_also_when_the_gang_is_looked_at_before_all_of_that_is_heard() -> None:
     """Their seats are about to be free: nobody else makes way for who waits for them."""
     first, second, waiting = (replace(pod, owner=SET, phase="Running" if pod.promise else "Pending") for pod in HALF)
-    gang, docket = a_gang(first, second, waiting), Docket()
-    open_gangs = an_open_gangs(gang, docket, clock=lambda: 0.0)
-    await open_gangs._release(gang, [first, second], "others need their seats", even_running=True)
-    await open_gangs._release(gang, [second], "and again, who is thought to be bound")
-    assert {pod.name for pod in leaving_of(gang, docket.half(KEY), 0.0)} == {"a", "b"}
+    gang, records = a_gang(first, second, waiting), GangRecords()
+    partial_binds = an_open_gangs(gang, records, clock=lambda: 0.0)
+    await partial_binds._release(gang, [first, second], "others need their seats", even_running=True)
+    await partial_binds._release(gang, [second], "and again, who is thought to be bound")
+    assert {pod.name for pod in leaving_of(gang, records.partial_bind(KEY), 0.0)} == {"a", "b"}
 
 
 async def test_when_seats_need_no_longer_be_waited_for_whoever_was_refused_looks_again() -> None:
     """A half gang for which another has made way isn't asked for its own seats until then, and nothing else may ever happen."""
     gang, refused = a_gang(*HALF), replace(a_gang(a_pod("x"), minimum=1), key=GangKey("default", "refused"))
     now = 100.0
-    docket = Docket()
-    open_gangs = OpenGangs(Mock(), docket, Mock(), Mock(), Mock(), Mock(), Mock(), clock=lambda: now)
-    assert open_gangs.next_look(refused) is None
-    await open_gangs._release(gang, [], "others need their seats", even_running=True)
-    when = open_gangs.next_look(refused)
+    records = GangRecords()
+    partial_binds = PartialBinds(Mock(), records, Mock(), Mock(), Mock(), Mock(), Mock(), clock=lambda: now)
+    assert partial_binds.next_look(refused) is None
+    await partial_binds._release(gang, [], "others need their seats", even_running=True)
+    when = partial_binds.next_look(refused)
     assert when is not None
     assert when > now
     now = when
-    assert open_gangs.next_look(refused) is None
-    assert not docket.half(KEY).is_going(now)
+    assert partial_binds.next_look(refused) is None
+    assert not records.partial_bind(KEY).is_going(now)
 
 
 async def test_jobs_that_could_not_be_suspended_do_not_cut_short_what_the_api_server_wants_their_binds_to_wait() -> None:
@@ -134,8 +134,8 @@ async def test_jobs_that_could_not_be_suspended_do_not_cut_short_what_the_api_se
     queue.retry(KEY, 0.0)  # its time is over
     assert queue.pop() == KEY
     binder = Mock(release=AsyncMock(return_value=False))
-    open_gangs = OpenGangs(Mock(), Docket(), queue, binder, Mock(), Mock(), Mock(), clock=clock)
-    await open_gangs.restart_jobs(gang)
+    partial_binds = PartialBinds(Mock(), GangRecords(), queue, binder, Mock(), Mock(), Mock(), clock=clock)
+    await partial_binds.restart_jobs(gang)
     clock.now += 9.9
     assert queue.pop() is None
     clock.now += 0.1
@@ -144,95 +144,95 @@ async def test_jobs_that_could_not_be_suspended_do_not_cut_short_what_the_api_se
 
 @pytest.mark.parametrize(("namespace", "named"), [("default", True), ("team", False)])
 async def test_who_needs_the_seats_is_named_within_its_namespace_only(namespace: str, named: bool) -> None:
-    gang, announcer = a_half_of(SET), Mock()
-    open_gangs = an_open_gangs(gang, Docket(), announcer=announcer, clock=lambda: 0.0)
-    await open_gangs.yield_to(replace(gang, key=GangKey(namespace, "secret")), gang)
-    [told] = announcer.undone.call_args_list
+    gang, reporter = a_half_of(SET), Mock()
+    partial_binds = an_open_gangs(gang, GangRecords(), reporter=reporter, clock=lambda: 0.0)
+    await partial_binds.yield_to(replace(gang, key=GangKey(namespace, "secret")), gang)
+    [told] = reporter.undone.call_args_list
     assert ("secret" in told.args[2]) is named
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(10, 10.0), (3600, 40.0)])
 async def test_who_was_released_is_waited_for_forty_seconds_at_most(timeout: int, seconds: float) -> None:
-    gang, docket = a_half_of(SET, timeout_seconds=timeout), Docket()
-    open_gangs = an_open_gangs(gang, docket, clock=lambda: 100.0)
-    await open_gangs._release(gang, gang.bound, "others need their seats", even_running=True)
-    assert docket.half(gang.key).released_until == 100.0 + seconds
+    gang, records = a_half_of(SET, timeout_seconds=timeout), GangRecords()
+    partial_binds = an_open_gangs(gang, records, clock=lambda: 100.0)
+    await partial_binds._release(gang, gang.bound, "others need their seats", even_running=True)
+    assert records.partial_bind(gang.key).released_until == 100.0 + seconds
 
 
 @pytest.mark.parametrize("what", ["waits", "is gone", "is whole", "has made way", "some have gone"])
 async def test_jobs_are_suspended_for_another_gang_only_while_it_waits_or_once_some_have_gone(what: str) -> None:
     gang = a_half_of(JOB, undo=Undo.SUSPEND, timeout_seconds=50)
     other = replace(gang, key=GangKey("default", "other"))
-    docket, seen = Docket(), list[bool]()
-    docket.half(KEY).expires = 0.0
-    docket.half(KEY).restarts_at = 7.0
+    records, seen = GangRecords(), list[bool]()
+    records.partial_bind(KEY).expires = 0.0
+    records.partial_bind(KEY).restarts_at = 7.0
 
     async def restart(pods: Any, *, even_running: bool, is_wanted: Callable[[], bool]) -> None:
         now = {"is gone": None, "is whole": replace(other, min_member=2)}.get(what, other)
         registry.gang.side_effect = lambda key: now if key == other.key else gang
         if what in ("has made way", "some have gone"):
-            docket.half(other.key).released_until = 101.0
+            records.partial_bind(other.key).released_until = 101.0
         seen.append(is_wanted())
         raise JobKeptError("j", "stays")
 
     goes = [what == "some have gone", False]
-    open_gangs = an_open_gangs(gang, docket, goes=goes, restarter=Mock(restart=restart), clock=lambda: 100.0)
-    registry = cast("Mock", open_gangs.registry)
-    await open_gangs.yield_to(other, gang)
+    partial_binds = an_open_gangs(gang, records, goes=goes, restarter=Mock(restart=restart), clock=lambda: 100.0)
+    registry = cast("Mock", partial_binds.registry)
+    await partial_binds.yield_to(other, gang)
     assert seen == [what in ("waits", "some have gone")]
-    assert docket.half(KEY).restarts_at == (150.0 if what == "waits" else 7.0)  # its own time isn't put off by others'
+    assert records.partial_bind(KEY).restarts_at == (150.0 if what == "waits" else 7.0)  # its own time isn't put off by others'
 
 
 async def test_jobs_are_suspended_for_the_gangs_own_sake_whoever_waits() -> None:
-    gang, docket, restarter = a_half_of(JOB, undo=Undo.SUSPEND), Docket(), Mock(restart=AsyncMock())
-    docket.half(KEY).expires = 0.0
-    open_gangs = an_open_gangs(gang, docket, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
-    await open_gangs.restart_jobs(gang)
+    gang, records, restarter = a_half_of(JOB, undo=Undo.SUSPEND), GangRecords(), Mock(restart=AsyncMock())
+    records.partial_bind(KEY).expires = 0.0
+    partial_binds = an_open_gangs(gang, records, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
+    await partial_binds.restart_jobs(gang)
     assert restarter.restart.await_args.kwargs["is_wanted"]()
 
 
 async def test_no_job_is_suspended_for_pods_that_were_released_and_are_seen_for_a_while_yet() -> None:
-    gang, docket, restarter = a_half_of(JOB, undo=Undo.SUSPEND), Docket(), Mock(restart=AsyncMock())
-    docket.half(KEY).expires = 0.0
+    gang, records, restarter = a_half_of(JOB, undo=Undo.SUSPEND), GangRecords(), Mock(restart=AsyncMock())
+    records.partial_bind(KEY).expires = 0.0
     clock = Clock(100.0)
-    open_gangs = an_open_gangs(gang, docket, goes=[True, True, False, False, False, False], restarter=restarter, clock=clock)
-    await open_gangs.yield_to(replace(gang, key=GangKey("default", "other")), gang)
-    await open_gangs.undo_overdue(gang)
+    partial_binds = an_open_gangs(gang, records, goes=[True, True, False, False, False, False], restarter=restarter, clock=clock)
+    await partial_binds.yield_to(replace(gang, key=GangKey("default", "other")), gang)
+    await partial_binds.undo_overdue(gang)
     assert restarter.restart.await_count == 0
-    assert not docket.half(KEY).is_kept_open
-    clock.now = docket.half(KEY).released_until
-    await open_gangs.undo_overdue(gang)
+    assert not records.partial_bind(KEY).is_kept_open
+    clock.now = records.partial_bind(KEY).released_until
+    await partial_binds.undo_overdue(gang)
     assert restarter.restart.await_count == 1
 
 
 async def test_whoever_was_refused_looks_again_when_the_time_of_a_gang_that_is_being_finished_is_over() -> None:
-    docket = Docket()
-    half = docket.half(KEY)
+    records = GangRecords()
+    half = records.partial_bind(KEY)
     half.deadline, half.expires = 5.0, 30.0
-    open_gangs = OpenGangs(Mock(), docket, Mock(), Mock(), Mock(), Mock(), Mock(), clock=lambda: 0.0)
-    assert open_gangs.next_look(replace(a_gang(a_pod("x")), key=GangKey("default", "refused"))) == 30.0
+    partial_binds = PartialBinds(Mock(), records, Mock(), Mock(), Mock(), Mock(), Mock(), clock=lambda: 0.0)
+    assert partial_binds.next_look(replace(a_gang(a_pod("x")), key=GangKey("default", "refused"))) == 30.0
 
 
 async def test_jobs_are_not_asked_again_before_the_time_is_over_once_more() -> None:
-    gang, docket = a_half_of(JOB, undo=Undo.SUSPEND), Docket()
+    gang, records = a_half_of(JOB, undo=Undo.SUSPEND), GangRecords()
     restarter = Mock(restart=AsyncMock(side_effect=JobKeptError("j", "it isn't ours")))
-    docket.half(KEY).expires = 0.0
-    open_gangs = an_open_gangs(gang, docket, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
-    await open_gangs._release(gang, gang.bound, "others need their seats", even_running=True)
+    records.partial_bind(KEY).expires = 0.0
+    partial_binds = an_open_gangs(gang, records, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
+    await partial_binds._release(gang, gang.bound, "others need their seats", even_running=True)
     assert restarter.restart.await_count == 1
-    assert docket.half(KEY).restarts_at == 100.0 + gang.timeout_seconds
+    assert records.partial_bind(KEY).restarts_at == 100.0 + gang.timeout_seconds
 
 
 async def test_the_time_of_a_gang_that_was_cut_off_runs_from_when_nothing_of_an_earlier_leader_can_come_any_more() -> None:
-    gang, docket, clock, registry = a_gang(*HALF), Docket(), Clock(), Mock()
+    gang, records, clock, registry = a_gang(*HALF), GangRecords(), Clock(), Mock()
     registry.gangs.return_value, registry.group.return_value = [gang], None
-    open_gangs = OpenGangs(registry, docket, Mock(), Mock(), Mock(), Mock(), Mock(), clock=clock)
-    await open_gangs.inherit()
+    partial_binds = PartialBinds(registry, records, Mock(), Mock(), Mock(), Mock(), Mock(), clock=clock)
+    await partial_binds.inherit()
     clock.now = 6.0
-    open_gangs.observe(gang)
-    assert docket.half(KEY).deadline == 11.0
+    partial_binds.observe(gang)
+    assert records.partial_bind(KEY).deadline == 11.0
     clock.now = 7.0
-    open_gangs.observe(gang)
-    assert docket.half(KEY).deadline == 11.0
-    open_gangs.renew(KEY)  # binds of ours may be unanswered, too
-    assert docket.half(KEY).deadline == 12.0
+    partial_binds.observe(gang)
+    assert records.partial_bind(KEY).deadline == 11.0
+    partial_binds.renew(KEY)  # binds of ours may be unanswered, too
+    assert records.partial_bind(KEY).deadline == 12.0

@@ -6,9 +6,9 @@ import pytest
 
 from allaboard.model.gang import GangKey
 from allaboard.queueing.queue import GangQueue
-from allaboard.records.record import Docket
+from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
-from allaboard.scheduling.tasks import UnderWay
+from allaboard.scheduling.tasks import GangTasks
 
 A, B = GangKey("default", "a"), GangKey("default", "b")
 
@@ -17,9 +17,9 @@ class Scene:
     """Work that goes on until ``is_over`` is set, and what becomes of its gangs."""
 
     def __init__(self) -> None:
-        self.docket, self.defects, self.is_over = Docket(), list[GangKey](), asyncio.Event()
-        self.queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), docket=self.docket, clock=lambda: 1000.0)
-        self.under_way = UnderWay(self.docket, self.queue, self.defects.append)
+        self.records, self.defects, self.is_over = GangRecords(), list[GangKey](), asyncio.Event()
+        self.queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), records=self.records, clock=lambda: 1000.0)
+        self.tasks = GangTasks(self.records, self.queue, self.defects.append)
 
     async def work(self, *, fails: bool = False) -> None:
         await self.is_over.wait()
@@ -29,49 +29,49 @@ class Scene:
     async def end(self) -> None:
         self.is_over.set()
         async with asyncio.timeout(50):
-            await self.under_way.settled()
+            await self.tasks.settled()
 
 
 async def test_a_gang_is_under_way_until_its_work_is_done() -> None:
     scene = Scene()
-    scene.under_way.start(A, scene.work())
-    assert [key in scene.under_way for key in (A, B)] == [True, False]
+    scene.tasks.start(A, scene.work())
+    assert [key in scene.tasks for key in (A, B)] == [True, False]
     await scene.end()
-    assert A not in scene.under_way
+    assert A not in scene.tasks
 
 
 async def test_a_gang_that_was_passed_over_is_due_when_its_work_ends_and_not_before() -> None:
     scene = Scene()
-    scene.under_way.start(A, scene.work())
-    scene.under_way.start(B, scene.work())
-    scene.under_way.pass_over(A)
+    scene.tasks.start(A, scene.work())
+    scene.tasks.start(B, scene.work())
+    scene.tasks.pass_over(A)
     assert scene.queue.pop() is None
     await scene.end()
     assert [scene.queue.pop(), scene.queue.pop()] == [A, None]
-    scene.under_way.start(A, scene.work())
+    scene.tasks.start(A, scene.work())
     await scene.end()
     assert scene.queue.pop() is None  # nobody has passed it over since
 
 
 async def test_a_defect_in_the_work_of_one_gang_is_told_of_that_gang_which_is_free_again() -> None:
     scene = Scene()
-    scene.under_way.start(A, scene.work(fails=True))
-    scene.under_way.pass_over(A)
+    scene.tasks.start(A, scene.work(fails=True))
+    scene.tasks.pass_over(A)
     await scene.end()
     assert scene.defects == [A]
-    assert A not in scene.under_way
+    assert A not in scene.tasks
     assert scene.queue.pop() == A
 
 
 async def test_work_that_is_cut_off_is_no_defect_and_leaves_its_gang_free() -> None:
     scene = Scene()
-    scene.under_way.start(A, scene.work())
+    scene.tasks.start(A, scene.work())
     await asyncio.sleep(0)  # it begins
-    (task,) = scene.under_way.tasks()
+    (task,) = scene.tasks.tasks()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (A in scene.under_way, scene.defects) == (False, [])
+    assert (A in scene.tasks, scene.defects) == (False, [])
 
 
 async def test_all_is_settled_when_what_was_started_meanwhile_is_done_too() -> None:
@@ -83,8 +83,8 @@ async def test_all_is_settled_when_what_was_started_meanwhile_is_done_too() -> N
 
     async def first() -> None:
         await scene.work()
-        scene.under_way.start(B, later())
+        scene.tasks.start(B, later())
 
-    scene.under_way.start(A, first())
+    scene.tasks.start(A, first())
     await scene.end()
-    assert B not in scene.under_way
+    assert B not in scene.tasks

@@ -9,10 +9,10 @@ import pytest
 
 from allaboard.cluster.view import ClusterView
 from allaboard.kube.client import ApiError
-from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Epoch
+from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Term
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod
-from allaboard.scheduling.unresolved_binds import LateBinds, Sealing
+from allaboard.scheduling.unresolved_binds import Fencing, UnresolvedBinds
 from tests.unit.placement.clusters import node, pods
 from tests.unit.scheduling.schedulers import World as Scheduler
 
@@ -33,7 +33,7 @@ class World:
         self.view.upsert_pod(self.pod)
         self.view.assume(self.pod, "a")
         self.is_settled = asyncio.Event()
-        self.late = LateBinds(self.view, cast("Epoch", self), lambda _: self.is_settled.set(), lambda: self.now, self.sleep)
+        self.late = UnresolvedBinds(self.view, cast("Term", self), lambda _: self.is_settled.set(), lambda: self.now, self.sleep)
 
     async def seal(self, pod: Pod) -> ApiError | None:
         self.sealed.append(pod.resource_version)
@@ -121,7 +121,7 @@ async def test_who_may_be_bound_or_released_is_sealed_first(bound: int, phase: s
         gang = world.gang(world.add("g", 3, bound=bound))
         gang = replace(gang, members=tuple(replace(pod, phase=phase if pod.node_name else "Pending") for pod in gang.members))
         seals = Seals([])
-        sealing = Sealing(world.view, world.queue, cast("Epoch", seals), world.under_way, lambda *_: None)
+        sealing = Fencing(world.view, world.queue, cast("Term", seals), world.tasks, lambda *_: None)
         assert sealing.awaits_news(gang)
         await world.settle()
         assert seals.sealed == sealed

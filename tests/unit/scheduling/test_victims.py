@@ -9,8 +9,8 @@ import pytest
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
-from allaboard.records.record import Docket, Half
-from allaboard.scheduling.victims import UNASKED_SECONDS, Yielding, may_suspend
+from allaboard.records.record import GangRecords, PartialBind
+from allaboard.scheduling.victims import UNASKED_SECONDS, Victims, may_suspend
 
 JOB, CONTROLLER = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r", "u")
 NOW = 1000.0
@@ -33,13 +33,13 @@ class Scene:
 
     def __init__(self, *halves: Gang) -> None:
         gangs = {gang.key: gang for gang in halves}
-        self.docket = Docket()
+        self.records = GangRecords()
         for key in gangs:
-            half = self.docket.half(key)
+            half = self.records.partial_bind(key)
             half.is_kept_open, half.expires = True, 0.0
         binder = Mock(would_go=AsyncMock(side_effect=lambda pod, *, is_suspended: is_suspended or not pod.is_of_job))
         self.in_doubt: Sequence[Pod] = ()
-        self.yielding = Yielding(Mock(gang=gangs.get), self.docket, binder, lambda: NOW, lambda: self.in_doubt)
+        self.victims = Victims(Mock(gang=gangs.get), self.records, binder, lambda: NOW, lambda: self.in_doubt)
 
     async def asked_by(self, gang: Gang, needs: int) -> list[str]:
         """Who yields to a gang that needs so many seats."""
@@ -47,7 +47,7 @@ class Scene:
         async def would_fit(without: Sequence[Pod]) -> bool:
             return len(without) >= needs
 
-        return [other.key.name for other in await self.yielding.who_yields(gang, would_fit)]
+        return [other.key.name for other in await self.victims.who_yields(gang, would_fit)]
 
 
 FIRST, SECOND, THIRD = (a_gang(name, bound=2, created=float(age)) for age, name in enumerate(("first", "second", "third")))
@@ -86,7 +86,7 @@ async def test_nobody_makes_way_beside_a_job_that_keeps_its_pods() -> None:
 async def test_who_is_asked_counts_as_leaving_only_when_it_goes() -> None:
     """Else another would be evicted beside one that stays, or beside one whose seats are enough."""
     scene = Scene(FIRST, SECOND)
-    half = scene.docket.half(FIRST.key)
+    half = scene.records.partial_bind(FIRST.key)
     half.asked_until = NOW + 10
     assert await scene.asked_by(LATE, 4) == []
     assert await scene.asked_by(LATE, 2) == []
@@ -100,7 +100,7 @@ async def test_who_is_asked_counts_as_leaving_only_when_it_goes() -> None:
 
 async def test_who_has_just_made_way_asks_nobody_and_who_was_made_way_for_is_not_asked() -> None:
     scene = Scene(FIRST, SECOND, THIRD)
-    half = scene.docket.half(THIRD.key)
+    half = scene.records.partial_bind(THIRD.key)
     half.made_way_for, half.released, half.released_until = SECOND.key, THIRD.bound, NOW + 40
     assert await scene.asked_by(THIRD, 5) == []
     assert await scene.asked_by(LATE, 4) == ["first"]
@@ -108,13 +108,13 @@ async def test_who_has_just_made_way_asks_nobody_and_who_was_made_way_for_is_not
 
 async def test_one_that_has_been_whole_is_not_asked() -> None:
     scene = Scene(SECOND)
-    scene.docket.case(SECOND.key).whole_runs = {"run"}
+    scene.records.of(SECOND.key).whole_runs = {"run"}
     assert await scene.asked_by(LATE, 2) == []
 
 
 async def test_who_has_made_way_for_a_gang_never_has_that_one_make_way_for_it() -> None:
     scene = Scene(FIRST, SECOND)
-    scene.docket.half(FIRST.key).made_way_for = SECOND.key
+    scene.records.partial_bind(FIRST.key).made_way_for = SECOND.key
     assert await scene.asked_by(FIRST, 2) == []
 
 
@@ -127,4 +127,4 @@ async def test_one_member_of_each_owner_is_asked_whether_it_may_go() -> None:
 def test_jobs_are_suspended_only_where_that_is_asked_for_and_when_the_gang_s_time_is_over(
     undo: Undo | None, expires: float, may: bool
 ) -> None:
-    assert may_suspend(replace(FIRST, undo=undo), Half(expires=expires), NOW) is may
+    assert may_suspend(replace(FIRST, undo=undo), PartialBind(expires=expires), NOW) is may
