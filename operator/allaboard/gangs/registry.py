@@ -15,7 +15,7 @@ from allaboard.gangs.job_counts import JobCounts
 from allaboard.gangs.membership import Membership, membership_of
 from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
-from allaboard.gangs.runs import Run, next_in_turn, runs_of
+from allaboard.gangs.runs import Run, may_act, next_in_turn, runs_of
 from allaboard.gangs.speakers import is_rollout, priority_of, required_topology_of, speakers_of, still_possible, with_distinct_options
 from allaboard.gangs.urgency import Urgency
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
@@ -231,7 +231,7 @@ class GangRegistry:
         self._passed.setdefault(key, set()).add(gang.candidates[0].uid)
         self.choose_again(key)
         following = self.gang(key)
-        can_act = following is not None and following.can_act and following.candidates[0].uid not in self._passed[key]
+        can_act = following is not None and may_act(following, self._passed[key])
         if not can_act:
             self.pass_over_none(key)
         return can_act

@@ -128,13 +128,18 @@ def next_in_turn(
 
 
 _FINISHES, _MAY_BE_CUT_OFF, _STARTS, _GROWS, _WAITS, _IS_SHORT, _RESTS = range(7)
-"""What a run does next: the lower goes first."""
+"""The steps that a run may take next, the most urgent first."""
 _MOST_LOOKED_AT = 64
 """Runs of one gang of which it is found out, at each look, what they do next."""
 
 
+def may_act(gang: Gang, passed: Collection[str]) -> bool:
+    """Return whether seats are to be found for the run, and its first candidate's UID is not among those ``passed`` over."""
+    return gang.can_act and gang.candidates[0].uid not in passed
+
+
 def _turn(gang: Gang, is_known_whole: Callable[[str], bool], passed: Collection[str]) -> int:
-    can_act = gang.can_act and gang.candidates[0].uid not in passed
+    can_act = may_act(gang, passed)
     if gang.is_open and can_act:
         return _FINISHES
     is_cut = gang.is_open and not gang.succeeded and len(gang.of_this_run()) < max((pod.promise for pod in gang.bound), default=0)

@@ -149,24 +149,23 @@ class Reporter:
 
     def failed(self, gang: Gang, message: str, seconds: float) -> None:
         """The attempt itself failed: a worker died, the API server refused a bind."""
-        is_told_of_gang = bool(gang.missing) and not gang.is_single
-        self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=not is_told_of_gang)
-        if gang.missing:
-            self._time_out_if_due(gang, self._wait(gang), message)
-            self._say(gang, Code.RETRYING, message)
-            self._changes.waits(gang, Code.RETRYING, message, gang.candidates)
+        self._retries(gang, message)
         self._count("error", len(gang.candidates), seconds)
         self._log(gang, "failed", None, seconds, message)
 
     def backs_off(self, gang: Gang, message: str) -> None:
         """Members were lost again and again, soon after they were bound: the next are bound later."""
+        self._retries(gang, message)
+        self._log(gang, "backs off", None, 0.0, message)
+
+    def _retries(self, gang: Gang, message: str) -> None:
+        """Report to the candidates, and of a gang that lacks members to its PodGroup, why the gang is attempted again later."""
         is_told_of_gang = bool(gang.missing) and not gang.is_single
         self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=not is_told_of_gang)
         if gang.missing:
             self._time_out_if_due(gang, self._wait(gang), message)
             self._say(gang, Code.RETRYING, message)
             self._changes.waits(gang, Code.RETRYING, message, gang.candidates)
-        self._log(gang, "backs off", None, 0.0, message)
 
     def binds(self, gang: Gang) -> None:
         """Members are about to be bound, one before the other."""

@@ -323,7 +323,7 @@ class Scheduler:
         if gang.others:
             self.reporter.waits_behind(gang)
         # 2. What is to be done? Whatever was left half bound, and could not be finished, is undone before anything else.
-        look = at_look(gang, self.records.find_partial_bind(key), self.clock(), self._losses.backs_off_until(gang))
+        look = at_look(gang, self.records.find_partial_bind(key), self.clock(), self._losses.back_off(gang)[0])
         if look is not Look.AWAIT_MEMBERS and not gang.settles:
             self.records.of(key).short_since = None
         return attempt if self._act.on_look(attempt, look) else None

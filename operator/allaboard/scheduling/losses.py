@@ -58,21 +58,16 @@ class Losses:
         while len(last_binds) > _MOST_CONTROLLERS:
             del last_binds[next(iter(last_binds))]
 
-    def backs_off_until(self, gang: Gang) -> float:
-        """Return when the gang's candidates may be bound, on the clock; a time that has passed if nothing keeps them."""
+    def back_off(self, gang: Gang) -> tuple[float, int]:
+        """Return when the gang's candidates may be bound, on the clock, and after how many losses in a row; zeros if nothing keeps them."""
         record = self.records.find(gang.key)
         last_binds = {name: last for name, last in record.last_binds.items() if last.losses} if record else {}
         if not last_binds:
-            return 0.0
+            return 0.0, 0
         names = set(map(self._controller_of, gang.candidates)) & last_binds.keys()
-        return max((last_binds[name].at + self.backoff(last_binds[name].losses) for name in names), default=0.0)
-
-    def in_a_row(self, gang: Gang) -> int:
-        """Return how often in a row members of the candidates' controllers were lost soon after they were bound."""
-        record = self.records.find(gang.key)
-        last_binds = record.last_binds if record else {}
-        names = set(map(self._controller_of, gang.candidates)) & last_binds.keys()
-        return max((last_binds[name].losses for name in names), default=0)
+        return max(
+            ((last_binds[name].at + self.backoff(last_binds[name].losses), last_binds[name].losses) for name in names), default=(0.0, 0)
+        )
 
     def _controller_of(self, pod: Pod) -> str:
         """Return who makes the pod, by which template: the UID, and the revision where one controller has several; empty for bare pods."""

@@ -183,7 +183,8 @@ class Outcomes:
 
     def backs_off(self, attempt: Attempt) -> None:
         """Members were lost soon after they were bound, again and again: the next are bound when the back-off is over."""
-        gang, until, losses = attempt.gang, self.losses.backs_off_until(attempt.gang), self.losses.in_a_row(attempt.gang)
+        gang = attempt.gang
+        until, losses = self.losses.back_off(gang)
         self.reporter.backs_off(gang, messages.backs_off(gang, losses, self.queue.backoff(losses)))
         if self._passes_over(gang, ANYTHING):
             return

@@ -42,7 +42,7 @@ class World:
 
     def seconds(self, candidates: Sequence[Pod]) -> float:
         """For how long nobody of them is bound."""
-        return max(0.0, self.losses.backs_off_until(self.gang(candidates)) - self.now)
+        return max(0.0, self.losses.back_off(self.gang(candidates))[0] - self.now)
 
     def bind(self, candidates: Sequence[Pod]) -> None:
         gang = self.gang(candidates)
