@@ -46,7 +46,7 @@ def order_of_gone(key: GangKey) -> Order:
 
 
 def wakes_up_on(explanation: Explanation, candidates: Iterable[Pod]) -> WakeUpOn:
-    """What the unplaced roles lacked.
+    """Return what the unplaced roles lacked.
 
     With several roles, room for one may let another move: then any resource that a candidate asks for may help.
     """

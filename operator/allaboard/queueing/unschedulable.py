@@ -14,7 +14,7 @@ from allaboard.records.wake_up import CapacityNeed, WakeUpOn
 
 
 class Unschedulable:
-    """Who waits, and whom something that came free may help. What each waits for is in its ``QueueState``."""
+    """The gangs that wait for a change that may help them. What wakes each gang is in its ``QueueState``."""
 
     def __init__(self, place: Callable[[GangKey], Order], seats: Slots) -> None:
         self._waitlist = CapacityWaitlist(place, seats)

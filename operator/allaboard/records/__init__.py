@@ -1,1 +1,1 @@
-"""What is remembered of each gang: one record, whose parts have one writer each."""
+"""One record for each gang holds all that is remembered of it; each part of a record has one writer."""

@@ -10,7 +10,7 @@ from allaboard.records.record import GangRecord
 
 
 def asked_by(pods: Iterable[Pod]) -> Mapping[str, int]:
-    """What ``pods`` ask for in all, by resource."""
+    """Return the sum of the requests of ``pods``, by resource."""
     asked: Counter[str] = Counter()
     for pod in pods:
         asked.update(dict(pod.spec.requests))

@@ -1,4 +1,4 @@
-"""What is remembered of each gang: one ``GangRecord``, which one call of ``forget`` deletes.
+"""One ``GangRecord`` holds all that is remembered of a gang, and one call of ``forget`` deletes it.
 
 Nothing is decided here. Each part of a record has one writer: the queue writes ``queue``, ``scheduling.partial_binds`` writes
 ``partial_bind``, and ``report`` writes ``report``. What the cluster itself says of a gang is a ``model.gang.Gang``, made anew each time.
@@ -45,7 +45,7 @@ class QueueState:
     is_firm: bool = False
     """Whether nothing ends the backoff early."""
     lacks: WakeUpOn | None = None
-    """What wakes the gang while it is unschedulable; None while it isn't."""
+    """The changes that wake the gang while it is unschedulable; None while it isn't."""
     need: CapacityNeed | None = None
     """The capacity that the gang needs, while it is on the capacity waitlist: it becomes due when there is so much."""
     rings_at: float | None = None
@@ -114,7 +114,7 @@ class PartialBind:
 
 @dataclass(slots=True)
 class Advice:
-    """What would make a refused gang fit: the refusal for which it is known, and the refusal for which it is wanted."""
+    """A sentence on how a refused gang would fit, with the refusal it is known for, and the refusal it is wanted for."""
 
     known_for: str = ""
     text: str = ""
@@ -137,7 +137,7 @@ class GangRecord:
     whole_runs: set[str] = field(default_factory=set)
     """The ids of the runs that have been whole, or of which that can't be told."""
     lacks_of_passed: WakeUpOn | None = None
-    """What the runs lack that were refused and passed over, before the run that is planned now."""
+    """The changes that wake the runs that were refused and passed over, before the run that is planned now."""
     held: Mapping[str, int] | None = None
     """The requests of all members when the gang was whole last, by resource."""
     is_inherited: bool = False

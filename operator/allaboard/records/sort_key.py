@@ -5,7 +5,7 @@ from typing import NamedTuple
 from allaboard.model.gang import GangKey
 
 HEALS, OVERTAKEN, PLAIN = range(3)
-"""What ``Order.standing`` may be."""
+"""The values of ``Order.standing``; the first goes first."""
 
 
 class Group(NamedTuple):
@@ -37,7 +37,7 @@ class Order(NamedTuple):
     standing: int
     """Those that have lost a member go before those that must not be overtaken, and these before the others."""
     debt: int
-    """How much search time its namespace has used, in levels (``Shares.level``)."""
+    """How much search time its namespace has used, in levels (``SearchTime.level``)."""
     created: float
     """When it counts as made."""
     key: GangKey

@@ -25,7 +25,7 @@ _MOST_ASKED = 32
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """Finds out who yields; that they do is seen to by ``OpenGangs``."""
+    """Finds the partially bound gangs that give their capacity to another; ``PartialBinds`` releases them."""
 
     registry: GangRegistry
     records: GangRecords

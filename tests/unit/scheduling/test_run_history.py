@@ -84,7 +84,7 @@ def test_a_pod_group_that_was_whole_says_so_unless_that_was_an_earlier_run(whole
 
 @dataclass
 class History:
-    """A gang's true history. Whoever decides knows it as OpenGangs does, and forgets it when it crashes."""
+    """A gang's true history. The scheduler knows it as ``PartialBinds`` does, and forgets it when it crashes."""
 
     size: int
     minimum: int
