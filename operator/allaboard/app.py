@@ -51,6 +51,7 @@ from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Overtaking, Ranks
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.record import GangRecords
+from allaboard.records.waiting import WaitClock
 from allaboard.reloading import Reloading
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics, serve
@@ -167,7 +168,8 @@ class App:
             read=partial(pod_from, reading=settings.reading),
         )
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
-        reporter = Reporter(events, PodReporter(server, events, writer), keeper, self.records, self.metrics)
+        waits = WaitClock(self.records)
+        reporter = Reporter(events, PodReporter(server, events, writer), keeper, self.records, waits, self.metrics)
         volumes = self.view.volumes
         self._scheduler = scheduler = Scheduler(
             view=self.view,
@@ -181,6 +183,7 @@ class App:
             restarter=restarter,
             epoch=epoch,
             reporter=reporter,
+            waits=waits,
             metrics=self.metrics,
             quarantine=TakeoverReservation(self.view, epoch, settings.bind_concurrency, self.queue.wake),
             window=BatchWindow(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds),

@@ -113,6 +113,23 @@ class PartialBind:
 
 
 @dataclass(slots=True)
+class Wait:
+    """A wait for capacity, or for pods that don't exist yet."""
+
+    since: float
+    """When it began, on the clock."""
+    started: float
+    """The same in seconds since the epoch."""
+    is_for_pods: bool = False
+    has_timed_out: bool = False
+    """Whether it was told that it takes longer than the gang's time-out."""
+    pods_told: str = ""
+    """What the gang's pods were told last of a wait for others; empty before that."""
+    pods_told_at: float = 0.0
+    """When that was, on the clock."""
+
+
+@dataclass(slots=True)
 class Advice:
     """A sentence on how a refused gang would fit, with the refusal it is known for, and the refusal it is wanted for."""
 
@@ -153,6 +170,8 @@ class GangRecord:
     long_search: Order | None = None
     """The gang's place in the queue when it began to wait for a long search; None if it doesn't wait for one."""
     advice: Advice = field(default_factory=Advice)
+    wait: Wait | None = None
+    """What the gang waits for, and since when; None while it is whole, or nothing is known of it."""
     report: ReportState = field(default_factory=ReportState)
 
     def note_whole(self, gang: Gang) -> bool:

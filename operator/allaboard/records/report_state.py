@@ -1,10 +1,9 @@
 """What was told of one gang, so that it is told again only when it has changed, and what is told next agrees with it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from allaboard.model.gang import GangKey
 from allaboard.model.reasons import Code
 
 
@@ -37,23 +36,6 @@ class Written:
 
 
 @dataclass(slots=True)
-class Wait:
-    """A wait for capacity, or for pods that don't exist yet."""
-
-    since: float
-    """When it began, on the clock."""
-    started: float
-    """The same in seconds since the epoch."""
-    is_for_pods: bool = False
-    has_timed_out: bool = False
-    """Whether it was told that it takes longer than the gang's time-out."""
-    pods_told: str = ""
-    """What the gang's pods were told last of a wait for others; empty before that."""
-    pods_told_at: float = 0.0
-    """When that was, on the clock."""
-
-
-@dataclass(slots=True)
 class Change:
     """What events were last made of: why a gang waits, and the UID of the object that the event was about."""
 
@@ -67,7 +49,6 @@ class Change:
 class ReportState:
     """The last words on one gang."""
 
-    wait: Wait | None = None
     opinion: GangStatus | None = None
     written: Written | None = None
     strategy: tuple[str, float] | None = None
@@ -77,19 +58,3 @@ class ReportState:
     """The outcome and the reason of the last attempt that was logged."""
     is_unwritten: bool = False
     """Whether its PodGroup doesn't show the opinion yet."""
-
-
-class ReportStore(Protocol):
-    """Where it is kept what was told of each gang, and forgotten with all else that is remembered of it."""
-
-    def report_state(self, key: GangKey) -> ReportState:
-        """What was told of a gang; nothing yet, if it hasn't been spoken of."""
-        ...
-
-    def find_report_state(self, key: GangKey) -> ReportState | None:
-        """What was told of a gang, if anything is remembered of it."""
-        ...
-
-    def report_states(self) -> Iterable[tuple[GangKey, ReportState]]:
-        """What was told, by gang."""
-        ...

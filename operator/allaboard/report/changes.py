@@ -10,7 +10,7 @@ from allaboard.kube.paths import POD_GROUPS
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
-from allaboard.records.report_state import ReportStore
+from allaboard.records.record import GangRecords
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.pods import FAILED
 
@@ -28,9 +28,9 @@ def reference_of(gang: Gang) -> ObjectReference | None:
 class ChangeReporter:
     """Tells each change of the reason for which a gang waits. Pods that are no gang have events of their own."""
 
-    def __init__(self, events: EventRecorder, remembered: ReportStore) -> None:
+    def __init__(self, events: EventRecorder, records: GangRecords) -> None:
         self._events = events
-        self._remembered = remembered
+        self._records = records
 
     def waits(
         self,
@@ -49,7 +49,7 @@ class ChangeReporter:
         about = reference_of(gang)
         if about is None or gang.is_single:
             return
-        change = self._remembered.report_state(gang.key).change
+        change = self._records.report_state(gang.key).change
         told = {about.uid, beside.uid if beside else ""}
         if (change.topic, change.about) != (topic, about.uid):
             change.topic, change.about = topic, about.uid
@@ -65,7 +65,7 @@ class ChangeReporter:
 
     def scheduled(self, gang: Gang, message: str) -> None:
         """Tell that a gang is whole, unless that was told last."""
-        about, change = reference_of(gang), self._remembered.report_state(gang.key).change
+        about, change = reference_of(gang), self._records.report_state(gang.key).change
         change.members = {}
         if about is None or gang.is_single or change.topic == Code.SCHEDULED:
             return
@@ -74,5 +74,5 @@ class ChangeReporter:
 
     def ended(self, gang: Gang) -> None:
         """Take that a gang has ended: what is told of its next run is news."""
-        change = self._remembered.report_state(gang.key).change
+        change = self._records.report_state(gang.key).change
         change.topic, change.members = "", {}

@@ -23,7 +23,8 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.fields import version_number, version_of
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
-from allaboard.records.report_state import GangStatus, ReportState, ReportStore, Written
+from allaboard.records.record import GangRecords
+from allaboard.records.report_state import GangStatus, ReportState, Written
 from allaboard.report.status import api_time, pod_group_status
 from allaboard.report.writer import Writer
 
@@ -39,11 +40,11 @@ class PodGroupWriter:
     """Creates, mends and updates PodGroups through a ``Writer``, and tells the registry of those it hears of."""
 
     def __init__(
-        self, server: ApiServer, registry: GangRegistry, remembered: ReportStore, writer: Writer, now: Callable[[], str] = utc_now
+        self, server: ApiServer, registry: GangRegistry, records: GangRecords, writer: Writer, now: Callable[[], str] = utc_now
     ) -> None:
         self._server = server
         self._registry = registry
-        self._remembered = remembered
+        self._records = records
         self._writer = writer
         self._now = now
         self._endings = Endings(registry)
@@ -82,7 +83,7 @@ class PodGroupWriter:
             return
         for key in set(self._registry.groups()) - found:
             self._registry.forget_group(key, version)
-        for key, told in self._remembered.report_states():
+        for key, told in self._records.report_states():
             # The CRD may have been installed, or a PodGroup of ours deleted, since its gang was last spoken of; or we were refused.
             if told.opinion and (told.is_unwritten or self._registry.needs_group(key) or self._is_overwritten(key, told)):
                 self._write(key)
@@ -92,18 +93,18 @@ class PodGroupWriter:
         if gang.is_single or self._is_foreign(gang):
             return
         if opinion is not None:
-            self._remembered.report_state(gang.key).opinion = opinion
+            self._records.report_state(gang.key).opinion = opinion
         if self.opinion(gang.key) is not None:
             self._write(gang.key)
 
     def begin_bind(self, gang: Gang) -> None:
         """Members of ``gang`` are about to be bound. If nobody of it is yet, it isn't called half bound before that has ended."""
         if (opinion := self.opinion(gang.key)) is not None and not gang.bound:
-            self._remembered.report_state(gang.key).opinion = replace(opinion, is_being_bound=True)
+            self._records.report_state(gang.key).opinion = replace(opinion, is_being_bound=True)
 
     def opinion(self, key: GangKey) -> GangStatus | None:
         """What was last said of a gang."""
-        told = self._remembered.find_report_state(key)
+        told = self._records.find_report_state(key)
         return told.opinion if told else None
 
     def ending(self, gang: Gang) -> Ending | None:
@@ -125,11 +126,11 @@ class PodGroupWriter:
         return bool(self._stated(gang.key)) and not self.is_known(gang)
 
     def _write(self, key: GangKey) -> None:
-        self._remembered.report_state(key).is_unwritten = True
+        self._records.report_state(key).is_unwritten = True
         self._writer.put(f"podgroup {key}", partial(self._bring_up_to_date, key), key.namespace)
 
     async def _bring_up_to_date(self, key: GangKey) -> None:
-        if (told := self._remembered.find_report_state(key)) is None:
+        if (told := self._records.find_report_state(key)) is None:
             return
         told.is_unwritten = True  # until it is
         gang, opinion = self._registry.gang(key), told.opinion

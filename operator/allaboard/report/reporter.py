@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from allaboard.binding.outcomes import Committed
-from allaboard.model.gang import Gang, GangKey
+from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod, by_age
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
-from allaboard.records.report_state import GangStatus, ReportStore, Wait
+from allaboard.records.record import GangRecords, Wait
+from allaboard.records.report_state import GangStatus
+from allaboard.records.waiting import WaitClock
 from allaboard.report import messages
 from allaboard.report.changes import ChangeReporter, reference_of
 from allaboard.report.events import EventRecorder, ObjectReference
@@ -37,7 +39,8 @@ class Reporter:
         events: EventRecorder,
         pods: PodReporter,
         keeper: PodGroupWriter,
-        remembered: ReportStore,
+        records: GangRecords,
+        waits: WaitClock,
         metrics: Metrics,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -46,9 +49,10 @@ class Reporter:
         self._events = events
         self._pods = pods
         self._keeper = keeper
-        self._remembered = remembered
+        self._records = records
+        self._waits = waits
         self._metrics = metrics
-        self._changes = ChangeReporter(events, remembered)
+        self._changes = ChangeReporter(events, records)
         self._clock = clock
         self._now = now
 
@@ -56,31 +60,12 @@ class Reporter:
         """Say again of each pod why it waits, at its gang's next attempt: an earlier leader's words may have come late, over ours."""
         self._pods.repeat()
 
-    def waiting_since(self, gang: Gang) -> float:
-        """When the gang's present wait for seats began, on the clock; now, if that is news."""
-        return self._wait(gang).since
-
-    def _wait(self, gang: Gang, *, is_for_pods: bool = False) -> Wait:
-        """Return the wait that the gang is in; another begins if it waited for something else, or for nothing."""
-        told = self._remembered.report_state(gang.key)
-        if told.wait is None or told.wait.is_for_pods != is_for_pods:
-            told.wait = Wait(self._clock(), self._now(), is_for_pods)
-        return told.wait
-
-    def seconds_left(self, gang: Gang) -> float:
-        """How long the gang may still wait for its seats; 0 or less once it has timed out."""
-        return self.waiting_since(gang) + gang.timeout_seconds - self._clock()
-
-    def has_timed_out(self, gang: Gang) -> bool:
-        """Whether the gang has waited longer for its seats than it asked to."""
-        return self.seconds_left(gang) <= 0
-
     def members_missing(self, gang: Gang, message: str, short: str) -> float | None:
         """Tell that the gang waits for pods that don't exist yet; returns in how many seconds there may be more to tell, None for never.
 
         Its PodGroup says so at once, its pods and events only when that lasts: most gangs' pods are made within a moment.
         """
-        wait, now = self._wait(gang, is_for_pods=True), self._clock()
+        wait, now = self._waits.of(gang, is_for_pods=True), self._clock()
         self._time_out_if_due(gang, wait, message)
         self._say(gang, Code.WAITING, message, short)
         dues = [] if wait.has_timed_out else [wait.since + gang.timeout_seconds]
@@ -118,7 +103,7 @@ class Reporter:
     def refused(self, gang: Gang, refusal: Refusal, report: SearchReport | None, seconds: float) -> None:
         """The gang fits nowhere."""
         self._tell_refused(gang, refusal.of_pods, is_event=gang.is_single)
-        self._time_out_if_due(gang, self._wait(gang), refusal.message)
+        self._time_out_if_due(gang, self._waits.of(gang), refusal.message)
         self._say(gang, refusal.code, refusal.message, refusal.short)
         self._changes.waits(gang, refusal.code, refusal.message, gang.candidates, lambda pod: refusal.of_pods.get(pod.uid, refusal.message))
         self._count("unschedulable", len(refusal.of_pods), seconds)
@@ -132,7 +117,7 @@ class Reporter:
 
     def strategy_failed(self, gang: Gang, message: str) -> None:
         """The strategy that the gang has chosen has failed, and another decided. Words that change each time are told once a minute."""
-        told, about = self._remembered.report_state(gang.key), reference_of(gang)
+        told, about = self._records.report_state(gang.key), reference_of(gang)
         before = told.strategy
         if before is not None and before[0] != message and self._clock() - before[1] < _NEW_WORDS_SECONDS:
             return
@@ -163,7 +148,7 @@ class Reporter:
         is_told_of_gang = bool(gang.missing) and not gang.is_single
         self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=not is_told_of_gang)
         if gang.missing:
-            self._time_out_if_due(gang, self._wait(gang), message)
+            self._time_out_if_due(gang, self._waits.of(gang), message)
             self._say(gang, Code.RETRYING, message)
             self._changes.waits(gang, Code.RETRYING, message, gang.candidates)
 
@@ -187,10 +172,10 @@ class Reporter:
             self._log(gang, "open", report, seconds, text, outcome.missing)
             return
         if gang.missing:
-            self._metrics.gang_latency.observe(self._clock() - self.waiting_since(gang))
+            self._metrics.gang_latency.observe(self._clock() - self._waits.of(gang).since)
         self._say(gang, Code.SCHEDULED, messages.members_bound(total), is_being_bound=True)
         self._changes.scheduled(gang, messages.members_bound(total))
-        self._end_wait(gang.key)
+        self._waits.end(gang.key)
         self._log(gang, "bound", report, seconds, "", missing=0)
 
     def undone(self, gang: Gang, released: Iterable[Pod], message: str) -> None:
@@ -220,7 +205,7 @@ class Reporter:
             if before is None or before.code is not Code.SCHEDULED or before.message != message:
                 self._say(gang, Code.SCHEDULED, message)
                 self._changes.scheduled(gang, message)
-                self._end_wait(gang.key)
+                self._waits.end(gang.key)
                 return
         elif not gang.alive_in_all_runs and not gang.is_single:
             self._none_lives(gang)
@@ -232,7 +217,7 @@ class Reporter:
         if not self._keeper.is_known(gang):
             return
         ending = self._keeper.ending(gang)
-        self._end_wait(gang.key)
+        self._waits.end(gang.key)
         if ending is not None:
             self._say(gang, Code.ENDED, messages.ended(ending))
             self._changes.ended(gang)
@@ -245,14 +230,9 @@ class Reporter:
         if new is None and old is not None:
             self._pods.forget(old.uid)
 
-    def _end_wait(self, key: GangKey) -> None:
-        """The gang is whole, lacks members or is gone: a later wait for seats is counted from its own beginning."""
-        if (told := self._remembered.find_report_state(key)) is not None:
-            told.wait = None
-
     def _say(self, gang: Gang, code: Code, message: str, short: str = "", *, is_being_bound: bool = False) -> None:
-        told = self._remembered.report_state(gang.key)
-        wait, before = told.wait, told.opinion
+        told = self._records.report_state(gang.key)
+        wait, before = self._waits.find(gang.key), told.opinion
         opinion = GangStatus(
             code,
             message,
@@ -303,7 +283,7 @@ class Reporter:
         facts["durationMs"] = round(seconds * 1000, 1)
         if reason:
             facts["reason"] = reason
-        told, entry = self._remembered.report_state(gang.key), f"{outcome} {reason}"
+        told, entry = self._records.report_state(gang.key), f"{outcome} {reason}"
         level = logging.DEBUG if reason and told.logged == entry else logging.INFO
         told.logged = entry
         if not decisions.isEnabledFor(level):

@@ -41,6 +41,7 @@ from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Ranks
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.record import GangRecords
+from allaboard.records.waiting import WaitClock
 from allaboard.report.metrics import Metrics
 from allaboard.report.reporter import Reporter
 from allaboard.runtime.slices import Slices
@@ -76,6 +77,7 @@ class Scheduler:
     restarter: JobRestarter
     epoch: Term
     reporter: Reporter
+    waits: WaitClock
     metrics: Metrics
     quarantine: TakeoverReservation
     window: BatchWindow
@@ -125,6 +127,7 @@ class Scheduler:
             self.queue,
             self._losses,
             self.reporter,
+            self.waits,
             self.metrics,
             self._open,
             self._advisor,
@@ -140,6 +143,7 @@ class Scheduler:
             self.queue,
             self.binder,
             self.reporter,
+            self.waits,
             self._planner,
             self._open,
             Victims(self.registry, self.records, self.binder, self.clock, self._late.pods),

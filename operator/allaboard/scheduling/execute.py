@@ -27,6 +27,7 @@ from allaboard.queueing.order import wakes_up_on
 from allaboard.queueing.queue import GangQueue
 from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
+from allaboard.records.waiting import WaitClock
 from allaboard.records.wake_up import ANYTHING
 from allaboard.report import messages
 from allaboard.report.reporter import Reporter
@@ -54,6 +55,7 @@ class Executor:
     queue: GangQueue
     binder: Binder
     reporter: Reporter
+    waits: WaitClock
     planner: Planner
     partial_binds: PartialBinds
     victims: Victims
@@ -89,7 +91,7 @@ class Executor:
                 self.outcomes.backs_off(attempt)
             case Look.PLACE:
                 if gang.missing:
-                    self.reporter.waiting_since(gang)
+                    self.waits.of(gang)
                 return True
         return False
 
@@ -165,7 +167,7 @@ class Executor:
         if plan and gang.missing and not self.long.is_idle:
             refusal = messages.refused(gang, plan, await self.planner.cause(gang))
             self.reporter.refused(gang, refusal, plan.search, self.clock() - attempt.started)
-        self.queue.pause(gang.key, lacks, seen=attempt.changes, retry_by=self.partial_binds.deadline(gang))
+        self.queue.pause(gang.key, lacks, seen=attempt.changes, retry_by=self.waits.retry_by(gang, self.partial_binds.next_look(gang)))
         self.long.join(gang.key, self.place(gang.key))
         self.start_long_search()
 

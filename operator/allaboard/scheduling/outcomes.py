@@ -15,6 +15,7 @@ from allaboard.queueing.order import wakes_up_on
 from allaboard.queueing.queue import GangQueue
 from allaboard.records.growth import asked_by
 from allaboard.records.record import GangRecords
+from allaboard.records.waiting import WaitClock
 from allaboard.records.wake_up import ANYTHING, NOTHING, WakeUpOn
 from allaboard.report import messages
 from allaboard.report.metrics import Metrics
@@ -65,6 +66,7 @@ class Outcomes:
     queue: GangQueue
     losses: Losses
     reporter: Reporter
+    waits: WaitClock
     metrics: Metrics
     partial_binds: PartialBinds
     advisor: Advisor
@@ -89,7 +91,7 @@ class Outcomes:
             self.failed(attempt, messages.not_bound(outcome), outcome.retry_after)
             return
         # 3. It is whole; or half bound, and finished forward, undone, or healed.
-        waiting_since = self.reporter.waiting_since(gang)
+        waiting_since = self.waits.of(gang).since
         self.reporter.bound(gang, outcome, plan.search, self.clock() - attempt.started)
         if reply is Reply.WHOLE:
             self._whole(attempt, plan, outcome, waiting_since)
@@ -140,7 +142,7 @@ class Outcomes:
             return
         if passed := self._begin_sweep(gang.key):
             lacks, need = lacks.joined(passed), None  # room for any of its runs may help
-        is_promised, retry_by = self.are_seats_promised(), self.partial_binds.deadline(gang)
+        is_promised, retry_by = self.are_seats_promised(), self.waits.retry_by(gang, self.partial_binds.next_look(gang))
         self.queue.refuse(gang.key, lacks, seen=attempt.changes, is_promised=is_promised, retry_by=retry_by, need=need)
 
     def _passes_over(self, gang: Gang, lacks: WakeUpOn) -> bool:

@@ -150,16 +150,6 @@ class PartialBinds:
                 times.append(half.expires)
         return min((when for when in times if when is not None and when > now), default=None)
 
-    def deadline(self, gang: Gang) -> float | None:
-        """When the time of a gang that was refused is over, or that of one that may make way for it; ``None`` without such a time."""
-        if gang.is_whole:
-            return None
-        next_look = self.next_look(gang)
-        if self.reporter.has_timed_out(gang):
-            return next_look
-        timeout = self.clock() + self.reporter.seconds_left(gang)
-        return timeout if next_look is None else min(timeout, next_look)
-
     def finish(self, gang: Gang, retry_after: float) -> None:
         """Have the missing placed around the bound, before anybody else."""
         self.add(gang)

@@ -21,6 +21,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
 from allaboard.records.record import GangRecords
+from allaboard.records.waiting import WaitClock
 from allaboard.report.changes import MEMBERS_TOLD
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.messages import Refusal
@@ -79,7 +80,8 @@ class Stage:
         self.keeper = PodGroupWriter(cast(ApiServer, self.server), GangRegistry(["allaboard"]), records, self.writer)
         self.pods = PodReporter(self.server, self.recorder, self.writer)
         self.now = 0.0
-        self.reporter = Reporter(self.recorder, self.pods, self.keeper, records, Metrics(), clock=lambda: self.now)
+        self.waits = WaitClock(records, lambda: self.now)
+        self.reporter = Reporter(self.recorder, self.pods, self.keeper, records, self.waits, Metrics(), clock=lambda: self.now)
 
     def refuse(self, gang: Gang, code: Code = Code.INSUFFICIENT) -> None:
         self.reporter.refused(gang, Refusal(code, "no room", "none", {pod.uid: "no room" for pod in gang.members}), FOUND, 1.0)
@@ -349,7 +351,7 @@ async def test_that_a_gang_has_waited_too_long_is_told_once_and_counted_anew_whe
         stage.reporter.members_missing(gang, "1 of 2 exist", "1 of 2")
         stage.now = 70.0
         stage.refuse(gang)
-        assert not stage.reporter.has_timed_out(gang)
+        assert stage.waits.of(gang).since == 70.0
 
 
 async def test_of_series_of_events_the_last_are_remembered() -> None:

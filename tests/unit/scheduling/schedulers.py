@@ -30,6 +30,7 @@ from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import OVERTAKING, Ranks
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.record import GangRecords
+from allaboard.records.waiting import WaitClock
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.metrics import Metrics
 from allaboard.report.podgroup_writer import PodGroupWriter
@@ -160,6 +161,7 @@ class World:
         self.queue = GangQueue(ranks.place, self.registry.knows, self.records, seats=Capacity(self.view), clock=self.clock)
         server, self.writer = cast("ApiServer", self.api), Writer()
         self.keeper = PodGroupWriter(server, self.registry, self.records, self.writer)
+        waits = WaitClock(self.records, self.clock, self.clock)
         teller = PodReporter(server, self.events, self.writer)
         epoch = Term(server, clock=self.clock)
         self.scheduler = Scheduler(
@@ -173,7 +175,8 @@ class World:
             binder=cast("Binder", self.api),
             restarter=cast("JobRestarter", self.api),
             epoch=epoch,
-            reporter=Reporter(self.events, teller, self.keeper, self.records, self.metrics, clock=self.clock, now=self.clock),
+            reporter=Reporter(self.events, teller, self.keeper, self.records, waits, self.metrics, clock=self.clock, now=self.clock),
+            waits=waits,
             metrics=self.metrics,
             quarantine=TakeoverReservation(self.view, epoch, 1, self.queue.wake, self.clock),
             window=BatchWindow(lambda: self.registry.arrivals, 0.0, 0.0, self.clock, asyncio.sleep),
