@@ -18,6 +18,8 @@ from allaboard.model.requests import RawObject, Requests, stated_amounts
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OURS = "allaboard"
+INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
+"""The condition that says that the gang was whole once."""
 _UID_CHARACTERS = 128
 
 
@@ -153,3 +155,12 @@ def implicit_pod_group(key: GangKey, min_member: int, members: Sequence[Pod]) ->
         },
         "spec": {"minMember": min_member},
     }
+
+
+def scheduled_since(status: Mapping[str, Any]) -> float | None:
+    """Return when the gang was first whole by its PodGroup's status, in seconds since the epoch; None if the status doesn't say."""
+    conditions = status.get("conditions")
+    for condition in conditions if isinstance(conditions, Sequence) else ():
+        if isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == (INITIALLY_SCHEDULED, "True"):
+            return parse_time(str(condition.get("lastTransitionTime") or ""))
+    return None

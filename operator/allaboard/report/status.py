@@ -5,16 +5,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from allaboard.gangs.phases import Ending
+from allaboard.gangs.podgroup import INITIALLY_SCHEDULED
 from allaboard.model.errors import one_line
 from allaboard.model.gang import Gang
-from allaboard.model.pod import parse_time
 from allaboard.model.reasons import Code
 from allaboard.records.report_state import GangStatus
 from allaboard.report.messages import summary
 
 Condition = dict[str, Any]
-
-_INITIALLY = "PodGroupInitiallyScheduled"
 
 
 def api_time(seconds: float) -> str:
@@ -53,15 +51,6 @@ def pod_group_status(
     return status
 
 
-def scheduled_since(status: Mapping[str, Any]) -> float | None:
-    """When the gang was first whole, by its PodGroup's status: seconds since the epoch, ``None`` when that doesn't say."""
-    conditions = status.get("conditions")
-    for condition in conditions if isinstance(conditions, Sequence) else ():
-        if isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == (_INITIALLY, "True"):
-            return parse_time(str(condition.get("lastTransitionTime") or ""))
-    return None
-
-
 def pod_unscheduled(message: str, now: str, reason: str = "Unschedulable") -> Condition:
     """The condition that autoscalers react to."""
     return {"type": "PodScheduled", "status": "False", "reason": reason, "message": one_line(message), "lastTransitionTime": now}
@@ -72,11 +61,11 @@ def _conditions(opinion: GangStatus, gang: Gang, current: Sequence[Mapping[str, 
     # Where no schema says what they are, anybody may write anything.
     stated = current if isinstance(current, Sequence) else ()
     before = {str(condition.get("type")): condition for condition in stated if isinstance(condition, Mapping)}
-    was_scheduled = before.get(_INITIALLY, {}).get("status") == "True"
+    was_scheduled = before.get(INITIALLY_SCHEDULED, {}).get("status") == "True"
     is_scheduled = was_scheduled or bool(opinion.whole_since)
     wanted: list[tuple[str, bool, str, str]] = [
         (
-            _INITIALLY,
+            INITIALLY_SCHEDULED,
             is_scheduled,
             Code.SCHEDULED if is_scheduled else opinion.code,
             "all members that must start together have been bound" if is_scheduled else opinion.message,
@@ -90,7 +79,7 @@ def _conditions(opinion: GangStatus, gang: Gang, current: Sequence[Mapping[str, 
     if opinion.has_timed_out or "Timeout" in before:
         text = f"not scheduled within {gang.timeout_seconds} s: {opinion.message}" if opinion.has_timed_out else "no longer"
         wanted.append(("Timeout", opinion.has_timed_out, "ScheduleTimeout" if opinion.has_timed_out else opinion.code, text))
-    times = {_INITIALLY: opinion.whole_since or now}
+    times = {INITIALLY_SCHEDULED: opinion.whole_since or now}
     return [_condition(*fields, before.get(fields[0], {}), times.get(fields[0], now)) for fields in wanted]
 
 

@@ -5,10 +5,9 @@ It has never been only when that is certain from what can be seen; when it can't
 
 from dataclasses import replace
 
-from allaboard.gangs.podgroup import PodGroup
+from allaboard.gangs.podgroup import PodGroup, scheduled_since
 from allaboard.model.gang import Gang
 from allaboard.records.record import GangRecord
-from allaboard.report.status import scheduled_since
 
 SETTLE_SECONDS = 5.0
 """How long a run that has been whole waits for the replacements of all members that it has lost, before it takes those that exist."""

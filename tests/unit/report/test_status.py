@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from allaboard.gangs.podgroup import scheduled_since
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod, parse_time
 from allaboard.model.reasons import Code
 from allaboard.records.report_state import GangStatus
-from allaboard.report.status import pod_group_status, pod_unscheduled, scheduled_since
+from allaboard.report.status import pod_group_status, pod_unscheduled
 
 
 @pytest.mark.parametrize("stated", ["x", 7, ["x", None, 3], {"type": "Timeout"}, [{"type": ["Timeout"]}]])
