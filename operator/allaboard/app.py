@@ -107,7 +107,7 @@ class App:
             seats=Capacity(self.view),
         )
         self.view.listen(self._note_excess)
-        self.view.repulsion.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
+        self.view.anti_affinity.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
         self.synced = asyncio.Event()
         self.scheduling = asyncio.Event()
         self.has_failed = False

@@ -68,10 +68,10 @@ def _as_of_now(pod: Pod, view: ClusterView) -> SchedulingSpec:
     if current is None or current.uid != pod.uid:
         return pod.spec
     volumes, attaches = view.volumes.resolve(current).spec.volumes, view.attached.asked_by(current)
-    avoided = view.avoided(pod.namespace, view.relevant(current.labels))
-    if (volumes, attaches, avoided) == (pod.spec.volumes, pod.spec.attaches, pod.spec.avoided):
+    forbidden_domains = view.forbidden_domains(pod.namespace, view.relevant(current.labels))
+    if (volumes, attaches, forbidden_domains) == (pod.spec.volumes, pod.spec.attaches, pod.spec.forbidden_domains):
         return pod.spec
-    return replace(pod.spec, volumes=volumes, attaches=attaches, avoided=avoided)
+    return replace(pod.spec, volumes=volumes, attaches=attaches, forbidden_domains=forbidden_domains)
 
 
 def _with_domains(seats: Sequence[Seat], rules: Rules, nodes: Mapping[str, Node]) -> Sequence[Seat]:

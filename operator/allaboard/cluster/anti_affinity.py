@@ -22,7 +22,7 @@ _Place = tuple[str | None, str | None, str | None]
 _MOST_REMEMBERED = 1024
 
 
-class Repulsion:
+class AntiAffinityTerms:
     """The terms of all bound pods, and the nodes of their holders. ``on_excess`` hears of the limit that keeps some from being tried."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allaboard.cluster.anti_affinity import Labels, Repulsion, Several
+from allaboard.cluster.anti_affinity import AntiAffinityTerms, Labels, Several
 from allaboard.cluster.attachments import AttachedVolumes
 from allaboard.cluster.gpu_devices import SharedDevices
 from allaboard.cluster.nominations import Nominations
@@ -50,7 +50,7 @@ class ClusterView:
         self._usage = Usage()
         self._devices = SharedDevices()
         self._workload = WorkloadCounter()
-        self.repulsion = Repulsion()
+        self.anti_affinity = AntiAffinityTerms()
         self.volumes = VolumeView()
         self.attached = AttachedVolumes(self.volumes)
         self._nominations = Nominations()
@@ -261,7 +261,7 @@ class ClusterView:
             current = self._pods.get(pod.key)
             if current is None or current.uid != pod.uid or current.node_name:
                 continue
-            if pod.uid in self._assumed or current.spec.repels:
+            if pod.uid in self._assumed or current.spec.anti_affinity:
                 self.assume(pod, node_name, devices.get(pod.uid, ()))
                 continue
             self._promise(pod.uid, node_name, devices.get(pod.uid, ()))
@@ -289,7 +289,7 @@ class ClusterView:
         specs: dict[int, SchedulingSpec] = {}
         for pod in pods:
             current = self._pods.get(pod.key)
-            if current is None or current.uid != pod.uid or current.spec.repels:
+            if current is None or current.uid != pod.uid or current.spec.anti_affinity:
                 self.forget(pod)
             elif (node_name := self._assumed.pop(pod.uid, None)) is not None:
                 self._devices.subtract(node_name, current.spec, self._promised.pop(pod.uid, ()))
@@ -329,18 +329,18 @@ class ClusterView:
 
     def relevant(self, labels: Labels) -> Labels:
         """Those of the ``labels`` of a pod that bound pods keep others away by."""
-        return self.repulsion.relevant(labels) if self.repulsion else ()
+        return self.anti_affinity.relevant(labels) if self.anti_affinity else ()
 
-    def avoided(self, namespace: str, labels: Labels, several: Several = frozenset()) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
+    def forbidden_domains(self, namespace: str, labels: Labels, several: Several = frozenset()) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
         """What keeps pods with the relevant ``labels`` out of the domains of bound pods whose required anti-affinity matches them.
 
         As terms on node labels; of other labels they have ``several`` values.
         """
-        if not self.repulsion:
+        if not self.anti_affinity:
             return ()
         domains = {
             key: {value for name in names if (node := self._nodes.get(name)) is not None and (value := node.labels.get(key))}
-            for key, names in self.repulsion.domains(namespace, labels, several).items()
+            for key, names in self.anti_affinity.domains(namespace, labels, several).items()
         }
         return tuple(
             (NodeSelectorTerm(expressions=(Requirement(key, "NotIn", tuple(sorted(values))),)),)
@@ -421,9 +421,9 @@ class ClusterView:
         self.attached.add(node_name, pod.namespace, spec)
         if self._devices.are_any:
             self._devices.add(node_name, spec, taken)
-        if spec.repels:
+        if spec.anti_affinity:
             self._changed()
-            self.repulsion.add(pod.namespace, spec.repels, node_name)
+            self.anti_affinity.add(pod.namespace, spec.anti_affinity, node_name)
 
     def _discharge(self, pod: Pod, seat: "_Seat | None") -> None:
         if seat is None:
@@ -434,9 +434,9 @@ class ClusterView:
         self.attached.subtract(node_name, pod.namespace, spec)
         if self._devices.are_any:
             self._devices.subtract(node_name, spec, taken)
-        if spec.repels:
+        if spec.anti_affinity:
             self._changed()
-            self.repulsion.remove(pod.namespace, spec.repels, node_name)
+            self.anti_affinity.remove(pod.namespace, spec.anti_affinity, node_name)
         if node_name not in self._nodes:
             self._usage.release(node_name)
 

@@ -25,7 +25,7 @@ from allaboard.model.limits import (
     OverLimitError,
     Tally,
 )
-from allaboard.model.podterms import PodTerm, repelling_terms
+from allaboard.model.podterms import PodTerm, anti_affinity_terms
 from allaboard.model.requests import RawObject, Requests, pod_requests, unstated_requests
 from allaboard.model.sharing import GPU, SHARES, Share
 from allaboard.model.volumes import Attaches, Volume, migrated_volume
@@ -115,11 +115,14 @@ class SchedulingSpec:
     name them.
     ``gpus`` is what is asked of GPUs by labels; how many is part of the requests.
     ``unstated`` is what kube-scheduler's scores count beside the requests.
-    ``claims`` are PersistentVolumeClaims by name, and ``disks`` volumes that the pod names itself and a CSI driver attaches. ``volumes``
-    holds the node affinity of each bound claim, filled in when a placement is prepared: every entry must have a matching term; likewise
-    ``attaches``, how many volumes it attaches by each driver with a limit, ``avoided``, the domains that bound pods keep this one out of,
-    and ``near``, the domains of bound members that it must share. ``repels`` is whom this pod keeps away once it is bound. ``unsupported``
-    says in words what can't be honoured yet: such pods are refused.
+    ``claims`` are PersistentVolumeClaims by name, and ``disks`` volumes that the pod names itself and a CSI driver attaches.
+    ``anti_affinity`` are the pod's own required anti-affinity terms, which keep other pods away once the pod is bound.
+    ``unsupported`` says in words what can't be honoured yet: such pods are refused.
+
+    Four fields are filled in when a placement is prepared. ``volumes`` holds the node affinity of each bound claim: every entry must have
+    a matching term. ``forbidden_domains`` are the topology domains that bound pods keep this pod out of, by the same rule, and
+    ``required_domains`` the domains of bound members that the pod must share. ``attaches`` counts the volumes that the pod attaches, by
+    each driver with a limit.
     """
 
     requests: Requests
@@ -129,9 +132,9 @@ class SchedulingSpec:
     host_ports: tuple[HostPort, ...] = ()
     claims: tuple[str, ...] = ()
     volumes: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
-    avoided: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
-    near: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
-    repels: tuple[PodTerm, ...] = ()
+    forbidden_domains: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+    required_domains: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
     preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
     gpu_share: int = 0
     images: tuple[str, ...] = ()
@@ -160,7 +163,7 @@ class SchedulingSpec:
     @property
     def rules(self) -> int:
         """How many rules about nodes have to be looked at, each on every node."""
-        surroundings = chain.from_iterable((*self.volumes, *self.avoided, *self.near))
+        surroundings = chain.from_iterable((*self.volumes, *self.forbidden_domains, *self.required_domains))
         terms = chain(self.affinity or (), (term for _, term in self.preferred), surroundings)
         of_gpus = self.gpus.rules if self.gpus else 0
         return of_gpus + len(self.node_selector) + len(self.images) + sum(len(term.expressions) + len(term.fields) for term in terms)
@@ -187,7 +190,7 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
     parts = _Parts()
     spec = parts.read(_EMPTY, mapping, raw, "spec")
     affinity = parts.read(_EMPTY, mapping, spec, "affinity", "spec.")
-    repels, problem = parts.read(_NO_TERMS, repelling_terms, affinity)
+    anti_affinity, problem = parts.read(_NO_TERMS, anti_affinity_terms, affinity)
     requests = _requests(raw, parts)
     asks = parts.read(None, asks_of, raw, requests) or at_worst(requests)
     found = SchedulingSpec(
@@ -199,7 +202,7 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
         host_ports=parts.read((), _host_ports, spec),
         claims=parts.read((), _claims, raw, spec),
         disks=parts.read((), _disks, spec),
-        repels=repels,
+        anti_affinity=anti_affinity,
         preferred=() if is_foreign else parts.read((), _preferred, affinity),
         images=() if is_foreign else parts.read((), _images, spec),
         unsupported=() if is_foreign else parts.read(asks.unsupported, _unsupported, spec, affinity, asks.unsupported),

@@ -83,7 +83,7 @@ class PodTerm:
         )
 
 
-def repelling_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, ...], MalformedError | None]:
+def anti_affinity_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, ...], MalformedError | None]:
     """The required anti-affinity of ``spec.affinity``: the terms that can be used, and what is wrong with the first that can't be.
 
     Such a term keeps nobody away: what its holder asks for is lost to the holder alone, and others could be shut out otherwise.

@@ -45,7 +45,7 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView, levels: 
     if excess := _excess(gang, candidates, specs):
         return replace(gang, hold=gang.hold or excess)
     near = _near(gang, view)
-    if not near and not view.repulsion and all(specs[pod.uid] is pod.spec for pod in candidates):
+    if not near and not view.anti_affinity and all(specs[pod.uid] is pod.spec for pod in candidates):
         return gang  # the rule
     labels = _labels(candidates, specs, view)
     placed: dict[tuple[int, _Known, tuple[Terms, ...]], SchedulingSpec] = {}
@@ -54,8 +54,10 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView, levels: 
         key = (id(specs[pod.uid]), labels.get(pod.uid, _NOTHING), near.get(pod.uid, ()))
         spec = placed.get(key)
         if spec is None:
-            avoided = view.avoided(gang.key.namespace, *key[1])
-            spec = placed[key] = replace(specs[pod.uid], avoided=avoided, near=key[2]) if avoided or key[2] else specs[pod.uid]
+            avoided = view.forbidden_domains(gang.key.namespace, *key[1])
+            spec = placed[key] = (
+                replace(specs[pod.uid], forbidden_domains=avoided, required_domains=key[2]) if avoided or key[2] else specs[pod.uid]
+            )
         if spec is not pod.spec:
             members[pod.uid] = replace(pod, spec=spec)
     return replace(gang, members=tuple(members.get(pod.uid, pod) for pod in gang.members)) if members else gang
@@ -133,7 +135,7 @@ def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, Schedulin
 
 def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> dict[str, _Known]:
     """What matters of the labels of each candidate to those who keep others away, by uid; the same of all where they are too diverse."""
-    if not view.repulsion:
+    if not view.anti_affinity:
         return {}
     relevant: dict[str, Labels] = {}
     distinct: set[Labels] = set()

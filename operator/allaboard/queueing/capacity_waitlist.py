@@ -38,7 +38,7 @@ def need_of(gang: Gang) -> CapacityNeed | None:
 
 def _is_plain(spec: SchedulingSpec) -> bool:
     """Whether what a pod asks of a node doesn't depend on who else is there."""
-    return not (spec.host_ports or spec.attaches or spec.volumes or spec.avoided or spec.near or spec.gpu_share)
+    return not (spec.host_ports or spec.attaches or spec.volumes or spec.forbidden_domains or spec.required_domains or spec.gpu_share)
 
 
 def no_seats_known(specs: Sequence[SchedulingSpec]) -> Sequence[int]:

@@ -69,7 +69,7 @@ KEEPS_AWAY = PodTerm("kubernetes.io/hostname", (LabelExpression("app", "In", ("w
         (comes(SchedulingSpec((("cpu", 8000), ("pods", 1)))), "a: 1 members ask for 1 cpu, 0 free"),
         (comes(SchedulingSpec(PODS, claims=("c0", "c1"))), None),  # one of the two is the same
         (comes(SchedulingSpec(PODS, claims=("c1", "c2"))), "node(s) exceed max volume count"),
-        (comes(SchedulingSpec(PODS, repels=(KEEPS_AWAY,))), "node(s) didn't satisfy existing pods anti-affinity rules"),
+        (comes(SchedulingSpec(PODS, anti_affinity=(KEEPS_AWAY,))), "node(s) didn't satisfy existing pods anti-affinity rules"),
         (comes(SchedulingSpec((("cpu", 7500), ("pods", 1))), node="", nominated="a"), "a: 1 members ask for 1 cpu, 500m free"),
         (comes(SchedulingSpec((("cpu", 7500), ("pods", 1))), node="", nominated="a", priority=-1), None),
         (lambda view: view.volumes.claims.remove("ns/c0"), 'persistentvolumeclaim "c0" not found'),

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allaboard.cluster.anti_affinity import Repulsion
+from allaboard.cluster.anti_affinity import AntiAffinityTerms
 from allaboard.model.limits import NAMESPACE_TERMS
 from allaboard.model.podterms import LabelExpression, PodTerm
 from allaboard.planning.resolve import _merged
@@ -42,21 +42,21 @@ def naive(held: list[tuple[str, list[PodTerm], str]], namespace: str, pod_labels
 def test_the_index_finds_what_trying_every_term_would(
     held: list[tuple[str, list[PodTerm], str]], stay: list[bool], namespace: str, asked: list[tuple[tuple[str, str], ...]]
 ) -> None:
-    repulsion = Repulsion()
+    anti_affinity = AntiAffinityTerms()
     for holder in held:
-        repulsion.add(*holder)
+        anti_affinity.add(*holder)
     for pod_labels in asked:  # what is remembered is forgotten when holders go
-        repulsion.domains(namespace, repulsion.relevant(pod_labels))
+        anti_affinity.domains(namespace, anti_affinity.relevant(pod_labels))
     for holder, stays in zip(held, stay, strict=False):
         if not stays:
-            repulsion.remove(*holder)
+            anti_affinity.remove(*holder)
     left = [holder for holder, stays in zip(held, stay, strict=False) if stays]
     for pod_labels in asked:
-        assert repulsion.domains(namespace, repulsion.relevant(pod_labels)) == naive(left, namespace, dict(pod_labels))
+        assert anti_affinity.domains(namespace, anti_affinity.relevant(pod_labels)) == naive(left, namespace, dict(pod_labels))
     for holder in left:
-        repulsion.remove(*holder)
-    assert not repulsion
-    assert not repulsion._keys
+        anti_affinity.remove(*holder)
+    assert not anti_affinity
+    assert not anti_affinity._keys
 
 
 @settings(max_examples=300)
@@ -64,29 +64,29 @@ def test_the_index_finds_what_trying_every_term_would(
 def test_labels_of_several_values_keep_a_pod_out_of_whatever_any_of_them_would(
     held: list[tuple[str, list[PodTerm], str]], namespace: str, asked: list[tuple[tuple[str, str], ...]]
 ) -> None:
-    repulsion = Repulsion()
+    anti_affinity = AntiAffinityTerms()
     for holder in held:
-        repulsion.add(*holder)
+        anti_affinity.add(*holder)
     common, several = _merged(asked)
-    of_all = repulsion.domains(namespace, common, several)
+    of_all = anti_affinity.domains(namespace, common, several)
     for pod_labels in asked:
         for key, nodes in naive(held, namespace, dict(pod_labels)).items():
             assert nodes <= set(of_all.get(key, ()))
 
 
 def test_of_one_namespace_so_many_terms_are_tried_and_others_have_their_own() -> None:
-    repulsion, told = Repulsion(), Counter[str]()
-    repulsion.on_excess = lambda limit: told.update([limit])
+    anti_affinity, told = AntiAffinityTerms(), Counter[str]()
+    anti_affinity.on_excess = lambda limit: told.update([limit])
     for number in range(10 * NAMESPACE_TERMS.most):
         never = LabelExpression("app", "In", (f"v{number}", "w"))
-        repulsion.add("evil", [PodTerm("zone", (never,), in_any_namespace=True)], "node-1")
-    repulsion.add("fair", [PodTerm("rack", (LabelExpression("app", "Exists"),), in_any_namespace=True)], "node-2")
-    assert repulsion.domains("team", (("app", "web"),)) == {"rack": {"node-2"}}
+        anti_affinity.add("evil", [PodTerm("zone", (never,), in_any_namespace=True)], "node-1")
+    anti_affinity.add("fair", [PodTerm("rack", (LabelExpression("app", "Exists"),), in_any_namespace=True)], "node-2")
+    assert anti_affinity.domains("team", (("app", "web"),)) == {"rack": {"node-2"}}
     assert told == {NAMESPACE_TERMS.name: 1}
 
 
 def test_terms_that_require_another_label_are_not_tried() -> None:
-    repulsion = Repulsion()
+    anti_affinity = AntiAffinityTerms()
     tried = []
 
     class Watched(PodTerm):
@@ -95,26 +95,26 @@ def test_terms_that_require_another_label_are_not_tried() -> None:
             return False
 
     for number in range(100):
-        repulsion.add("evil", [Watched("zone", (LabelExpression("app", "In", (f"v{number}",)),), in_any_namespace=True)], "node-1")
-        repulsion.add("evil", [Watched("zone", (LabelExpression(f"k{number}", "Exists"),), in_any_namespace=True)], "node-1")
-        repulsion.add("evil", [Watched("zone", ())], "node-1")
-    repulsion.domains("team", (("app", "v7"),))
+        anti_affinity.add("evil", [Watched("zone", (LabelExpression("app", "In", (f"v{number}",)),), in_any_namespace=True)], "node-1")
+        anti_affinity.add("evil", [Watched("zone", (LabelExpression(f"k{number}", "Exists"),), in_any_namespace=True)], "node-1")
+        anti_affinity.add("evil", [Watched("zone", ())], "node-1")
+    anti_affinity.domains("team", (("app", "v7"),))
     assert [term.expressions[0].values for term in tried] == [("v7",)]
 
 
 def test_a_gang_of_many_values_is_kept_out_by_none_that_it_has_not() -> None:
     """As the indices of a large Job are: a term on one that isn't among them has nothing to do with it."""
-    repulsion = Repulsion()
-    repulsion.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("nobody",)),), in_any_namespace=True)], "node-1")
-    repulsion.add("evil", [PodTerm("zone", (LabelExpression("index", "DoesNotExist"),), in_any_namespace=True)], "node-2")
-    repulsion.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("7", "x")),), in_any_namespace=True)], "node-3")
-    assert repulsion.domains("team", *_merged([(("index", str(number)),) for number in range(64)])) == {"zone": {"node-3"}}
+    anti_affinity = AntiAffinityTerms()
+    anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("nobody",)),), in_any_namespace=True)], "node-1")
+    anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "DoesNotExist"),), in_any_namespace=True)], "node-2")
+    anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("7", "x")),), in_any_namespace=True)], "node-3")
+    assert anti_affinity.domains("team", *_merged([(("index", str(number)),) for number in range(64)])) == {"zone": {"node-3"}}
 
 
 def test_who_has_used_up_its_terms_is_passed_over_wherever_more_of_them_are() -> None:
-    repulsion, told = Repulsion(), Counter[str]()
-    repulsion.on_excess = lambda limit: told.update([limit])
+    anti_affinity, told = AntiAffinityTerms(), Counter[str]()
+    anti_affinity.on_excess = lambda limit: told.update([limit])
     for number in range(2 * NAMESPACE_TERMS.most):
-        repulsion.add("evil", [PodTerm("zone", (LabelExpression("index", "In", (str(number),)),), in_any_namespace=True)], "node-1")
-    repulsion.domains("team", *_merged([(("index", str(number)),) for number in range(2 * NAMESPACE_TERMS.most)]))
+        anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", (str(number),)),), in_any_namespace=True)], "node-1")
+    anti_affinity.domains("team", *_merged([(("index", str(number)),) for number in range(2 * NAMESPACE_TERMS.most)]))
     assert told == {NAMESPACE_TERMS.name: 1}

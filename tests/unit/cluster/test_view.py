@@ -198,7 +198,7 @@ def test_pods_of_a_node_that_comes_later_are_counted_when_it_comes() -> None:
 
 def keeping_away(**labels: str) -> SchedulingSpec:
     expressions = tuple(LabelExpression(key, "In", (value,)) for key, value in labels.items())
-    return SchedulingSpec((("pods", 1),), repels=(PodTerm("zone", expressions),))
+    return SchedulingSpec((("pods", 1),), anti_affinity=(PodTerm("zone", expressions),))
 
 
 def test_bound_pods_keep_those_away_whom_their_anti_affinity_matches_until_they_go() -> None:
@@ -210,12 +210,12 @@ def test_bound_pods_keep_those_away_whom_their_anti_affinity_matches_until_they_
     view.upsert_pod(holder)
     web = (("app", "web"),)
 
-    assert view.avoided("default", web) == ((NodeSelectorTerm((Requirement("zone", "NotIn", ("a",)),)),),)
-    assert view.avoided("default", ()) == ()
-    assert view.avoided("elsewhere", web) == ()
+    assert view.forbidden_domains("default", web) == ((NodeSelectorTerm((Requirement("zone", "NotIn", ("a",)),)),),)
+    assert view.forbidden_domains("default", ()) == ()
+    assert view.forbidden_domains("elsewhere", web) == ()
     view.upsert_pod(replace(holder, phase="Succeeded"))
-    assert view.avoided("default", web) == ()
-    assert not view.repulsion
+    assert view.forbidden_domains("default", web) == ()
+    assert not view.anti_affinity
 
 
 def test_a_snapshot_does_not_change_when_the_view_does() -> None:

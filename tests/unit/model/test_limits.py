@@ -89,7 +89,7 @@ def test_of_a_foreign_pod_the_first_terms_of_anti_affinity_are_kept_and_those_th
     too_large = selector(*several(9))
     terms = [selector({"key": f"k{number}", "operator": "Exists"}) for number in range(40)]
     pod = pod_from(raw_pod({}, affinity(too_large, *terms, kind="podAntiAffinity"), "other"), reading=Reading(ours=OURS))
-    assert [term.expressions[0].key for term in pod.spec.repels] == [f"k{number}" for number in range(15)]
+    assert [term.expressions[0].key for term in pod.spec.anti_affinity] == [f"k{number}" for number in range(15)]
     assert pod.over == ("anti_affinity_terms",)
 
 

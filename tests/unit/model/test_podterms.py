@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from allaboard.model.podterms import PodTerm, repelling_terms
+from allaboard.model.podterms import PodTerm, anti_affinity_terms
 
 LABELS = {"app": "web", "tier": "front"}
 
 
 def term(**fields: Any) -> PodTerm:
     stated = {"topologyKey": "zone", "labelSelector": {}, **fields}
-    (found,), problem = repelling_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}})
+    (found,), problem = anti_affinity_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}})
     assert problem is None
     return found
 
@@ -50,12 +50,12 @@ def test_a_term_holds_in_the_holders_namespace_unless_it_says_otherwise(fields: 
 
 def test_no_selector_keeps_nobody_away() -> None:
     stated = {"topologyKey": "zone", "labelSelector": None}
-    assert repelling_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}}) == ((), None)
+    assert anti_affinity_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}}) == ((), None)
 
 
 def test_an_unknown_operator_is_named() -> None:
     stated = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}}
-    found, problem = repelling_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}})
+    found, problem = anti_affinity_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}})
     assert found == ()
     assert problem is not None
     assert problem.field.endswith("matchExpressions[0].operator")

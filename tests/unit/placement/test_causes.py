@@ -247,7 +247,7 @@ def test_the_resource_that_is_in_pieces_is_named_and_not_one_that_is_merely_used
 def test_whoever_is_kept_away_by_bound_pods_may_fit_when_those_end() -> None:
     elsewhere = ((NodeSelectorTerm((Requirement("zone", "NotIn", ("a",)),)),),)
     nodes = [node("a", {GPU: 4}, labels={"zone": "a"}), node("b", {GPU: 1}, labels={"zone": "b"})]
-    assert told(a_case(pods("w", 1, {GPU: 4}, avoided=elsewhere), 1, nodes)) == Cause(Code.INSUFFICIENT, GPU, 4, 1)
+    assert told(a_case(pods("w", 1, {GPU: 4}, forbidden_domains=elsewhere), 1, nodes)) == Cause(Code.INSUFFICIENT, GPU, 4, 1)
 
 
 def test_a_role_that_must_start_is_counted_where_it_may_go() -> None:

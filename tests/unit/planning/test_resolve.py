@@ -31,7 +31,7 @@ def a_view(*terms: PodTerm) -> ClusterView:
     view = ClusterView()
     for name, zone in (("n1", "a"), ("n2", "b")):
         view.upsert_node(Node(name, name, (("cpu", 8000), ("pods", 110)), {"zone": zone, "rack": f"r-{name}"}))
-    view.upsert_pod(a_pod("db", node="n1", namespace="other", spec=replace(SPEC, repels=terms)))
+    view.upsert_pod(a_pod("db", node="n1", namespace="other", spec=replace(SPEC, anti_affinity=terms)))
     return view
 
 
@@ -46,7 +46,7 @@ def out_of(*zones: str) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
 def test_each_member_keeps_out_of_the_domains_of_those_that_its_own_labels_bother() -> None:
     view = a_view(keeping_away(LabelExpression("app", "In", ("web",))))
     placed = in_surroundings(a_gang(a_pod("a", app="web"), a_pod("b", app="ps")), VolumeView(), view)
-    assert [pod.spec.avoided for pod in placed.members] == [out_of("a"), ()]
+    assert [pod.spec.forbidden_domains for pod in placed.members] == [out_of("a"), ()]
 
 
 def test_members_that_ask_the_same_share_one_spec() -> None:
@@ -54,14 +54,14 @@ def test_members_that_ask_the_same_share_one_spec() -> None:
     gang = a_gang(*(a_pod(f"m{index}", app="web", index=str(index)) for index in range(100)))
     placed = in_surroundings(gang, VolumeView(), view)
     assert len({id(pod.spec) for pod in placed.members}) == 1
-    assert placed.members[0].spec.avoided == out_of("a")
+    assert placed.members[0].spec.forbidden_domains == out_of("a")
 
 
 def test_members_with_all_too_different_labels_keep_out_of_whatever_any_of_them_must() -> None:
     members = [a_pod(f"m{index}", app="web", index=str(index)) for index in range(LABEL_SETS.most + 1)]
     view = a_view(keeping_away(LabelExpression("index", "In", ("3",))))
-    assert {pod.spec.avoided for pod in in_surroundings(a_gang(*members[:-1]), VolumeView(), view).members} == {(), out_of("a")}
-    assert {pod.spec.avoided for pod in in_surroundings(a_gang(*members), VolumeView(), view).members} == {out_of("a")}
+    assert {pod.spec.forbidden_domains for pod in in_surroundings(a_gang(*members[:-1]), VolumeView(), view).members} == {(), out_of("a")}
+    assert {pod.spec.forbidden_domains for pod in in_surroundings(a_gang(*members), VolumeView(), view).members} == {out_of("a")}
 
 
 def test_what_all_members_have_in_common_is_told_apart_however_different_they_are() -> None:

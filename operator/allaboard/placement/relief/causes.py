@@ -100,7 +100,7 @@ def _cause_of(
     demand = np.array([[min(dict(spec.requests).get(name, 0), _LARGEST) for name in names] for spec in specs], dtype=np.int64)
     demand = demand.reshape(len(specs), len(names))
     nodes = repaired.of(snapshot.nodes)
-    anywhere = [replace(spec, avoided=()) for spec in specs]  # whoever keeps them away there may end, too
+    anywhere = [replace(spec, forbidden_domains=()) for spec in specs]  # whoever keeps them away there may end, too
     offered, left = _offered(specs, snapshot)
     has = _amounts(snapshot, _as_if_well(snapshot, offered), names)
     could = _admitted(anywhere, snapshot, nodes, repaired.filters) & labelled

@@ -97,7 +97,7 @@ class NodeFilters:
 
     def _but_for_gpus(self, spec: SchedulingSpec) -> Usable:
         devices = spec.share or (bool(spec.whole_gpus), spec.device_container)
-        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.avoided, spec.near, devices)
+        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.forbidden_domains, spec.required_domains, devices)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= self._limit:
@@ -234,7 +234,7 @@ def _column(values: Iterable[_Value]) -> _Column[_Value]:
 
 def surrounding_rules(spec: SchedulingSpec) -> tuple[tuple[Kind, tuple[tuple[NodeSelectorTerm, ...], ...]], ...]:
     """What the surroundings of a pod ask of nodes, every entry to be met by a term of its own, and why a node is refused that doesn't."""
-    return (Kind.VOLUMES, spec.volumes), (Kind.AVOIDED, spec.avoided), (Kind.APART, spec.near)
+    return (Kind.VOLUMES, spec.volumes), (Kind.AVOIDED, spec.forbidden_domains), (Kind.APART, spec.required_domains)
 
 
 def refusal_to_share(spec: SchedulingSpec, node: Node) -> Reason | None:

@@ -33,8 +33,8 @@ SPECS = st.builds(
         max_size=1,
     ).map(tuple),
     volumes=SURROUNDINGS,
-    avoided=SURROUNDINGS,
-    near=SURROUNDINGS,
+    forbidden_domains=SURROUNDINGS,
+    required_domains=SURROUNDINGS,
 )
 
 
