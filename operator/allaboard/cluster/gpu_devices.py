@@ -44,7 +44,7 @@ class SharedDevices:
         self._free: Integers = np.zeros((0, 0), dtype=np.int64)
         self.uncounted: set[str] = set()
         self._with_unnamed: set[str] = set()
-        self._kept: frozenset[str] = frozenset()
+        self._reserved: frozenset[str] = frozenset()
         self._nodes: tuple[Node, ...] | None = None
         self._sharing = Sharing.of(())
         self._position_of: dict[str, int] = {}
@@ -79,19 +79,19 @@ class SharedDevices:
         """It hasn't any more."""
         self._change(node_name, spec, taken, +1)
 
-    def count(self, seats: Iterable[tuple[str, SchedulingSpec, Sequence[Taken]]]) -> None:
+    def count(self, charges: Iterable[tuple[str, SchedulingSpec, Sequence[Taken]]]) -> None:
         """Count the pods of the nodes that are ``uncounted``, among those of all nodes."""
         names, self.uncounted = self.uncounted, set()
         for name in names:
             self._rows[name].is_counted = True
             self._clear(self._rows[name])
-        for node_name, spec, taken in seats:
+        for node_name, spec, taken in charges:
             if node_name in names:
                 self._change(node_name, spec, taken, -1)
 
-    def keep(self, node_names: Iterable[str]) -> None:
+    def reserve(self, node_names: Iterable[str]) -> None:
         """Have no device of these nodes be free, instead of those that were kept before: who may come to have which isn't known."""
-        self._kept = frozenset(node_names)
+        self._reserved = frozenset(node_names)
 
     def is_overbooked(self, node_name: str, uuids: Sequence[str]) -> bool:
         """Whether more is taken of any of the devices ``uuids`` of a node than there is, or one isn't there any more."""
@@ -122,8 +122,8 @@ class SharedDevices:
         for name in self._with_unnamed:
             if (position := self._position_of.get(name)) is not None:
                 devices[position, : len(self._rows[name].shared.devices)] = self._free_of(self._rows[name])
-        for position in self._positions.tolist() if self._kept else ():
-            if snapshot.nodes[position].name in self._kept:
+        for position in self._positions.tolist() if self._reserved else ():
+            if snapshot.nodes[position].name in self._reserved:
                 devices[position] = np.minimum(devices[position], 0)
         devices.setflags(write=False)
         return replace(snapshot, devices=devices, sharing=self._sharing)

@@ -41,20 +41,20 @@ class Nominations:
         if not pods:
             return snapshot
         row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
-        seats = [(pod, row_of[pod.nominated]) for pod in pods if pod.nominated in row_of]
-        if len(seats) > NOMINATED.most:
-            seats = nlargest(NOMINATED.most, seats, key=lambda seat: seat[0].priority)
-        return _with_pods(snapshot, seats, unattached) if seats else snapshot
+        nominated = [(pod, row_of[pod.nominated]) for pod in pods if pod.nominated in row_of]
+        if len(nominated) > NOMINATED.most:
+            nominated = nlargest(NOMINATED.most, nominated, key=lambda each: each[0].priority)
+        return _with_pods(snapshot, nominated, unattached) if nominated else snapshot
 
 
-def _with_pods(snapshot: Snapshot, seats: Iterable[tuple[Pod, int]], unattached: Unattached) -> Snapshot:
-    """Return ``snapshot`` with the capacity in use that ``seats`` take: each is a pod and the row of its node."""
+def _with_pods(snapshot: Snapshot, nominated: Iterable[tuple[Pod, int]], unattached: Unattached) -> Snapshot:
+    """Return ``snapshot`` with the capacity in use that ``nominated`` take: each is a pod and the row of its node."""
     columns = {resource: column for column, resource in enumerate(snapshot.resources)}
     used = snapshot.used.copy()
     devices = None if snapshot.devices is None else snapshot.devices.copy()
     attachable = {driver: amounts.copy() for driver, amounts in snapshot.attachable.items()}
     ports: dict[int, frozenset[HostPort]] = dict(snapshot.host_ports)
-    for pod, row in seats:
+    for pod, row in nominated:
         for resource, amount in pod.spec.requests:
             if resource in columns:
                 used[row, columns[resource]] += amount

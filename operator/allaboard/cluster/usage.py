@@ -57,11 +57,11 @@ class Usage:
         self._allocatable[row, columns] = [amount for _, amount in allocatable]
         return len(self._columns) > known
 
-    def recount(self, seats: Iterable[tuple[str, SchedulingSpec]]) -> None:
+    def recount(self, charges: Iterable[tuple[str, SchedulingSpec]]) -> None:
         """Count the use of every resource anew."""
         self._used[:] = 0
         self._unstated[:] = 0
-        for node_name, spec in seats:
+        for node_name, spec in charges:
             self._change(node_name, spec, +1)
 
     def add(self, node_name: str, spec: SchedulingSpec, pods: int = 1) -> None:

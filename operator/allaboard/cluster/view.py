@@ -44,9 +44,9 @@ class ClusterView:
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, str] = {}  # node by pod UID
-        self._promised: dict[str, tuple[Taken, ...]] = {}  # devices, of those of the assumed that are given some
+        self._assumed_devices: dict[str, tuple[Taken, ...]] = {}  # devices, of those of the assumed that are given some
         self._early: dict[str, set[str]] = {}  # pods charged by labels that were seen before their nodes, by node
-        self._kept: dict[str, SchedulingSpec] = {}  # by node
+        self._reserved: dict[str, SchedulingSpec] = {}  # by node
         self._usage = Usage()
         self._devices = SharedDevices()
         self._workload = WorkloadCounter()
@@ -55,7 +55,7 @@ class ClusterView:
         self.attached = AttachedVolumes(self.volumes)
         self._nominations = Nominations()
         self._versions: Counter[str] = Counter()  # by node
-        self._epoch = 0
+        self._generation = 0
         self.volumes.changed = self._changed
         self.cards: Cards = NO_CARDS
         self._policy = policy
@@ -128,14 +128,14 @@ class ClusterView:
         self._versions[node.name] += 1
         self._relabel(old, node)
         if self._usage.offer(node.name, with_headroom(node.allocatable, self._headroom)):
-            seats = filter(None, map(self._seat, self._pods.values()))
-            self._usage.recount(chain((seat[:2] for seat in seats), self._kept.items()))
+            charges = filter(None, map(self._charge_of, self._pods.values()))
+            self._usage.recount(chain((charge[:2] for charge in charges), self._reserved.items()))
         self._devices.offer(node.name, node.shared)
         self._ordered = None
         for pod in self._bound_early(node):
-            self._discharge(pod, self._seat(self._pods[pod.key]))
+            self._discharge(pod, self._charge_of(self._pods[pod.key]))
             self._pods[pod.key] = pod
-            self._charge(pod, self._seat(pod))
+            self._charge(pod, self._charge_of(pod))
         for listener in self._node_listeners:
             listener(old, node)
 
@@ -161,15 +161,15 @@ class ClusterView:
         old = self._pods.get(pod.key)
         pod = self._as_bound(old, pod)
         if pod.node_name and old is not None and old.uid == pod.uid:
-            settled = old.devices if old.node_name == pod.node_name else self._promised_on(pod)
+            settled = old.devices if old.node_name == pod.node_name else self._assumed_devices_on(pod)
             pod = replace(pod, devices=settled) if settled and settled != pod.devices else pod
-        before = None if old is None else self._seat(old)
-        told = self._unseated(old) if old is not None and (old.uid != pod.uid or pod.is_terminal) else old
+        before = None if old is None else self._charge_of(old)
+        told = self._with_assumed_node(old) if old is not None and (old.uid != pod.uid or pod.is_terminal) else old
         if pod.node_name:
-            self._promised.pop(pod.uid, None)
+            self._assumed_devices.pop(pod.uid, None)
             self._assumed.pop(pod.uid, None)
         self._pods[pod.key] = pod
-        now = self._seat(pod)
+        now = self._charge_of(pod)
         if before is None or now is None or not before.is_like(now):  # mostly it is seen where it was assumed
             self._discharge(pod, before)
             self._charge(pod, now)
@@ -184,12 +184,12 @@ class ClusterView:
         old = self._pods.pop(key, None)
         if old is None:
             return
-        self._discharge(old, self._seat(old))
+        self._discharge(old, self._charge_of(old))
         if old.node_name in self._early:
             self._early[old.node_name].discard(key)
             if not self._early[old.node_name]:
                 del self._early[old.node_name]
-        told = self._unseated(old)
+        told = self._with_assumed_node(old)
         if self._nominations.replace(key, None):
             self._changed()
         self._workload.replace(old, None)
@@ -197,15 +197,15 @@ class ClusterView:
             listener(told, None)
 
     def _changed(self) -> None:
-        self._epoch += 1
+        self._generation += 1
 
     def version_of(self, node_name: str) -> tuple[int, int]:
         """Return a value that is another once anything has changed by which a seat on a node may have gone bad."""
-        return self._epoch, self._versions[node_name]
+        return self._generation, self._versions[node_name]
 
-    def _promised_on(self, pod: Pod) -> tuple[Taken, ...]:
+    def _assumed_devices_on(self, pod: Pod) -> tuple[Taken, ...]:
         """The devices that it was promised of the node that it is bound to."""
-        return self._promised.get(pod.uid, ()) if self._assumed.get(pod.uid) == pod.node_name else ()
+        return self._assumed_devices.get(pod.uid, ()) if self._assumed.get(pod.uid) == pod.node_name else ()
 
     def _as_bound(self, old: Pod | None, pod: Pod) -> Pod:
         """``pod``, of which no label of GPUs that was written since it was first seen bound counts, nor more than its node has."""
@@ -225,10 +225,10 @@ class ClusterView:
             if pod is not None and pod.node_name == node.name:
                 yield replace(pod, spec=as_bound(pod.spec, None, node.allocatable))
 
-    def _unseated(self, pod: Pod) -> Pod:
+    def _with_assumed_node(self, pod: Pod) -> Pod:
         """``pod``, which doesn't sit anywhere any more, as it was with the seat that it was promised, and was never seen to take."""
         node_name = self._assumed.pop(pod.uid, "")
-        self._promised.pop(pod.uid, None)
+        self._assumed_devices.pop(pod.uid, None)
         return replace(pod, node_name=node_name) if node_name else pod
 
     def assume(self, pod: Pod, node_name: str, devices: Sequence[str] = ()) -> None:
@@ -239,17 +239,17 @@ class ClusterView:
         current = self._pods.get(pod.key)
         if current is None or current.uid != pod.uid or current.node_name:
             return
-        self._discharge(current, self._seat(current))
-        self._promise(pod.uid, node_name, devices)
-        self._charge(current, self._seat(current))
+        self._discharge(current, self._charge_of(current))
+        self._note_assumed(pod.uid, node_name, devices)
+        self._charge(current, self._charge_of(current))
 
-    def _promise(self, uid: str, node_name: str, devices: Sequence[str]) -> None:
+    def _note_assumed(self, uid: str, node_name: str, devices: Sequence[str]) -> None:
         self._assumed[uid] = node_name
-        self._promised.pop(uid, None)
+        self._assumed_devices.pop(uid, None)
         if devices:
-            self._promised[uid] = tuple(map(Taken, devices))
+            self._assumed_devices[uid] = tuple(map(Taken, devices))
 
-    def assume_all(self, seats: Iterable[tuple[Pod, str]], devices: Mapping[str, Sequence[str]] | None = None) -> None:
+    def assume_all(self, assignments: Iterable[tuple[Pod, str]], devices: Mapping[str, Sequence[str]] | None = None) -> None:
         """``assume`` for each pod and its node; those that are alike on a node are counted at once, for gangs have thousands.
 
         ``devices`` are those of each that is given some, by the pod's UID.
@@ -257,15 +257,15 @@ class ClusterView:
         devices = devices or {}
         alike: Counter[tuple[str, int]] = Counter()
         specs: dict[int, SchedulingSpec] = {}
-        for pod, node_name in {pod.uid: (pod, node_name) for pod, node_name in seats}.values():
+        for pod, node_name in {pod.uid: (pod, node_name) for pod, node_name in assignments}.values():
             current = self._pods.get(pod.key)
             if current is None or current.uid != pod.uid or current.node_name:
                 continue
             if pod.uid in self._assumed or current.spec.anti_affinity:
                 self.assume(pod, node_name, devices.get(pod.uid, ()))
                 continue
-            self._promise(pod.uid, node_name, devices.get(pod.uid, ()))
-            self._devices.add(node_name, current.spec, self._promised.get(pod.uid, ()))
+            self._note_assumed(pod.uid, node_name, devices.get(pod.uid, ()))
+            self._devices.add(node_name, current.spec, self._assumed_devices.get(pod.uid, ()))
             self.attached.add(node_name, current.namespace, current.spec)
             specs[id(current.spec)] = current.spec
             alike[node_name, id(current.spec)] += 1
@@ -279,9 +279,9 @@ class ClusterView:
         if pod.uid not in self._assumed:
             return
         if current is not None and current.uid == pod.uid:
-            self._discharge(current, self._seat(current))
+            self._discharge(current, self._charge_of(current))
             del self._assumed[pod.uid]
-            self._promised.pop(pod.uid, None)
+            self._assumed_devices.pop(pod.uid, None)
 
     def forget_all(self, pods: Iterable[Pod]) -> None:
         """``forget`` for each of ``pods``; those that are alike on a node are counted at once, as in ``assume_all``."""
@@ -292,7 +292,7 @@ class ClusterView:
             if current is None or current.uid != pod.uid or current.spec.anti_affinity:
                 self.forget(pod)
             elif (node_name := self._assumed.pop(pod.uid, None)) is not None:
-                self._devices.subtract(node_name, current.spec, self._promised.pop(pod.uid, ()))
+                self._devices.subtract(node_name, current.spec, self._assumed_devices.pop(pod.uid, ()))
                 self.attached.subtract(node_name, current.namespace, current.spec)
                 specs[id(current.spec)] = current.spec
                 alike[node_name, id(current.spec)] += 1
@@ -302,25 +302,25 @@ class ClusterView:
             if node_name not in self._nodes:
                 self._usage.release(node_name)
 
-    def as_promised(self, pod: Pod) -> Pod | None:
+    def as_assumed(self, pod: Pod) -> Pod | None:
         """``pod`` with the seat that it has been promised and has not been seen to take, ``None`` without one."""
         node_name = self._assumed.get(pod.uid)
-        return replace(pod, node_name=node_name, devices=self._promised.get(pod.uid, ())) if node_name else None
+        return replace(pod, node_name=node_name, devices=self._assumed_devices.get(pod.uid, ())) if node_name else None
 
     def is_assumed(self, pod: Pod) -> bool:
         """Whether ``pod`` has been promised a seat it has not been seen to take."""
         return pod.uid in self._assumed
 
-    def keep(self, claims: Mapping[str, SchedulingSpec]) -> None:
+    def reserve(self, claims: Mapping[str, SchedulingSpec]) -> None:
         """Keep room on nodes, by name, for pods of which nobody knows where they land; instead of what was kept before."""
         self._changed()
-        for node_name, spec in self._kept.items():
+        for node_name, spec in self._reserved.items():
             self._usage.subtract(node_name, spec)
             if node_name not in self._nodes:
                 self._usage.release(node_name)
-        self._kept = {node_name: spec for node_name, spec in claims.items() if node_name in self._nodes}
-        self._devices.keep(node_name for node_name, spec in self._kept.items() if any(name in BY_COUNT for name, _ in spec.requests))
-        for node_name, spec in self._kept.items():
+        self._reserved = {node_name: spec for node_name, spec in claims.items() if node_name in self._nodes}
+        self._devices.reserve(node_name for node_name, spec in self._reserved.items() if any(name in BY_COUNT for name, _ in spec.requests))
+        for node_name, spec in self._reserved.items():
             self._usage.add(node_name, spec)
 
     def is_overbooked(self, node_name: str, devices: Sequence[str]) -> bool:
@@ -373,15 +373,15 @@ class ClusterView:
     def without(self, pod: Pod) -> Iterator[None]:
         """Have ``pod`` count for nothing in the block, which awaits nothing."""
         current = self._pods.get(pod.key)
-        seat = self._seat(current) if current is not None and current.uid == pod.uid else None
-        state = self.version_of(seat.node_name) if seat else (0, 0)
-        self._discharge(pod, seat)
+        charge = self._charge_of(current) if current is not None and current.uid == pod.uid else None
+        state = self.version_of(charge.node_name) if charge else (0, 0)
+        self._discharge(pod, charge)
         try:
             yield
         finally:
-            self._charge(pod, seat)
-            if seat:
-                self._epoch, self._versions[seat.node_name] = state
+            self._charge(pod, charge)
+            if charge:
+                self._generation, self._versions[charge.node_name] = state
 
     def _relabel(self, old: Node | None, new: Node | None) -> None:
         before, now = ({} if node is None else node.labels for node in (old, new))
@@ -409,13 +409,13 @@ class ClusterView:
     def _counted_devices(self) -> SharedDevices:
         """Those of all nodes that share theirs, with the pods counted of nodes that have begun to, or have other devices now."""
         if self._devices.uncounted:
-            self._devices.count(filter(None, map(self._seat, self._pods.values())))
+            self._devices.count(filter(None, map(self._charge_of, self._pods.values())))
         return self._devices
 
-    def _charge(self, pod: Pod, seat: "_Seat | None") -> None:
-        if seat is None:
+    def _charge(self, pod: Pod, charge: "_Charge | None") -> None:
+        if charge is None:
             return
-        node_name, spec, taken = seat
+        node_name, spec, taken = charge
         self._versions[node_name] += 1
         self._usage.add(node_name, spec)
         self.attached.add(node_name, pod.namespace, spec)
@@ -425,10 +425,10 @@ class ClusterView:
             self._changed()
             self.anti_affinity.add(pod.namespace, spec.anti_affinity, node_name)
 
-    def _discharge(self, pod: Pod, seat: "_Seat | None") -> None:
-        if seat is None:
+    def _discharge(self, pod: Pod, charge: "_Charge | None") -> None:
+        if charge is None:
             return
-        node_name, spec, taken = seat
+        node_name, spec, taken = charge
         self._versions[node_name] += 1
         self._usage.subtract(node_name, spec)
         self.attached.subtract(node_name, pod.namespace, spec)
@@ -440,19 +440,19 @@ class ClusterView:
         if node_name not in self._nodes:
             self._usage.release(node_name)
 
-    def _seat(self, pod: Pod) -> "_Seat | None":
+    def _charge_of(self, pod: Pod) -> "_Charge | None":
         node_name = pod.node_name if pod.is_bound else self._assumed.get(pod.uid)
-        return _Seat(node_name, pod.spec, pod.devices if pod.is_bound else self._promised.get(pod.uid, ())) if node_name else None
+        return _Charge(node_name, pod.spec, pod.devices if pod.is_bound else self._assumed_devices.get(pod.uid, ())) if node_name else None
 
 
-class _Seat(NamedTuple):
+class _Charge(NamedTuple):
     """The node that a pod is charged to, what the pod asks for, and the devices it has ``taken``."""
 
     node_name: str
     spec: SchedulingSpec
     taken: tuple[Taken, ...]
 
-    def is_like(self, other: "_Seat") -> bool:
+    def is_like(self, other: "_Charge") -> bool:
         """Return whether the pod is charged the same."""
         return self.spec is other.spec and (self.node_name, self.taken) == (other.node_name, other.taken)
 

@@ -73,7 +73,7 @@ class TakeoverReservation:
                 await asyncio.sleep(0)
             if claim := claim_on(node, kinds, self.most):
                 claims[node.name] = claim
-        self.view.keep(claims)
+        self.view.reserve(claims)
 
 
 def claim_on(node: Node, kinds: Kinds, most: int) -> SchedulingSpec | None:

@@ -73,7 +73,7 @@ class UnresolvedBinds:
 
     def pods(self) -> Sequence[Pod]:
         """Those of whom it isn't known yet whether they take their seats, with these."""
-        return list(filter(None, map(self.view.as_promised, self._awaited.values())))
+        return list(filter(None, map(self.view.as_assumed, self._awaited.values())))
 
     def stop(self) -> None:
         """Look after nobody any more."""

@@ -204,7 +204,7 @@ MUTANTS = (
         "node",
         (
             Edit(
-                "ClusterView._seat",
+                "ClusterView._charge_of",
                 "pod.node_name if pod.is_bound else self._assumed.get(pod.uid)",
                 "pod.node_name if pod.is_bound and pod.scheduler_name == 'allaboard' else self._assumed.get(pod.uid)",
             ),
@@ -241,7 +241,7 @@ MUTANTS = (
         "a seat is promised twice",
         "two_at_once",
         "over-commit",
-        (Edit("ClusterView.assume_all", "self._promise(pod.uid, node_name, devices.get(pod.uid, ()))", "continue"),),
+        (Edit("ClusterView.assume_all", "self._note_assumed(pod.uid, node_name, devices.get(pod.uid, ()))", "continue"),),
     ),
     Mutant(
         "success in an earlier run counts",

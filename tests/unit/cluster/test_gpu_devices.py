@@ -156,7 +156,7 @@ def test_no_device_is_promised_twice_and_nothing_leaks(history: list[tuple]) -> 
     for pod in list(view.pods()):
         view.remove_pod(pod.key)
     assert agrees(view, Ledger())
-    assert not view._promised
+    assert not view._assumed_devices
     assert not view._assumed
 
 
@@ -243,9 +243,9 @@ def test_devices_are_kept_where_pods_may_land_of_which_nobody_knows() -> None:
     view = ClusterView()
     for node in (a_node("n1"), a_node("n2")):
         view.upsert_node(node)
-    view.keep({"n1": SchedulingSpec(((GPU, 1), ("pods", 1))), "n2": SchedulingSpec((("cpu", 1), ("pods", 1)))})
+    view.reserve({"n1": SchedulingSpec(((GPU, 1), ("pods", 1))), "n2": SchedulingSpec((("cpu", 1), ("pods", 1)))})
     assert np.array_equal(view.snapshot().devices, [[0, 0, 0], [1000, 1000, 1000]])
-    view.keep({})
+    view.reserve({})
     assert np.array_equal(view.snapshot().devices, [[1000, 1000, 0], [1000, 1000, 1000]])
 
 
@@ -257,7 +257,7 @@ def test_a_device_that_is_gone_is_no_seat_any_more() -> None:
     assert not view.is_overbooked("n1", ["GPU-1a"])
     view.upsert_node(a_node("n1", without="GPU-1a"))
     assert view.is_overbooked("n1", ["GPU-1a"])
-    assert view.as_promised(pod) == replace(pod, node_name="n1", devices=(Taken("GPU-1a"),))
+    assert view.as_assumed(pod) == replace(pod, node_name="n1", devices=(Taken("GPU-1a"),))
 
 
 def test_a_pod_that_names_no_device_keeps_one_whole_gpu_from_others_and_no_more() -> None:

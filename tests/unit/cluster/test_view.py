@@ -284,7 +284,7 @@ def test_a_node_that_comes_is_charged_for_nobody_on_one_that_went_before_its_pod
 def test_room_that_is_kept_stays_so_when_a_node_offers_something_new() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n", cpu=1000))
-    view.keep({"n": SPECS[0]})
+    view.reserve({"n": SPECS[0]})
     view.upsert_node(replace(a_node("n", cpu=1000), allocatable=(("cpu", 1000), ("new.com/thing", 1), ("pods", 110))))
     view.upsert_pod(a_pod("a", node="n"))
     assert view.snapshot().free.min() < 0
