@@ -396,7 +396,9 @@ class GangRegistry:
         if stated is not None and (group is None or group.is_ours):
             return stated
         # A forged promise is none to more than there are.
-        return group.min_member if group else min(len(alive), max((pod.promise for pod in alive if pod.node_name), default=0)) or 1
+        return (
+            group.min_member if group else min(len(alive), max((pod.stamped_min_member for pod in alive if pod.node_name), default=0)) or 1
+        )
 
     def _hold(self, key: GangKey, group: PodGroup | None, alive: Sequence[Pod], speaking: Sequence[Pod], minimum: int) -> Hold | None:
         """Return the first reason in what the members are why the gang must not be scheduled. Members that run hold nobody."""

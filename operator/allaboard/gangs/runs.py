@@ -80,7 +80,7 @@ class Run:
     def is_complete(self) -> bool:
         """Whether certainly nothing is to be done: nobody waits, and as many live as were promised to start together, or none."""
         living = [pod for pod in self.members if pod.is_alive]
-        return all(pod.node_name and 0 < pod.promise <= len(living) for pod in living)
+        return all(pod.node_name and 0 < pod.stamped_min_member <= len(living) for pod in living)
 
 
 DeletedSuccesses = Mapping[tuple[str, str], int]
@@ -142,7 +142,9 @@ def _turn(gang: Gang, is_known_whole: Callable[[str], bool], passed: Collection[
     can_act = may_act(gang, passed)
     if gang.is_open and can_act:
         return _FINISHES
-    is_cut = gang.is_open and not gang.succeeded and len(gang.of_this_run()) < max((pod.promise for pod in gang.bound), default=0)
+    is_cut = (
+        gang.is_open and not gang.succeeded and len(gang.of_this_run()) < max((pod.stamped_min_member for pod in gang.bound), default=0)
+    )
     if is_cut and not is_known_whole(gang.run):
         return _MAY_BE_CUT_OFF  # its deadlines must be kept
     if can_act:
@@ -175,7 +177,7 @@ class _Going:
         self.owners = {pod.owner.uid for pod in members if pod.owner}
         self.began = min((pod.bound_at for pod in members if pod.transaction), default=0.0)
         self.succeeded = sum(pod.has_succeeded for pod in members) + deleted_successes + unseen_successes
-        self._promise = max((pod.promise for pod in members), default=0) or minimum
+        self._stamped_min_member = max((pod.stamped_min_member for pod in members), default=0) or minimum
         self._alive = sum(pod.is_alive for pod in members)
         self._failed = {_index_of(pod) for pod in members if pod.phase != "Succeeded" and not pod.is_alive} - {None}
 
@@ -187,7 +189,7 @@ class _Going:
     @property
     def lost(self) -> int:
         """How many of those that were promised to start together are neither alive nor have succeeded."""
-        return max(0, self._promise - self.succeeded - self._alive)
+        return max(0, self._stamped_min_member - self.succeeded - self._alive)
 
     def has_failed_at(self, pod: Pod) -> bool:
         """Return whether ``pod`` is an indexed Job's pod for an index that a member of the run has failed at."""

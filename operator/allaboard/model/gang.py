@@ -91,8 +91,8 @@ class Outline(NamedTuple):
     on_member_lost: OnMemberLost = OnMemberLost.HEAL
 
     @property
-    def owed(self) -> int:
-        """Some, if anybody is bound."""
+    def missing_of_stamped(self) -> int:
+        """1 if a member is bound, else 0: how many are missing isn't known."""
         return int(self.is_open)
 
 
@@ -258,12 +258,12 @@ class Gang:
         return self.missing == 0
 
     @property
-    def owed(self) -> int:
-        """Members missing of what a transaction of ours has promised those that are bound: raising the minimum owes nobody anything."""
-        promised = max((pod.promise for pod in self.bound), default=0)
-        owed = max(0, min(promised, self.required) - self.succeeded - len(self.bound))
-        # A promise that covers the minimums of roles promised them, too.
-        return max(owed, sum(self.lacking.values())) if 0 < sum(least for _, least in self.role_minimums) <= promised else owed
+    def missing_of_stamped(self) -> int:
+        """Members missing of the minimum that was stamped when the bound members were bound. A minimum raised later doesn't count."""
+        stamped = max((pod.stamped_min_member for pod in self.bound), default=0)
+        missing = max(0, min(stamped, self.required) - self.succeeded - len(self.bound))
+        # A stamped minimum that covers the minimums of roles includes these.
+        return max(missing, sum(self.lacking.values())) if 0 < sum(least for _, least in self.role_minimums) <= stamped else missing
 
     @property
     def required(self) -> int:

@@ -61,15 +61,15 @@ class Owner:
 class Pod:
     """One pod at one resourceVersion.
 
-    ``created`` is seconds since the epoch. ``promise`` is the minimum that the bind of ours that gave the pod its node has promised its
-    gang, 0 when none did; ``transaction`` is the id of the gang's run that it belongs to, ``bound_at`` is when that was, and ``was_whole``
+    ``created`` is seconds since the epoch. ``stamped_min_member`` is the gang's minimum when a bind of ours gave the pod its node, 0 when
+    none did; ``transaction`` is the id of the gang's run that it belongs to, ``bound_at`` is when that was, and ``was_whole``
     tells that the run had been whole before. All are what the pod says, and a tenant may have made it say so: they are hints about its
     own gang. ``template`` is a digest of what admission may look at, the same for pods of one template; 0 once it is bound.
     ``malformed`` is set when the object could not be understood, and ``spec`` then holds what could: the pod is shown as what it is
     instead of being lost. ``caution`` is what its owner should know, and doesn't hold it. ``over`` names the limits that it is over.
     ``labels`` are sorted, as are ``options``; a pod of another scheduler has neither, nor anything else that says no more than whose it
     is. ``marks`` are the labels and annotations by which it asks another scheduler for a gang. ``devices`` are those of
-    its node's shared GPUs that it says it has; in a view those that it was promised, or first said it has. ``is_disrupted`` tells of one
+    its node's shared GPUs that it says it has; in a view those assumed for it, or that it first said it has. ``is_disrupted`` tells of one
     that is being deleted that it was evicted, preempted or lost with its node.
     ``nominated`` is the node that another scheduler has nominated a pod of its own to which waits for it; empty for any other pod.
     """
@@ -92,7 +92,7 @@ class Pod:
     is_terminating: bool = False
     is_gated: bool = False
     is_disrupted: bool = False
-    promise: int = 0
+    stamped_min_member: int = 0
     transaction: str = ""
     was_whole: bool = False
     bound_at: float = 0.0
@@ -218,7 +218,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         scheduling, caution = with_function_demand(raw, scheduling, problems)
     own = _Own() if is_foreign else _own_from(metadata, spec, problems)
     scheduling = with_gpus(scheduling, own.gpus, is_charged=reading.charged_by_label)
-    run, promise, was_whole = read_stamp(own.stamp)
+    run, stamped_min_member, was_whole = read_stamp(own.stamp)
     nominated = _nominated(metadata, spec, status) if is_foreign else ""
     return Pod(
         namespace=intern(namespace),
@@ -239,10 +239,10 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         is_terminating=metadata.get("deletionTimestamp") is not None,
         is_gated=own.is_gated,
         is_disrupted=not is_foreign and metadata.get("deletionTimestamp") is not None and _is_disrupted(status),
-        promise=promise,
+        stamped_min_member=stamped_min_member,
         transaction=intern(run),
         was_whole=was_whole,
-        bound_at=_bound_at(status) if promise else 0.0,
+        bound_at=_bound_at(status) if stamped_min_member else 0.0,
         template=0 if is_foreign or spec.get("nodeName") else _template_of(metadata, spec),
         malformed=str(problems[0]) if problems else "",
         caution="" if is_foreign else caution,
@@ -319,13 +319,13 @@ def _template_of(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> int:
         return 0
 
 
-def stamp_of(run: str, promise: int, *, was_whole: bool) -> str:
-    """What the binds of one commit write."""
-    return f"{run}/{promise}/whole" if was_whole else f"{run}/{promise}"
+def stamp_of(run: str, min_member: int, *, was_whole: bool) -> str:
+    """Return the stamp that the binds of one commit write: ``min_member`` is the minimum at that commit."""
+    return f"{run}/{min_member}/whole" if was_whole else f"{run}/{min_member}"
 
 
 def read_stamp(stamp: str | None) -> tuple[str, int, bool]:
-    """The run, its promise, and whether it had been whole before; nothing of what isn't a stamp of ours, whatever it says."""
+    """Return the run, the minimum at its commit, and whether the run had been whole; ``("", 0, False)`` if it is no stamp of ours."""
     found = re.fullmatch(r"([0-9a-f]{1,32})/([1-9][0-9]{0,8})(/whole)?", stamp or "", re.ASCII)
     return (found[1], int(found[2]), found[3] is not None) if found else ("", 0, False)
 

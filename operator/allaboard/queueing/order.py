@@ -31,7 +31,7 @@ def order_of(
     Nor is a stamp one for all the gangs that a tenant has forged it on: ``may_go_first`` ends when they have gone first for long enough.
     ``since`` is when it counts as made, if that isn't when it was, because others are of more ``urgency`` (``gangs.urgency``).
     """
-    heals = gang.is_open and gang.owed > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
+    heals = gang.is_open and gang.missing_of_stamped > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
     standing = HEALS if heals and not debt else OVERTAKEN if is_protected else PLAIN
     group = Group(gang.key.namespace, -gang.priority, not is_first, heals, is_protected)
     made = gang.created if since is None else since

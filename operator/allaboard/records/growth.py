@@ -28,6 +28,7 @@ def has_grown(gang: Gang, record: GangRecord) -> bool:
     amounts = [dict(pod.spec.requests) for pod in gang.candidates]
     names = {name for each in amounts for name in each}
     return any(
-        asked.get(name, 0) + sum(heapq.nlargest(gang.owed, (each.get(name, 0) for each in amounts))) > record.held.get(name, 0)
+        asked.get(name, 0) + sum(heapq.nlargest(gang.missing_of_stamped, (each.get(name, 0) for each in amounts)))
+        > record.held.get(name, 0)
         for name in names
     )

@@ -117,7 +117,7 @@ class PartialBinds:
         if record.is_inherited:  # no earlier leader can bind its members any more
             record.is_inherited = False
             if was_cut_off(gang, self.registry.group(gang.key)):
-                logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.owed)
+                logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.missing_of_stamped)
                 self.add(gang)
                 self.records.partial_bind(gang.key).deadline = self.clock() + FORWARD_SECONDS  # until now it could not be looked at
         half = record.partial_bind
@@ -126,7 +126,7 @@ class PartialBinds:
         is_news = False
         if gang.run and not (half and (half.is_finishing or half.is_kept_open)):
             is_news = record.note_whole(gang)  # or it can't be told, and must not be by whoever comes after us either
-        if gang.is_open and gang.owed:
+        if gang.is_open and gang.missing_of_stamped:
             self._times_out(gang, self.records.partial_bind(gang.key))
         elif half is not None:
             half.expires, half.was_tried = None, False

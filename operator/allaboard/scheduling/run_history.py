@@ -35,19 +35,19 @@ def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
     that were made after the last bind: so when at most one of the waiting is younger than that bind, the gang has never been whole.
     When both are, or when one of them is missing, it may have been.
     """
-    if not (gang.is_open and gang.owed) or was_whole(gang):
+    if not (gang.is_open and gang.missing_of_stamped) or was_whole(gang):
         return False
     members = gang.of_this_run()
     last = max(pod.bound_at for pod in members)
-    promise = min(pod.promise for pod in members)
+    stamped_min_member = min(pod.stamped_min_member for pod in members)
     replaced = sum(1 for pod in gang.alive if not pod.node_name and pod.created > last)
-    return len(members) + replaced < promise <= len(gang.alive) + gang.succeeded and not _says_whole(gang, group)
+    return len(members) + replaced < stamped_min_member <= len(gang.alive) + gang.succeeded and not _says_whole(gang, group)
 
 
 def was_whole(gang: Gang) -> bool:
     """Whether the pods themselves say that the run has been whole: a later bind did, or as many as were promised have been bound."""
     members = gang.of_this_run()
-    return any(pod.was_whole or len(members) >= pod.promise for pod in members)
+    return any(pod.was_whole or len(members) >= pod.stamped_min_member for pod in members)
 
 
 def run_was_whole(gang: Gang, record: GangRecord | None) -> bool:

@@ -183,13 +183,15 @@ MUTANTS = (
                 "Gang.quorum",
                 "return max(0, self.min_member - max(self.succeeded, self.gone))",
                 """
-    promised = max((pod.promise for pod in self.bound), default=0)
-    return max(0, max(self.min_member, promised) - max(self.succeeded, self.gone))
+    stamped = max((pod.stamped_min_member for pod in self.bound), default=0)
+    return max(0, max(self.min_member, stamped) - max(self.succeeded, self.gone))
 """,
             ),
-            Edit("Gang.owed", "min(promised, self.required)", "promised"),
+            Edit("Gang.missing_of_stamped", "min(stamped, self.required)", "stamped"),
             Edit(
-                "was_cut_off", "len(members) + replaced < promise <= len(gang.alive) + gang.succeeded", "len(members) + replaced < promise"
+                "was_cut_off",
+                "len(members) + replaced < stamped_min_member <= len(gang.alive) + gang.succeeded",
+                "len(members) + replaced < stamped_min_member",
             ),
         ),
     ),

@@ -40,13 +40,13 @@ MUTANTS = (
         "recovery blinded",
         "killed_in_a_commit",
         "unresolved",
-        (Edit("was_cut_off", "not (gang.is_open and gang.owed) or was_whole(gang)", "True"),),
+        (Edit("was_cut_off", "not (gang.is_open and gang.missing_of_stamped) or was_whole(gang)", "True"),),
     ),
     Mutant(
         "what was whole is taken for cut off",
         "killed_while_it_heals",
         "release",
-        (Edit("was_whole", "any((pod.was_whole or len(members) >= pod.promise for pod in members))", "False"),),
+        (Edit("was_whole", "any((pod.was_whole or len(members) >= pod.stamped_min_member for pod in members))", "False"),),
     ),
     Mutant(
         "the lease is ignored",

@@ -376,6 +376,6 @@ MUTANTS = (
         "a raised minimum is owed to those that run",
         "raised_minimum",
         "release",
-        (Edit("Gang.owed", "min(promised, self.required)", "self.required"),),
+        (Edit("Gang.missing_of_stamped", "min(stamped, self.required)", "self.required"),),
     ),
 )

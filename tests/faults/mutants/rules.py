@@ -83,6 +83,6 @@ MUTANTS = (
         "a role that lacks members owes nothing",
         "role_lost",
         "unresolved",
-        (Edit("Gang.owed", "max(owed, sum(self.lacking.values()))", "owed"),),
+        (Edit("Gang.missing_of_stamped", "max(missing, sum(self.lacking.values()))", "missing"),),
     ),
 )

@@ -173,7 +173,7 @@ async def test_when_one_of_a_template_is_refused_beforehand_nobody_of_it_is_boun
 
 def test_who_joins_a_run_is_stamped_with_it() -> None:
     first, second = pods("w", 2, {"cpu": 1000})
-    _, transaction = world([replace(first, node_name="a", transaction="run", promise=2), second], Api(), minimum=2)
+    _, transaction = world([replace(first, node_name="a", transaction="run", stamped_min_member=2), second], Api(), minimum=2)
     assert transaction.stamp == "run/2"
 
 

@@ -13,7 +13,7 @@ from allaboard.model.pod import Owner, Pod
 
 POD = Pod("ns", "p", "uid", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpec((("pods", 1),)), owner=Owner("v1", "Job", "j", "run"))
 
-BOUND: dict[str, Any] = {"node_name": "n1", "promise": 3, "transaction": "a"}
+BOUND: dict[str, Any] = {"node_name": "n1", "stamped_min_member": 3, "transaction": "a"}
 
 
 def a_gang(*phases: str, minimum: int = 3) -> Gang:

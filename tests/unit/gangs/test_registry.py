@@ -405,16 +405,16 @@ def test_a_role_that_nobody_has_is_waited_for() -> None:
     assert gang.roles_without_pods == {"wroker": 2}
 
 
-@pytest.mark.parametrize(("promise", "owed"), [(4, 1), (2, 0)])
-def test_what_a_transaction_has_promised_includes_the_minimums_of_roles(promise: int, owed: int) -> None:
+@pytest.mark.parametrize(("stamped", "missing"), [(4, 1), (2, 0)])
+def test_a_stamped_minimum_includes_the_minimums_of_roles(stamped: int, missing: int) -> None:
     roles = {"b": "worker", "c": "worker", "d": "worker", "a": "ps"}
     pods = [
-        worker(name, role, options=MINIMUMS, node_name="" if name == "a" else "n", promise=0 if name == "a" else promise)
+        worker(name, role, options=MINIMUMS, node_name="" if name == "a" else "n", stamped_min_member=0 if name == "a" else stamped)
         for name, role in roles.items()
     ]
     gang = a_registry(*pods).gang(KEY)
     assert gang is not None
-    assert (gang.required, gang.is_open, gang.owed) == (4, True, owed)
+    assert (gang.required, gang.is_open, gang.missing_of_stamped) == (4, True, missing)
 
 
 def test_a_gang_with_too_many_living_members_is_held_and_nobody_is_forgotten() -> None:

@@ -95,7 +95,7 @@ class World:
         self.commits += 1
         run = gang.run or f"{self.commits:x}"
         for pod in chosen:
-            self.write(replace(pod, node_name="n", phase="Running", transaction=run, promise=gang.required, bound_at=self.now))
+            self.write(replace(pod, node_name="n", phase="Running", transaction=run, stamped_min_member=gang.required, bound_at=self.now))
 
 
 def state_of(pod: Pod) -> str:

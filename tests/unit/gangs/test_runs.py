@@ -55,7 +55,7 @@ def a_pod(
         owner=Owner(VERSIONS[kind], kind, owner, owner) if kind else None,
         is_terminating=state == "ends",
     )
-    return pod if state == "waits" else replace(pod, node_name="n1", transaction=run, promise=minimum, bound_at=bound_at)
+    return pod if state == "waits" else replace(pod, node_name="n1", transaction=run, stamped_min_member=minimum, bound_at=bound_at)
 
 
 def several(text: str, **parts: object) -> list[Pod]:
@@ -303,7 +303,7 @@ def test_where_nothing_is_to_be_done_it_is_the_newest_run() -> None:
 
 
 def test_a_run_that_somebody_else_has_bound_in_part_is_not_taken_for_complete() -> None:
-    first = [replace(pod, transaction="", promise=0) for pod in several("2 bound", kind="Job", owner="one")]
+    first = [replace(pod, transaction="", stamped_min_member=0) for pod in several("2 bound", kind="Job", owner="one")]
     second = several("4 bound", kind="Job", owner="two", run="second", created=50.0)
     assert told(gang_of([*first, *second], a_job("one"), a_job("two"))) == "awaits"
 

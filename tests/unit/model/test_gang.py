@@ -127,8 +127,8 @@ def test_only_a_stamp_of_ours_says_anything(stamp: str | None, read: tuple[str, 
 
 
 @given(st.text("0123456789abcdef", min_size=1, max_size=32), st.integers(1, 999_999_999), st.booleans())
-def test_what_a_stamp_says_is_read_from_it(run: str, promise: int, is_whole: bool) -> None:
-    assert read_stamp(stamp_of(run, promise, was_whole=is_whole)) == (run, promise, is_whole)
+def test_what_a_stamp_says_is_read_from_it(run: str, minimum: int, is_whole: bool) -> None:
+    assert read_stamp(stamp_of(run, minimum, was_whole=is_whole)) == (run, minimum, is_whole)
 
 
 def test_a_pod_and_a_pod_group_of_one_name_are_different_gangs() -> None:
@@ -156,13 +156,13 @@ def test_a_gang_is_exactly_one_of_whole_absent_and_open(minimum: int, pods: list
     assert not set(found.candidates) & set(found.bound)
 
 
-@pytest.mark.parametrize(("minimum", "owed"), [(1, 0), (2, 0), (3, 1), (9, 1)])
-def test_a_minimum_that_was_raised_or_lowered_owes_no_more_than_was_promised_to_those_that_are_bound(minimum: int, owed: int) -> None:
-    """What is owed is what running pods are released for."""
-    bound = [replace(member(name, node="n1"), promise=3) for name in ("a", "b")]
-    assert gang(minimum, *bound, member("c")).owed == owed
+@pytest.mark.parametrize(("minimum", "missing"), [(1, 0), (2, 0), (3, 1), (9, 1)])
+def test_raising_the_minimum_after_a_bind_adds_no_missing_of_stamped(minimum: int, missing: int) -> None:
+    """Running pods are released for members that are missing of the stamped minimum."""
+    bound = [replace(member(name, node="n1"), stamped_min_member=3) for name in ("a", "b")]
+    assert gang(minimum, *bound, member("c")).missing_of_stamped == missing
 
 
-def test_of_two_promises_to_those_that_are_bound_the_larger_is_owed() -> None:
-    bound = [replace(member(name, node="n1"), promise=promise) for name, promise in (("a", 2), ("b", 3))]
-    assert gang(9, *bound, member("c")).owed == 1
+def test_the_larger_of_two_stamped_minimums_counts() -> None:
+    bound = [replace(member(name, node="n1"), stamped_min_member=stamped) for name, stamped in (("a", 2), ("b", 3))]
+    assert gang(9, *bound, member("c")).missing_of_stamped == 1

@@ -118,7 +118,7 @@ def test_of_options_that_are_not_known_one_name_is_kept_and_no_value() -> None:
 def test_what_we_have_promised_is_read_whatever_else_is_said() -> None:
     annotations = {"allaboard.dev/min-members": "x" * 8192, "allaboard.dev/transaction": "abc/3"}
     pod = pod_from(raw_pod({"annotations": annotations}), reading=Reading(ours=OURS))
-    assert (pod.promise, pod.over) == (3, ("option_characters",))
+    assert (pod.stamped_min_member, pod.over) == (3, ("option_characters",))
 
 
 def test_a_pod_whose_scheduler_has_an_endless_name_takes_what_it_takes() -> None:

@@ -19,7 +19,9 @@ ZONES = snapshot([node(name, {"cpu": 2000}, labels={"zone": zone}) for name, zon
 def of_role(role: str, number: int, cpu: int = 1000, *, bound: int = 0) -> list[Pod]:
     """Members of a role, the first of them bound."""
     members = [replace(pod, options=(("role", role),)) for pod in pods(role, number, {"cpu": cpu})]
-    return [replace(pod, node_name="a1", promise=1, transaction="a") if index < bound else pod for index, pod in enumerate(members)]
+    return [
+        replace(pod, node_name="a1", stamped_min_member=1, transaction="a") if index < bound else pod for index, pod in enumerate(members)
+    ]
 
 
 def a_gang(*members: Pod, minimum: int, **fields: object) -> Gang:

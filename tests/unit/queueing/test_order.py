@@ -56,7 +56,7 @@ def test_whoever_goes_first_is_behind_in_no_part_of_the_order(one: Order, other:
 
 @pytest.mark.parametrize(("promise", "has_lost_one"), [(3, True), (2, False)])
 def test_a_gang_whose_minimum_was_raised_goes_before_nobody_for_that(promise: int, has_lost_one: bool) -> None:
-    seated = [replace(pod, node_name="node-1", transaction="a", promise=promise) for pod in WORKERS[:2]]
+    seated = [replace(pod, node_name="node-1", transaction="a", stamped_min_member=promise) for pod in WORKERS[:2]]
     gang = Gang(GangKey("default", "g"), 3, (*seated, WORKERS[2]), 0, 5.0, Objective.BINPACK, 60)
     older = Outline(GangKey("default", "older"), 0, 1.0)
     assert (order_of(gang) < order_of(older)) is has_lost_one

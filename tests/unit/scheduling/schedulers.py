@@ -213,7 +213,7 @@ class World:
         self.registry.observe_group(PodGroup(key, f"uid-{name}", 1, minimum, 60, fields.get("created", 0.0), options or {}))
         made = {"owner": SET, "namespace": namespace, "labels": ((POD_GROUP_LABEL, name),), **fields}
         for number, pod in enumerate(pods(name, size, {"cpu": cpus * 1000})):
-            seat = {"node_name": "n", "promise": minimum, "transaction": "run"} if number < bound else {}
+            seat = {"node_name": "n", "stamped_min_member": minimum, "transaction": "run"} if number < bound else {}
             self.view.upsert_pod(replace(pod, **made, **seat))
         return key
 

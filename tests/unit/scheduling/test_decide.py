@@ -23,7 +23,7 @@ SPEC = SchedulingSpec((("pods", 1),))
 def a_pod(number: int, *, is_bound: bool = False, phase: str = "Pending", **fields: Any) -> Pod:
     node_name = "node-1" if is_bound else ""
     pod = Pod("default", f"pod-{number}", f"uid-{number}", "1", 0.0, "allaboard", node_name, phase, 0, SPEC)
-    return replace(pod, promise=4 if is_bound else 0, transaction="run" if is_bound else "", **fields)
+    return replace(pod, stamped_min_member=4 if is_bound else 0, transaction="run" if is_bound else "", **fields)
 
 
 def a_gang(*, bound: int = 0, waiting: int = 0, ended: int = 0, minimum: int = 4, **fields: Any) -> Gang:

@@ -47,7 +47,7 @@ class World:
     def bind(self, candidates: Sequence[Pod]) -> None:
         gang = self.gang(candidates)
         self.losses.observe_bind(gang, candidates, self.lost_at)
-        self.pods += [replace(pod, node_name="n", transaction="run", promise=self.minimum) for pod in candidates]
+        self.pods += [replace(pod, node_name="n", transaction="run", stamped_min_member=self.minimum) for pod in candidates]
 
     def lose(self, *lost: Pod, phase: str | None = "Failed") -> None:
         """Let some end in a phase, or be deleted."""

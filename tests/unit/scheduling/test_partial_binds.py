@@ -28,7 +28,7 @@ def a_pod(name: str, *, promise: int = 0) -> Pod:
     pod = Pod(
         "default", name, f"uid-{name}", "1", 0.0, "allaboard", "node-1" if promise else "", "Pending", 0, SchedulingSpec((("pods", 1),))
     )
-    return replace(pod, promise=promise, transaction="a" if promise else "")
+    return replace(pod, stamped_min_member=promise, transaction="a" if promise else "")
 
 
 def a_gang(*pods: Pod, minimum: int = 3, created: float = 0.0) -> Gang:
@@ -92,7 +92,9 @@ def test_the_outline_of_a_gang_is_never_further_behind_than_the_gang() -> None:
 def test_that_one_run_was_whole_says_nothing_of_the_next() -> None:
     nobody, records = cast("Any", None), GangRecords()
     partial_binds = PartialBinds(nobody, records, nobody, nobody, nobody, nobody, nobody, clock=lambda: 0.0)
-    whole, half = (a_gang(*(replace(pod, transaction=run if pod.promise else "") for pod in HALF)) for run in ("first", "second"))
+    whole, half = (
+        a_gang(*(replace(pod, transaction=run if pod.stamped_min_member else "") for pod in HALF)) for run in ("first", "second")
+    )
     partial_binds.observe(whole)
     assert run_was_whole(whole, records.find(KEY))
     partial_binds.add(half)
@@ -102,7 +104,7 @@ def test_that_one_run_was_whole_says_nothing_of_the_next() -> None:
 
 async def test_pods_that_were_released_are_leaving_also_when_the_gang_is_looked_at_before_all_of_that_is_heard() -> None:
     """Their seats are about to be free: nobody else makes way for who waits for them."""
-    first, second, waiting = (replace(pod, owner=SET, phase="Running" if pod.promise else "Pending") for pod in HALF)
+    first, second, waiting = (replace(pod, owner=SET, phase="Running" if pod.stamped_min_member else "Pending") for pod in HALF)
     gang, records = a_gang(first, second, waiting), GangRecords()
     partial_binds = an_open_gangs(gang, records, clock=lambda: 0.0)
     await partial_binds._release(gang, [first, second], "others need their seats", even_running=True)

@@ -20,7 +20,7 @@ def a_pod(name: str, *, promise: int = 0, created: float = BIND - 10, bound_at: 
     node = "node-1" if promise else ""
     spec = SchedulingSpec((("pods", 1),))
     pod = Pod("default", name, f"uid-{name}", "1", created, "allaboard", node, "Pending", 0, spec)
-    return replace(pod, promise=promise, transaction="a", bound_at=bound_at) if promise else pod
+    return replace(pod, stamped_min_member=promise, transaction="a", bound_at=bound_at) if promise else pod
 
 
 def a_gang(*pods: Pod, minimum: int = 3) -> Gang:
@@ -113,7 +113,7 @@ class History:
             self.runs, self.was_ever_whole, self.known_whole = self.runs + 1, False, False
         waiting = gang.candidates[:wanted]
         mark = self.known_whole or was_whole(gang)
-        stamped = {"promise": self.minimum, "transaction": gang.run or f"{self.runs:x}", "was_whole": mark, "bound_at": self.now}
+        stamped = {"stamped_min_member": self.minimum, "transaction": gang.run or f"{self.runs:x}", "was_whole": mark, "bound_at": self.now}
         for pod in waiting:
             place = self.members.index(pod)
             self.members[place] = replace(pod, node_name="node-1", **stamped)  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ class History:
         self.make()
         gang = self.gang()
         is_cut_off = was_cut_off(gang, None)
-        if gang.is_open and gang.owed:
+        if gang.is_open and gang.missing_of_stamped:
             assert not (is_cut_off and self.was_ever_whole), "called cut off when it was whole"
         self.known_whole = bool(gang.run) and not is_cut_off
 

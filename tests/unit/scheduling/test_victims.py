@@ -19,7 +19,7 @@ NOW = 1000.0
 def a_pod(name: str, owner: Owner, *, is_bound: bool = True) -> Pod:
     spec, node = SchedulingSpec((("pods", 1),)), "node-1" if is_bound else ""
     pod = Pod("default", name, f"uid-{name}", "1", 0.0, "allaboard", node, "Running" if is_bound else "Pending", 0, spec)
-    return replace(pod, owner=owner, promise=4 if is_bound else 0, transaction="run" if is_bound else "")
+    return replace(pod, owner=owner, stamped_min_member=4 if is_bound else 0, transaction="run" if is_bound else "")
 
 
 def a_gang(name: str, *, bound: int = 0, owner: Owner = CONTROLLER, created: float = 0.0, priority: int = 0) -> Gang:
