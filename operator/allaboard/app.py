@@ -159,7 +159,7 @@ class App:
         if settings.leader_elect:
             self._lease = await self._stack.enter_async_context(self._elect(partial(_lease, settings)))
         lease = self._lease
-        epoch = Term(server, lease, concurrency=settings.bind_concurrency)
+        term = Term(server, lease, concurrency=settings.bind_concurrency)
         binder = Binder(
             server,
             lease,
@@ -181,11 +181,11 @@ class App:
             searcher=searcher,
             binder=binder,
             restarter=restarter,
-            epoch=epoch,
+            term=term,
             reporter=reporter,
             waits=waits,
             metrics=self.metrics,
-            quarantine=TakeoverReservation(self.view, epoch, settings.bind_concurrency, self.queue.wake),
+            takeover_reservation=TakeoverReservation(self.view, term, settings.bind_concurrency, self.queue.wake),
             window=BatchWindow(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds),
             dry_run=settings.dry_run,
             packings=Packings.by(settings),
@@ -214,7 +214,7 @@ class App:
             self._spawn(f"reflect {name}", reflector.run(), on_death)
         self._spawn("write", writer.run(binder.lull), on_death)
         self._spawn("resync", self._resync(keeper), on_death)
-        self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, epoch), on_death)
+        self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, term), on_death)
         if os.environ.get(CONFIG_VARIABLE):
             reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
             self._spawn("reload", reloading.run(), on_death)
@@ -297,7 +297,7 @@ class App:
         """Whether the API server has spoken of everything, and what it said been taken, lately enough to decide by it."""
         return all(reflector.age_seconds < self.settings.stale_seconds for reflector in self._reflectors.values())
 
-    async def _schedule(self, scheduler: Scheduler, searcher: Searcher, epoch: Term) -> None:
+    async def _schedule(self, scheduler: Scheduler, searcher: Searcher, term: Term) -> None:
         """Decide nothing before everything is known, nor while another replica does."""
         await searcher.warm_up()
         await scheduler.plugin_processes.warm_up({self.settings.strategy, *self.settings.strategies})
@@ -309,9 +309,11 @@ class App:
         self.synced.set()
         if self._lease is not None:
             await self._lease.acquired.wait()
-            await epoch.begin(self._lease.transitions)
-            unsealed = await epoch.seal_all(lambda: (pod for gang in self.registry.gangs() for pod in gang.everybody if pod.is_candidate))
-            await scheduler.quarantine.begin(unsealed)
+            await term.begin(self._lease.transitions)
+            not_fenced_off = await term.fence_off_all(
+                lambda: (pod for gang in self.registry.gangs() for pod in gang.everybody if pod.is_candidate)
+            )
+            await scheduler.takeover_reservation.begin(not_fenced_off)
         with suppress(TimeoutError):
             async with asyncio.timeout(_RESUME_SECONDS):
                 await scheduler.restarter.resume_left()

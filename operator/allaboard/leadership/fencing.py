@@ -1,9 +1,12 @@
-"""Keeps late binds from succeeding: an earlier leader's, which no lease can, and our own whose answers never came.
+"""Fence off pods, so that late binds of them fail: an earlier leader's, and our own whose answers never came.
 
-Every bind, and every release, names the version of the pod that it was decided on. Whoever writes to the pod makes it newer, and whatever
-may still arrive answers 409: the pod is *sealed*. A new leader notes how far the pods had come when its term began, and seals each older
-one before it considers it; it plans with a pod only when its own watch has told of the write, and by then the watch has also told of all
-that earlier leaders did. What the annotation says is never read: a tenant can write it.
+Every bind and every release names the resourceVersion of the pod that it was decided on. A write to the pod makes a newer version, and
+any such request that still arrives is answered with 409: the pod is *fenced off*. This is another fence than ``lease.fenced``: that one
+stops requests of a process that has lost the lease, before they are sent. This one makes requests fail that were sent before.
+
+A new leader notes the newest version at the beginning of its term, and fences off each older pod before it considers the pod. It plans
+with a pod only when its own watch has reported the write. By then the watch has also reported everything that earlier leaders did. What
+the annotation says is never read: a tenant can write it.
 """
 
 import asyncio
@@ -25,21 +28,21 @@ from allaboard.model.pod import OPTION_PREFIX, Pod
 logger = logging.getLogger(__name__)
 
 EPOCH = f"{OPTION_PREFIX}epoch"
-"""Annotation that seals a pod: ``<leaseTransitions>/<random>``, random so that it is always a change."""
+"""Annotation that fences off a pod: ``<leaseTransitions>/<random>``, random so that writing it is always a change."""
 
 CARRIED_OUT_SECONDS = 90.0
-"""After this long the API server has ended a request, whether it has answered or not: kube-apiserver --request-timeout is 60 s."""
+"""Seconds after which the API server has ended a request, answered or not: kube-apiserver --request-timeout is 60 s."""
 
 _EACH = 8  # requests at once in one namespace
 _AGAIN_SECONDS = 0.1
-_BEGIN_ATTEMPTS = 100  # whoever loses the lease meanwhile is ended by that
+_BEGIN_ATTEMPTS = 100  # a process that loses the lease meanwhile ends
 _ANSWER_SECONDS = 1.0  # for one try: a webhook of one namespace must not keep the others waiting
 _PATIENCE = Patience(pauses=_ANSWER_SECONDS)
 _SECONDS, _SECONDS_EACH, _MOST_SECONDS = 2.0, 0.005, 10.0  # for all pods at the beginning of a term, by how many they are
 
 
 class Term:
-    """The term of one leader. Without a beginning, as without leader election, every pod is new enough."""
+    """The term of one leader. Until ``begin``, and without leader election, no pod counts as older than the term."""
 
     def __init__(
         self,
@@ -58,10 +61,10 @@ class Term:
         self._begins_at = -1
         self._term = 0
         self.carried_out_at = 0.0
-        """From when on, on the clock, nothing that an earlier leader had sent is under way."""
+        """Seconds on ``clock`` after which no request of an earlier leader is in flight."""
 
     async def begin(self, term: int) -> None:
-        """Note how far the pods have come. Call it after the lease was acquired. Raises ``ApiError``."""
+        """Note the newest version of all pods. Call this after the lease was acquired. Raises ``ApiError``."""
         # Without a resourceVersion the answer is no older than the question. One etcd revision counts the changes of all pods.
         page = await retried(partial(self._server.get, PODS.everywhere, {"limit": "1"}), _BEGIN_ATTEMPTS)
         version = str((page.get("metadata") or {}).get("resourceVersion"))
@@ -72,45 +75,45 @@ class Term:
         self.carried_out_at = self._clock() + CARRIED_OUT_SECONDS
 
     def older(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Those of ``pods`` that an earlier leader may still bind or release."""
+        """Return those of ``pods`` that an earlier leader may still bind or release."""
         if self._begins_at < 0:
             return []
         return [pod for pod in pods if not is_newer(pod, self._begins_at)]
 
-    async def seal_all(self, pods: Callable[[], Iterable[Pod]]) -> Sequence[Pod]:
-        """Seal whatever is older of ``pods()``, and return those that could not be in a few seconds.
+    async def fence_off_all(self, pods: Callable[[], Iterable[Pod]]) -> Sequence[Pod]:
+        """Fence off the older ones of ``pods()``, and return those that could not be fenced off within a few seconds.
 
-        Before this nothing may be bound: an earlier leader's late bind of a pod that isn't sealed would meet a seat given to another.
+        Nothing may be bound before this. An earlier leader's late bind could land on capacity that was given to another pod.
         """
-        sealed: set[str] = set()
+        fenced_off: set[str] = set()
         tried: set[str] = set()
         with suppress(TimeoutError):
             older = self.older(pods())
             async with asyncio.timeout(min(_SECONDS + len(older) * _SECONDS_EACH, _MOST_SECONDS)):
                 while older := [pod for pod in self.older(pods()) if pod.uid not in tried]:
                     logger.info("taking %d pending pods out of an earlier leader's reach", len(older))
-                    refusals = await asyncio.gather(*(self._seal_one(pod, sealed) for pod in older))
-                    # Of a pod that has changed meanwhile the watch is about to tell.
+                    refusals = await asyncio.gather(*(self._fence_off_one(pod, fenced_off) for pod in older))
+                    # The watch is about to report a pod that has changed meanwhile (409).
                     tried.update(pod.uid for pod, refusal in zip(older, refusals, strict=True) if not (refusal and refusal.status == 409))
                     if any(pod.uid not in tried for pod in older):
                         await asyncio.sleep(_AGAIN_SECONDS)
-        return [pod for pod in self.older(pods()) if pod.uid not in sealed]
+        return [pod for pod in self.older(pods()) if pod.uid not in fenced_off]
 
-    async def _seal_one(self, pod: Pod, sealed: set[str]) -> ApiError | None:
-        refusal = await self.seal(pod)
+    async def _fence_off_one(self, pod: Pod, fenced_off: set[str]) -> ApiError | None:
+        refusal = await self.fence_off(pod)
         if refusal is None or refusal.status == 404:
-            sealed.add(pod.uid)
+            fenced_off.add(pod.uid)
         return refusal
 
-    async def seal(self, pod: Pod) -> ApiError | None:
-        """Write to ``pod``, so that whatever names this version of it, or an older one, is refused. Returns why that can't be.
+    async def fence_off(self, pod: Pod) -> ApiError | None:
+        """Write to ``pod``, so that requests that name this version or an older one are refused; return the error if that fails.
 
-        A pod that isn't what it was meanwhile answers 404 or 409: the watch is about to tell what it is now.
+        A pod that is gone or has changed answers 404 or 409: the watch is about to report its present state.
         """
-        # A write that changes nothing makes no version: each says something new.
+        # A write that changes nothing makes no new version, so each mark is unique.
         mark = f"{self._term}/{uuid4().hex[:12]}"
         metadata = {"resourceVersion": pod.resource_version, "annotations": {EPOCH: mark}}
-        # By way of the status, which takes annotations too: the right to patch pods would be one to replace their images.
+        # The status subresource takes annotations, too. The right to patch pods would include replacing their images.
         path = PODS.named(pod.namespace, pod.name, "status")
 
         async def patch() -> None:
@@ -128,5 +131,5 @@ class Term:
 
 
 def is_newer(pod: Pod, version: int) -> bool:
-    """Whether a pod's version is newer; one that can't be compared isn't."""
+    """Return whether a pod's version is newer; a version that isn't a number counts as older."""
     return pod.resource_version.isdecimal() and int(pod.resource_version) > version

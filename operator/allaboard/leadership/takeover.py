@@ -1,7 +1,7 @@
-"""Pods that a new leader couldn't seal: an earlier one may still bind them, nobody knows where, so room is kept for them.
+"""Reserve capacity for pods that a new leader couldn't fence off: an earlier leader may still bind them, to nodes that aren't known.
 
-The earlier leader can't have had more binds on their way than it makes at once. So on each node where they could land room for that many
-of them is kept, the largest, until they are sealed after all, or gone, or whatever was on its way has been carried out.
+The earlier leader can't have more binds in flight than it makes at once. So each node where such pods could land reserves capacity for
+that many of the largest. The reservation ends when the pods are fenced off or gone, or when no request can be in flight any more.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from allaboard.placement.rules.matching import affinity_matches
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
-_MOST_KINDS = 64  # of pods that are told apart
-_AT_ONCE = 50  # nodes between two breaths of the event loop
+_MOST_KINDS = 64  # of pods
+_AT_ONCE = 50  # nodes before the event loop gets a turn
 
 Kinds = Sequence[tuple[SchedulingSpec, int]]
 
 
 @dataclass(slots=True)
 class TakeoverReservation:
-    """Keeps room in the ``view`` for the pods in question, ``most`` of which may be on their way; ``freed`` is called when it ends."""
+    """The capacity reserved in ``view`` for pods with at most ``most`` binds in flight; ``freed`` is called when some is given back."""
 
     view: ClusterView
-    epoch: Term
+    term: Term
     most: int
     freed: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
@@ -42,30 +42,30 @@ class TakeoverReservation:
     _pods: dict[str, Pod] = field(default_factory=dict)
 
     async def begin(self, pods: Sequence[Pod]) -> None:
-        """Keep room for ``pods`` from now on. Call it before anybody is promised anything."""
+        """Reserve capacity for ``pods``. Call this before any pod is assumed on a node."""
         self._pods = {pod.uid: pod for pod in pods}
         if pods:
             logger.warning("%d pods can't be taken out of an earlier leader's reach; room is kept for what it may bind still", len(pods))
-            await self._keep()
+            await self._reserve()
 
     async def run(self) -> None:
-        """Give the room back as pods are sealed or gone, all of it when nothing can be on its way any more. Returns then."""
+        """Give capacity back as pods are fenced off or gone, and the rest when no bind can be in flight; return then."""
         nodes: object = None
         while self._pods:
             await self.sleep(_LOOK_SECONDS)
-            is_over = self.clock() >= self.epoch.carried_out_at
+            is_over = self.clock() >= self.term.carried_out_at
             left = {} if is_over else {uid: pod for uid, pod in self._pods.items() if self._may_be_bound(pod)}
             now = self.view.snapshot().nodes
             if len(left) != len(self._pods) or nodes is not now:
                 self._pods, nodes = left, now
-                await self._keep()
+                await self._reserve()
                 self.freed()
 
     def _may_be_bound(self, pod: Pod) -> bool:
         now = self.view.pod(pod.key)
-        return now is not None and now.uid == pod.uid and now.is_candidate and bool(self.epoch.older([now]))
+        return now is not None and now.uid == pod.uid and now.is_candidate and bool(self.term.older([now]))
 
-    async def _keep(self) -> None:
+    async def _reserve(self) -> None:
         kinds = _kinds(self._pods.values())
         claims = {}
         for number, node in enumerate(self.view.snapshot().nodes if kinds else ()):
@@ -77,7 +77,7 @@ class TakeoverReservation:
 
 
 def claim_on(node: Node, kinds: Kinds, most: int) -> SchedulingSpec | None:
-    """The most that ``most`` pods of ``kinds``, each with its number, could take of ``node``; ``None`` when none could land there."""
+    """Return the most that ``most`` pods of ``kinds``, each with its number, could take of ``node``; ``None`` if none fits there."""
     offered = dict(node.allocatable)
     amounts: dict[str, list[int]] = {}
     ports: set[HostPort] = set()
@@ -93,7 +93,10 @@ def claim_on(node: Node, kinds: Kinds, most: int) -> SchedulingSpec | None:
 
 
 def _kinds(pods: Iterable[Pod]) -> Kinds:
-    """Kinds of pods, the largest if they are many: how large, is the most that is asked for of anything, as a part of all that is."""
+    """Return the kinds of pods with their numbers, only the 64 largest if there are more.
+
+    A kind's size is its largest share of the summed requests for a resource.
+    """
     counted = Counter(pod.spec for pod in pods)
     if len(counted) <= _MOST_KINDS:
         return list(counted.items())

@@ -75,11 +75,11 @@ class Scheduler:
     searcher: Searcher
     binder: Binder
     restarter: JobRestarter
-    epoch: Term
+    term: Term
     reporter: Reporter
     waits: WaitClock
     metrics: Metrics
-    quarantine: TakeoverReservation
+    takeover_reservation: TakeoverReservation
     window: BatchWindow
     dry_run: DryRun = "role"
     packings: Packings = field(default_factory=Packings)
@@ -135,8 +135,8 @@ class Scheduler:
             self.clock,
         )
         self._tasks = GangTasks(self.records, self.queue, self._outcomes.defect)
-        self._sealing = Fencing(self.view, self.queue, self.epoch, self._tasks, self._outcomes.failed_now)
-        self._late = UnresolvedBinds(self.view, self.epoch, self._outcomes.settled, self.clock)
+        self._sealing = Fencing(self.view, self.queue, self.term, self._tasks, self._outcomes.failed_now)
+        self._late = UnresolvedBinds(self.view, self.term, self._outcomes.settled, self.clock)
         self._act = Executor(
             self.view,
             self.records,
@@ -190,7 +190,7 @@ class Scheduler:
     async def run(self) -> None:
         """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
         await self._open.inherit()
-        quarantine = asyncio.create_task(self.quarantine.run(), name="quarantine")
+        takeover_reservation = asyncio.create_task(self.takeover_reservation.run(), name="takeover reservation")
         try:
             while True:
                 await self.queue.wait()
@@ -204,7 +204,7 @@ class Scheduler:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self._tasks.settled()
-            quarantine.cancel()
+            takeover_reservation.cancel()
             self._late.stop()
             for task in self._tasks.tasks():
                 task.cancel()

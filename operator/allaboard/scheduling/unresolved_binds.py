@@ -23,7 +23,7 @@ class Fencing:
 
     view: ClusterView
     queue: GangQueue
-    epoch: Term
+    term: Term
     tasks: GangTasks
     fail: Callable[[Gang, str], None]
 
@@ -32,14 +32,14 @@ class Fencing:
         if any(self.view.is_assumed(pod) for pod in gang.candidates):
             return True
         undoable = [pod for pod in gang.bound if pod.phase == "Pending"] if gang.is_open else []
-        older = self.epoch.older([*gang.candidates, *undoable])
+        older = self.term.older([*gang.candidates, *undoable])
         if older:
             self.tasks.start(gang.key, self._seal(gang, older))
         return bool(older)
 
     async def _seal(self, gang: Gang, older: Sequence[Pod]) -> None:
         """Have an earlier leader's requests come too late; the watch tells of it, and rings again."""
-        refusals = await asyncio.gather(*map(self.epoch.seal, older))
+        refusals = await asyncio.gather(*map(self.term.fence_off, older))
         for pod, error in zip(older, refusals, strict=True):
             if error is not None and error.status not in (404, 409):
                 text = f"pod {pod.name} can't be taken out of an earlier leader's reach: writing its annotation {EPOCH} fails: {error}"
@@ -56,7 +56,7 @@ class UnresolvedBinds:
     """
 
     view: ClusterView
-    epoch: Term
+    term: Term
     settled: Callable[[GangKey], None]
     clock: Callable[[], float] = time.monotonic
     sleep: Sleep = asyncio.sleep
@@ -92,7 +92,7 @@ class UnresolvedBinds:
             now = self.view.pod(pod.key)
             if now is None or not pod.resource_version.isdecimal() or is_newer(now, int(pod.resource_version)):
                 break
-            if await self.epoch.seal(pod) is None:
+            if await self.term.fence_off(pod) is None:
                 break
             await self.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -22,7 +22,7 @@ MUTANTS = (
         "the leader before may still bind: sealing is only pretended",
         "leader_stands_still",
         "late",
-        (Edit("Term.seal", "await self._server.patch(path, {'metadata': metadata})", "pass"),),
+        (Edit("Term.fence_off", "await self._server.patch(path, {'metadata': metadata})", "pass"),),
     ),
     Mutant(
         "a follower takes the lease before it has expired",
@@ -94,14 +94,14 @@ MUTANTS = (
         "over-commit",
         (
             Edit(
-                "Term.seal_all",
-                "sealed: set[str] = set()",
+                "Term.fence_off_all",
+                "fenced_off: set[str] = set()",
                 """
     return []
-    sealed: set[str] = set()
+    fenced_off: set[str] = set()
 """,
             ),
-            Edit("App._schedule", "await scheduler.quarantine.begin(unsealed)", "pass"),
+            Edit("App._schedule", "await scheduler.takeover_reservation.begin(not_fenced_off)", "pass"),
         ),
     ),
     Mutant(
@@ -118,7 +118,7 @@ MUTANTS = (
 """,
             ),
             Edit(
-                "Term.seal",
+                "Term.fence_off",
                 """
     if error.status not in (404, 409):
         logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, error)
@@ -136,7 +136,7 @@ MUTANTS = (
         "no seats are kept for whoever can't be sealed",
         "seats_of_the_dead",
         "over-commit",
-        (Edit("App._schedule", "await scheduler.quarantine.begin(unsealed)", "pass"),),
+        (Edit("App._schedule", "await scheduler.takeover_reservation.begin(not_fenced_off)", "pass"),),
     ),
     Mutant(
         "the binds don't say that the gang was whole",

@@ -1,4 +1,4 @@
-"""Room is kept for pods that an earlier leader may still bind, as much as they could take, where they could land, while they can."""
+"""Capacity is reserved for pods that an earlier leader may still bind: as much as they could take where they could land."""
 
 from dataclasses import replace
 from typing import cast
@@ -33,31 +33,31 @@ PORT = HostPort("0.0.0.0", "TCP", 80)  # noqa: S104
         ([], 64, {}),
     ],
 )
-def test_what_is_kept_is_the_most_that_could_land(kinds: list[tuple[object, int]], most: int, claim: dict[str, int]) -> None:
+def test_the_reservation_is_the_most_that_could_land(kinds: list[tuple[object, int]], most: int, claim: dict[str, int]) -> None:
     kept = claim_on(NODE, kinds, most)  # type: ignore[arg-type]
     assert dict(kept.requests if kept else ()) == claim
 
 
-def test_host_ports_are_kept_too() -> None:
+def test_host_ports_are_reserved_too() -> None:
     kept = claim_on(NODE, [(replace(SMALL, host_ports=(PORT,)), 1)], 1)
     assert kept is not None
     assert kept.host_ports == (PORT,)
 
 
 class World:
-    """A view, a term that began at version 10, and a quarantine whose pauses are taken by ``during``."""
+    """A view, a term that began at version 10, and a takeover reservation that does one of ``events`` in each pause."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.freed = 0
         self.view = ClusterView()
         self.view.upsert_node(NODE)
-        self.epoch = Term(cast("ApiServer", None), clock=lambda: self.now)
-        self.epoch._begins_at, self.epoch.carried_out_at = 10, CARRIED_OUT_SECONDS
+        self.term = Term(cast("ApiServer", None), clock=lambda: self.now)
+        self.term._begins_at, self.term.carried_out_at = 10, CARRIED_OUT_SECONDS
         self.pods = pods("p", 2, {"cpu": 3000})
         for pod in self.pods:
             self.view.upsert_pod(pod)
-        self.quarantine = TakeoverReservation(self.view, self.epoch, 64, self.free, lambda: self.now, self.sleep)
+        self.takeover_reservation = TakeoverReservation(self.view, self.term, 64, self.free, lambda: self.now, self.sleep)
         self.events: list[object] = []
         self.kept: list[int] = []
 
@@ -76,20 +76,20 @@ class World:
             self.events.pop(0)()  # type: ignore[operator]
 
 
-async def test_room_is_given_back_as_pods_are_sealed_or_gone() -> None:
+async def test_capacity_is_given_back_as_pods_are_fenced_off_or_gone() -> None:
     world = World()
     first, second = world.pods
-    await world.quarantine.begin(world.pods)
+    await world.takeover_reservation.begin(world.pods)
     world.events = [lambda: world.view.upsert_pod(replace(first, resource_version="11")), lambda: world.view.remove_pod(second.key)]
-    await world.quarantine.run()
+    await world.takeover_reservation.run()
     assert world.kept == [6000, 3000]
     assert (world.used, world.now) == (0, 2.0)
 
 
 async def test_room_is_given_back_when_nothing_can_be_on_its_way_any_more() -> None:
     world = World()
-    await world.quarantine.begin(world.pods)
-    await world.quarantine.run()
+    await world.takeover_reservation.begin(world.pods)
+    await world.takeover_reservation.run()
     assert set(world.kept) == {6000}
     assert (world.used, world.now) == (0, CARRIED_OUT_SECONDS)
     assert world.freed
@@ -98,27 +98,27 @@ async def test_room_is_given_back_when_nothing_can_be_on_its_way_any_more() -> N
 async def test_a_pod_that_lands_is_counted_once() -> None:
     world = World()
     first, _ = world.pods
-    await world.quarantine.begin(world.pods[:1])
+    await world.takeover_reservation.begin(world.pods[:1])
     world.events = [lambda: world.view.upsert_pod(replace(first, node_name="a"))]
-    await world.quarantine.run()
+    await world.takeover_reservation.run()
     assert world.used == 3000
 
 
 async def test_nodes_that_come_and_go_keep_no_room_that_is_not_theirs() -> None:
     world = World()
-    await world.quarantine.begin(world.pods)
+    await world.takeover_reservation.begin(world.pods)
     other = node("b", {"cpu": 8000})
     world.events = [lambda: world.view.upsert_node(other), lambda: world.view.remove_node("a"), lambda: world.view.remove_node("b")]
-    await world.quarantine.run()
+    await world.takeover_reservation.run()
     world.view.upsert_node(NODE)
     assert world.used == 0
 
 
 async def test_room_is_kept_on_a_node_that_comes_later_as_well() -> None:
     world = World()
-    await world.quarantine.begin(world.pods)
+    await world.takeover_reservation.begin(world.pods)
     before = world.used
     seen: list[int] = []
     world.events = [lambda: world.view.upsert_node(node("b", {"cpu": 8000})), lambda: seen.append(world.used)]
-    await world.quarantine.run()
+    await world.takeover_reservation.run()
     assert seen == [2 * before]

@@ -163,7 +163,7 @@ class World:
         self.keeper = PodGroupWriter(server, self.registry, self.records, self.writer)
         waits = WaitClock(self.records, self.clock, self.clock)
         teller = PodReporter(server, self.events, self.writer)
-        epoch = Term(server, clock=self.clock)
+        term = Term(server, clock=self.clock)
         self.scheduler = Scheduler(
             view=self.view,
             volumes=volumes or self.view.volumes,
@@ -174,11 +174,11 @@ class World:
             searcher=self.searched,
             binder=cast("Binder", self.api),
             restarter=cast("JobRestarter", self.api),
-            epoch=epoch,
+            term=term,
             reporter=Reporter(self.events, teller, self.keeper, self.records, waits, self.metrics, clock=self.clock, now=self.clock),
             waits=waits,
             metrics=self.metrics,
-            quarantine=TakeoverReservation(self.view, epoch, 1, self.queue.wake, self.clock),
+            takeover_reservation=TakeoverReservation(self.view, term, 1, self.queue.wake, self.clock),
             window=BatchWindow(lambda: self.registry.arrivals, 0.0, 0.0, self.clock, asyncio.sleep),
             clock=self.clock,
         )

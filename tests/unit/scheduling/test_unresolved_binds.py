@@ -35,7 +35,7 @@ class World:
         self.is_settled = asyncio.Event()
         self.late = UnresolvedBinds(self.view, cast("Term", self), lambda _: self.is_settled.set(), lambda: self.now, self.sleep)
 
-    async def seal(self, pod: Pod) -> ApiError | None:
+    async def fence_off(self, pod: Pod) -> ApiError | None:
         self.sealed.append(pod.resource_version)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -103,7 +103,7 @@ class Seals(NamedTuple):
     def older(self, pods: Iterable[Pod]) -> list[Pod]:
         return list(pods)
 
-    async def seal(self, pod: Pod) -> ApiError | None:
+    async def fence_off(self, pod: Pod) -> ApiError | None:
         self.sealed.append(pod.name)
         return None
 
