@@ -212,7 +212,7 @@ class App:
         self._measure(writer)
         for name, reflector in self._reflectors.items():
             self._spawn(f"reflect {name}", reflector.run(), on_death)
-        self._spawn("write", writer.run(binder.lull), on_death)
+        self._spawn("write", writer.run(binder.wait_until_idle), on_death)
         self._spawn("resync", self._resync(keeper), on_death)
         self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, term), on_death)
         if os.environ.get(CONFIG_VARIABLE):

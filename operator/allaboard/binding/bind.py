@@ -28,7 +28,7 @@ from allaboard.placement import Violation
 _STALE_TRIES = 3
 _ANSWER_SECONDS = 5.0
 # Others want the seats that are promised meanwhile. A rehearsal is waited for no longer; a bind is, once: it may be carried out still.
-_REHEARSAL_PATIENCE, _BIND_PATIENCE = Patience(0.3, _ANSWER_SECONDS), Patience(1.0, _ANSWER_SECONDS)
+_DRY_RUN_PATIENCE, _BIND_PATIENCE = Patience(0.3, _ANSWER_SECONDS), Patience(1.0, _ANSWER_SECONDS)
 _RELEASES, _RELEASES_EACH = 32, 4
 
 Look = Callable[[], Violation | None]
@@ -56,8 +56,8 @@ class Binder:
         self._server = server
         self._fence = fence or Unfenced()
         each = max(1, concurrency * 3 // 4)  # a namespace leaves some to the others
-        self._rehearsal_turns = RequestLimits(concurrency, each)
-        self._turns = RequestLimits(concurrency, each, self._rehearsal_turns)
+        self._dry_run_turns = RequestLimits(concurrency, each)
+        self._turns = RequestLimits(concurrency, each, self._dry_run_turns)
         self._release_turns = RequestLimits(_RELEASES, _RELEASES_EACH)
         self._attempts = attempts
         self._read_pod = read
@@ -68,7 +68,7 @@ class Binder:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def lull(self, patience: float) -> None:
+    async def wait_until_idle(self, patience: float) -> None:
         """Return when no bind is under way, or when there has been one all the time for ``patience`` seconds."""
         if not self._idle.is_set():
             with suppress(TimeoutError):
@@ -102,14 +102,14 @@ class Binder:
         return replace(reply, in_doubt=bind.version) if bind.is_in_doubt and not certain else reply
 
     async def _bind(self, bind: "_Bind") -> BindReply:
-        patience = _REHEARSAL_PATIENCE if bind.dry_run else _BIND_PATIENCE
+        patience = _DRY_RUN_PATIENCE if bind.dry_run else _BIND_PATIENCE
         attempts = min(2, self._attempts) if bind.dry_run else self._attempts
-        turn = partial((self._rehearsal_turns if bind.dry_run else self._turns).of, bind.pod.namespace)
+        turn = partial((self._dry_run_turns if bind.dry_run else self._turns).of, bind.pod.namespace)
         for _ in range(_STALE_TRIES):
             try:
                 await retried(partial(self._post, bind), attempts, self._sleep, patience=patience, turn=turn)
                 return BindReply(Result.BOUND)
-            except _SeatSpoiltError as error:
+            except _AssignmentSpoiltError as error:
                 return await self._look_up(bind, BindReply(Result.SPOILT, violation=error.violation))
             except ApiError as error:
                 if error.status != 409:
@@ -161,7 +161,7 @@ class Binder:
         if not is_suspended and not await self.may_go(pod):
             return False
         try:
-            send_it = partial(self._change, partial(evict, self._server, pod, {"uid": pod.uid}, is_rehearsal=True))
+            send_it = partial(self._change, partial(evict, self._server, pod, {"uid": pod.uid}, dry_run=True))
             await self._retried(send_it, partial(self._release_turns.of, pod.namespace))
         except ApiError as error:
             if error.status in (403, 429):
@@ -191,12 +191,12 @@ class Binder:
             "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node_name},
         }
         if problem := bind.look():
-            raise _SeatSpoiltError(problem)
+            raise _AssignmentSpoiltError(problem)
         send = partial(self._server.post, _path(pod, "binding"), body, {"dryRun": "All"} if bind.dry_run else None)
         with bind.sending():
-            await (self._rehearse(send) if bind.dry_run else self._change(send))
+            await (self._send_dry_run(send) if bind.dry_run else self._change(send))
 
-    async def _rehearse(self, send: Callable[[], Awaitable[object]]) -> None:
+    async def _send_dry_run(self, send: Callable[[], Awaitable[object]]) -> None:
         """As ``_change``, for so long as seats may be kept for whoever has a slow webhook."""
         async with answered_within(_ANSWER_SECONDS, f"no answer to the rehearsal within {_ANSWER_SECONDS:g} s"):
             await self._change(send)
@@ -265,7 +265,7 @@ class Binder:
         return await retried(call, self._attempts, self._sleep, turn=turn)
 
 
-class _SeatSpoiltError(Exception):
+class _AssignmentSpoiltError(Exception):
     """The seat isn't good any more."""
 
     def __init__(self, violation: Violation) -> None:

@@ -7,7 +7,7 @@ from allaboard.kube.paths import PODS
 from allaboard.model.pod import Pod
 
 
-async def evict(server: ApiServer, pod: Pod, preconditions: Mapping[str, str] | None = None, *, is_rehearsal: bool = False) -> None:
+async def evict(server: ApiServer, pod: Pod, preconditions: Mapping[str, str] | None = None, *, dry_run: bool = False) -> None:
     """Have the API server evict ``pod``. Raises ``ApiError``: 429 when a budget forbids it, 404 when the pod is gone."""
     eviction: dict[str, object] = {
         "apiVersion": "policy/v1",
@@ -16,4 +16,4 @@ async def evict(server: ApiServer, pod: Pod, preconditions: Mapping[str, str] | 
     }
     if preconditions:
         eviction["deleteOptions"] = {"preconditions": dict(preconditions)}
-    await server.post(PODS.named(pod.namespace, pod.name, "eviction"), eviction, {"dryRun": "All"} if is_rehearsal else None)
+    await server.post(PODS.named(pod.namespace, pod.name, "eviction"), eviction, {"dryRun": "All"} if dry_run else None)

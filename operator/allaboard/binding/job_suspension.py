@@ -206,7 +206,7 @@ class JobRestarter:
         """Try to evict a running pod, without effect: a suspended Job deletes its pods without asking. Raises ``JobKeptError``."""
         try:
             async with fenced(self._fence):
-                await evict(self._server, pod, is_rehearsal=True)
+                await evict(self._server, pod, dry_run=True)
         except ApiError as error:
             if error.status == 429:
                 raise JobKeptError(owner.name, f"can't be suspended while its pod {pod.name} runs: {error.message}") from error

@@ -42,7 +42,7 @@ class BindReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Assignment:
     """One member, the node it is to have, and where its GPUs are shared which ``devices`` of it, by UUID.
 
     ``domains`` are (label, value) of the topology domains that the member shares with others of its gang.
@@ -66,7 +66,7 @@ class MembersChanged:
 class NotAdmitted:
     """The API server wouldn't bind a member, when that was tried without effect."""
 
-    seat: Seat
+    assignment: Assignment
     reply: BindReply
 
 
@@ -89,9 +89,9 @@ class Committed:
     ``dropped`` are members beyond the quorum that the rehearsal refused, so that they weren't tried.
     """
 
-    bound: tuple[Seat, ...]
-    failed: tuple[tuple[Seat, BindReply], ...] = ()
-    dropped: tuple[tuple[Seat, BindReply], ...] = ()
+    bound: tuple[Assignment, ...]
+    failed: tuple[tuple[Assignment, BindReply], ...] = ()
+    dropped: tuple[tuple[Assignment, BindReply], ...] = ()
     missing: int = 0
 
     @property
@@ -103,7 +103,7 @@ class Committed:
     @property
     def in_doubt(self) -> tuple[tuple[Pod, str], ...]:
         """Members that a bind may still give the seats that stay promised to them, and the version that it named."""
-        return tuple((seat.pod, reply.in_doubt) for seat, reply in self.failed if reply.in_doubt)
+        return tuple((assignment.pod, reply.in_doubt) for assignment, reply in self.failed if reply.in_doubt)
 
     @property
     def retry_after(self) -> float:

@@ -7,7 +7,7 @@ Both checks are ``placement.verify``, so that no rule is checked at first and fo
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from allaboard.binding.outcomes import MembersChanged, Refused, Seat
+from allaboard.binding.outcomes import Assignment, MembersChanged, Refused
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError
 from allaboard.model.constraints import SchedulingSpec
@@ -20,37 +20,37 @@ from allaboard.placement import Violation, Wrong, verify
 from allaboard.placement.rules.verify import chosen_devices
 
 
-def checked(gang: Gang, assignments: Mapping[str, str], view: ClusterView) -> Sequence[Seat] | Refused:
+def checked(gang: Gang, node_names: Mapping[str, str], view: ClusterView) -> Sequence[Assignment] | Refused:
     """The seats of a plan (node name by pod UID) of which nothing is promised yet, if it is good for the gang and the cluster as they are.
 
     ``gang`` must be as fresh as the view: members that have gone since the plan was made are left out, and the rest must make a quorum.
     """
     # 1. Who is still there to be seated?
     pods = {pod.uid: pod for pod in gang.candidates}
-    seats: Sequence[Seat] = [Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in pods]
-    if not seats or gang.missing_once_bound({seat.pod.uid for seat in seats}):
-        return Refused(MembersChanged(len(seats), gang.missing))
+    assignments: Sequence[Assignment] = [Assignment(pods[uid], node_name) for uid, node_name in node_names.items() if uid in pods]
+    if not assignments or gang.missing_once_bound({assignment.pod.uid for assignment in assignments}):
+        return Refused(MembersChanged(len(assignments), gang.missing))
     # 2. Does everybody still fit? Plain integers against the view as it is now.
-    seated = {seat.pod.uid: seat.node_name for seat in seats}
+    seated = {assignment.pod.uid: assignment.node_name for assignment in assignments}
     snapshot, rules = view.snapshot(gang.priority), rules_of(gang)
-    violations = verify(seated, [seat.pod for seat in seats], snapshot, rules)
+    violations = verify(seated, [assignment.pod for assignment in assignments], snapshot, rules)
     if violations:
         return Refused(violations[0])
-    seats = _with_domains(seats, rules, {node.name: node for node in snapshot.nodes} if rules.together else {})
+    assignments = _with_domains(assignments, rules, {node.name: node for node in snapshot.nodes} if rules.together else {})
     # 3. Which devices? Here, where nothing is promised in between.
-    devices = chosen_devices(seated, [seat.pod for seat in seats], snapshot)
-    return [replace(seat, devices=devices.get(seat.pod.uid, ())) for seat in seats] if devices else seats
+    devices = chosen_devices(seated, [assignment.pod for assignment in assignments], snapshot)
+    return [replace(assignment, devices=devices.get(assignment.pod.uid, ())) for assignment in assignments] if devices else assignments
 
 
-def spoilt(seat: Seat, gang: Gang, view: ClusterView) -> Violation | None:
+def spoilt(assignment: Assignment, gang: Gang, view: ClusterView) -> Violation | None:
     """Return what is wrong now with a seat that is assumed in ``view``; ``None`` when the seat is good."""
-    pod, node = seat.pod, view.node(seat.node_name)
+    pod, node = assignment.pod, view.node(assignment.node_name)
     if node is None:
-        return Violation(Wrong.NO_NODE, pod.key, seat.node_name)
-    for label, value in seat.domains:
+        return Violation(Wrong.NO_NODE, pod.key, assignment.node_name)
+    for label, value in assignment.domains:
         if (now := node.labels.get(label)) != value:
             return Violation(Wrong.BROKEN, pod.key, node.name, Reason(Kind.TOPOLOGY, label, ", ".join((value, now or "none"))))
-    if view.is_overbooked(node.name, seat.devices):
+    if view.is_overbooked(node.name, assignment.devices):
         return Violation(Wrong.TAKEN, pod.key, node.name)
     with view.without(pod):
         try:
@@ -74,14 +74,16 @@ def _as_of_now(pod: Pod, view: ClusterView) -> SchedulingSpec:
     return replace(pod.spec, volumes=volumes, attaches=attaches, forbidden_domains=forbidden_domains)
 
 
-def _with_domains(seats: Sequence[Seat], rules: Rules, nodes: Mapping[str, Node]) -> Sequence[Seat]:
-    """``seats`` with the domains that they share, which a node may leave."""
+def _with_domains(assignments: Sequence[Assignment], rules: Rules, nodes: Mapping[str, Node]) -> Sequence[Assignment]:
+    """``assignments`` with the domains that they share, which a node may leave."""
     if not rules.together:
-        return seats
+        return assignments
     return [
         replace(
-            seat,
-            domains=tuple((label, nodes[seat.node_name].labels[label]) for label, members in rules.together if seat.pod.uid in members),
+            assignment,
+            domains=tuple(
+                (label, nodes[assignment.node_name].labels[label]) for label, members in rules.together if assignment.pod.uid in members
+            ),
         )
-        for seat in seats
+        for assignment in assignments
     ]

@@ -13,7 +13,7 @@ from typing import Literal
 from uuid import uuid4
 
 from allaboard.binding.bind import Binder
-from allaboard.binding.outcomes import BindReply, Committed, NotAdmitted, Refused, Result, Seat, Undone
+from allaboard.binding.outcomes import Assignment, BindReply, Committed, NotAdmitted, Refused, Result, Undone
 from allaboard.binding.precheck import checked, spoilt
 from allaboard.cluster.view import ClusterView
 from allaboard.kube.request_limits import in_slices
@@ -33,7 +33,7 @@ class Transaction:
     """Seats that are promised in the view until they are bound or given back. Made by ``begin``, where its parts are told."""
 
     gang: Gang
-    seats: Sequence[Seat]
+    assignments: Sequence[Assignment]
     view: ClusterView
     binder: Binder
     look: Callable[[], Gang | None]
@@ -46,7 +46,7 @@ class Transaction:
     """By pod UID, the state of its node at which its seat was last found to be good."""
 
     def __post_init__(self) -> None:
-        self._promised(self.seats)
+        self._note_valid(self.assignments)
 
     @property
     def stamp(self) -> str:
@@ -59,106 +59,108 @@ class Transaction:
 
         Seats that weren't taken are given back, but for those that a bind without an answer may still take.
         """
-        free = {seat.pod.uid: seat for seat in self.seats}
+        free = {assignment.pod.uid: assignment for assignment in self.assignments}
         try:
             # 3. Ask the API server without effect: admission and RBAC refuse kinds of pods. Spare members may step in for them.
-            rehearsed = self._rehearsed()
-            rehearsal = await self._bind(rehearsed, dry_run=True)
-            refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]
+            sample = self._for_dry_run()
+            dry_runs = await self._bind(sample, dry_run=True)
+            refusals = [(assignment, reply) for assignment, reply in dry_runs if not reply.is_bound]
             asked = max((reply.retry_after for _, reply in refusals), default=0.0)
-            seats = self._without([seat for seat, _ in refusals])
-            if refusals and (not seats or self.gang.missing_once_bound({seat.pod.uid for seat in seats})):
+            assignments = self._without([assignment for assignment, _ in refusals])
+            if refusals and (not assignments or self.gang.missing_once_bound({assignment.pod.uid for assignment in assignments})):
                 return Refused(NotAdmitted(*refusals[0]), asked)
             # 4. That took time: what has become of the plan? Nothing is awaited from here to the first bind.
-            if rehearsed:
-                still = self._still(seats)
+            if sample:
+                still = self._still(assignments)
                 if isinstance(still, Refused):
                     return replace(still, retry_after=asked)
-                seats = still
+                assignments = still
             # 5. Bind everybody at once, each bind stamped.
-            replies = await self._bind(seats)
-            bound = tuple(seat for seat, reply in replies if reply.is_bound)
-            for seat, reply in replies:
+            replies = await self._bind(assignments)
+            bound = tuple(assignment for assignment, reply in replies if reply.is_bound)
+            for assignment, reply in replies:
                 if reply.is_bound or reply.in_doubt:
-                    del free[seat.pod.uid]
+                    del free[assignment.pod.uid]
             # 6. Decide: members beyond the quorum are welcome, not needed.
-            failed = tuple((seat, reply) for seat, reply in replies if not reply.is_bound)
-            missing = self.gang.missing_once_bound({seat.pod.uid for seat in bound})
+            failed = tuple((assignment, reply) for assignment, reply in replies if not reply.is_bound)
+            missing = self.gang.missing_once_bound({assignment.pod.uid for assignment in bound})
             return Committed(bound, failed, tuple(refusals), missing)
         finally:
-            for seat in free.values():
-                self.view.forget(seat.pod)
+            for assignment in free.values():
+                self.view.forget(assignment.pod)
 
-    def _rehearsed(self) -> Sequence[Seat]:
+    def _for_dry_run(self) -> Sequence[Assignment]:
         """The seats to try without effect: everybody where nobody could be released again, else one of each template.
 
         A single bind is its own rehearsal.
         """
-        if self.dry_run == "none" or len(self.seats) == 1:
+        if self.dry_run == "none" or len(self.assignments) == 1:
             return ()
-        return self.seats if self._tries_all else list({_template(seat.pod): seat for seat in self.seats}.values())
+        if self._tries_all:
+            return self.assignments
+        return list({_template(assignment.pod): assignment for assignment in self.assignments}.values())
 
     @property
     def _tries_all(self) -> bool:
-        return self.dry_run == "all" or not all(is_releasable(seat.pod, at_no_cost=True) for seat in self.seats)
+        return self.dry_run == "all" or not all(is_releasable(assignment.pod, at_no_cost=True) for assignment in self.assignments)
 
-    def _without(self, refused: Sequence[Seat]) -> Sequence[Seat]:
+    def _without(self, refused: Sequence[Assignment]) -> Sequence[Assignment]:
         """The seats that are left when some were refused, each for itself or for all of its template."""
         if self._tries_all:
-            gone = {seat.pod.uid for seat in refused}
-            return [seat for seat in self.seats if seat.pod.uid not in gone]
-        templates = {_template(seat.pod) for seat in refused}
-        return [seat for seat in self.seats if _template(seat.pod) not in templates]
+            gone = {assignment.pod.uid for assignment in refused}
+            return [assignment for assignment in self.assignments if assignment.pod.uid not in gone]
+        templates = {_template(assignment.pod) for assignment in refused}
+        return [assignment for assignment in self.assignments if _template(assignment.pod) not in templates]
 
-    def _still(self, seats: Sequence[Seat]) -> Sequence[Seat] | Refused:
+    def _still(self, assignments: Sequence[Assignment]) -> Sequence[Assignment] | Refused:
         """The seats of members that are still there, if the plan is still good for the gang and the cluster as they are now."""
-        self.view.forget_all(seat.pod for seat in seats)
+        self.view.forget_all(assignment.pod for assignment in assignments)
         gang = self.look()
         if gang is None or gang.hold:
             return Refused(gang.hold if gang and gang.hold else self.gang.key)
-        still = checked(gang, {seat.pod.uid: seat.node_name for seat in seats}, self.view)
+        still = checked(gang, {assignment.pod.uid: assignment.node_name for assignment in assignments}, self.view)
         if isinstance(still, Refused):
             return still
-        promise(still, self.view)
-        self._promised(still)
+        assume(still, self.view)
+        self._note_valid(still)
         self.gang = gang
         return still
 
-    def _promised(self, seats: Sequence[Seat]) -> None:
-        """Record that ``seats`` have just been checked and assumed."""
-        self._good_at = {seat.pod.uid: self.view.version_of(seat.node_name) for seat in seats}
+    def _note_valid(self, assignments: Sequence[Assignment]) -> None:
+        """Record that ``assignments`` have just been checked and assumed."""
+        self._good_at = {assignment.pod.uid: self.view.version_of(assignment.node_name) for assignment in assignments}
 
-    def _problem(self, seat: Seat) -> Violation | None:
+    def _problem(self, assignment: Assignment) -> Violation | None:
         """Return what is wrong with one seat now. A bind may have waited for its turn, or be a second try."""
-        if self._good_at.get(seat.pod.uid) == self.view.version_of(seat.node_name):
+        if self._good_at.get(assignment.pod.uid) == self.view.version_of(assignment.node_name):
             return None
-        found = spoilt(seat, self.gang, self.view)
+        found = spoilt(assignment, self.gang, self.view)
         if found is None:
-            self._good_at[seat.pod.uid] = self.view.version_of(seat.node_name)
+            self._good_at[assignment.pod.uid] = self.view.version_of(assignment.node_name)
         return found
 
-    async def _bind(self, seats: Sequence[Seat], *, dry_run: bool = False) -> list[tuple[Seat, BindReply]]:
+    async def _bind(self, assignments: Sequence[Assignment], *, dry_run: bool = False) -> list[tuple[Assignment, BindReply]]:
         stamp = self.stamp
 
-        def bind(seat: Seat) -> Awaitable[BindReply]:
-            look, told = partial(self._problem, seat), self._told(seat)
-            return self.binder.bind(seat.pod, seat.node_name, stamp, dry_run=dry_run, look=look, annotations=told)
+        def bind(assignment: Assignment) -> Awaitable[BindReply]:
+            look, told = partial(self._problem, assignment), self._told(assignment)
+            return self.binder.bind(assignment.pod, assignment.node_name, stamp, dry_run=dry_run, look=look, annotations=told)
 
         # Whatever one bind raises, the others go on and must be counted.
-        replies = await in_slices(bind, seats)
-        return [(seat, _reply(seat, reply, dry_run)) for seat, reply in zip(seats, replies, strict=True)]
+        replies = await in_slices(bind, assignments)
+        return [(assignment, _reply(assignment, reply, dry_run)) for assignment, reply in zip(assignments, replies, strict=True)]
 
-    def _told(self, seat: Seat) -> Mapping[str, str]:
+    def _told(self, assignment: Assignment) -> Mapping[str, str]:
         """What is written for the driver that hands out the GPUs of the seat's node."""
-        node, spec = self.view.node(seat.node_name), seat.pod.spec
-        if not seat.devices or node is None or node.shared is None:
+        node, spec = self.view.node(assignment.node_name), assignment.pod.spec
+        if not assignment.devices or node is None or node.shared is None:
             return {}
-        return annotations_of(node.shared, spec.share, spec.device_container, seat.devices, node.name, self.now())
+        return annotations_of(node.shared, spec.share, spec.device_container, assignment.devices, node.name, self.now())
 
 
 def begin(
     gang: Gang,
-    assignments: Mapping[str, str],
+    node_names: Mapping[str, str],
     view: ClusterView,
     binder: Binder,
     look: Callable[[], Gang | None],
@@ -166,22 +168,25 @@ def begin(
     *,
     was_whole: bool = False,
 ) -> Transaction | Refused:
-    """Check ``assignments`` (node name by pod UID) against the live view and promise the seats.
+    """Check ``node_names`` (node name by pod UID) against the live view and promise the seats.
 
     Nothing is awaited between the check and the promise, so no other gang can be given a seat in between. ``gang`` must be as fresh
     as the view: members that have gone since the plan was made are left out, and the rest must still make a quorum. ``look`` says how
     the gang is later on, and ``was_whole`` what the binds are to say of the run.
     """
-    seats = checked(gang, assignments, view)
-    if isinstance(seats, Refused):
-        return seats
-    promise(seats, view)
-    return Transaction(gang, seats, view, binder, look, dry_run, was_whole)
+    assignments = checked(gang, node_names, view)
+    if isinstance(assignments, Refused):
+        return assignments
+    assume(assignments, view)
+    return Transaction(gang, assignments, view, binder, look, dry_run, was_whole)
 
 
-def promise(seats: Sequence[Seat], view: ClusterView) -> None:
-    """Have ``view`` count ``seats`` as taken."""
-    view.assume_all(((seat.pod, seat.node_name) for seat in seats), {seat.pod.uid: seat.devices for seat in seats if seat.devices})
+def assume(assignments: Sequence[Assignment], view: ClusterView) -> None:
+    """Have ``view`` count ``assignments`` as taken."""
+    view.assume_all(
+        ((assignment.pod, assignment.node_name) for assignment in assignments),
+        {assignment.pod.uid: assignment.devices for assignment in assignments if assignment.devices},
+    )
 
 
 def _template(pod: Pod) -> tuple[SchedulingSpec, int]:
@@ -216,11 +221,11 @@ async def undo(pods: Sequence[Pod], binder: Binder, *, even_running: bool = Fals
     )
 
 
-def _reply(seat: Seat, outcome: BindReply | BaseException, dry_run: bool) -> BindReply:
+def _reply(assignment: Assignment, outcome: BindReply | BaseException, dry_run: bool) -> BindReply:
     if isinstance(outcome, BindReply):
         return outcome
     if not isinstance(outcome, Exception):
         raise outcome
     logger.error("a bind failed by a defect", exc_info=outcome)
-    in_doubt = "" if dry_run else seat.pod.resource_version
+    in_doubt = "" if dry_run else assignment.pod.resource_version
     return BindReply(Result.UNANSWERED, str(outcome) or type(outcome).__name__, in_doubt)

@@ -40,23 +40,23 @@ async def in_slices(call: Callable[[Item], Awaitable[Answer]], items: Sequence[I
 class Speed(IntEnum):
     """How soon requests about a namespace are answered, the best first; webhooks are why that differs."""
 
-    QUICK, REHEARSED, UNKNOWN, SLOW = range(4)
+    QUICK, DRY_RUN, UNKNOWN, SLOW = range(4)
 
 
 class RequestLimits:
     """``total`` requests at once, ``each`` about one namespace; of those that aren't known to be quick three quarters, of the slow half.
 
     So none can take the others' turns, nor can several together by webhooks that take their time: a turn that comes free is for the quick
-    first, then for those that were quick in ``rehearsals``, which webhooks can tell apart, then for the unknown, of which each has only a
+    first, then for those that were quick in ``dry_runs``, which webhooks can tell apart, then for the unknown, of which each has only a
     few, then for the slow; among equals for the first to come. It is known for ten minutes that an answer was quick, or that one was out
     for half a second.
     """
 
-    def __init__(self, total: int, each: int, rehearsals: "RequestLimits | None" = None) -> None:
-        self._rehearsals = rehearsals
+    def __init__(self, total: int, each: int, dry_runs: "RequestLimits | None" = None) -> None:
+        self._dry_runs = dry_runs
         most = max(1, total * 3 // 4)
         self._each = dict.fromkeys(Speed, each) | {Speed.UNKNOWN: min(each, _FEW)}
-        self._most = {Speed.QUICK: total, Speed.REHEARSED: most, Speed.UNKNOWN: most, Speed.SLOW: max(1, total // 2)}
+        self._most = {Speed.QUICK: total, Speed.DRY_RUN: most, Speed.UNKNOWN: most, Speed.SLOW: max(1, total // 2)}
         self._tasks: Counter[str] = Counter()
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
         self._known: dict[str, tuple[Speed, float]] = {}  # and until when
@@ -94,8 +94,8 @@ class RequestLimits:
         speed, until = self._known.get(namespace, (Speed.UNKNOWN, 0.0))
         if asyncio.get_running_loop().time() < until:
             return speed
-        rehearsed = self._rehearsals._speed(namespace) if self._rehearsals else Speed.UNKNOWN
-        return Speed.REHEARSED if rehearsed is Speed.QUICK else rehearsed
+        dry_run = self._dry_runs._speed(namespace) if self._dry_runs else Speed.UNKNOWN
+        return Speed.DRY_RUN if dry_run is Speed.QUICK else dry_run
 
     def _learn(self, namespace: str, speed: Speed) -> None:
         now = asyncio.get_running_loop().time()

@@ -6,7 +6,7 @@ Formats: kube-scheduler framework/types.go (FitError), 1.37. A gang's own senten
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from allaboard.binding.outcomes import BindReply, Committed, MembersChanged, NotAdmitted, Refused, Seat
+from allaboard.binding.outcomes import Assignment, BindReply, Committed, MembersChanged, NotAdmitted, Refused
 from allaboard.gangs.phases import Ending
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.errors import one_line
@@ -120,7 +120,7 @@ def not_bound(outcome: Refused | Committed) -> str:
             return f"podgroup {gone} is gone"
 
 
-def _by_reason(failed: Sequence[tuple[Seat, BindReply]]) -> list[tuple[str, list[str]]]:
+def _by_reason(failed: Sequence[tuple[Assignment, BindReply]]) -> list[tuple[str, list[str]]]:
     """Return each reason for which binds failed, with the names of the pods; what differs by the pod's own name is one reason."""
     found: dict[str, tuple[str, list[str]]] = {}
     for seat, reply in failed:
@@ -129,7 +129,7 @@ def _by_reason(failed: Sequence[tuple[Seat, BindReply]]) -> list[tuple[str, list
     return list(found.values())
 
 
-def seat_not_taken(seat: Seat, reply: BindReply) -> str:
+def seat_not_taken(seat: Assignment, reply: BindReply) -> str:
     """Return why a member was not bound, for a sentence about the member."""
     return f"can't be bound to {seat.node_name}: {_why_not(reply).removeprefix(f'{seat.pod.key} on {seat.node_name}: ')}"
 

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from allaboard.binding.outcomes import Refused, Seat
+from allaboard.binding.outcomes import Assignment, Refused
 from allaboard.binding.precheck import checked
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
@@ -174,7 +174,7 @@ class Forecast:
         head = f"{there} of {len(gang.alive)} {pods} placed" + (f", {len(gang.bound)} of them before" if gang.bound else "")
         self._decisions[gang.key] = Decision(True, head + _left_out(gang, plan), plan=plan)
 
-    def _seats(self, gang: Gang, plan: Plan) -> Sequence[Seat]:
+    def _seats(self, gang: Gang, plan: Plan) -> Sequence[Assignment]:
         """The seats of a plan that is enough to start on, and holds."""
         seats = checked(gang, dict(plan.assignments), self._view) if plan.feasible else ()
         return () if isinstance(seats, Refused) else seats

@@ -13,7 +13,11 @@ MUTANTS = (
                 "problem_of(gang, gang.least, snapshot, self._filters, self.packings.of(gang))",
                 "problem_of(gang, 1, snapshot, self._filters, self.packings.of(gang))",
             ),
-            Edit("checked", "not seats or gang.missing_once_bound({seat.pod.uid for seat in seats})", "not seats"),
+            Edit(
+                "checked",
+                "not assignments or gang.missing_once_bound({assignment.pod.uid for assignment in assignments})",
+                "not assignments",
+            ),
         ),
     ),
     Mutant(
@@ -24,12 +28,12 @@ MUTANTS = (
             PAUSES,
             Edit(
                 "Transaction.commit",
-                "replies = await self._bind(seats)",
+                "replies = await self._bind(assignments)",
                 """
-    half = len(seats) // 2
-    replies = await self._bind(seats[half:])
+    half = len(assignments) // 2
+    replies = await self._bind(assignments[half:])
     await asyncio.sleep(1)
-    replies += await self._bind(seats[:half])
+    replies += await self._bind(assignments[:half])
 """,
             ),
         ),
@@ -90,7 +94,7 @@ MUTANTS = (
         (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
-        "Retry-After is obeyed for ever, with the seats held",
+        "Retry-After is obeyed for ever, with the capacity held",
         "asked_to_wait",
         "idle",
         (
@@ -108,9 +112,9 @@ MUTANTS = (
         "rehearsal",
         (
             Edit(
-                "Transaction._rehearsed",
-                "self.dry_run == 'none' or len(self.seats) == 1",
-                "self.dry_run == 'none' or len(self.seats) == 1 or (self._tries_all and self.gang.bound)",
+                "Transaction._for_dry_run",
+                "self.dry_run == 'none' or len(self.assignments) == 1",
+                "self.dry_run == 'none' or len(self.assignments) == 1 or (self._tries_all and self.gang.bound)",
             ),
         ),
     ),
@@ -134,18 +138,18 @@ MUTANTS = (
             Edit(
                 "Transaction.commit",
                 """
-    if rehearsed:
-        still = self._still(seats)
+    if sample:
+        still = self._still(assignments)
         if isinstance(still, Refused):
             return replace(still, retry_after=asked)
-        seats = still
+        assignments = still
 """,
                 """
-    if not seats:
-        still = self._still(seats)
+    if not assignments:
+        still = self._still(assignments)
         if isinstance(still, Refused):
             return replace(still, retry_after=asked)
-        seats = still
+        assignments = still
 """,
             ),
         ),
@@ -175,8 +179,8 @@ MUTANTS = (
         (
             Edit(
                 "checked",
-                "[Seat(pods[uid], node_name) for uid, node_name in assignments.items() if uid in pods]",
-                "[Seat(pods[uid], min(assignments.values())) for uid in assignments if uid in pods]",
+                "[Assignment(pods[uid], node_name) for uid, node_name in node_names.items() if uid in pods]",
+                "[Assignment(pods[uid], min(node_names.values())) for uid in node_names if uid in pods]",
             ),
         ),
     ),
@@ -187,7 +191,7 @@ MUTANTS = (
         (Edit("_node_selector", "tuple(sorted(labels(spec, 'nodeSelector', 'spec.', SELECTORS).items()))", "()"),),
     ),
     Mutant(
-        "double bind: an unanswered bind's seat is free at once, and the pod sent elsewhere",
+        "double bind: an unanswered bind's capacity is free at once, and the pod sent elsewhere",
         "unanswered",
         "double",
         (Edit("Binder.bind", "replace(reply, in_doubt=bind.version) if bind.is_in_doubt and (not certain) else reply", "reply"),),
@@ -230,8 +234,8 @@ MUTANTS = (
             Edit(
                 "Transaction.commit",
                 """
-    for seat in free.values():
-        self.view.forget(seat.pod)
+    for assignment in free.values():
+        self.view.forget(assignment.pod)
 """,
                 "pass",
             ),
@@ -268,7 +272,7 @@ MUTANTS = (
         "nothing is rehearsed",
         "bare_refused",
         "rehearsal",
-        (Edit("Transaction._rehearsed", "self.dry_run == 'none' or len(self.seats) == 1", "True"),),
+        (Edit("Transaction._for_dry_run", "self.dry_run == 'none' or len(self.assignments) == 1", "True"),),
     ),
     Mutant(
         "one is rehearsed for all where nothing can be undone",
@@ -277,7 +281,7 @@ MUTANTS = (
         (
             Edit(
                 "Transaction._tries_all",
-                "self.dry_run == 'all' or not all((is_releasable(seat.pod, at_no_cost=True) for seat in self.seats))",
+                "self.dry_run == 'all' or not all((is_releasable(assignment.pod, at_no_cost=True) for assignment in self.assignments))",
                 "self.dry_run == 'all'",
             ),
         ),
@@ -295,10 +299,10 @@ MUTANTS = (
         (
             Edit(
                 "Transaction.commit",
-                "refusals = [(seat, reply) for seat, reply in rehearsal if not reply.is_bound]",
+                "refusals = [(assignment, reply) for assignment, reply in dry_runs if not reply.is_bound]",
                 """
     refusals = []
-    del rehearsal
+    del dry_runs
 """,
             ),
         ),
@@ -405,7 +409,13 @@ MUTANTS = (
         "nobody is rehearsed where binds can be taken back",
         "no_faults",
         "rehearsal",
-        (Edit("Transaction._rehearsed", "list({_template(seat.pod): seat for seat in self.seats}.values())", "()"),),
+        (
+            Edit(
+                "Transaction._for_dry_run",
+                "list({_template(assignment.pod): assignment for assignment in self.assignments}.values())",
+                "()",
+            ),
+        ),
     ),
     Mutant(
         "binds are sent one after the other",
@@ -414,10 +424,10 @@ MUTANTS = (
         (
             Edit(
                 "Transaction._bind",
-                "replies = await in_slices(bind, seats)",
+                "replies = await in_slices(bind, assignments)",
                 """
     replies = []
-    for each in seats:
+    for each in assignments:
         replies += await in_slices(bind, [each])
 """,
             ),
@@ -431,14 +441,14 @@ MUTANTS = (
             PAUSES,
             Edit(
                 "Transaction.commit",
-                "replies = await self._bind(seats)",
+                "replies = await self._bind(assignments)",
                 """
-    is_new = seats[0].pod.label('scheduling.x-k8s.io/pod-group')
-    half = len(seats) // 2 if is_new else 0
-    replies = await self._bind(seats[half:])
+    is_new = assignments[0].pod.label('scheduling.x-k8s.io/pod-group')
+    half = len(assignments) // 2 if is_new else 0
+    replies = await self._bind(assignments[half:])
     if half:
         await asyncio.sleep(0.5)
-    replies += await self._bind(seats[:half])
+    replies += await self._bind(assignments[:half])
 """,
             ),
         ),
@@ -451,11 +461,11 @@ MUTANTS = (
             PAUSES,
             Edit(
                 "Transaction.commit",
-                "replies = await self._bind(seats)",
+                "replies = await self._bind(assignments)",
                 """
     needed = dict(self.gang.role_minimums)
-    later = [seat for seat in seats if seat.pod.role in needed]
-    replies = await self._bind([seat for seat in seats if seat not in later])
+    later = [assignment for assignment in assignments if assignment.pod.role in needed]
+    replies = await self._bind([assignment for assignment in assignments if assignment not in later])
     await asyncio.sleep(0.1)
     replies += await self._bind(later)
 """,

@@ -156,13 +156,13 @@ MUTANTS = (
             PAUSES,
             Edit(
                 "Transaction.commit",
-                "replies = await self._bind(seats)",
+                "replies = await self._bind(assignments)",
                 """
-    replies = await self._bind(seats)
-    if len(seats) > 1 and (not any((reply.is_bound or reply.in_doubt for _, reply in replies))):
+    replies = await self._bind(assignments)
+    if len(assignments) > 1 and (not any((reply.is_bound or reply.in_doubt for _, reply in replies))):
         replies = []
-        for seat in seats:
-            replies += await self._bind([seat])
+        for assignment in assignments:
+            replies += await self._bind([assignment])
             await asyncio.sleep(1.5)
 """,
             ),
@@ -202,15 +202,21 @@ MUTANTS = (
         (
             PAUSES,
             Edit(
-                "Transaction._rehearsed",
-                "return self.seats if self._tries_all else list({_template(seat.pod): seat for seat in self.seats}.values())",
+                "Transaction._for_dry_run",
+                """
+    if self._tries_all:
+        return self.assignments
+    return list({_template(assignment.pod): assignment for assignment in self.assignments}.values())
+""",
                 """
     now = asyncio.get_running_loop().time()
-    seats = self.seats if self._tries_all else {_template(seat.pod): seat for seat in self.seats}.values()
-    kinds = {(id(self.view), self.gang.key, _template(seat.pod)): seat for seat in seats}
+    assignments = self.assignments
+    if not self._tries_all:
+        assignments = {_template(assignment.pod): assignment for assignment in self.assignments}.values()
+    kinds = {(id(self.view), self.gang.key, _template(assignment.pod)): assignment for assignment in assignments}
     old = [kind for kind in kinds if now - _TRIED.get(kind, -60.0) < 60.0]
     _TRIED.update(dict.fromkeys(kinds.keys() - set(old), now))
-    return [seat for kind, seat in kinds.items() if kind not in old]
+    return [assignment for kind, assignment in kinds.items() if kind not in old]
 """,
             ),
             Edit("transaction:logger", "logger = logging.getLogger(__name__)", "logger = logging.getLogger(__name__)\n_TRIED = {}"),
@@ -223,12 +229,12 @@ MUTANTS = (
         (
             PAUSES,
             PRIORITY_IGNORED,
-            Edit("Transaction._rehearsed", "self.dry_run == 'none' or len(self.seats) == 1", "self.dry_run == 'none'"),
+            Edit("Transaction._for_dry_run", "self.dry_run == 'none' or len(self.assignments) == 1", "self.dry_run == 'none'"),
             Edit(
                 "Transaction.commit",
-                "rehearsal = await self._bind(rehearsed, dry_run=True)",
+                "dry_runs = await self._bind(sample, dry_run=True)",
                 """
-    rehearsal = await self._bind(rehearsed, dry_run=True)
+    dry_runs = await self._bind(sample, dry_run=True)
     await asyncio.sleep(0.6)
 """,
             ),

@@ -40,8 +40,8 @@ MUTANTS = (
         (
             Edit(
                 "Transaction._told",
-                "annotations_of(node.shared, spec.share, spec.device_container, seat.devices, node.name, self.now())",
-                "{} and annotations_of(node.shared, spec.share, spec.device_container, seat.devices, node.name, self.now())",
+                "annotations_of(node.shared, spec.share, spec.device_container, assignment.devices, node.name, self.now())",
+                "{} and annotations_of(node.shared, spec.share, spec.device_container, assignment.devices, node.name, self.now())",
             ),
         ),
     ),

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from allaboard.binding.outcomes import Refused, Seat
+from allaboard.binding.outcomes import Assignment, Refused
 from allaboard.binding.precheck import checked, spoilt
-from allaboard.binding.transaction import promise
+from allaboard.binding.transaction import assume
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import Claim, StoredVolume
 from allaboard.model.constraints import GpuAsk, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
@@ -37,7 +37,7 @@ def a_claim(view: ClusterView, name: str, node: str = "a") -> None:
     view.volumes.claims.upsert(f"ns/{name}", Claim(f"pv-{name}"))
 
 
-def a_seat(spec: SchedulingSpec = SPEC, **of_gang: object) -> tuple[ClusterView, Gang, Seat]:
+def an_assignment(spec: SchedulingSpec = SPEC, **of_gang: object) -> tuple[ClusterView, Gang, Assignment]:
     """A pod with a port and a volume, that is promised a seat on a node that attaches one volume more than there is."""
     view = ClusterView()
     view.upsert_node(NODE)
@@ -47,10 +47,10 @@ def a_seat(spec: SchedulingSpec = SPEC, **of_gang: object) -> tuple[ClusterView,
     view.upsert_pod(pod := a_pod("mine", spec))
     gang = Gang(GangKey("ns", "g"), 1, (pod,), 0, 0.0, Objective.BINPACK, 60, **of_gang)  # type: ignore[arg-type]
     gang = in_surroundings(gang, view.volumes, view)
-    seats = checked(gang, {pod.uid: "a"}, view)
-    assert not isinstance(seats, Refused)
-    promise(seats, view)
-    return view, gang, seats[0]
+    assignments = checked(gang, {pod.uid: "a"}, view)
+    assert not isinstance(assignments, Refused)
+    assume(assignments, view)
+    return view, gang, assignments[0]
 
 
 def comes(spec: SchedulingSpec, **fields: object) -> Callable[[ClusterView], None]:
@@ -80,23 +80,23 @@ KEEPS_AWAY = PodTerm("kubernetes.io/hostname", (LabelExpression("app", "In", ("w
     ],
 )
 def test_a_seat_that_has_gone_bad_is_told_by_what_has_changed(change: Callable[[ClusterView], None], expected: str | None) -> None:
-    view, gang, seat = a_seat()
+    view, gang, assignment = an_assignment()
     change(view)
     before = view.snapshot()
-    found = spoilt(seat, gang, view)
+    found = spoilt(assignment, gang, view)
     assert (expected or "") in (messages.violation(found) if found else "")
     assert (found is None) == (expected is None)
     after = view.snapshot()
     assert np.array_equal(before.used, after.used)  # looking changes nothing
     assert before.host_ports == after.host_ports
-    assert view.is_assumed(seat.pod)
+    assert view.is_assumed(assignment.pod)
 
 
 def test_a_member_that_must_share_a_domain_does_not_follow_a_node_that_leaves_it() -> None:
-    view, gang, seat = a_seat(required_topology="rack")
-    assert seat.domains == (("rack", "x"),)
+    view, gang, assignment = an_assignment(required_topology="rack")
+    assert assignment.domains == (("rack", "x"),)
     view.upsert_node(replace(NODE, labels={**NODE.labels, "rack": "y"}))
-    found = spoilt(seat, gang, view)
+    found = spoilt(assignment, gang, view)
     assert found is not None
     assert messages.violation(found) == "members would not share one rack: x, y"
 
@@ -104,21 +104,21 @@ def test_a_member_that_must_share_a_domain_does_not_follow_a_node_that_leaves_it
 def test_what_is_measured_of_gpus_counts_between_tries_too() -> None:
     spec = SchedulingSpec((("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)), gpus=GpuAsk(memory_each=1000))
     labels = {"nvidia.com/gpu.memory": "16000", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.product": "T4"}
-    view, gang, seat = a_seat(SPEC)
+    view, gang, assignment = an_assignment(SPEC)
     view.upsert_node(replace(NODE, labels={**NODE.labels, **labels}))
     view.upsert_pod(a_pod("mine", spec))
-    seat = replace(seat, pod=a_pod("mine", spec))
-    assert spoilt(seat, gang, view) is None
-    seat = replace(seat, pod=a_pod("mine", replace(spec, gpus=GpuAsk(memory_each=32_000))))
-    found = spoilt(seat, gang, view)
+    assignment = replace(assignment, pod=a_pod("mine", spec))
+    assert spoilt(assignment, gang, view) is None
+    assignment = replace(assignment, pod=a_pod("mine", replace(spec, gpus=GpuAsk(memory_each=32_000))))
+    found = spoilt(assignment, gang, view)
     assert found is not None
     assert "gpu-memory-each" in messages.violation(found)
 
 
 def test_the_state_of_a_node_is_another_once_a_seat_there_may_have_gone_bad() -> None:
-    view, gang, seat = a_seat()
+    view, gang, assignment = an_assignment()
     state = view.version_of("a")
-    assert spoilt(seat, gang, view) is None
+    assert spoilt(assignment, gang, view) is None
     assert view.version_of("a") == state
     view.upsert_pod(replace(a_pod("mine"), node_name="a"))  # it is seen where it was assumed
     assert view.version_of("a") == state

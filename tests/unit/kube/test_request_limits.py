@@ -100,9 +100,9 @@ def test_a_gang_whose_rehearsal_was_quick_begins_whole_and_one_whose_rehearsal_w
     begun: list[float] = []
 
     async def play() -> None:
-        rehearsals = RequestLimits(8, 6)
-        await a_request(rehearsals, seconds)
-        begun[:] = await beginnings(RequestLimits(8, 6, rehearsals), len(begins))
+        dry_runs = RequestLimits(8, 6)
+        await a_request(dry_runs, seconds)
+        begun[:] = await beginnings(RequestLimits(8, 6, dry_runs), len(begins))
 
     virtually(play())
     assert begun == pytest.approx(begins, abs=0.05)
@@ -190,11 +190,11 @@ def test_those_whose_rehearsals_alone_were_quick_leave_a_fourth_of_the_turns() -
             await asyncio.sleep(seconds)
 
     async def play() -> None:
-        rehearsals = RequestLimits(8, 6)
+        dry_runs = RequestLimits(8, 6)
         for name in ("sly", "sly too"):
-            await request(rehearsals, name, 0.01)
+            await request(dry_runs, name, 0.01)
         begun.clear()
-        turns = RequestLimits(8, 6, rehearsals)
+        turns = RequestLimits(8, 6, dry_runs)
         tasks = [asyncio.create_task(request(turns, name, 0.4)) for name in ("sly", "sly too") for _ in range(6)]
         await asyncio.sleep(0.1)
         assert len(begun) == 6

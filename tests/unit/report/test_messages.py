@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from allaboard.binding.outcomes import BindReply, Committed, Result, Seat
+from allaboard.binding.outcomes import Assignment, BindReply, Committed, Result
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
@@ -139,21 +139,21 @@ def test_each_cause_is_told_in_a_few_words(why: Cause, told: str) -> None:
     assert len(told) <= 80
 
 
-def a_seat(name: str) -> Seat:
-    return Seat(a_pod(name), "n1")
+def an_assignment(name: str) -> Assignment:
+    return Assignment(a_pod(name), "n1")
 
 
 def test_binds_that_fail_for_one_reason_are_told_in_one_clause() -> None:
     denied = {name: BindReply(Result.REFUSED, f'pods "{name}" is forbidden: exceeded quota') for name in ("a", "b", "c", "d", "e")}
-    failed = tuple((a_seat(name), reply) for name, reply in denied.items())
-    other = (a_seat("x"), BindReply(Result.UNANSWERED, "no answer"))
+    failed = tuple((an_assignment(name), reply) for name, reply in denied.items())
+    other = (an_assignment("x"), BindReply(Result.UNANSWERED, "no answer"))
     text = messages.not_bound(Committed((), (*failed, other), missing=6))
     assert text == 'pods a, b, c and 2 more: pods "a" is forbidden: exceeded quota; pod x: no answer'
 
 
 def test_a_seat_that_was_taken_is_named_once() -> None:
     reply = BindReply(Result.REFUSED, violation=Violation(Wrong.PORT, "ns/a", "n1", subject="80"))
-    assert messages.seat_not_taken(a_seat("a"), reply) == "can't be bound to n1: host port 80 is taken"
+    assert messages.seat_not_taken(an_assignment("a"), reply) == "can't be bound to n1: host port 80 is taken"
 
 
 def test_where_no_node_admits_a_gang_the_commonest_rule_is_told() -> None:

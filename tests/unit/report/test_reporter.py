@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from allaboard.binding.outcomes import Committed, Seat
+from allaboard.binding.outcomes import Assignment, Committed
 from allaboard.gangs.registry import GangRegistry
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.paths import ApiPath
@@ -87,7 +87,7 @@ class Stage:
         self.reporter.refused(gang, Refusal(code, "no room", "none", {pod.uid: "no room" for pod in gang.members}), FOUND, 1.0)
 
     def bind(self, gang: Gang, pods: Sequence[Pod]) -> None:
-        self.reporter.bound(gang, Committed(tuple(Seat(pod, "n1") for pod in pods)), FOUND, 1.0)
+        self.reporter.bound(gang, Committed(tuple(Assignment(pod, "n1") for pod in pods)), FOUND, 1.0)
 
     async def write_all(self) -> None:
         writing = asyncio.create_task(self.writer.run(never_busy))

@@ -52,7 +52,7 @@ async def test_words_wait_until_the_binds_under_way_are_done() -> None:
     async def job() -> None:
         written.set()
 
-    async with running(writer, binder.lull):
+    async with running(writer, binder.wait_until_idle):
         bind = asyncio.create_task(binder.bind(a_pod(), "node", "stamp"))
         await settle()
         writer.put("event", job)
@@ -73,7 +73,7 @@ async def test_binds_without_end_hold_words_back_for_a_while_only() -> None:
     async def job() -> None:
         written.set()
 
-    async with running(writer, binder.lull):
+    async with running(writer, binder.wait_until_idle):
         bind = asyncio.create_task(binder.bind(a_pod(), "node", "stamp"))
         await settle()
         now += module._PATIENCE_SECONDS

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.binding.outcomes import BindReply, Committed, MembersChanged, Refused, Result, Seat
+from allaboard.binding.outcomes import Assignment, BindReply, Committed, MembersChanged, Refused, Result
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
 from allaboard.model.pod import Pod
@@ -145,7 +145,7 @@ def test_nobody_is_released_for_whom_another_makes_way() -> None:
 
 def outcome_of(gang: Gang, *, bound: int, result: Result | None = None, in_doubt: str = "") -> Committed:
     """So many of the candidates were bound, and of the others the bind came to ``result``."""
-    seats = [Seat(pod, "node-1") for pod in gang.candidates]
+    seats = [Assignment(pod, "node-1") for pod in gang.candidates]
     failed = tuple((seat, BindReply(result, "", in_doubt)) for seat in seats[bound:]) if result else ()
     return Committed(tuple(seats[:bound]), failed, missing=max(0, gang.missing - bound))
 

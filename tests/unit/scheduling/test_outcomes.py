@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from allaboard.binding.outcomes import BindReply, Committed, MembersChanged, Refused, Result, Seat
+from allaboard.binding.outcomes import Assignment, BindReply, Committed, MembersChanged, Refused, Result
 from allaboard.gangs.membership import POD_GROUP_LABEL
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import OVER_LIMIT
@@ -26,7 +26,7 @@ FIRST_JOB, SECOND_JOB = Owner("batch/v1", "Job", "one", "one"), Owner("batch/v1"
 
 def answers(gang: Gang, bound: int, result: Result = Result.UNANSWERED, **fields: Any) -> Committed:
     """So many of the candidates were bound, and of the others the bind came to ``result``."""
-    seats = [Seat(pod, "n") for pod in gang.candidates]
+    seats = [Assignment(pod, "n") for pod in gang.candidates]
     failed = tuple((seat, BindReply(result, "no", **fields)) for seat in seats[bound:])
     return Committed(tuple(seats[:bound]), failed, missing=max(0, gang.missing - bound))
 
