@@ -16,7 +16,7 @@ from allaboard.binding.bind import Binder
 from allaboard.binding.job_suspension import JobRestarter
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import claim_from, volume_from
-from allaboard.gangs.hearsay import Hearsay
+from allaboard.gangs.early_pods import Hearsay
 from allaboard.gangs.job_counts import JobStore, job_counts_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.gpu.scraper import Scraper, keep_cards
