@@ -13,11 +13,11 @@ from typing import Self
 
 from allaboard.gangs.job_counts import JobCounts
 from allaboard.gangs.membership import Membership, membership_of
+from allaboard.gangs.namespace_priority import Urgency
 from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.runs import Run, may_act, next_in_turn, runs_of
 from allaboard.gangs.speakers import is_rollout, priority_of, required_topology_of, speakers_of, still_possible, with_distinct_options
-from allaboard.gangs.urgency import Urgency
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.limits import DELETED_RUNS, ENDED, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod, by_age

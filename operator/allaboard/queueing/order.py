@@ -29,7 +29,7 @@ def order_of(
     Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Nor is healing one past
     those who owe less: a tenant could have many gangs that have lost members and are hard to place; nor for a gang that ``has_grown``.
     Nor is a stamp one for all the gangs that a tenant has forged it on: ``may_go_first`` ends when they have gone first for long enough.
-    ``since`` is when it counts as made, if that isn't when it was, because others are of more ``urgency`` (``gangs.urgency``).
+    ``since`` is when it counts as made, if that isn't when it was, because others are of more ``urgency`` (``gangs.namespace_priority``).
     """
     heals = gang.is_open and gang.missing_of_stamped > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
     standing = HEALS if heals and not debt else OVERTAKEN if is_protected else PLAIN

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from allaboard.gangs.urgency import Urgency
+from allaboard.gangs.namespace_priority import Urgency
 from allaboard.model.gang import GangKey, OnMemberLost, Outline
 from allaboard.queueing.order import order_of_gone
 from allaboard.queueing.ranks import Overtaking, Ranks

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allaboard.gangs.namespace_priority import Urgency
 from allaboard.gangs.registry import GangRegistry
-from allaboard.gangs.urgency import Urgency
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey, Outline
 from allaboard.model.pod import Pod
