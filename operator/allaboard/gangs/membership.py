@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from allaboard.model.foreign_gang_labels import mark_of, sentence
 from allaboard.model.gang import GangKey
-from allaboard.model.marks import mark_of, sentence
 from allaboard.model.pod import Pod
 
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"

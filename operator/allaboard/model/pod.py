@@ -12,9 +12,9 @@ from allaboard.model.asking import asked_of_gpus, with_gpus
 from allaboard.model.constraints import GpuAsk, SchedulingSpec, readable_spec_from
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, items, labels, mapping, sequence, text
+from allaboard.model.foreign_gang_labels import NONE, Marks, marks_in
 from allaboard.model.interner import Interner
 from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimitError
-from allaboard.model.marks import NONE, Marks, marks_in
 from allaboard.model.openfaas import with_function_demand
 from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
 from allaboard.model.options import Options, options_in

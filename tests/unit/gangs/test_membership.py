@@ -7,8 +7,8 @@ import pytest
 
 from allaboard.gangs.membership import membership_of, min_available, object_name
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.foreign_gang_labels import MARKS, NONE
 from allaboard.model.gang import GangKey
-from allaboard.model.marks import MARKS, NONE
 from allaboard.model.pod import ROLE_LABELS, Pod, Reading, pod_from
 
 PAIR = "pod-group.scheduling.sigs.k8s.io"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from allaboard.gangs.podgroup import MANAGED_BY, OURS, PodGroup, owner_references, pod_group_from
 from allaboard.gangs.registry import OVER_LIMIT, GangDefaults, GangRegistry
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.foreign_gang_labels import SPEC_FIELDS
 from allaboard.model.gang import GangKey, Objective, Outline, Undo
 from allaboard.model.limits import ENDED, MEMBERS, Limit
-from allaboard.model.marks import SPEC_FIELDS
 from allaboard.model.pod import Owner, Pod
 
 PAIR = "pod-group.scheduling.sigs.k8s.io"
