@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from math import inf, ulp
 from typing import NamedTuple
 
-from allaboard.model.asking import URGENCY_LABEL, urgency_of
 from allaboard.model.gang import Gang, GangKey, Outline
+from allaboard.model.gpu_request import URGENCY_LABEL, urgency_of
 from allaboard.model.pod import Pod
 
 _BLOCK = 128  # gangs of a block before it is split

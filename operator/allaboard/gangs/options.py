@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import TypeVar
 
 from allaboard.gangs.podgroup import PodGroup
-from allaboard.model.asking import GPU_OPTIONS, asked_by_group
 from allaboard.model.constraints import GpuAsk
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import LABEL_KEY
 from allaboard.model.gang import Hold, RoleMinimums
+from allaboard.model.gpu_request import GPU_OPTIONS, asked_by_group
 from allaboard.model.options import KNOWN, OPTION_PREFIX, OURS
 from allaboard.model.pod import Pod
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from allaboard.model.asking import asked_of_gpus, with_gpus
 from allaboard.model.constraints import GpuAsk, SchedulingSpec, readable_spec_from
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.foreign_gang_labels import NONE, Marks, marks_in
+from allaboard.model.gpu_request import asked_of_gpus, with_gpus
 from allaboard.model.interner import Interner
 from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimitError
 from allaboard.model.openfaas import with_function_demand

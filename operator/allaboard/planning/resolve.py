@@ -14,9 +14,9 @@ from allaboard.cluster.anti_affinity import Labels, Several
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.gangs.registry import over_limit
-from allaboard.model.asking import with_group
 from allaboard.model.constraints import GpuAsk, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, Hold
+from allaboard.model.gpu_request import with_group
 from allaboard.model.limits import GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.pod import Pod
 from allaboard.model.topologies import LEVELS, Levels, label_of_nobody, labels_of

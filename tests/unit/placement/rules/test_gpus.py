@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView
-from allaboard.model.asking import with_gpus
 from allaboard.model.constraints import GpuAsk, SchedulingSpec
 from allaboard.model.gang import Objective
+from allaboard.model.gpu_request import with_gpus
 from allaboard.model.gpunames import canonical
 from allaboard.model.gpus import Measure
 from allaboard.model.gputable import GpuPolicy, GpuTable, gpus_of

@@ -6,8 +6,8 @@ import pytest
 
 from allaboard.gangs.options import meaningless_option, of_group
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
-from allaboard.model.asking import with_group
 from allaboard.model.constraints import GpuAsk, SchedulingSpec
+from allaboard.model.gpu_request import with_group
 from allaboard.model.pod import Pod, Reading, pod_from
 
 GPU = "nvidia.com/gpu"
