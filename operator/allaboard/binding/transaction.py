@@ -19,8 +19,8 @@ from allaboard.cluster.view import ClusterView
 from allaboard.kube.request_limits import in_slices
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang
+from allaboard.model.gpu_sharing import annotations_of
 from allaboard.model.pod import Pod, stamp_of
-from allaboard.model.sharing import annotations_of
 from allaboard.placement import Violation
 
 logger = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 """What is taken of each GPU of the nodes that share theirs: one row a node, changed by each event.
 
-A pod is charged to the devices that it says it has, or was promised. A pod of which that isn't known is charged once, on the device
-where that leaves least (``model.sharing.charge_unnamed``), which depends on all others of the node: so that is worked out when it is asked
-for. When a driver lists other devices than before, the pods of that node are counted anew, before anybody asks.
+A pod is charged to the devices that the pod says it has, or that were assumed for it. A pod whose devices aren't known is charged once, on
+the device where that leaves least (``model.gpu_sharing.charge_unnamed``). That depends on all other pods of the node, so it is computed
+when it is asked for. When a driver lists other devices than before, the pods of that node are counted anew before the next answer.
 """
 
 from collections import Counter
@@ -13,8 +13,8 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gpu_sharing import GPU, WHOLE, Shared, Taken, Unnamed, charge_unnamed, charges_of
 from allaboard.model.node import Node
-from allaboard.model.sharing import GPU, WHOLE, Shared, Taken, Unnamed, charge_unnamed, charges_of
 from allaboard.model.snapshot import Sharing, Snapshot
 
 _MOST_WHOLE = 64  # GPUs of a node without a driver, which are told one by one only to be scored beside those that are shared

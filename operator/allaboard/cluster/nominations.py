@@ -12,9 +12,9 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort
+from allaboard.model.gpu_sharing import GPU, charge_unnamed, charges_of
 from allaboard.model.limits import NOMINATED
 from allaboard.model.pod import Pod
-from allaboard.model.sharing import GPU, charge_unnamed, charges_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.model.volumes import Volume
 

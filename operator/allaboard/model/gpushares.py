@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.fields import items, mapping, sequence, text
+from allaboard.model.gpu_sharing import BY_COUNT, DRIVERS, GPU, WHOLE, Driver, Share
 from allaboard.model.limits import CONTAINERS
 from allaboard.model.requests import RawObject, Requests
-from allaboard.model.sharing import BY_COUNT, DRIVERS, GPU, WHOLE, Driver, Share
 
 FRACTION, MEMORY, NUMBER = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
 """Annotations by which pods ask KAI for parts of GPUs (kai-scheduler pkg/common/constants/constants.go)."""

@@ -13,13 +13,13 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.foreign_gang_labels import NONE, Marks, marks_in
 from allaboard.model.gpu_request import asked_of_gpus, with_gpus
+from allaboard.model.gpu_sharing import Taken, taken_by
 from allaboard.model.interner import Interner
 from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimitError
 from allaboard.model.openfaas import with_function_demand
 from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
 from allaboard.model.options import Options, options_in
 from allaboard.model.requests import RawObject
-from allaboard.model.sharing import Taken, taken_by
 
 STAMP = f"{OPTION_PREFIX}transaction"
 """Annotation that a bind gives a pod: ``<id of the run>/<minMember at that commit>``, and ``/whole`` if the run had been whole before."""

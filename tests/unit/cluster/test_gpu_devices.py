@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gpu_sharing import Device, Share, Shared, Taken
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
-from allaboard.model.sharing import Device, Share, Shared, Taken
 from allaboard.placement import verify
 from allaboard.placement.rules.verify import chosen_devices
 

@@ -8,10 +8,10 @@ import pytest
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import Claim, StoredVolume
 from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.gpu_sharing import Device, Share, Shared
 from allaboard.model.limits import NOMINATED
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod, Reading, pod_from
-from allaboard.model.sharing import Device, Share, Shared
 from allaboard.model.volumes import Volume
 
 GPU = "nvidia.com/gpu"

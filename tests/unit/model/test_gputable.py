@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allaboard.model.gpu_sharing import Device, Shared
 from allaboard.model.gpumodels import MODELS as ATTRIBUTES
 from allaboard.model.gpumodels import Attributes
 from allaboard.model.gpunames import canonical, expression
@@ -17,7 +18,6 @@ from allaboard.model.gpus import NO_CARDS, Measure
 from allaboard.model.gpuscore import ScoreWeights, graded
 from allaboard.model.gputable import GpuPolicy, gpus_of
 from allaboard.model.node import Node
-from allaboard.model.sharing import Device, Shared
 from tests.unit.model.gpus import MODELS, Known, cards_of, nodes
 
 KNOWN = {0: Attributes(16384, 40, 2, 1, 320), 1: Attributes(40960, 108, 5, 0, 1555), 2: Attributes()}

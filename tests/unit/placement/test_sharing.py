@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import GpuAsk
 from allaboard.model.gang import Objective
+from allaboard.model.gpu_sharing import SHARES, Device, Share, Shared
 from allaboard.model.node import Node
 from allaboard.model.packing import PACKING
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
 from allaboard.model.rules import NO_RULES
-from allaboard.model.sharing import SHARES, Device, Share, Shared
 from allaboard.placement import NodeFilters, Plan, SearchSettings, build_problem, search, verify
 from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together

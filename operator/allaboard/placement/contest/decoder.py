@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
-from allaboard.model.sharing import SHARES
+from allaboard.model.gpu_sharing import SHARES
 from allaboard.placement.contest.contest import Contender, Contest, Standing, as_it_stands
 from allaboard.placement.problem.objectives import requested_to_capacity_ratio
 from allaboard.placement.problem.prices import gap_worth

@@ -13,11 +13,11 @@ from allaboard.model.arrays import Floats, Integers
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Objective
+from allaboard.model.gpu_sharing import SHARES
 from allaboard.model.gpus import is_gpu
 from allaboard.model.packing import BEST_FIT, PACKING, Packing
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
-from allaboard.model.sharing import SHARES
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.bonds import bonds_of, bound, roles_of, without_label
 from allaboard.placement.problem.fragmentation import fragmentation_of

@@ -12,9 +12,9 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
+from allaboard.model.gpu_sharing import SHARES
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.requests import Requests
-from allaboard.model.sharing import SHARES
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Scoring, Weights
 from allaboard.placement.rules.devices import GPU, seated, seats_on_devices

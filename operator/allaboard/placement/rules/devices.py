@@ -10,9 +10,9 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
-from allaboard.model.sharing import DRIVERS
-from allaboard.model.sharing import GPU as GPU
-from allaboard.model.sharing import WHOLE as WHOLE
+from allaboard.model.gpu_sharing import DRIVERS
+from allaboard.model.gpu_sharing import GPU as GPU
+from allaboard.model.gpu_sharing import WHOLE as WHOLE
 from allaboard.model.snapshot import Snapshot
 
 _MOST_LOOKS = 30_000  # at single devices, in search of another way: some ten milliseconds

@@ -15,10 +15,10 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import GpuAsk, NodeSelectorTerm, SchedulingSpec, Toleration
+from allaboard.model.gpu_sharing import DRIVERS, GPU, WHOLE
 from allaboard.model.gputable import GpuTable
 from allaboard.model.node import Node, Taint
 from allaboard.model.reasons import Counted, Kind, Reason
-from allaboard.model.sharing import DRIVERS, GPU, WHOLE
 from allaboard.placement.rules.gpus import gpu_rules
 from allaboard.placement.rules.matching import (
     UNSCHEDULABLE_TAINT,

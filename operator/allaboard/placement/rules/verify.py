@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.gpu_sharing import DRIVERS, GPU
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
-from allaboard.model.sharing import DRIVERS, GPU
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.rules.devices import WHOLE, seated_exactly
 from allaboard.placement.rules.filters import refusal_of_state, refusal_to_share, surrounding_rules

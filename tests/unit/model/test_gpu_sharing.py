@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.model.node import node_from
-from allaboard.model.pod import Pod, Reading, pod_from
-from allaboard.model.sharing import (
+from allaboard.model.gpu_sharing import (
     HAMI,
     VOLCANO,
     Device,
@@ -26,6 +24,8 @@ from allaboard.model.sharing import (
     shared_by,
     taken_by,
 )
+from allaboard.model.node import node_from
+from allaboard.model.pod import Pod, Reading, pod_from
 from allaboard.model.snapshot import most_frequent
 from allaboard.placement.rules.devices import seated_exactly
 
