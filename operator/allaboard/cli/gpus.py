@@ -27,9 +27,9 @@ from allaboard.kube.client import ApiError, ApiServer, CredentialsError, RawObje
 from allaboard.kube.lists import pages
 from allaboard.kube.paths import NODES, PODS
 from allaboard.model.errors import MalformedError
+from allaboard.model.gpu_inventory import kind_of
 from allaboard.model.gpu_sharing import WHOLE
 from allaboard.model.gpus import Cards, Measure, is_gpu
-from allaboard.model.gputable import kind_of
 from allaboard.model.node import Node, node_from
 from allaboard.model.pod import Pod, pod_from
 from allaboard.model.snapshot import Snapshot

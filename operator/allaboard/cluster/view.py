@@ -22,10 +22,10 @@ from allaboard.cluster.usage import Usage
 from allaboard.cluster.volumes import VolumeView
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.gpu_inventory import POLICY, GpuPolicy, GpuTable, LabelReader, gpus_of
 from allaboard.model.gpu_request import as_bound
 from allaboard.model.gpu_sharing import BY_COUNT, Taken
 from allaboard.model.gpus import NO_CARDS, Cards
-from allaboard.model.gputable import POLICY, GpuPolicy, GpuTable, LabelReader, gpus_of
 from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod

@@ -12,8 +12,8 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.gpu_inventory import WHOLE_GPUS, GpuTable
 from allaboard.model.gpu_sharing import DRIVERS, WHOLE, Shared, charges_of, given_back
-from allaboard.model.gputable import WHOLE_GPUS, GpuTable
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import UNSTATED

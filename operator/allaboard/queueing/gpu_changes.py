@@ -3,7 +3,7 @@
 import numpy as np
 
 from allaboard.model.arrays import Floats
-from allaboard.model.gputable import WHOLE_GPUS, GpuTable
+from allaboard.model.gpu_inventory import WHOLE_GPUS, GpuTable
 from allaboard.records.wake_up import GPU_CHANGES
 
 _LEAST_MEBIBYTES = 64.0

@@ -23,7 +23,7 @@ from allaboard.gangs.registry import GangRegistry
 from allaboard.leadership.fencing import Term
 from allaboard.leadership.takeover import TakeoverReservation
 from allaboard.model.gang import Gang, GangKey
-from allaboard.model.gputable import GpuTable
+from allaboard.model.gpu_inventory import GpuTable
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.topologies import LEVELS, Levels

@@ -9,10 +9,10 @@ from pydantic.alias_generators import to_camel
 from pydantic_settings import NoDecode
 
 from allaboard.model.errors import shown
+from allaboard.model.gpu_inventory import APPLICATION_ERRORS, GpuPolicy
 from allaboard.model.gpumodels import Attributes
 from allaboard.model.gpunames import expression
 from allaboard.model.gpuscore import ScoreWeights
-from allaboard.model.gputable import APPLICATION_ERRORS, GpuPolicy
 from allaboard.model.pairs import pairs_in
 from allaboard.settings.pairs import Pairs
 

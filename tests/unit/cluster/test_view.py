@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView, NodeStore
 from allaboard.model.constraints import GpuAsk, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.gpu_inventory import GpuPolicy
 from allaboard.model.gpu_request import with_gpus
 from allaboard.model.gpus import Cards, Measure
-from allaboard.model.gputable import GpuPolicy
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import LabelExpression, PodTerm

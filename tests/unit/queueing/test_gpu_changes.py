@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
+from allaboard.model.gpu_inventory import GpuTable, gpus_of
 from allaboard.model.gpus import Measure
-from allaboard.model.gputable import GpuTable, gpus_of
 from allaboard.model.reasons import Kind, Reason
 from allaboard.placement import Explanation, RoleExplanation
 from allaboard.queueing.gpu_changes import GpuChanges

@@ -21,8 +21,8 @@ import numpy as np
 
 from allaboard.model.arrays import Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gpu_inventory import WHOLE_GPUS
 from allaboard.model.gpus import is_gpu
-from allaboard.model.gputable import WHOLE_GPUS
 from allaboard.model.node import Node
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules

@@ -15,8 +15,8 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import GpuAsk, NodeSelectorTerm, SchedulingSpec, Toleration
+from allaboard.model.gpu_inventory import GpuTable
 from allaboard.model.gpu_sharing import DRIVERS, GPU, WHOLE
-from allaboard.model.gputable import GpuTable
 from allaboard.model.node import Node, Taint
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.placement.rules.gpus import gpu_rules

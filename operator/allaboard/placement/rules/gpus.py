@@ -10,8 +10,8 @@ import numpy as np
 
 from allaboard.model.arrays import Mask
 from allaboard.model.constraints import GpuAsk
+from allaboard.model.gpu_inventory import GpuTable
 from allaboard.model.gpunames import matches
-from allaboard.model.gputable import GpuTable
 from allaboard.model.reasons import Kind, Reason
 
 _UNKNOWN = {

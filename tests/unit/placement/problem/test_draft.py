@@ -8,8 +8,8 @@ import pytest
 
 from allaboard.model.constraints import GpuAsk, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.gpu_inventory import gpus_of
 from allaboard.model.gpus import NO_CARDS
-from allaboard.model.gputable import gpus_of
 from allaboard.model.node import Taint
 from allaboard.model.packing import PACKING
 from allaboard.placement import NodeFilters, Problem, SearchSettings, search

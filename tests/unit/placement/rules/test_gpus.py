@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import GpuAsk, SchedulingSpec
 from allaboard.model.gang import Objective
+from allaboard.model.gpu_inventory import GpuPolicy, GpuTable, gpus_of
 from allaboard.model.gpu_request import with_gpus
 from allaboard.model.gpunames import canonical
 from allaboard.model.gpus import Measure
-from allaboard.model.gputable import GpuPolicy, GpuTable, gpus_of
 from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot

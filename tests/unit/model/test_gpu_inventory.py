@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allaboard.model.gpu_inventory import GpuPolicy, gpus_of
 from allaboard.model.gpu_sharing import Device, Shared
 from allaboard.model.gpumodels import MODELS as ATTRIBUTES
 from allaboard.model.gpumodels import Attributes
 from allaboard.model.gpunames import canonical, expression
 from allaboard.model.gpus import NO_CARDS, Measure
 from allaboard.model.gpuscore import ScoreWeights, graded
-from allaboard.model.gputable import GpuPolicy, gpus_of
 from allaboard.model.node import Node
 from tests.unit.model.gpus import MODELS, Known, cards_of, nodes
 
@@ -219,7 +219,7 @@ class CountedExpression:
 
 
 def test_what_a_name_matches_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allaboard.model.gputable.expression", CountedExpression)
+    monkeypatch.setattr("allaboard.model.gpu_inventory.expression", CountedExpression)
     found = [Known(f"n{row}", 1, {"nvidia.com/gpu.product": f"once {row % 5}"}, [(row % 3, {})]) for row in range(60)]
     policy = GpuPolicy(models={"once 3": Attributes(memory=7.0)}, aliases={"third": "once 2"})
     CountedExpression.searches = 0
@@ -234,7 +234,7 @@ def test_what_a_name_matches_is_found_out_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_of_too_many_names_those_that_exporters_say_give_way_to_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allaboard.model.gputable._MOST_NAMES", 3)
+    monkeypatch.setattr("allaboard.model.gpu_inventory._MOST_NAMES", 3)
     found = [Known(f"n{row}", 1, {"nvidia.com/gpu.product": "own"} if row < 6 else {}, [(row % 3, {})]) for row in range(9)]
     table = gpus_of([known.node for known in found], cards_of(found))
     assert table is not None
