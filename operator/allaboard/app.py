@@ -16,7 +16,7 @@ from allaboard.binding.bind import Binder
 from allaboard.binding.job_suspension import JobRestarter
 from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import claim_from, volume_from
-from allaboard.gangs.early_pods import Hearsay
+from allaboard.gangs.early_pods import EarlyPods
 from allaboard.gangs.job_counts import JobStore, job_counts_from
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.gpu.scraper import Scraper, keep_cards
@@ -114,7 +114,7 @@ class App:
         self._podgroups_listed = asyncio.Event()
         self._reflectors: dict[str, Reflector] = {}
         self._keeper: PodGroupWriter | None = None
-        self._hearsay: Hearsay | None = None
+        self._early_pods: EarlyPods | None = None
         self._events: EventRecorder | None = None
         self._scheduler: Scheduler | None = None
         self._lease: Candidate | None = None
@@ -207,8 +207,8 @@ class App:
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
             "csinodes": Reflector(server, CSI_NODES.everywhere, attach_limits_from, volumes.limits),
         }
-        self._hearsay = Hearsay(self.view, self.registry, self._reflectors["pods"], self._pod_from)
-        self.view.listen(self._hearsay.doubt)  # after all others
+        self._early_pods = EarlyPods(self.view, self.registry, self._reflectors["pods"], self._pod_from)
+        self.view.listen(self._early_pods.drop_if_begun)  # after all others
         self._measure(writer)
         for name, reflector in self._reflectors.items():
             self._spawn(f"reflect {name}", reflector.run(), on_death)
@@ -266,8 +266,8 @@ class App:
 
     def observe_pending_pod(self, event: str | None, raw: dict[str, Any]) -> None:
         """Take what Kopf has heard about a pending pod; that it is pending no more is for the reflector to tell."""
-        if event != "DELETED" and self.synced.is_set() and self._hearsay is not None:
-            self._hearsay.hear(raw)
+        if event != "DELETED" and self.synced.is_set() and self._early_pods is not None:
+            self._early_pods.apply(raw)
 
     def health(self) -> dict[str, object]:
         """How the operator is: what it knows, and how long ago it heard of it."""

@@ -93,7 +93,7 @@ class Reflector:
         self._version: str | None = None
         # Those that wait, by namespace and key: the events of one namespace keep no other's waiting.
         self._events: dict[str, dict[str, _Event]] = {}
-        self._ahead: dict[str, int] = {}  # the versions of what was overheard and the watch hasn't come to
+        self._ahead: dict[str, int] = {}  # versions of objects that were applied early and that the watch hasn't reported yet
         self._has_events = asyncio.Event()
         self._is_doubtful = False
 
@@ -115,19 +115,19 @@ class Reflector:
 
     @property
     def ahead(self) -> Collection[str]:
-        """The keys of what was overheard and this watch hasn't come to."""
+        """The keys of objects that were applied early and that this watch hasn't reported yet."""
         return self._ahead.keys()
 
     def is_news(self, raw: dict[str, Any]) -> bool:
-        """Whether what another watch tells of an object is newer than all that this one has told, and than what was overheard of it."""
+        """Return whether another watch's state of an object is newer than all that this watch reported or that was applied early."""
         version, reached = version_of(raw), version_number(self._version)
         return 0 < reached < version and version > self._ahead.get(object_key(raw), 0)
 
-    def overhear(self, raw: dict[str, Any]) -> bool:
-        """Take at once what another watch tells of an object, if it is news; returns whether it is.
+    def apply_early(self, raw: dict[str, Any]) -> bool:
+        """Apply another watch's state of an object at once if that is news; return whether it is.
 
-        What becomes of it this watch is then bound to tell, so that nothing overheard can stay for ever; what is older it may have
-        told already. It is no sign of life of this watch.
+        News is newer than all that this watch has reported, so this watch will still report the object's end: no object applied early can
+        stay for ever. An older state this watch may have reported already. The call is no sign of life of this watch.
         """
         if not self.is_news(raw):
             return False
@@ -137,8 +137,8 @@ class Reflector:
         self._take_event(key, _Event(self._clock(), "MODIFIED", raw))
         return True
 
-    def unhear(self, key: str) -> None:
-        """Forget what was overheard of an object, until this watch tells of it."""
+    def drop_early(self, key: str) -> None:
+        """Remove an object that was applied early, until this watch reports the object."""
         if self._ahead.pop(key, None):
             self._store.remove(key)
 

@@ -386,7 +386,7 @@ HISTORY = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), min_size=1, 
 
 
 @given(HISTORY, st.lists(st.tuples(st.booleans(), st.integers(0, 11)), max_size=40))
-async def test_whatever_is_overheard_and_when_the_store_ends_as_the_watch_says_and_never_goes_back(
+async def test_whatever_is_applied_early_the_store_ends_as_the_watch_says_and_never_goes_back(
     history: list[tuple[str, bool]], hearings: list[tuple[bool, int]]
 ) -> None:
     """``hearings``: either the watch tells the next event, or somebody else any state that has been, however often and late."""
@@ -412,7 +412,7 @@ async def test_whatever_is_overheard_and_when_the_store_ends_as_the_watch_says_a
             if is_watch and waiting:
                 told.put_nowait(waiting.pop(0))
             elif not is_watch and events[which % len(events)][0] != "DELETED":
-                reflector.overhear(json.loads(event(*events[which % len(events)], spec={"n": events[which % len(events)][2]}))["object"])
+                reflector.apply_early(json.loads(event(*events[which % len(events)], spec={"n": events[which % len(events)][2]}))["object"])
             for _ in range(4):
                 await asyncio.sleep(0)
         for line in waiting:
@@ -427,43 +427,43 @@ async def test_whatever_is_overheard_and_when_the_store_ends_as_the_watch_says_a
         assert versions == sorted(versions)
 
 
-async def test_what_is_overheard_is_taken_when_the_watch_is_late_and_not_when_it_may_have_told_already() -> None:
+async def test_an_object_is_applied_early_only_if_the_watch_cannot_have_reported_it_yet() -> None:
     server = Server(script(event("ADDED", "a", 5, spec={})))
     async with mirrored(server) as (reflector, store, _):
         await until(lambda: bool(store.taken))
         older, newer = ({"metadata": {"name": "b", "namespace": "team", "resourceVersion": str(version)}, "spec": {}} for version in (5, 6))
-        assert [reflector.overhear(older), reflector.overhear(newer), reflector.overhear(newer)] == [False, True, False]
-        assert not reflector.overhear({"metadata": {"name": "c", "resourceVersion": "x7"}})
+        assert [reflector.apply_early(older), reflector.apply_early(newer), reflector.apply_early(newer)] == [False, True, False]
+        assert not reflector.apply_early({"metadata": {"name": "c", "resourceVersion": "x7"}})
         await until(lambda: ("team/b", {}) in store.taken)
         assert reflector.relists == 1
 
 
-async def test_an_event_that_waits_is_not_taken_after_a_newer_state_that_is_overheard() -> None:
-    async def overheard_at_once(server: Server) -> AsyncIterator[bytes]:
+async def test_a_queued_event_is_not_taken_after_a_newer_state_was_applied_early() -> None:
+    async def early_at_once(server: Server) -> AsyncIterator[bytes]:
         yield event("ADDED", "a", 5, spec={"n": 5})
-        assert reflector.overhear(json.loads(event("MODIFIED", "a", 6, spec={"n": 6}))["object"])
+        assert reflector.apply_early(json.loads(event("MODIFIED", "a", 6, spec={"n": 6}))["object"])
         yield event("ADDED", "b", 7)
         await asyncio.Future()
 
-    async with mirrored(Server(overheard_at_once)) as (reflector, store, _):
+    async with mirrored(Server(early_at_once)) as (reflector, store, _):
         await until(lambda: ("team/b", None) in store.taken)
     assert store.taken == [("team/a", {"n": 6}), ("team/b", None)]
 
 
-async def test_nothing_is_overheard_before_there_is_a_list() -> None:
+async def test_nothing_is_applied_early_before_there_is_a_list() -> None:
     server = Server(for_ever)
     reflector = Reflector(cast(ApiServer, server), PODS.everywhere, spec_of, Store())
-    assert not reflector.overhear({"metadata": {"name": "a", "namespace": "team", "resourceVersion": "9"}})
+    assert not reflector.apply_early({"metadata": {"name": "a", "namespace": "team", "resourceVersion": "9"}})
 
 
-async def test_after_a_list_versions_that_were_overheard_before_count_no_more() -> None:
+async def test_after_a_list_versions_that_were_applied_early_count_no_more() -> None:
     """They may go back, as when etcd is restored from a backup."""
 
     async def expired(server: Server) -> AsyncIterator[bytes]:
         yield json.dumps({"type": "ERROR", "object": {"code": 410}}).encode()
 
     async def heard_and_expired(server: Server) -> AsyncIterator[bytes]:
-        reflector.overhear(json.loads(event("ADDED", "a", 90, spec={"n": 90}))["object"])
+        reflector.apply_early(json.loads(event("ADDED", "a", 90, spec={"n": 90}))["object"])
         await until(lambda: bool(store.taken))
         async for line in expired(server):
             yield line
@@ -485,11 +485,11 @@ async def test_whoever_is_not_heard_of_any_more_is_told_by_the_watch() -> None:
     async with mirrored(server) as (reflector, store, _):
         await until(server.opened.is_set)
         newcomer = event("ADDED", "a", 9, spec={"n": 9})
-        assert reflector.overhear(json.loads(newcomer)["object"])
+        assert reflector.apply_early(json.loads(newcomer)["object"])
         assert list(reflector.ahead) == ["team/a"]
         await until(lambda: ("team/a", {"n": 9}) in store.taken)
-        reflector.unhear("team/a")
-        reflector.unhear("team/b")  # of which nothing was heard
+        reflector.drop_early("team/a")
+        reflector.drop_early("team/b")  # of which nothing was heard
         assert store.taken[1:] == [("team/a", None)]
         told.put_nowait(newcomer)
         await until(lambda: len(store.taken) == 3)
