@@ -13,7 +13,7 @@ from typing import Self
 
 from allaboard.gangs.job_counts import JobCounts
 from allaboard.gangs.membership import Membership, membership_of
-from allaboard.gangs.namespace_priority import Urgency
+from allaboard.gangs.namespace_priority import NamespacePriority
 from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.runs import Run, may_act, next_in_turn, runs_of
@@ -83,7 +83,7 @@ class GangRegistry:
         self._listeners: list[DirtyListener] = []
         self.on_excess: Callable[[str], None] = lambda limit: None
         self.knows_whole: Callable[[GangKey, str], bool] = lambda key, run: False
-        self.urgency = Urgency(self.outline)
+        self.namespace_priority = NamespacePriority(self.outline)
         self.arrivals = 0  # pods of ours that came without a node
 
     def listen(self, on_dirty: DirtyListener) -> None:
@@ -274,11 +274,11 @@ class GangRegistry:
 
     def since(self, gang: Gang | Outline) -> float:
         """When a gang counts as made: later than those of its namespace that are more urgent."""
-        return self.urgency.since(gang)
+        return self.namespace_priority.since(gang)
 
     def _joins(self, key: GangKey, pod: Pod) -> None:
         is_alive = pod.is_alive
-        self.urgency.joins(key, pod)
+        self.namespace_priority.joins(key, pod)
         if pod.owner is not None and pod.is_of_job:
             self._of_job.setdefault(pod.owner.uid, Counter())[key] += 1
         if pod.node_name or not is_alive:
@@ -292,7 +292,7 @@ class GangRegistry:
             self._first[key] = pod
 
     def _leaves(self, key: GangKey, pod: Pod) -> None:
-        self.urgency.leaves(key, pod)
+        self.namespace_priority.leaves(key, pod)
         if pod.owner is not None and pod.is_of_job:
             of_job = self._of_job[pod.owner.uid]
             of_job[key] -= 1
@@ -437,7 +437,7 @@ class GangRegistry:
         return not self._namespaces or namespace in self._namespaces
 
     def _notify(self, key: GangKey) -> None:
-        self.urgency.settle(key)
+        self.namespace_priority.settle(key)
         for listener in self._listeners:
             listener(key)
 

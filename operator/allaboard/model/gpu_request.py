@@ -22,7 +22,7 @@ from allaboard.model.quantities import parse_quantity
 from allaboard.model.requests import Requests, as_requests
 
 LABEL_PREFIX = "genius/"
-URGENCY_LABEL = f"{LABEL_PREFIX}priority"
+NAMESPACE_PRIORITY_LABEL = f"{LABEL_PREFIX}priority"
 GPU_OPTIONS = ("gpu-number", "gpu-memory-each", "gpu-memory-total", "gpu-model")
 """Names of labels after ``LABEL_PREFIX``, and of annotations after ``OPTION_PREFIX``."""
 
@@ -34,7 +34,7 @@ _MOST_UNKNOWN = 8
 _MEBIBYTE = 2**20
 _MOST_GPUS = 1_000_000
 _MOST_MEBIBYTES = 2**31 - 1
-_MOST_URGENCY = 2**31 - 1
+_MOST_NAMESPACE_PRIORITY = 2**31 - 1
 
 
 def asked_of_gpus(labels: Mapping[str, object], annotations: Mapping[str, object]) -> tuple[GpuAsk | None, list[MalformedError]]:
@@ -61,8 +61,8 @@ def asked_of_gpus(labels: Mapping[str, object], annotations: Mapping[str, object
         if not read(reader, annotations.get(option), f"metadata.annotations[{option}]", is_annotation=True):
             read(reader, labels.get(label), f"metadata.labels[{label}]", is_annotation=False)
     try:
-        if isinstance(urgency := labels.get(URGENCY_LABEL), str):
-            _whole(urgency, f"metadata.labels[{URGENCY_LABEL}]", _MOST_URGENCY)
+        if isinstance(stated := labels.get(NAMESPACE_PRIORITY_LABEL), str):
+            _whole(stated, f"metadata.labels[{NAMESPACE_PRIORITY_LABEL}]", _MOST_NAMESPACE_PRIORITY)
     except MalformedError as error:
         problems.append(error)
     problems += _misspelt(labels, annotations)
@@ -89,7 +89,7 @@ def _misspelt(labels: Mapping[str, object], annotations: Mapping[str, object]) -
     return problems
 
 
-def urgency_of(label: str | None) -> int:
+def namespace_priority_of(label: str | None) -> int:
     """What the value of the label ``genius/priority`` says, 0 without one; of one that can't be understood the pod is held in any case."""
     return int(label) if label and re.fullmatch(r"[0-9]{1,10}", label) else 0
 

@@ -73,7 +73,7 @@ class Ranks:
         if gang.is_open and not (record and record.task):  # or it is passed over, and has its place told when that is over
             gang = self.registry.gang(key) or gang
         debt = self.shares.level(key.namespace)
-        since, urgency = self.registry.urgency.since(gang), self.registry.urgency.of(key)
+        since, urgency = self.registry.namespace_priority.since(gang), self.registry.namespace_priority.of(key)
         if record is None:
             return order_of(gang, debt=debt, since=since, urgency=urgency)
         is_first = record.partial_bind is not None and record.partial_bind.deadline is not None and gang.is_open

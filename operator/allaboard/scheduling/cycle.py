@@ -214,7 +214,7 @@ class Scheduler:
         yielded: set[GangKey] = set()
         while self.queue.peek() is not None:
             await until_fresh(self.is_fresh)
-            self.queue.eased({**dict.fromkeys(self.ranks.eased(), ()), **self.registry.urgency.changed()})
+            self.queue.eased({**dict.fromkeys(self.ranks.eased(), ()), **self.registry.namespace_priority.changed()})
             await self.queue.stirred()
             self._in_hand = attempts = await self._due_together()
             plans, overtaken = await self._planner.plan_together([attempt.gang for attempt in attempts.values()])

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from allaboard.gangs.namespace_priority import Urgency
+from allaboard.gangs.namespace_priority import NamespacePriority
 from allaboard.model.gang import GangKey, OnMemberLost, Outline
 from allaboard.queueing.order import order_of_gone
 from allaboard.queueing.ranks import Overtaking, Ranks
@@ -38,7 +38,7 @@ class Scene:
         self.records, self.clock = GangRecords(), Clock()
         self.shares = SearchTime(self.clock)
         outlines = {A: Outline(A, 0, 2.0, is_open=True, on_member_lost=OnMemberLost.IGNORE), B: Outline(B, 0, 1.0)}
-        registry = Mock(outline=outlines.get, gang=lambda key: None, urgency=Urgency(outlines.get))
+        registry = Mock(outline=outlines.get, gang=lambda key: None, namespace_priority=NamespacePriority(outlines.get))
         self.ranks = Ranks(registry, self.records, self.shares, Overtaking(), self.clock)
 
     def first(self) -> GangKey:
