@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from allaboard.model.foreign_gang_labels import mark_of, sentence
+from allaboard.model.foreign_gang_labels import foreign_label_of, sentence
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod
 
@@ -58,7 +58,7 @@ def membership_of(pod: Pod) -> Membership:
     """
     for dialect in DIALECTS:
         if membership := dialect.read(pod):
-            return membership if membership.error or not pod.marks.demand else _with_demand(membership, pod)
+            return membership if membership.error or not pod.foreign_gang_labels.demand else _with_demand(membership, pod)
     return Membership(single(pod), min_member=1)
 
 
@@ -124,20 +124,20 @@ def _by_pair(prefix: str) -> Callable[[Pod], Membership | None]:
 
 def _foreign(pod: Pod) -> Membership | None:
     """A pod that names no gang in a way that is read, and has a mark: the gang it asks for comes before what else it asks."""
-    if not (first := pod.marks.first):
+    if not (first := pod.foreign_gang_labels.first):
         return None
-    mark, kind = mark_of(first), _kind_of(pod, first)
-    if not mark.asks_for_gang:
-        return _with_demand(Membership(single(pod)), pod) if pod.marks.demand else None
+    label, kind = foreign_label_of(first), _kind_of(pod, first)
+    if not label.asks_for_gang:
+        return _with_demand(Membership(single(pod)), pod) if pod.foreign_gang_labels.demand else None
     advice = f"name the gang by the labels {' and '.join(_pair(PAIR_PREFIXES[0]))}, or remove it if the pod is to start alone"
-    error = f"{kind} {first} asks {mark.scheduler} for a gang, and isn't read here yet; {advice}"
+    error = f"{kind} {first} asks {label.scheduler} for a gang, and isn't read here yet; {advice}"
     return Membership(single(pod), error=error, field=f"metadata.{kind}s[{first}]", reason="Unsupported")
 
 
 def _with_demand(membership: Membership, pod: Pod) -> Membership:
     """``membership`` of a pod that asks another scheduler for what isn't done here, in error for that."""
-    name, kind = pod.marks.demand, _kind_of(pod, pod.marks.demand)
-    error = f"{kind} {name} {sentence(mark_of(name))}"
+    name, kind = pod.foreign_gang_labels.demand, _kind_of(pod, pod.foreign_gang_labels.demand)
+    error = f"{kind} {name} {sentence(foreign_label_of(name))}"
     return replace(membership, error=error, field=f"metadata.{kind}s[{name}]", reason="Unsupported")
 
 

@@ -9,7 +9,7 @@ import orjson
 from allaboard.kube.paths import POD_GROUPS
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, mapping, text, version_of
-from allaboard.model.foreign_gang_labels import SPEC_FIELDS, mark_of, marks_in, sentence
+from allaboard.model.foreign_gang_labels import SPEC_FIELDS, foreign_gang_labels_in, foreign_label_of, sentence
 from allaboard.model.gang import GangKey
 from allaboard.model.limits import MIN_RESOURCES, POD_GROUP_OWNERS, STATUS_BYTES, OverLimitError
 from allaboard.model.options import options_in
@@ -93,8 +93,10 @@ def pod_group_from(raw: RawObject) -> PodGroup:
 def _unmet(metadata: RawObject, spec: RawObject) -> MalformedError | None:
     """Return the first demand on another scheduler that isn't met here, ``None`` without one."""
     labels, annotations = mapping(metadata, "labels", "metadata."), mapping(metadata, "annotations", "metadata.")
-    if name := marks_in(labels, annotations).demand:
-        return MalformedError(f"metadata.{'annotations' if labels.get(name) is None else 'labels'}[{name}]", sentence(mark_of(name)))
+    if name := foreign_gang_labels_in(labels, annotations).demand:
+        return MalformedError(
+            f"metadata.{'annotations' if labels.get(name) is None else 'labels'}[{name}]", sentence(foreign_label_of(name))
+        )
     return next((MalformedError(f"spec.{name}", sentence(mark)) for name, mark in SPEC_FIELDS.items() if spec.get(name)), None)
 
 

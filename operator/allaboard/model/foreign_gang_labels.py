@@ -15,13 +15,13 @@ _VOLCANO, _KOORDINATOR, _KAI, _YUNIKORN, _KUEUE, _COSCHEDULING = "Volcano", "Koo
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ForeignLabel:
     """A label or annotation that asks another scheduler for something.
 
-    ``demand`` is what it asks for beyond the gang's name, queue and size; empty when it asks for no more. ``instead`` says what asks for
-    the same here. ``met_by`` are the values that ask for what every gang gets here. ``kept_by`` are labels and annotations that another
-    component writes when it sees to the demand itself. ``same_as`` are labels that are read here and say the same: beside one of them the
-    mark is a demand only if its value differs, and without any of them it isn't one.
+    ``demand`` is what the label asks for beyond the gang's name, queue and size; empty when it asks for no more. ``instead`` says what
+    asks for the same here. ``met_by`` are the values that ask for what every gang gets here. ``kept_by`` are labels and annotations that
+    another component writes when it meets the demand itself. ``same_as`` are labels that are read here and say the same. Beside one of
+    them the label is a demand only if its value differs; without any of them it is no demand.
     """
 
     scheduler: str
@@ -33,21 +33,21 @@ class Mark:
 
     @property
     def asks_for_gang(self) -> bool:
-        """Whether the mark asks for a gang and no more."""
+        """Whether the label asks for a gang and no more."""
         return not self.demand or bool(self.same_as or self.met_by)
 
     def is_unmet(self, value: object, labels: Mapping[str, object]) -> bool:
-        """Return whether the mark, with ``value``, asks an object with ``labels`` for what it wouldn't get here."""
+        """Return whether the label with ``value``, on an object with ``labels``, asks for something that isn't done here."""
         if not self.demand or (isinstance(value, str) and value in self.met_by):
             return False
         return not self.same_as or any(labels.get(name, value) != value for name in self.same_as)
 
 
-class Marks(NamedTuple):
-    """The marks of one object, each empty without one."""
+class ForeignGangLabels(NamedTuple):
+    """The foreign labels and annotations that one object is judged by; each is empty if there is none."""
 
     first: str = ""
-    """The first one in the order of ``MARKS``; unknown ones come last."""
+    """The first one in the order of ``FOREIGN_GANG_LABELS``; unknown ones come last."""
     demand: str = ""
     """The first one that asks for what isn't done here."""
 
@@ -71,65 +71,69 @@ _SAY_SLICES = "give each part a role (allaboard.dev/role), and its pods allaboar
 _NO_INSTEAD = "nothing asks for that here"
 _ALL_OR_NONE = "a gang is bound whole or not at all here"
 
-MARKS: Mapping[str, Mark] = {
+FOREIGN_GANG_LABELS: Mapping[str, ForeignLabel] = {
     # apis/pkg/apis/scheduling/v1beta1/labels.go, batch/v1alpha1/labels.go, topology/v1alpha1/labels.go; pkg/scheduler/plugins/task-topology
-    "scheduling.k8s.io/group-name": Mark(_VOLCANO),
-    "scheduling.volcano.sh/group-name": Mark(_VOLCANO),
-    "scheduling.volcano.sh/group-min-member": Mark(_VOLCANO, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
-    "volcano.sh/job-name": Mark(_VOLCANO),
-    "scheduling.volcano.sh/group-min-resources": Mark(
+    "scheduling.k8s.io/group-name": ForeignLabel(_VOLCANO),
+    "scheduling.volcano.sh/group-name": ForeignLabel(_VOLCANO),
+    "scheduling.volcano.sh/group-min-member": ForeignLabel(_VOLCANO, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
+    "volcano.sh/job-name": ForeignLabel(_VOLCANO),
+    "scheduling.volcano.sh/group-min-resources": ForeignLabel(
         _VOLCANO, "resources that are free before the gang starts", "name a PodGroup that states them as spec.minResources"
     ),
-    "volcano.sh/network-topology-mode": Mark(_VOLCANO, _NEAR, _SAY_EITHER),
-    "volcano.sh/network-topology-highest-tier": Mark(_VOLCANO, _NEAR, _SAY_NEAR),
-    "volcano.sh/task-topology-affinity": Mark(_VOLCANO, "tasks near each other", _SAY_EITHER),
-    "volcano.sh/task-topology-anti-affinity": Mark(_VOLCANO, "tasks apart from each other", _NO_INSTEAD),
-    "volcano.sh/task-topology-task-order": Mark(_VOLCANO, "tasks placed in an order", "all members are placed together here"),
+    "volcano.sh/network-topology-mode": ForeignLabel(_VOLCANO, _NEAR, _SAY_EITHER),
+    "volcano.sh/network-topology-highest-tier": ForeignLabel(_VOLCANO, _NEAR, _SAY_NEAR),
+    "volcano.sh/task-topology-affinity": ForeignLabel(_VOLCANO, "tasks near each other", _SAY_EITHER),
+    "volcano.sh/task-topology-anti-affinity": ForeignLabel(_VOLCANO, "tasks apart from each other", _NO_INSTEAD),
+    "volcano.sh/task-topology-task-order": ForeignLabel(_VOLCANO, "tasks placed in an order", "all members are placed together here"),
     # apis/extension/coscheduling.go; its labels pod-group.scheduling.sigs.k8s.io are read. While members are awaited, nothing is kept for
     # the others here, so that there is no waiting-time to limit.
-    "gang.scheduling.koordinator.sh/name": Mark(_KOORDINATOR),
-    "gang.scheduling.koordinator.sh/min-available": Mark(_KOORDINATOR, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
-    "gang.scheduling.koordinator.sh/total-number": Mark(_KOORDINATOR),
-    "gang.scheduling.koordinator.sh/mode": Mark(
+    "gang.scheduling.koordinator.sh/name": ForeignLabel(_KOORDINATOR),
+    "gang.scheduling.koordinator.sh/min-available": ForeignLabel(_KOORDINATOR, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
+    "gang.scheduling.koordinator.sh/total-number": ForeignLabel(_KOORDINATOR),
+    "gang.scheduling.koordinator.sh/mode": ForeignLabel(
         _KOORDINATOR, "a gang that may start in part", _ALL_OR_NONE, met_by=frozenset({"Strict", ""})
     ),
-    "gang.scheduling.koordinator.sh/groups": Mark(_KOORDINATOR, _TOGETHER, _SAY_TOGETHER),
-    "gang.scheduling.koordinator.sh/match-policy": Mark(
+    "gang.scheduling.koordinator.sh/groups": ForeignLabel(_KOORDINATOR, _TOGETHER, _SAY_TOGETHER),
+    "gang.scheduling.koordinator.sh/match-policy": ForeignLabel(
         _KOORDINATOR, "a rule which members count", "members that are bound, or have succeeded beside them, count here"
     ),
-    "pod-group.scheduling.sigs.k8s.io/match-policy": Mark(
+    "pod-group.scheduling.sigs.k8s.io/match-policy": ForeignLabel(
         _KOORDINATOR, "a rule which members count", "members that are bound, or have succeeded beside them, count here"
     ),
-    "gang.scheduling.koordinator.sh/waiting-time": Mark(_KOORDINATOR),
-    "gang.scheduling.koordinator.sh/network-topology-spec": Mark(_KOORDINATOR, _NEAR, _SAY_EITHER),
-    "gang.scheduling.koordinator.sh/network-topology-index": Mark(_KOORDINATOR, "neighbouring ranks on neighbouring nodes", _NO_INSTEAD),
+    "gang.scheduling.koordinator.sh/waiting-time": ForeignLabel(_KOORDINATOR),
+    "gang.scheduling.koordinator.sh/network-topology-spec": ForeignLabel(_KOORDINATOR, _NEAR, _SAY_EITHER),
+    "gang.scheduling.koordinator.sh/network-topology-index": ForeignLabel(
+        _KOORDINATOR, "neighbouring ranks on neighbouring nodes", _NO_INSTEAD
+    ),
     # pkg/common/constants/constants.go; every pod with a queue is of a group there, runai/ is what it was called before 0.6
-    "pod-group-name": Mark(_KAI),
-    "kai.scheduler/batch-min-member": Mark(_KAI, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
-    "kai.scheduler/queue": Mark(_KAI),
-    "runai/queue": Mark(_KAI),
-    "kai.scheduler/topology-required-placement": Mark(_KAI, _NEAR, _SAY_NEAR),
-    "kai.scheduler/topology-preferred-placement": Mark(_KAI, _NEAR_IF_POSSIBLE, _SAY_NEAR_IF_POSSIBLE),
-    "kai.scheduler/topology": Mark(_KAI, _NEAR, _SAY_EITHER),
-    "kai.scheduler/segment-size": Mark(_KAI, _SLICES, _SAY_SLICES),
-    "kai.scheduler/segment-topology-required-placement": Mark(_KAI, _SLICES, _SAY_SLICES),
-    "kai.scheduler/segment-topology-preferred-placement": Mark(_KAI, _SLICES, _SAY_SLICES),
+    "pod-group-name": ForeignLabel(_KAI),
+    "kai.scheduler/batch-min-member": ForeignLabel(_KAI, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
+    "kai.scheduler/queue": ForeignLabel(_KAI),
+    "runai/queue": ForeignLabel(_KAI),
+    "kai.scheduler/topology-required-placement": ForeignLabel(_KAI, _NEAR, _SAY_NEAR),
+    "kai.scheduler/topology-preferred-placement": ForeignLabel(_KAI, _NEAR_IF_POSSIBLE, _SAY_NEAR_IF_POSSIBLE),
+    "kai.scheduler/topology": ForeignLabel(_KAI, _NEAR, _SAY_EITHER),
+    "kai.scheduler/segment-size": ForeignLabel(_KAI, _SLICES, _SAY_SLICES),
+    "kai.scheduler/segment-topology-required-placement": ForeignLabel(_KAI, _SLICES, _SAY_SLICES),
+    "kai.scheduler/segment-topology-preferred-placement": ForeignLabel(_KAI, _SLICES, _SAY_SLICES),
     # pkg/common/constants/constants.go; an applicationId without task groups asks for no gang
-    "yunikorn.apache.org/task-group-name": Mark(_YUNIKORN),
-    "yunikorn.apache.org/task-groups": Mark(_YUNIKORN, _TASKS, _SAY_TASKS),
-    "yunikorn.apache.org/schedulingPolicyParameters": Mark(_YUNIKORN, "a style of gang scheduling and its time-out", _ALL_OR_NONE),
-    "yunikorn.apache.org/scheduling-policy-parameters": Mark(_YUNIKORN, "a style of gang scheduling and its time-out", _ALL_OR_NONE),
+    "yunikorn.apache.org/task-group-name": ForeignLabel(_YUNIKORN),
+    "yunikorn.apache.org/task-groups": ForeignLabel(_YUNIKORN, _TASKS, _SAY_TASKS),
+    "yunikorn.apache.org/schedulingPolicyParameters": ForeignLabel(_YUNIKORN, "a style of gang scheduling and its time-out", _ALL_OR_NONE),
+    "yunikorn.apache.org/scheduling-policy-parameters": ForeignLabel(
+        _YUNIKORN, "a style of gang scheduling and its time-out", _ALL_OR_NONE
+    ),
     # pkg/controller/jobs/pod/constants/constants.go; apis/kueue/v1beta2/topology_types.go. Kueue counts the pods of a group itself, behind
     # its gate, and gives pods that it has admitted to a topology their nodes.
-    "kueue.x-k8s.io/pod-group-name": Mark(_KUEUE),
-    "kueue.x-k8s.io/pod-group-total-count": Mark(_KUEUE),
-    "kueue.x-k8s.io/podset-required-topology": Mark(_KUEUE, _NEAR, _SAY_NEAR, kept_by=_ADMITTED_BY_KUEUE),
-    "kueue.x-k8s.io/podset-preferred-topology": Mark(_KUEUE, _NEAR_IF_POSSIBLE, _SAY_NEAR_IF_POSSIBLE, kept_by=_ADMITTED_BY_KUEUE),
-    "kueue.x-k8s.io/podset-slice-required-topology": Mark(_KUEUE, _SLICES, _SAY_SLICES, kept_by=_ADMITTED_BY_KUEUE),
-    "kueue.x-k8s.io/podset-slice-size": Mark(_KUEUE, _SLICES, _SAY_SLICES, kept_by=_ADMITTED_BY_KUEUE),
-    "kueue.x-k8s.io/podset-group-name": Mark(_KUEUE, "several sets of pods in one domain", _SAY_NEAR, kept_by=_ADMITTED_BY_KUEUE),
+    "kueue.x-k8s.io/pod-group-name": ForeignLabel(_KUEUE),
+    "kueue.x-k8s.io/pod-group-total-count": ForeignLabel(_KUEUE),
+    "kueue.x-k8s.io/podset-required-topology": ForeignLabel(_KUEUE, _NEAR, _SAY_NEAR, kept_by=_ADMITTED_BY_KUEUE),
+    "kueue.x-k8s.io/podset-preferred-topology": ForeignLabel(_KUEUE, _NEAR_IF_POSSIBLE, _SAY_NEAR_IF_POSSIBLE, kept_by=_ADMITTED_BY_KUEUE),
+    "kueue.x-k8s.io/podset-slice-required-topology": ForeignLabel(_KUEUE, _SLICES, _SAY_SLICES, kept_by=_ADMITTED_BY_KUEUE),
+    "kueue.x-k8s.io/podset-slice-size": ForeignLabel(_KUEUE, _SLICES, _SAY_SLICES, kept_by=_ADMITTED_BY_KUEUE),
+    "kueue.x-k8s.io/podset-group-name": ForeignLabel(_KUEUE, "several sets of pods in one domain", _SAY_NEAR, kept_by=_ADMITTED_BY_KUEUE),
 }
-"""Known marks, by name. The most telling come first: a pod is told of the first that it has, as label or annotation."""
+"""Known labels and annotations, by name. The most telling come first: of several the first is reported."""
 
 _HARMLESS = frozenset(
     {
@@ -141,61 +145,63 @@ _HARMLESS = frozenset(
     }
 )
 _WHATEVER = "something that isn't known here"
-_FAMILIES: Mapping[str, Mark] = {
-    "gang.scheduling.koordinator.sh/": Mark(_KOORDINATOR, _WHATEVER, _NO_INSTEAD),
-    "pod-group.scheduling.sigs.k8s.io/": Mark(_COSCHEDULING, _WHATEVER, "name and min-available are read here"),
-    "scheduling.volcano.sh/": Mark(_VOLCANO, _WHATEVER, _NO_INSTEAD),
-    "volcano.sh/network-topology": Mark(_VOLCANO, _NEAR, _SAY_EITHER),
-    "volcano.sh/task-topology": Mark(_VOLCANO, _WHATEVER, _NO_INSTEAD),
-    "kai.scheduler/topology": Mark(_KAI, _NEAR, _SAY_EITHER),
-    "kai.scheduler/segment-": Mark(_KAI, _SLICES, _SAY_SLICES),
-    "yunikorn.apache.org/task-group": Mark(_YUNIKORN, _TASKS, _SAY_TASKS),
-    "kueue.x-k8s.io/podset-": Mark(_KUEUE, _WHATEVER, _NO_INSTEAD, kept_by=_ADMITTED_BY_KUEUE),
+_FAMILIES: Mapping[str, ForeignLabel] = {
+    "gang.scheduling.koordinator.sh/": ForeignLabel(_KOORDINATOR, _WHATEVER, _NO_INSTEAD),
+    "pod-group.scheduling.sigs.k8s.io/": ForeignLabel(_COSCHEDULING, _WHATEVER, "name and min-available are read here"),
+    "scheduling.volcano.sh/": ForeignLabel(_VOLCANO, _WHATEVER, _NO_INSTEAD),
+    "volcano.sh/network-topology": ForeignLabel(_VOLCANO, _NEAR, _SAY_EITHER),
+    "volcano.sh/task-topology": ForeignLabel(_VOLCANO, _WHATEVER, _NO_INSTEAD),
+    "kai.scheduler/topology": ForeignLabel(_KAI, _NEAR, _SAY_EITHER),
+    "kai.scheduler/segment-": ForeignLabel(_KAI, _SLICES, _SAY_SLICES),
+    "yunikorn.apache.org/task-group": ForeignLabel(_YUNIKORN, _TASKS, _SAY_TASKS),
+    "kueue.x-k8s.io/podset-": ForeignLabel(_KUEUE, _WHATEVER, _NO_INSTEAD, kept_by=_ADMITTED_BY_KUEUE),
 }
 """How names begin of which each that isn't listed counts as a demand: a later version of a scheduler reads more of them."""
 
 _BEGINNINGS = tuple(_FAMILIES)
-_KEEPERS = {name for mark in (*MARKS.values(), *_FAMILIES.values()) for name in mark.kept_by}
-_RANK = {name: rank for rank, name in enumerate(MARKS)}
-NONE = Marks()
+_KEEPERS = {name for label in (*FOREIGN_GANG_LABELS.values(), *_FAMILIES.values()) for name in label.kept_by}
+_RANK = {name: rank for rank, name in enumerate(FOREIGN_GANG_LABELS)}
+NONE = ForeignGangLabels()
 
-SPEC_FIELDS: Mapping[str, Mark] = {
-    "minTaskMember": Mark(_VOLCANO, _TASKS, _SAY_TASKS),
-    "subGroupPolicy": Mark(_VOLCANO, "parts of the gang with minimums and topologies of their own", _SAY_TASKS),
-    "networkTopology": Mark(_VOLCANO, _NEAR, _SAY_EITHER),
-    "subGroups": Mark(_KAI, "parts of the gang with minimums and topologies of their own", _SAY_TASKS),
-    "minSubGroup": Mark(_KAI, "parts of the gang with minimums of their own", _SAY_TASKS),
-    "topologyConstraint": Mark(_KAI, _NEAR, _SAY_EITHER),
-    "schedulingConstraints": Mark("kube-scheduler", _NEAR, _SAY_NEAR),
+SPEC_FIELDS: Mapping[str, ForeignLabel] = {
+    "minTaskMember": ForeignLabel(_VOLCANO, _TASKS, _SAY_TASKS),
+    "subGroupPolicy": ForeignLabel(_VOLCANO, "parts of the gang with minimums and topologies of their own", _SAY_TASKS),
+    "networkTopology": ForeignLabel(_VOLCANO, _NEAR, _SAY_EITHER),
+    "subGroups": ForeignLabel(_KAI, "parts of the gang with minimums and topologies of their own", _SAY_TASKS),
+    "minSubGroup": ForeignLabel(_KAI, "parts of the gang with minimums of their own", _SAY_TASKS),
+    "topologyConstraint": ForeignLabel(_KAI, _NEAR, _SAY_EITHER),
+    "schedulingConstraints": ForeignLabel("kube-scheduler", _NEAR, _SAY_NEAR),
 }
 """Fields that other schedulers' PodGroups have in ``spec``. Most API servers drop them; a CRD that keeps unknown fields doesn't."""
 
 
-def mark_of(name: str) -> Mark:
-    """Return what ``name``, which ``marks_in`` has found, asks for."""
-    return MARKS.get(name) or next(mark for beginning, mark in _FAMILIES.items() if name.startswith(beginning))
+def foreign_label_of(name: str) -> ForeignLabel:
+    """Return the entry of ``name``, which ``foreign_gang_labels_in`` has found."""
+    return FOREIGN_GANG_LABELS.get(name) or next(label for beginning, label in _FAMILIES.items() if name.startswith(beginning))
 
 
-def sentence(mark: Mark) -> str:
+def sentence(label: ForeignLabel) -> str:
     """Return what a demand asks for and what to write instead, to stand behind its name."""
-    return f"asks {mark.scheduler} for {mark.demand}, which isn't honoured here; {mark.instead}, or remove it"
+    return f"asks {label.scheduler} for {label.demand}, which isn't honoured here; {label.instead}, or remove it"
 
 
-def marks_in(labels: Mapping[str, object], annotations: Mapping[str, object]) -> Marks:
-    """Return the marks among ``labels`` and ``annotations``, whose values may be anything; null counts as absent.
+def foreign_gang_labels_in(labels: Mapping[str, object], annotations: Mapping[str, object]) -> ForeignGangLabels:
+    """Return the foreign gang labels among ``labels`` and ``annotations``, whose values may be anything; null counts as absent.
 
-    Left out are those that another component keeps by itself.
+    Labels whose demand another component meets are left out.
     """
     found = [
         name
         for some in (labels, annotations)
         for name, value in some.items()
-        if value is not None and isinstance(name, str) and (name in MARKS or (name.startswith(_BEGINNINGS) and name not in _HARMLESS))
+        if value is not None
+        and isinstance(name, str)
+        and (name in FOREIGN_GANG_LABELS or (name.startswith(_BEGINNINGS) and name not in _HARMLESS))
     ]
     if not found:
         return NONE
     there = {name for some in (labels, annotations) for name in _KEEPERS if some.get(name) is not None}
-    found = [name for name in found if there.isdisjoint(mark_of(name).kept_by)]
+    found = [name for name in found if there.isdisjoint(foreign_label_of(name).kept_by)]
     found.sort(key=lambda name: (_RANK.get(name, len(_RANK)), name))
-    unmet = (name for name in found if mark_of(name).is_unmet(labels.get(name, annotations.get(name)), labels))
-    return Marks(next(iter(found), "")[: CHARACTERS.most], next(unmet, "")[: CHARACTERS.most])
+    unmet = (name for name in found if foreign_label_of(name).is_unmet(labels.get(name, annotations.get(name)), labels))
+    return ForeignGangLabels(next(iter(found), "")[: CHARACTERS.most], next(unmet, "")[: CHARACTERS.most])

@@ -11,7 +11,7 @@ from typing import Any
 from allaboard.model.constraints import GpuAsk, SchedulingSpec, readable_spec_from
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, items, labels, mapping, sequence, text
-from allaboard.model.foreign_gang_labels import NONE, Marks, marks_in
+from allaboard.model.foreign_gang_labels import NONE, ForeignGangLabels, foreign_gang_labels_in
 from allaboard.model.gpu_request import asked_of_gpus, with_gpus
 from allaboard.model.gpu_sharing import Taken, taken_by
 from allaboard.model.interner import Interner
@@ -68,7 +68,7 @@ class Pod:
     ``malformed`` is set when the object could not be understood, and ``spec`` then holds what could: the pod is shown as what it is
     instead of being lost. ``caution`` is what its owner should know, and doesn't hold it. ``over`` names the limits that it is over.
     ``labels`` are sorted, as are ``options``; a pod of another scheduler has neither, nor anything else that says no more than whose it
-    is. ``marks`` are the labels and annotations by which it asks another scheduler for a gang. ``devices`` are those of
+    is. ``foreign_gang_labels`` are the labels and annotations by which it asks another scheduler for a gang. ``devices`` are those of
     its node's shared GPUs that it says it has; in a view those assumed for it, or that it first said it has. ``is_disrupted`` tells of one
     that is being deleted that it was evicted, preempted or lost with its node.
     ``nominated`` is the node that another scheduler has nominated a pod of its own to which waits for it; empty for any other pod.
@@ -88,7 +88,7 @@ class Pod:
     options: tuple[tuple[str, str], ...] = ()
     owner: Owner | None = None
     group_name: str = ""
-    marks: Marks = NONE
+    foreign_gang_labels: ForeignGangLabels = NONE
     is_terminating: bool = False
     is_gated: bool = False
     is_disrupted: bool = False
@@ -235,7 +235,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         options=tuple(intern(pair) for pair in own.options),
         owner=intern.record(own.owner) if own.owner else None,
         group_name=intern(own.group_name),
-        marks=own.marks,
+        foreign_gang_labels=own.foreign_gang_labels,
         is_terminating=metadata.get("deletionTimestamp") is not None,
         is_gated=own.is_gated,
         is_disrupted=not is_foreign and metadata.get("deletionTimestamp") is not None and _is_disrupted(status),
@@ -262,7 +262,7 @@ class _Own:
     priority: int = 0
     owner: Owner | None = None
     group_name: str = ""
-    marks: Marks = NONE
+    foreign_gang_labels: ForeignGangLabels = NONE
     is_gated: bool = False
     gpus: GpuAsk | None = None
 
@@ -274,7 +274,7 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
         stated = labels(metadata, "labels", "metadata.", LABELS)
         own.labels = sorted(stated.items())
         own.options, problem = options_in(metadata)
-        own.marks = marks_in(stated, mapping(metadata, "annotations", "metadata."))
+        own.foreign_gang_labels = foreign_gang_labels_in(stated, mapping(metadata, "annotations", "metadata."))
         own.stamp = next((value for name, value in own.options if name == _STAMP_OPTION), "")
         found += [problem] if problem else []
         own.priority = integer(spec, "priority", path="spec.")

@@ -7,7 +7,7 @@ import pytest
 
 from allaboard.gangs.membership import membership_of, min_available, object_name
 from allaboard.model.constraints import SchedulingSpec
-from allaboard.model.foreign_gang_labels import MARKS, NONE
+from allaboard.model.foreign_gang_labels import FOREIGN_GANG_LABELS, NONE
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import ROLE_LABELS, Pod, Reading, pod_from
 
@@ -61,7 +61,7 @@ def test_the_native_group_is_refused_by_name() -> None:
     assert "'native'" in membership_of(replace(POD, group_name="native")).error
 
 
-def marked(kind: str, *names: str, scheduler: str = "allaboard", **labels: str) -> Pod:
+def with_foreign_label(kind: str, *names: str, scheduler: str = "allaboard", **labels: str) -> Pod:
     metadata: dict[str, Any] = {"name": "p", "namespace": "ns", "labels": labels}
     metadata[kind] = {**metadata.get(kind, {}), **dict.fromkeys(names, "x" * 60)}
     return pod_from({"metadata": metadata, "spec": {"schedulerName": scheduler}}, reading=Reading(ours={"allaboard"}))
@@ -73,9 +73,9 @@ def annotated(value: str, *names: str, **labels: str) -> Pod:
 
 
 GANG = {f"{PAIR}/name": "train", f"{PAIR}/min-available": "2"}
-NAMES = [name for name, mark in MARKS.items() if mark.asks_for_gang]
-DEMANDS = [name for name, mark in MARKS.items() if mark.demand and not mark.same_as]
-MINIMUMS = [name for name, mark in MARKS.items() if mark.same_as]
+NAMES = [name for name, label in FOREIGN_GANG_LABELS.items() if label.asks_for_gang]
+DEMANDS = [name for name, label in FOREIGN_GANG_LABELS.items() if label.demand and not label.same_as]
+MINIMUMS = [name for name, label in FOREIGN_GANG_LABELS.items() if label.same_as]
 BY_LATER_VERSIONS = [
     "gang.scheduling.koordinator.sh/another",
     "pod-group.scheduling.sigs.k8s.io/another",
@@ -90,32 +90,32 @@ BY_LATER_VERSIONS = [
 
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
-@pytest.mark.parametrize("mark", NAMES)
-def test_a_mark_that_asks_another_scheduler_for_a_gang_holds_its_pod_and_says_what_to_write_instead(mark: str, kind: str) -> None:
-    membership = membership_of(marked(kind, mark))
+@pytest.mark.parametrize("label", NAMES)
+def test_a_mark_that_asks_another_scheduler_for_a_gang_holds_its_pod_and_says_what_to_write_instead(label: str, kind: str) -> None:
+    membership = membership_of(with_foreign_label(kind, label))
     assert (membership.key, membership.reason) == (GangKey("ns", "p", kind="Pod"), "Unsupported")
-    assert membership.error.startswith(f"{kind.removesuffix('s')} {mark} asks {MARKS[mark].scheduler} for a gang, ")
+    assert membership.error.startswith(f"{kind.removesuffix('s')} {label} asks {FOREIGN_GANG_LABELS[label].scheduler} for a gang, ")
     assert f"{PAIR}/name and {PAIR}/min-available" in membership.error
-    assert membership.field == f"metadata.{kind}[{mark}]"
+    assert membership.field == f"metadata.{kind}[{label}]"
     assert len(membership.error) < 400
 
 
 @pytest.mark.parametrize("labels", [{}, {"scheduling.x-k8s.io/pod-group": "train"}, GANG], ids=["alone", "pod-group", "pair"])
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
-@pytest.mark.parametrize("mark", [*DEMANDS, *BY_LATER_VERSIONS])
+@pytest.mark.parametrize("label", [*DEMANDS, *BY_LATER_VERSIONS])
 def test_a_further_demand_on_another_scheduler_holds_its_pod_by_name_wherever_its_gang_is_named(
-    mark: str, kind: str, labels: dict[str, str]
+    label: str, kind: str, labels: dict[str, str]
 ) -> None:
-    membership = membership_of(marked(kind, mark, **labels))
+    membership = membership_of(with_foreign_label(kind, label, **labels))
     assert membership.key == (GangKey("ns", "train") if labels else GangKey("ns", "p", kind="Pod"))
     assert membership.reason == "Unsupported"
-    assert membership.error.startswith(f"{kind.removesuffix('s')} {mark} asks ")
-    assert membership.field == f"metadata.{kind}[{mark}]"
+    assert membership.error.startswith(f"{kind.removesuffix('s')} {label} asks ")
+    assert membership.field == f"metadata.{kind}[{label}]"
     assert len(membership.error) < 400
 
 
 @pytest.mark.parametrize(
-    ("mark", "instead"),
+    ("label", "instead"),
     [
         ("gang.scheduling.koordinator.sh/groups", "allaboard.dev/min-members"),
         ("yunikorn.apache.org/task-groups", "allaboard.dev/min-members: ps=1,worker=3"),
@@ -124,22 +124,22 @@ def test_a_further_demand_on_another_scheduler_holds_its_pod_by_name_wherever_it
         ("scheduling.volcano.sh/group-min-resources", "spec.minResources"),
     ],
 )
-def test_the_message_about_a_demand_names_the_option_that_says_the_same(mark: str, instead: str) -> None:
-    assert instead in membership_of(annotated("x", mark, **GANG)).error
+def test_the_message_about_a_demand_names_the_option_that_says_the_same(label: str, instead: str) -> None:
+    assert instead in membership_of(annotated("x", label, **GANG)).error
 
 
 @pytest.mark.parametrize("labels", [{"scheduling.x-k8s.io/pod-group": "train"}, {"pod-group.scheduling.sigs.k8s.io": "train"}, GANG])
-def test_marks_that_only_name_a_gang_mean_nothing_beside_a_name_that_is_read(labels: dict[str, str]) -> None:
-    names = (name for name in NAMES if not MARKS[name].demand)
-    membership = membership_of(marked("annotations", *names, **labels))
+def test_foreign_labels_that_only_name_a_gang_mean_nothing_beside_a_name_that_is_read(labels: dict[str, str]) -> None:
+    names = (name for name in NAMES if not FOREIGN_GANG_LABELS[name].demand)
+    membership = membership_of(with_foreign_label("annotations", *names, **labels))
     assert (membership.key, membership.error) == (GangKey("ns", "train"), "")
 
 
-@pytest.mark.parametrize("mark", MINIMUMS)
-def test_a_foreign_minimum_is_a_demand_where_the_pod_states_another_one(mark: str) -> None:
-    assert membership_of(annotated("2", mark, **GANG)).error == ""
-    assert f"annotation {mark} asks " in membership_of(annotated("3", mark, **GANG)).error
-    assert membership_of(annotated("3", mark, **{"scheduling.x-k8s.io/pod-group": "train"})).error == ""  # there its PodGroup counts
+@pytest.mark.parametrize("label", MINIMUMS)
+def test_a_foreign_minimum_is_a_demand_where_the_pod_states_another_one(label: str) -> None:
+    assert membership_of(annotated("2", label, **GANG)).error == ""
+    assert f"annotation {label} asks " in membership_of(annotated("3", label, **GANG)).error
+    assert membership_of(annotated("3", label, **{"scheduling.x-k8s.io/pod-group": "train"})).error == ""  # there its PodGroup counts
 
 
 def test_koordinators_strict_mode_is_what_every_gang_gets() -> None:
@@ -155,22 +155,28 @@ def test_a_topology_that_kueue_has_seen_to_itself_holds_nobody(labels: dict[str,
     assert membership.error == ""
 
 
-def test_of_several_marks_the_first_of_the_table_is_told() -> None:
-    assert marked("annotations", *reversed(MARKS)).marks == (next(iter(MARKS)), DEMANDS[0])
+def test_of_several_foreign_labels_the_first_of_the_table_is_reported() -> None:
+    assert with_foreign_label("annotations", *reversed(FOREIGN_GANG_LABELS)).foreign_gang_labels == (
+        next(iter(FOREIGN_GANG_LABELS)),
+        DEMANDS[0],
+    )
 
 
 @pytest.mark.parametrize("label", [*ROLE_LABELS, "scheduling.volcano.sh/queue-name", "kueue.x-k8s.io/podset-unconstrained-topology"])
-def test_a_label_that_names_a_role_or_asks_for_nothing_is_no_mark(label: str) -> None:
-    assert not membership_of(marked("labels", label)).error
+def test_a_label_that_names_a_role_or_asks_for_nothing_is_no_foreign_label(label: str) -> None:
+    assert not membership_of(with_foreign_label("labels", label)).error
 
 
-@pytest.mark.parametrize("mark", MARKS)
-def test_marks_of_other_schedulers_pods_are_theirs(mark: str) -> None:
-    assert marked("annotations", mark, scheduler="volcano").marks == NONE
+@pytest.mark.parametrize("label", FOREIGN_GANG_LABELS)
+def test_foreign_labels_of_other_schedulers_pods_are_ignored(label: str) -> None:
+    assert with_foreign_label("annotations", label, scheduler="volcano").foreign_gang_labels == NONE
 
 
 def test_a_mark_without_a_value_is_none_if_it_is_null_and_one_if_it_is_empty() -> None:
-    found = {value: pod_from({"metadata": {"name": "p", "annotations": {"pod-group-name": value}}}).marks.first for value in (None, "")}
+    found = {
+        value: pod_from({"metadata": {"name": "p", "annotations": {"pod-group-name": value}}}).foreign_gang_labels.first
+        for value in (None, "")
+    }
     assert found == {None: "", "": "pod-group-name"}
 
 
