@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 from allaboard.cluster.view import ClusterView
-from allaboard.model.constraints import GpuAsk, SchedulingSpec
+from allaboard.model.constraints import GpuRequest, SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.gpus import Cards, Measure
 from allaboard.model.node import Node
@@ -73,7 +73,7 @@ def cards(nodes: int, seed: int) -> Cards:
     return Cards({f"n{row:05}": row for row in range(nodes)}, names, MODELS, model, values)
 
 
-def a_gang(number: int, asked: GpuAsk | None) -> list[Pod]:
+def a_gang(number: int, asked: GpuRequest | None) -> list[Pod]:
     """Members with a GPU each."""
     spec = SchedulingSpec(as_requests({"cpu": 4000, "memory": 16 * GI, "nvidia.com/gpu": 1, "pods": 1}), gpus=asked)
     return [Pod("default", f"p{row}", f"p{row}", "1", 0.0, "allaboard", "", "Pending", 0, spec) for row in range(number)]
@@ -95,7 +95,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 def compared(view: ClusterView, nodes: int, members: int, rounds: int, objective: Objective) -> dict[str, float]:
     """Medians of plans with and without GPU terms, in turn; what exporters say changes before each, as it does every few seconds."""
-    asked = GpuAsk(model="A100|H100", memory_each=1000)
+    asked = GpuRequest(model="A100|H100", memory_each=1000)
     taken: dict[bool, list[float]] = {False: [], True: []}
     filters = {with_terms: NodeFilters() for with_terms in taken}
     gangs = {False: a_gang(members, None), True: a_gang(members, asked)}

@@ -22,7 +22,7 @@ from allaboard.cluster.usage import Usage
 from allaboard.cluster.volumes import VolumeView
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
-from allaboard.model.gpu_inventory import POLICY, GpuPolicy, GpuTable, LabelReader, gpus_of
+from allaboard.model.gpu_inventory import POLICY, GpuInventory, GpuPolicy, LabelReader, gpus_of
 from allaboard.model.gpu_request import as_bound
 from allaboard.model.gpu_sharing import BY_COUNT, Taken
 from allaboard.model.gpus import NO_CARDS, Cards
@@ -33,7 +33,7 @@ from allaboard.model.snapshot import Snapshot
 
 PodListener = Callable[[Pod | None, Pod | None], None]
 NodeListener = Callable[[Node | None, Node | None], None]
-CardListener = Callable[[GpuTable | None, GpuTable | None], None]
+CardListener = Callable[[GpuInventory | None, GpuInventory | None], None]
 
 
 class ClusterView:
@@ -59,7 +59,7 @@ class ClusterView:
         self.volumes.changed = self._changed
         self.cards: Cards = NO_CARDS
         self._policy = policy
-        self._gpus: tuple[object, Cards, GpuPolicy, GpuTable | None] = ((), NO_CARDS, policy, None)
+        self._gpus: tuple[object, Cards, GpuPolicy, GpuInventory | None] = ((), NO_CARDS, policy, None)
         self._label_reader = LabelReader()
         self._labelled: Counter[str] = Counter()  # on how many nodes each label is, whatever its value
         self._ordered: tuple[Node, ...] | None = None
@@ -398,7 +398,7 @@ class ClusterView:
             self._order = np.array([self._usage.row(node.name) for node in self._ordered], dtype=np.intp)
         return self._ordered
 
-    def _gpus_of(self, nodes: tuple[Node, ...]) -> GpuTable | None:
+    def _gpus_of(self, nodes: tuple[Node, ...]) -> GpuInventory | None:
         """What is known of the GPUs of ``nodes``, found out once for each state of these and of what exporters say."""
         of_nodes, cards, policy, gpus = self._gpus
         if of_nodes is not nodes or cards is not self.cards or policy is not self._policy:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from allaboard.gangs.podgroup import PodGroup
-from allaboard.model.constraints import GpuAsk
+from allaboard.model.constraints import GpuRequest
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import LABEL_KEY
 from allaboard.model.gang import Hold, RoleMinimums
@@ -106,7 +106,7 @@ def role_minimums(value: str) -> RoleMinimums:
     return tuple(sorted(found.items()))
 
 
-def of_group(group: PodGroup | None) -> tuple[GpuAsk | None, Hold | None]:
+def of_group(group: PodGroup | None) -> tuple[GpuRequest | None, Hold | None]:
     """What a PodGroup asks of the GPUs of its members; and why the gang can't be trusted, if it can't."""
     if group is None or group.options.keys().isdisjoint(GPU_OPTIONS):
         return None, None

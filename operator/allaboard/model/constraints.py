@@ -78,7 +78,7 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class GpuAsk:
+class GpuRequest:
     """What is asked of a node's GPUs beside how many are requested: ``number`` of them must be as the rest says, or one if that is 0.
 
     ``memory_each`` and ``memory_total`` are MiB that must be free: more than that of each, as much of all of the node's together.
@@ -142,7 +142,7 @@ class SchedulingSpec:
     unstated: Requests = ()
     share: Share | None = None
     device_container: int = 0
-    gpus: GpuAsk | None = None
+    gpus: GpuRequest | None = None
     disks: tuple[Volume, ...] = ()
     attaches: tuple[Attaches, ...] = ()
 
@@ -176,7 +176,7 @@ class SchedulingSpec:
     @property
     def demand(self) -> "SchedulingSpec":
         """What makes it a task of the cluster's workload: what it asks for and on which nodes, and nothing of the moment."""
-        model = GpuAsk(model=self.gpus.model) if self.gpus and self.gpus.model else None
+        model = GpuRequest(model=self.gpus.model) if self.gpus and self.gpus.model else None
         where = self.node_selector, self.affinity, self.tolerations
         return SchedulingSpec(self.requests, *where, gpu_share=self.gpu_share, share=self.share, gpus=model)
 

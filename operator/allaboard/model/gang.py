@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from allaboard.model.constraints import GpuAsk
+from allaboard.model.constraints import GpuRequest
 from allaboard.model.pod import Pod
 from allaboard.model.requests import Requests
 from allaboard.plugins import DEFAULT_STRATEGY
@@ -126,7 +126,7 @@ class Gang:
     topology: str = ""
     required_topology: str = ""
     role_minimums: RoleMinimums = ()
-    gpus: GpuAsk | None = None
+    gpus: GpuRequest | None = None
     levels: tuple[tuple[str, str], ...] = ()
     min_resources: Requests = ()
     hold: Hold | None = None

@@ -69,7 +69,7 @@ POLICY = GpuPolicy()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GpuTable:
+class GpuInventory:
     """The cards of the nodes of a snapshot, a row a node.
 
     ``names``: what cards of each kind are called, ``canonical``. ``kind``: int32[nodes, cards] points into them, -1 where there is no
@@ -94,7 +94,7 @@ class GpuTable:
         here: Mask = self.kind >= 0
         return here
 
-    def on(self, rows: slice) -> "GpuTable":
+    def on(self, rows: slice) -> "GpuInventory":
         """Return the table of some of the nodes."""
         return replace(
             self,
@@ -149,7 +149,7 @@ class LabelReader:
         return code
 
 
-def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, reader: LabelReader | None = None) -> GpuTable | None:
+def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, reader: LabelReader | None = None) -> GpuInventory | None:
     """The GPUs of ``nodes``; ``None`` if there are none. A ``reader`` that is kept spares the labels that it has read."""
     codes, kinds = (reader or LabelReader()).kinds(nodes)
     rows = np.fromiter((cards.rows.get(node.name, -1) for node in nodes), dtype=np.int64, count=len(nodes))
@@ -194,7 +194,7 @@ def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, rea
     # Whoever hands out parts of cards offers more than there are, and leaves those out that are unwell.
     counts_cards = np.fromiter((node.shared is None for node in nodes), dtype=np.bool_, count=len(nodes))
     score = scores(measured, has, attributes, kind, policy.weights)
-    return GpuTable(
+    return GpuInventory(
         names=aliased,
         kind=kind,
         free=np.where(kind >= 0, free, np.nan),

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from fractions import Fraction
 from math import ceil
 
-from allaboard.model.constraints import GpuAsk, SchedulingSpec
+from allaboard.model.constraints import GpuRequest, SchedulingSpec
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.gpunames import expression
 from allaboard.model.gpus import NVIDIA, is_gpu
@@ -37,13 +37,13 @@ _MOST_MEBIBYTES = 2**31 - 1
 _MOST_NAMESPACE_PRIORITY = 2**31 - 1
 
 
-def asked_of_gpus(labels: Mapping[str, object], annotations: Mapping[str, object]) -> tuple[GpuAsk | None, list[MalformedError]]:
+def gpu_request_in(labels: Mapping[str, object], annotations: Mapping[str, object]) -> tuple[GpuRequest | None, list[MalformedError]]:
     """What a pod's ``labels`` and ``annotations`` ask for, ``None`` if nothing, and what is wrong with those that can't be understood.
 
     Each is read by itself, for a bound pod is charged by the number whatever is written beside it: where the annotation can't be
     understood the label counts. What isn't text is left to whoever reads the labels as a whole.
     """
-    asked, problems = GpuAsk(), list[MalformedError]()
+    asked, problems = GpuRequest(), list[MalformedError]()
 
     def read(reader: _Reader, value: object, where: str, *, is_annotation: bool) -> bool:
         nonlocal asked
@@ -66,7 +66,7 @@ def asked_of_gpus(labels: Mapping[str, object], annotations: Mapping[str, object
     except MalformedError as error:
         problems.append(error)
     problems += _misspelt(labels, annotations)
-    return (asked if asked != GpuAsk() else None), problems
+    return (asked if asked != GpuRequest() else None), problems
 
 
 def _misspelt(labels: Mapping[str, object], annotations: Mapping[str, object]) -> list[MalformedError]:
@@ -94,7 +94,7 @@ def namespace_priority_of(label: str | None) -> int:
     return int(label) if label and re.fullmatch(r"[0-9]{1,10}", label) else 0
 
 
-def with_gpus(spec: SchedulingSpec, asked: GpuAsk | None, *, is_charged: bool = True) -> SchedulingSpec:
+def with_gpus(spec: SchedulingSpec, asked: GpuRequest | None, *, is_charged: bool = True) -> SchedulingSpec:
     """``spec`` of a pod that asks for that: charged for as many GPUs as it says, if that is more than it requests and ``is_charged``.
 
     Of the GPUs that it requests, or else NVIDIA's. No container of its is then the one that asks for all of them, so that no driver could
@@ -121,7 +121,7 @@ def as_bound(spec: SchedulingSpec, before: SchedulingSpec | None, offered: Reque
     """
     if spec.gpus is None and (before is None or before.gpus is None):
         return spec
-    kind, asked = _kind_of(spec), spec.gpus or GpuAsk(requested=spec.amount(_kind_of(spec)))
+    kind, asked = _kind_of(spec), spec.gpus or GpuRequest(requested=spec.amount(_kind_of(spec)))
     if before is not None:
         number = before.amount(_kind_of(before))
     elif offered is not None:
@@ -138,19 +138,19 @@ def _kind_of(spec: SchedulingSpec) -> str:
     return next((name for name, _ in spec.requests if is_gpu(name)), NVIDIA)
 
 
-def asked_by_group(options: Mapping[str, str]) -> GpuAsk | None:
+def asked_by_group(options: Mapping[str, str]) -> GpuRequest | None:
     """What a PodGroup asks of the GPUs of its members. Raises ``MalformedError``."""
-    asked, problems = asked_of_gpus({}, {OPTION_PREFIX + name: options[name] for name in GPU_OPTIONS[1:] if name in options})
+    asked, problems = gpu_request_in({}, {OPTION_PREFIX + name: options[name] for name in GPU_OPTIONS[1:] if name in options})
     if problems:
         raise problems[0]
     return asked
 
 
-def with_group(spec: SchedulingSpec, of_group: GpuAsk) -> SchedulingSpec:
+def with_group(spec: SchedulingSpec, of_group: GpuRequest) -> SchedulingSpec:
     """``spec`` of a member with what its PodGroup asks for where it says nothing itself; one that asks for no GPUs is left as it is."""
     if not any(is_gpu(name) for name, _ in spec.requests):
         return spec
-    own = spec.gpus or GpuAsk()
+    own = spec.gpus or GpuRequest()
     return replace(
         spec,
         gpus=replace(
@@ -164,12 +164,12 @@ def with_group(spec: SchedulingSpec, of_group: GpuAsk) -> SchedulingSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads one option into a field of ``GpuAsk``."""
+    """Reads one option into a field of ``GpuRequest``."""
 
     field: str
     read: Callable[[str, str, bool], object]
 
-    def __call__(self, asked: GpuAsk, value: str, where: str, is_annotation: bool) -> GpuAsk:
+    def __call__(self, asked: GpuRequest, value: str, where: str, is_annotation: bool) -> GpuRequest:
         return replace(asked, **{self.field: self.read(value, where, is_annotation)})  # type: ignore[arg-type]  # of the field's type
 
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from allaboard.model.constraints import GpuAsk, SchedulingSpec, readable_spec_from
+from allaboard.model.constraints import GpuRequest, SchedulingSpec, readable_spec_from
 from allaboard.model.errors import MalformedError
 from allaboard.model.fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.foreign_gang_labels import NONE, ForeignGangLabels, foreign_gang_labels_in
-from allaboard.model.gpu_request import asked_of_gpus, with_gpus
+from allaboard.model.gpu_request import gpu_request_in, with_gpus
 from allaboard.model.gpu_sharing import Taken, taken_by
 from allaboard.model.interner import Interner
 from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimitError
@@ -264,7 +264,7 @@ class _Own:
     group_name: str = ""
     foreign_gang_labels: ForeignGangLabels = NONE
     is_gated: bool = False
-    gpus: GpuAsk | None = None
+    gpus: GpuRequest | None = None
 
 
 def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], problems: list[MalformedError]) -> _Own:
@@ -280,7 +280,7 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
         own.priority = integer(spec, "priority", path="spec.")
     except MalformedError as error:
         found.append(error.noted())
-    own.gpus, wrong = asked_of_gpus(_whatever(metadata, "labels"), _whatever(metadata, "annotations"))
+    own.gpus, wrong = gpu_request_in(_whatever(metadata, "labels"), _whatever(metadata, "annotations"))
     found += (problem.noted() for problem in wrong)
     try:
         own.owner = controller_of(metadata)

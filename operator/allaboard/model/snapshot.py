@@ -12,7 +12,7 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, SchedulingSpec
-from allaboard.model.gpu_inventory import WHOLE_GPUS, GpuTable
+from allaboard.model.gpu_inventory import WHOLE_GPUS, GpuInventory
 from allaboard.model.gpu_sharing import DRIVERS, WHOLE, Shared, charges_of, given_back
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -87,7 +87,7 @@ class Snapshot:
     mix: Workload = ()
     unstated: Integers | None = None
     sharing: Sharing | None = None
-    gpus: GpuTable | None = None
+    gpus: GpuInventory | None = None
     attachable: Mapping[str, Integers] = field(default_factory=dict)
 
     @property
@@ -95,7 +95,7 @@ class Snapshot:
         """int64[nodes, resources], negative where a node is over-committed."""
         return self.allocatable - self.used
 
-    def with_gpus(self, gpus: GpuTable | None) -> "Snapshot":
+    def with_gpus(self, gpus: GpuInventory | None) -> "Snapshot":
         """Return this snapshot with the table of GPUs. A node offers only its healthy whole GPUs; the kubelet may not know."""
         if gpus is None:
             return self

@@ -14,7 +14,7 @@ from allaboard.cluster.anti_affinity import Labels, Several
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.gangs.registry import over_limit
-from allaboard.model.constraints import GpuAsk, NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.constraints import GpuRequest, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, Hold
 from allaboard.model.gpu_request import with_group
 from allaboard.model.limits import GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
@@ -87,7 +87,7 @@ def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
     return replace(gang, topology=topology, required_topology=required, levels=tuple(meant.items())) if meant else gang
 
 
-def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuAsk | None) -> dict[str, SchedulingSpec]:
+def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuRequest | None) -> dict[str, SchedulingSpec]:
     """What candidates ask for, their volumes included and what their PodGroup asks of GPUs, by uid."""
     by_spec: dict[int, SchedulingSpec] = {}
     of_volumes: dict[SchedulingSpec, SchedulingSpec] = {}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from allaboard.model.arrays import Floats
-from allaboard.model.gpu_inventory import WHOLE_GPUS, GpuTable
+from allaboard.model.gpu_inventory import WHOLE_GPUS, GpuInventory
 from allaboard.records.wake_up import GPU_CHANGES
 
 _LEAST_MEBIBYTES = 64.0
@@ -17,10 +17,10 @@ class GpuChanges:
     """
 
     def __init__(self) -> None:
-        self._seen: GpuTable | None = None
+        self._seen: GpuInventory | None = None
         self._least: Floats | None = None
 
-    def gained(self, old: GpuTable | None, new: GpuTable | None) -> frozenset[str]:
+    def gained(self, old: GpuInventory | None, new: GpuInventory | None) -> frozenset[str]:
         """Return what those lacked who may fit now: GPUs if more are well, ``GPU_CHANGES`` if others are, or if more memory is free."""
         if old is not self._seen or self._least is None:
             self._least = None if old is None else old.free
@@ -31,12 +31,12 @@ class GpuChanges:
         return found
 
 
-def has_lost(old: GpuTable | None, new: GpuTable | None) -> bool:
+def has_lost(old: GpuInventory | None, new: GpuInventory | None) -> bool:
     """Return whether gangs that wait would find less than before."""
     return bool(_gained(new, old, None))
 
 
-def _gained(old: GpuTable | None, new: GpuTable | None, least: Floats | None) -> frozenset[str]:
+def _gained(old: GpuInventory | None, new: GpuInventory | None, least: Floats | None) -> frozenset[str]:
     if new is None:
         return frozenset()
     if old is None or old.kind.shape != new.kind.shape:

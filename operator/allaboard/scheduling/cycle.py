@@ -23,7 +23,7 @@ from allaboard.gangs.registry import GangRegistry
 from allaboard.leadership.fencing import Term
 from allaboard.leadership.takeover import TakeoverReservation
 from allaboard.model.gang import Gang, GangKey
-from allaboard.model.gpu_inventory import GpuTable
+from allaboard.model.gpu_inventory import GpuInventory
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.topologies import LEVELS, Levels
@@ -172,7 +172,7 @@ class Scheduler:
         """A node has come, gone or changed."""
         self.queue.wake()
 
-    def observe_cards(self, old: GpuTable | None, new: GpuTable | None) -> None:
+    def observe_cards(self, old: GpuInventory | None, new: GpuInventory | None) -> None:
         """Exporters have spoken of GPUs: who lacked what there is now looks again."""
         if freed := self._cards.gained(old, new):
             self.queue.cards_changed(freed)

@@ -11,7 +11,7 @@ from allaboard.binding.precheck import checked, spoilt
 from allaboard.binding.transaction import assume
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import Claim, StoredVolume
-from allaboard.model.constraints import GpuAsk, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.constraints import GpuRequest, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.gpus import NO_CARDS
 from allaboard.model.node import Node
@@ -102,14 +102,14 @@ def test_a_member_that_must_share_a_domain_does_not_follow_a_node_that_leaves_it
 
 
 def test_what_is_measured_of_gpus_counts_between_tries_too() -> None:
-    spec = SchedulingSpec((("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)), gpus=GpuAsk(memory_each=1000))
+    spec = SchedulingSpec((("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)), gpus=GpuRequest(memory_each=1000))
     labels = {"nvidia.com/gpu.memory": "16000", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.product": "T4"}
     view, gang, assignment = an_assignment(SPEC)
     view.upsert_node(replace(NODE, labels={**NODE.labels, **labels}))
     view.upsert_pod(a_pod("mine", spec))
     assignment = replace(assignment, pod=a_pod("mine", spec))
     assert spoilt(assignment, gang, view) is None
-    assignment = replace(assignment, pod=a_pod("mine", replace(spec, gpus=GpuAsk(memory_each=32_000))))
+    assignment = replace(assignment, pod=a_pod("mine", replace(spec, gpus=GpuRequest(memory_each=32_000))))
     found = spoilt(assignment, gang, view)
     assert found is not None
     assert "gpu-memory-each" in messages.violation(found)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView, NodeStore
-from allaboard.model.constraints import GpuAsk, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.constraints import GpuRequest, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gpu_inventory import GpuPolicy
 from allaboard.model.gpu_request import with_gpus
 from allaboard.model.gpus import Cards, Measure
@@ -291,7 +291,7 @@ def test_room_that_is_kept_stays_so_when_a_node_offers_something_new() -> None:
 
 
 def labelled(number: int, node: str = "n1", *, requests: int = 0, name: str = "p", uid: str = "") -> Pod:
-    spec = with_gpus(SchedulingSpec(as_requests({"pods": 1, "nvidia.com/gpu": requests})), GpuAsk(number) if number else None)
+    spec = with_gpus(SchedulingSpec(as_requests({"pods": 1, "nvidia.com/gpu": requests})), GpuRequest(number) if number else None)
     return a_pod(name, node=node, uid=uid, spec=spec)
 
 

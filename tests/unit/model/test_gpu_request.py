@@ -6,7 +6,7 @@ import pytest
 
 from allaboard.gangs.options import meaningless_option, of_group
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
-from allaboard.model.constraints import GpuAsk, SchedulingSpec
+from allaboard.model.constraints import GpuRequest, SchedulingSpec
 from allaboard.model.gpu_request import with_group
 from allaboard.model.pod import Pod, Reading, pod_from
 
@@ -24,11 +24,11 @@ def a_pod(labels: dict[str, str] | None = None, requests: dict[str, str] | None 
 
 def test_labels_ask_in_whole_mebibytes_and_annotations_in_quantities_too_and_win() -> None:
     labels = {"gpu-number": "2", "gpu-memory-each": "8000", "gpu-memory-total": "16000", "gpu-model": "1070.Ti"}
-    assert a_pod(labels).spec.gpus == GpuAsk(2, 8000, 16000, "1070.Ti")
+    assert a_pod(labels).spec.gpus == GpuRequest(2, 8000, 16000, "1070.Ti")
     pod = a_pod(labels, gpu_memory_each="16Gi", gpu_memory_total="40000", gpu_model="A100|H100", gpu_number="1")
-    assert pod.spec.gpus == GpuAsk(1, 16384, 40000, "A100|H100")
-    assert a_pod(gpu_memory_each="1").spec.gpus == GpuAsk(memory_each=1)
-    assert a_pod(gpu_memory_each="1500Ki").spec.gpus == GpuAsk(memory_each=2)
+    assert pod.spec.gpus == GpuRequest(1, 16384, 40000, "A100|H100")
+    assert a_pod(gpu_memory_each="1").spec.gpus == GpuRequest(memory_each=1)
+    assert a_pod(gpu_memory_each="1500Ki").spec.gpus == GpuRequest(memory_each=2)
     assert a_pod().spec.gpus is None
 
 
@@ -189,10 +189,10 @@ def a_group(**annotations: str) -> PodGroup:
 
 def test_a_pod_group_says_which_gpus_its_members_that_ask_for_any_may_have() -> None:
     asked, hold = of_group(a_group(gpu_model="A100", gpu_memory_each="1Gi"))
-    assert (asked, hold) == (GpuAsk(model="A100", memory_each=1024), None)
+    assert (asked, hold) == (GpuRequest(model="A100", memory_each=1024), None)
     assert asked is not None
     assert with_group(a_pod(requests={GPU: "1"}).spec, asked).gpus == asked
-    assert with_group(a_pod({"gpu-model": "V100"}, {GPU: "1"}).spec, asked).gpus == GpuAsk(model="V100", memory_each=1024, requested=1)
+    assert with_group(a_pod({"gpu-model": "V100"}, {GPU: "1"}).spec, asked).gpus == GpuRequest(model="V100", memory_each=1024, requested=1)
     launcher = a_pod(requests={"cpu": "1"}).spec
     assert with_group(launcher, asked) is launcher
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView
-from allaboard.model.constraints import GpuAsk
+from allaboard.model.constraints import GpuRequest
 from allaboard.model.gang import Objective
 from allaboard.model.gpu_sharing import SHARES, Device, Share, Shared
 from allaboard.model.node import Node
@@ -117,7 +117,7 @@ def test_who_asks_for_too_many_by_number_is_told_where_there_are_most_also_besid
     (one,) = part("p", 1, Share("HAMi", thousandths=100))
     view.upsert_pod(one)
     view.assume(one, "shared", ["GPU-shared-0"])
-    gang = pods("w", 1, {GPU: 3}, device_container=container, gpus=GpuAsk(number=3))
+    gang = pods("w", 1, {GPU: 3}, device_container=container, gpus=GpuRequest(number=3))
     cause = cause_of(gang, 1, view.snapshot(), filters=NodeFilters(), repaired=Repaired())
     assert (cause.resource, cause.requested, cause.node, cause.most) == (GPU, 3, *most)
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from allaboard.model.gpu_inventory import GpuTable, gpus_of
+from allaboard.model.gpu_inventory import GpuInventory, gpus_of
 from allaboard.model.gpus import Measure
 from allaboard.model.reasons import Kind, Reason
 from allaboard.placement import Explanation, RoleExplanation
@@ -19,7 +19,7 @@ from tests.unit.scheduling.clocks import Clock
 GPU = "nvidia.com/gpu"
 
 
-def table(*measured: Mapping[Measure, float], model: int = 0) -> GpuTable | None:
+def table(*measured: Mapping[Measure, float], model: int = 0) -> GpuInventory | None:
     found = [Known("n", len(measured), {}, [(model, each) for each in measured])]
     return gpus_of([known.node for known in found], cards_of(found))
 
@@ -40,7 +40,7 @@ def table(*measured: Mapping[Measure, float], model: int = 0) -> GpuTable | None
         (table({}), None, set()),
     ],
 )
-def test_what_may_help_is_what_there_is_more_of(old: GpuTable | None, new: GpuTable | None, expected: set[str]) -> None:
+def test_what_may_help_is_what_there_is_more_of(old: GpuInventory | None, new: GpuInventory | None, expected: set[str]) -> None:
     found = GpuChanges().gained(old, new)
     assert {GPU_CHANGES, GPU} & found == expected
 

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
-from allaboard.model.constraints import GpuAsk, NodeSelectorTerm, SchedulingSpec, Toleration
-from allaboard.model.gpu_inventory import GpuTable
+from allaboard.model.constraints import GpuRequest, NodeSelectorTerm, SchedulingSpec, Toleration
+from allaboard.model.gpu_inventory import GpuInventory
 from allaboard.model.gpu_sharing import DRIVERS, GPU, WHOLE
 from allaboard.model.node import Node, Taint
 from allaboard.model.reasons import Counted, Kind, Reason
@@ -74,11 +74,11 @@ class NodeFilters:
 
     def __init__(self, limit: int = 512) -> None:
         self._limit = limit
-        self._gpus: GpuTable | None = None
+        self._gpus: GpuInventory | None = None
         self._by_gpus: dict[Hashable, tuple[Usable, Usable]] = {}
         self._start(())
 
-    def usable(self, spec: SchedulingSpec, nodes: tuple[Node, ...], gpus: GpuTable | None = None) -> Usable:
+    def usable(self, spec: SchedulingSpec, nodes: tuple[Node, ...], gpus: GpuInventory | None = None) -> Usable:
         """Which of ``nodes``, that have these GPUs, admit pods of ``spec``."""
         if nodes is not self._nodes:
             self._start(nodes)
@@ -215,7 +215,7 @@ class NodeFilters:
         return column
 
 
-def _with_gpus(usable: Usable, asked: GpuAsk, gpus: GpuTable | None) -> Usable:
+def _with_gpus(usable: Usable, asked: GpuRequest, gpus: GpuInventory | None) -> Usable:
     """``usable`` without the nodes whose GPUs aren't what is asked for."""
     admitted, reasons = usable.admitted, Counter(dict(usable.reasons))
     for reason, rule in gpu_rules(asked, gpus, len(admitted)):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from allaboard.model.arrays import Mask
-from allaboard.model.constraints import GpuAsk
-from allaboard.model.gpu_inventory import GpuTable
+from allaboard.model.constraints import GpuRequest
+from allaboard.model.gpu_inventory import GpuInventory
 from allaboard.model.gpunames import matches
 from allaboard.model.reasons import Kind, Reason
 
@@ -22,7 +22,7 @@ _UNKNOWN = {
 """Reasons for nodes whose GPUs are of unknown model or memory, where known ones might fit."""
 
 
-def gpu_rules(asked: GpuAsk, gpus: GpuTable | None, nodes: int) -> Iterator[tuple[Reason, Mask]]:
+def gpu_rules(asked: GpuRequest, gpus: GpuInventory | None, nodes: int) -> Iterator[tuple[Reason, Mask]]:
     """Each rule with the nodes that keep to it, bool[nodes]; without ``gpus`` no node has any.
 
     A rule about what may be unknown is two: the nodes that break it whatever is unknown, and those that break it only for that, if any.
@@ -53,12 +53,12 @@ def gpu_rules(asked: GpuAsk, gpus: GpuTable | None, nodes: int) -> Iterator[tupl
     yield from ((why, mask) for why, mask in unless_unknown.items() if not mask.all())
 
 
-def refusals_by_gpus(asked: GpuAsk, gpus: GpuTable | None, row: int) -> Iterator[Reason]:
+def refusals_by_gpus(asked: GpuRequest, gpus: GpuInventory | None, row: int) -> Iterator[Reason]:
     """The rules that the node in ``row`` doesn't keep to."""
     yield from dict.fromkeys(_refusals(asked, gpus, row))
 
 
-def _refusals(asked: GpuAsk, gpus: GpuTable | None, row: int) -> Iterator[Reason]:
+def _refusals(asked: GpuRequest, gpus: GpuInventory | None, row: int) -> Iterator[Reason]:
     cards = [] if gpus is None else [card for card, kind in enumerate(gpus.kind[row].tolist()) if kind >= 0]
     free = [] if gpus is None else [_whole(float(gpus.free[row, card])) for card in cards]
     fits_unknown = gpus is not None and gpus.policy.unknown_fits
@@ -83,7 +83,7 @@ def _refusals(asked: GpuAsk, gpus: GpuTable | None, row: int) -> Iterator[Reason
             yield _UNKNOWN[reason.kind] if may_be_enough else reason
 
 
-def _reasons(asked: GpuAsk) -> Iterator[Reason]:
+def _reasons(asked: GpuRequest) -> Iterator[Reason]:
     if asked.filters_number:
         yield Reason(Kind.GPU_NUMBER)
     if asked.model:
@@ -94,13 +94,13 @@ def _reasons(asked: GpuAsk) -> Iterator[Reason]:
         yield Reason(Kind.GPU_MEMORY_TOTAL)
 
 
-def _enough(asked: GpuAsk, gpus: GpuTable, good: Mask) -> Mask:
+def _enough(asked: GpuRequest, gpus: GpuInventory, good: Mask) -> Mask:
     """bool[nodes], whether enough of the ``good`` cards are there: bool[nodes, cards]."""
     enough: Mask = np.count_nonzero(good & gpus.is_here, axis=1) * gpus.replicas >= max(1, asked.number)
     return enough
 
 
-def _enough_together(asked: GpuAsk, gpus: GpuTable) -> Mask:
+def _enough_together(asked: GpuRequest, gpus: GpuInventory) -> Mask:
     is_unknown = np.isnan(gpus.free) & gpus.is_here
     total = np.where(gpus.is_here & ~is_unknown, gpus.free, 0.0).sum(axis=1)
     enough = total >= (asked.memory_total or 0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from allaboard.model.constraints import GpuAsk, SchedulingSpec
+from allaboard.model.constraints import GpuRequest, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.gpu_inventory import gpus_of
 from allaboard.model.gpus import NO_CARDS
@@ -77,7 +77,7 @@ def test_what_a_spec_asks_of_nodes_is_counted_rule_by_rule() -> None:
 def test_what_is_known_of_gpus_travels_with_a_draft() -> None:
     cards = gpus_of(CLUSTER.nodes, NO_CARDS)
     cluster = replace(CLUSTER, gpus=cards)
-    members = pods("worker", 2, {"nvidia.com/gpu": 1}, gpus=GpuAsk(model="A100"))
+    members = pods("worker", 2, {"nvidia.com/gpu": 1}, gpus=GpuRequest(model="A100"))
     gang = replace(a_gang(Objective.BINPACK), members=tuple(members), role_minimums=())
     draft: Draft = pickle.loads(pickle.dumps(draft_of(gang, 2, cluster, Packer(), PACKING)))  # of our own
     here = problem_of(gang, 2, cluster, NodeFilters(), PACKING)

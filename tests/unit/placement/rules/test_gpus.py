@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView
-from allaboard.model.constraints import GpuAsk, SchedulingSpec
+from allaboard.model.constraints import GpuRequest, SchedulingSpec
 from allaboard.model.gang import Objective
-from allaboard.model.gpu_inventory import GpuPolicy, GpuTable, gpus_of
+from allaboard.model.gpu_inventory import GpuInventory, GpuPolicy, gpus_of
 from allaboard.model.gpu_request import with_gpus
 from allaboard.model.gpunames import canonical
 from allaboard.model.gpus import Measure
@@ -27,7 +27,7 @@ from tests.unit.model.gpus import MODELS, Known, cards_of, nodes
 from tests.unit.placement.clusters import GPU, in_words, pods
 
 ASKS = st.builds(
-    GpuAsk,
+    GpuRequest,
     number=st.integers(0, 3),
     memory_each=st.none() | st.sampled_from((0, 4096, 15359, 15360)),
     memory_total=st.none() | st.sampled_from((0, 15360, 30720, 50000)),
@@ -45,7 +45,7 @@ def view_of(found: Sequence[Known], policy: GpuPolicy | None = None) -> ClusterV
     return view
 
 
-def plain_refusals(asked: GpuAsk, known: Known, policy: GpuPolicy) -> set[str]:
+def plain_refusals(asked: GpuRequest, known: Known, policy: GpuPolicy) -> set[str]:
     """What a node lacks of what is asked for, by plain lists."""
     label, memory = known.labels.get("nvidia.com/gpu.product", ""), known.labels.get("nvidia.com/gpu.memory", "")
     cards = []
@@ -80,7 +80,7 @@ def plain_refusals(asked: GpuAsk, known: Known, policy: GpuPolicy) -> set[str]:
 
 @settings(max_examples=300)
 @given(nodes(), ASKS, st.booleans())
-def test_arrays_and_the_last_check_say_what_a_plain_count_does(found: list[Known], asked: GpuAsk, unknown_fits: bool) -> None:
+def test_arrays_and_the_last_check_say_what_a_plain_count_does(found: list[Known], asked: GpuRequest, unknown_fits: bool) -> None:
     policy = GpuPolicy(unknown_fits=unknown_fits)
     table = gpus_of([known.node for known in found], cards_of(found), policy)
     rules = list(gpu_rules(asked, table, len(found)))
@@ -91,7 +91,7 @@ def test_arrays_and_the_last_check_say_what_a_plain_count_does(found: list[Known
 
 
 @given(nodes(), ASKS)
-def test_filters_count_a_node_under_each_reason_and_remember_nothing_that_has_changed(found: list[Known], asked: GpuAsk) -> None:
+def test_filters_count_a_node_under_each_reason_and_remember_nothing_that_has_changed(found: list[Known], asked: GpuRequest) -> None:
     view, filters = view_of(found), NodeFilters()
     spec = SchedulingSpec((("pods", 1),), gpus=asked)
     snapshot = view.snapshot()
@@ -108,7 +108,7 @@ def test_filters_count_a_node_under_each_reason_and_remember_nothing_that_has_ch
     ]
 
 
-def asking(name: str, number: int, asked: GpuAsk, requested: int = 0) -> list[Pod]:
+def asking(name: str, number: int, asked: GpuRequest, requested: int = 0) -> list[Pod]:
     spec = with_gpus(SchedulingSpec(as_requests({"pods": 1, "cpu": 100, GPU: requested})), asked)
     return [Pod("default", f"{name}-{row}", f"{name}-{row}", "1", 0.0, "allaboard", "", "Pending", 0, spec) for row in range(number)]
 
@@ -116,7 +116,7 @@ def asking(name: str, number: int, asked: GpuAsk, requested: int = 0) -> list[Po
 @settings(max_examples=100, deadline=None)
 @given(nodes(), st.lists(st.tuples(ASKS, st.integers(1, 3), st.integers(0, 2)), min_size=1, max_size=3), st.sampled_from(Objective))
 def test_no_plan_gives_more_gpus_than_there_are_that_are_well(
-    found: list[Known], roles: list[tuple[GpuAsk, int, int]], objective: Objective
+    found: list[Known], roles: list[tuple[GpuRequest, int, int]], objective: Objective
 ) -> None:
     view = view_of(found)
     gang = [pod for row, (asked, number, requested) in enumerate(roles) for pod in asking(f"r{row}", number, asked, requested)]
@@ -129,7 +129,7 @@ def test_no_plan_gives_more_gpus_than_there_are_that_are_well(
         pod = by_uid[uid]
         view.upsert_pod(pod)
         view.assume(pod, name)
-        asked = pod.spec.gpus or GpuAsk()
+        asked = pod.spec.gpus or GpuRequest()
         taken[name] += max(pod.spec.amount(GPU), asked.number)
         known = next(each for each in found if each.name == name)
         assert not plain_refusals(asked, known, GpuPolicy())
@@ -145,7 +145,7 @@ def test_no_plan_gives_more_gpus_than_there_are_that_are_well(
 
 def test_all_four_that_a_node_lacks_are_told() -> None:
     snapshot = view_of([Known("n", 2, {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"})]).snapshot()
-    gang = asking("p", 1, GpuAsk(3, 20000, 90000, "A100"))
+    gang = asking("p", 1, GpuRequest(3, 20000, 90000, "A100"))
     plan = search(build_problem(gang, 1, snapshot, objective=Objective.BINPACK), SearchSettings(), seed=1)
     assert in_words(plan.explanation.roles[0].reasons) == (
         ("Insufficient nvidia.com/gpu", 1),
@@ -159,7 +159,7 @@ def on_two_nodes(first: dict[Measure, float], second: dict[Measure, float], used
     found = [Known("n0", 8, {}, [(0, first)] * 8), Known("n1", 8, {}, [(0, second)] * 8)]
     view = view_of(found)
     for node, number in enumerate(used):
-        for pod in asking(f"there-{node}", number, GpuAsk(), 1):
+        for pod in asking(f"there-{node}", number, GpuRequest(), 1):
             view.upsert_pod(pod)
             view.assume(pod, f"n{node}")
     return view.snapshot()
@@ -169,7 +169,7 @@ IDLE, BUSY = {Measure.POWER: 40.0, Measure.ENCODER: 0.0}, {Measure.POWER: 300.0,
 
 
 def chosen(snapshot: Snapshot, objective: Objective, number: int = 1) -> set[str]:
-    plan = search(build_problem(asking("p", number, GpuAsk(), 1), number, snapshot, objective=objective), SearchSettings(), seed=1)
+    plan = search(build_problem(asking("p", number, GpuRequest(), 1), number, snapshot, objective=objective), SearchSettings(), seed=1)
     return set(dict(plan.assignments).values())
 
 
@@ -193,12 +193,12 @@ def test_who_asks_for_no_gpus_does_not_look_at_them() -> None:
 
 def test_without_metrics_and_with_equal_cards_nothing_is_preferred() -> None:
     table = gpus_of([Known(f"n{row}", 2).node for row in range(3)], cards_of([]))
-    assert isinstance(table, GpuTable)
+    assert isinstance(table, GpuInventory)
     np.testing.assert_array_equal(table.score, 1.0)
 
 
-@pytest.mark.parametrize("asked", [GpuAsk(model="T4"), GpuAsk(memory_each=100), GpuAsk(is_charged=False)])
-def test_pods_that_share_a_card_find_as_many_as_share_it(asked: GpuAsk) -> None:
+@pytest.mark.parametrize("asked", [GpuRequest(model="T4"), GpuRequest(memory_each=100), GpuRequest(is_charged=False)])
+def test_pods_that_share_a_card_find_as_many_as_share_it(asked: GpuRequest) -> None:
     labels = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360", "nvidia.com/gpu.replicas": "4"}
     table = gpus_of([Known("n", 8, labels).node], cards_of([]))
     for number, fits in ((8, True), (9, False)):
