@@ -1,1 +1,1 @@
-"""Binds all members of a gang or none, and takes back what was bound in part; by whoever leads, and nobody who led before."""
+"""Bind all members of a gang or none, and undo a partial bind; only as the present leader."""

@@ -1,6 +1,6 @@
-"""Binding and releasing single pods, with every reply of the API server understood.
+"""Bind and release single pods, and classify every reply of the API server.
 
-A bind is not idempotent and its reply can be lost, so success is told from what the pod says: the planned node and our stamp.
+A bind is not idempotent and its reply can be lost. Success is therefore read from the pod itself: the planned node and our stamp.
 Replies and texts: kube-apiserver 1.37, registry/core/pod/storage/storage.go.
 """
 
@@ -27,19 +27,20 @@ from allaboard.placement import Violation
 
 _STALE_TRIES = 3
 _ANSWER_SECONDS = 5.0
-# Others want the seats that are promised meanwhile. A rehearsal is waited for no longer; a bind is, once: it may be carried out still.
+# Other gangs need the capacity that stays assumed meanwhile. A dry run is not awaited any longer. A bind is, once: it may still be carried
+# out.
 _DRY_RUN_PATIENCE, _BIND_PATIENCE = Patience(0.3, _ANSWER_SECONDS), Patience(1.0, _ANSWER_SECONDS)
 _RELEASES, _RELEASES_EACH = 32, 4
 
 Look = Callable[[], Violation | None]
-"""Tells what is wrong with a seat by now, ``None`` when it is good still."""
+"""Returns what is wrong with an assignment now; ``None`` if it is still valid."""
 
 
 class Binder:
-    """Binds and releases pods, ``concurrency`` binds at a time over all transactions, and three quarters of them in one namespace.
+    """Binds and releases pods: at most ``concurrency`` binds at a time over all transactions, and three quarters of that in one namespace.
 
-    Each request that changes something goes through ``fence``, also when it is made again: what it says of the pod was read before.
-    ``read`` makes of a raw pod what it was planned as.
+    Each request that changes something passes ``fence``, also each retry: the pod's version that the request names was read before that.
+    ``read`` makes a record of a raw pod, as for planning.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Binder:
     ) -> None:
         self._server = server
         self._fence = fence or Unfenced()
-        each = max(1, concurrency * 3 // 4)  # a namespace leaves some to the others
+        each = max(1, concurrency * 3 // 4)  # one namespace leaves some to the others
         self._dry_run_turns = RequestLimits(concurrency, each)
         self._turns = RequestLimits(concurrency, each, self._dry_run_turns)
         self._release_turns = RequestLimits(_RELEASES, _RELEASES_EACH)
@@ -69,7 +70,7 @@ class Binder:
         self._idle.set()
 
     async def wait_until_idle(self, patience: float) -> None:
-        """Return when no bind is under way, or when there has been one all the time for ``patience`` seconds."""
+        """Return when no bind is in flight, or when binds have been in flight for ``patience`` seconds without a pause."""
         if not self._idle.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._busy_since + patience - self._clock())):
@@ -85,10 +86,10 @@ class Binder:
         look: Look = lambda: None,
         annotations: Mapping[str, str] | None = None,
     ) -> BindReply:
-        """Bind ``pod`` as it was last seen (UID and resourceVersion) to ``node_name``; never raises for an answer of the API server.
+        """Bind ``pod`` at its last seen UID and resourceVersion to ``node_name``; never raises for an answer of the API server.
 
-        Before each request ``look`` says whether the seat is still good, with nothing awaited in between but the request itself.
-        ``annotations`` are written beside the stamp, with the seat.
+        Before each request ``look`` checks whether the assignment is still valid; nothing but the request is awaited after that.
+        ``annotations`` are written to the pod together with the stamp.
         """
         bind = _Bind(pod, node_name, stamp, pod.resource_version, dry_run, look, annotations or {})
         async with self._noted():
@@ -120,12 +121,12 @@ class Binder:
         return BindReply(Result.UNANSWERED, f"pod {bind.pod.key} changes faster than it can be bound")
 
     async def release(self, pod: Pod, *, even_running: bool = False) -> bool:
-        """Give the seat of a bound ``pod`` back, for its controller to make it anew; returns whether it is going.
+        """Delete or evict a bound ``pod``, for its controller to recreate it; return whether the pod is going.
 
-        One that runs is spared, unless ``even_running``: then it is evicted, which keeps its grace period and disruption budgets. So
-        are the pods of a batch Job, and only if the Job doesn't count that as a failure. UID and resourceVersion are preconditions, so
-        that a pod which has just started is spared, and so that a leader of the past comes too late.
-        Raises ``ApiError``, where a budget that forbids it is a 429, and ``LeaseLostError`` without leadership.
+        A running pod is kept, unless ``even_running``: then it is evicted, which respects its grace period and disruption budgets. A batch
+        Job's pod is always evicted, and only if the Job doesn't count that as a failure. UID and resourceVersion are preconditions, so that
+        a pod that has just started is kept, and an earlier leader's late request fails.
+        Raises ``ApiError`` (429 if a disruption budget forbids it), and ``LeaseLostError`` without leadership.
         """
         if not await self.may_go(pod):
             return False
@@ -146,17 +147,18 @@ class Binder:
                 if error.status == 404:
                     return True
                 tries += 1
-                if error.status != 409 or tries == _STALE_TRIES:  # one that changes faster than it can be released is no one to spare
+                if error.status != 409 or tries == _STALE_TRIES:  # the pod changes faster than it can be released
                     raise
 
     async def may_go(self, pod: Pod) -> bool:
-        """Whether whoever has made ``pod`` lets it go: a batch Job must not count it as failed. Raises ``ApiError``."""
+        """Return whether the controller of ``pod`` tolerates its loss: a batch Job must not count it as failed. Raises ``ApiError``."""
         return not pod.is_of_job or await self._retried(partial(ignores_disruption, self._server, pod))
 
     async def would_go(self, pod: Pod, *, is_suspended: bool = False) -> bool:
-        """Whether a bound ``pod`` could be evicted now, by its disruption budgets and, unless that is suspended for it, by its batch Job.
+        """Return whether a bound ``pod`` could be evicted now, by a dry run: its disruption budgets and its batch Job allow it.
 
-        That is tried without effect. Raises ``ApiError``, and ``LeaseLostError`` without leadership.
+        With ``is_suspended`` the Job isn't asked, since it would be suspended first. Raises ``ApiError``, and ``LeaseLostError`` without
+        leadership.
         """
         if not is_suspended and not await self.may_go(pod):
             return False
@@ -197,7 +199,7 @@ class Binder:
             await (self._send_dry_run(send) if bind.dry_run else self._change(send))
 
     async def _send_dry_run(self, send: Callable[[], Awaitable[object]]) -> None:
-        """As ``_change``, for so long as seats may be kept for whoever has a slow webhook."""
+        """Send a dry run like ``_change``, limited to 5 s: capacity stays assumed while a slow webhook answers."""
         async with answered_within(_ANSWER_SECONDS, f"no answer to the rehearsal within {_ANSWER_SECONDS:g} s"):
             await self._change(send)
 
@@ -206,7 +208,7 @@ class Binder:
             await send()
 
     async def _look_again(self, bind: "_Bind", conflict: ApiError) -> BindReply | None:
-        """After a conflict: what the pod is now decides. ``None`` when it is still ours to bind, by its present version."""
+        """Return the reply after a conflict, by the pod's present state; ``None`` if the bind may be tried again with its new version."""
         if "schedulingGates" in conflict.message:
             return BindReply(Result.GATED, conflict.message)
         current = await self._read(bind)
@@ -220,7 +222,7 @@ class Binder:
         return None
 
     async def _look_up(self, bind: "_Bind", otherwise: BindReply) -> BindReply:
-        """After the last transient error, or a refusal: the bind may have happened all the same, at a try whose answer was lost."""
+        """Return the reply after the last error: ``otherwise``, unless an earlier try without an answer has bound the pod."""
         if otherwise.result is Result.SPOILT and not bind.is_in_doubt:
             return otherwise
         try:
@@ -231,14 +233,14 @@ class Binder:
             return BindReply(Result.GONE, f'pods "{bind.pod.name}" not found')
         if current["spec"].get("nodeName"):
             return _bound_reply(current, bind, otherwise.message)
-        # It is there: that it isn't was a webhook's word, which says nothing of the tries before.
+        # The pod exists, so the 404 came from a webhook, which says nothing about earlier tries.
         return replace(otherwise, result=Result.UNANSWERED) if otherwise.result is Result.GONE else otherwise
 
     async def _read(self, bind: "_Bind") -> dict[str, Any] | None:
         return await retried(partial(self._current, bind.pod), self._attempts, self._sleep, patience=_BIND_PATIENCE)
 
     async def _current(self, pod: Pod) -> dict[str, Any] | None:
-        """The pod as the API server has it, ``None`` when it is gone or another pod has its name."""
+        """Return the API server's state of the pod; ``None`` if the pod is gone or another pod has its name."""
         try:
             current = await self._server.get(_path(pod))
         except ApiError as error:
@@ -249,7 +251,7 @@ class Binder:
 
     @asynccontextmanager
     async def _noted(self) -> AsyncIterator[None]:
-        """Count a bind among those under way."""
+        """Count a bind as in flight within the block."""
         if not self._tasks:
             self._busy_since = self._clock()
             self._idle.clear()
@@ -266,7 +268,7 @@ class Binder:
 
 
 class _AssignmentSpoiltError(Exception):
-    """The seat isn't good any more."""
+    """An assignment is no longer valid."""
 
     def __init__(self, violation: Violation) -> None:
         super().__init__(violation)
@@ -275,7 +277,7 @@ class _AssignmentSpoiltError(Exception):
 
 @dataclass(slots=True)
 class _Bind:
-    """One bind, and what is known of the requests that were sent for it: ``version`` is what the last of them named."""
+    """One bind and the state of its requests; ``version`` is the resourceVersion that the last request named."""
 
     pod: Pod
     node_name: str
@@ -288,7 +290,7 @@ class _Bind:
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Around a request: without a definite answer it may still be carried out, or have been."""
+        """Mark the bind as in doubt while a request is sent; without a definite answer the request may still be carried out."""
         was_in_doubt, self.is_in_doubt = self.is_in_doubt, not self.dry_run
         try:
             yield
@@ -302,7 +304,7 @@ class _Bind:
             raise
 
     def renew(self, version: str) -> None:
-        """The pod has a newer version now: whatever named an older one is refused. A webhook may say 409 of one that hasn't."""
+        """Record a newer version of the pod: requests that named an older one are refused. A webhook's 409 may come without a newer one."""
         self.is_in_doubt = self.is_in_doubt and version == self.version
         self.version = version
 
@@ -315,7 +317,7 @@ def _bound_reply(current: dict[str, Any], bind: _Bind, message: str) -> BindRepl
 
 
 def _is_as_planned(planned: Pod, now: Pod) -> bool:
-    """Whether a pod that was touched is still what the plan was made for."""
+    """Return whether a changed pod is still the same as the plan was made for."""
     fields = ("labels", "scheduler_name", "phase", "is_gated", "malformed")
     is_same = all(getattr(planned, field) == getattr(now, field) for field in fields)
     return is_same and (planned.spec.requests, planned.spec.share) == (now.spec.requests, now.spec.share)

@@ -1,4 +1,4 @@
-"""Evicts a pod, as disruption budgets allow, or tries that without effect."""
+"""Evict a pod as disruption budgets allow, or try that as a dry run."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from allaboard.model.pod import Pod
 
 
 async def evict(server: ApiServer, pod: Pod, preconditions: Mapping[str, str] | None = None, *, dry_run: bool = False) -> None:
-    """Have the API server evict ``pod``. Raises ``ApiError``: 429 when a budget forbids it, 404 when the pod is gone."""
+    """Evict ``pod``, or only try that with ``dry_run``. Raises ``ApiError``: 429 if a budget forbids it, 404 if the pod is gone."""
     eviction: dict[str, object] = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",

@@ -1,4 +1,7 @@
-"""What a batch Job makes of a lost pod: a failure, even of one that was evicted before it ran, unless its policy ignores disruptions."""
+"""Read from a batch Job whether it counts a disrupted pod as failed.
+
+A Job counts every lost pod as a failure, also a pod that was evicted before it ran, unless the Job's policy ignores disruptions.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,7 +14,10 @@ from allaboard.model.fields import items, mapping
 from allaboard.model.pod import OPTION_PREFIX, Pod
 
 SUSPENDED = f"{OPTION_PREFIX}suspended"
-"""Label of a Job that we have suspended, written and removed in the same write as that. Without it we never resume a Job."""
+"""Label of a Job that this scheduler has suspended; a Job without it is never resumed.
+
+The same write that suspends or resumes the Job also writes or removes the label.
+"""
 
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _KUEUE_LABEL = "kueue.x-k8s.io/queue-name"  # Kueue suspends and resumes such a Job without owning it
@@ -20,7 +26,7 @@ _CONTROLLER_LABEL = "batch.kubernetes.io/controller-uid"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A batch Job at one resourceVersion. ``manager`` is who else suspends and resumes it, empty when nobody does."""
+    """A batch Job at one resourceVersion. ``manager`` names another controller that suspends and resumes the Job; empty without one."""
 
     path: ApiPath
     uid: str
@@ -49,9 +55,9 @@ class Job:
 
 
 async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
-    """Whether the batch Job of ``pod`` doesn't count an evicted pod as failed. Raises ``ApiError``.
+    """Return whether the batch Job of ``pod`` doesn't count an evicted pod as failed. Raises ``ApiError``.
 
-    Not known of a Job whose name no Job can have, nor of one that isn't the pod's: nothing is done to such a pod.
+    False if the owner's name is no valid Job name, or if the Job of that name has another UID: such a pod is left alone.
     """
     if pod.owner is None or not pod.is_of_job:
         return False
@@ -61,7 +67,7 @@ async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
         return False
     except ApiError as error:
         if error.status == 404:
-            return True  # nobody is left to count
+            return True  # no Job is left that could count the pod
         if error.status == 403:
             return False
         raise
@@ -69,7 +75,7 @@ async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
 
 
 def policy_ignores_disruption(job: RawObject) -> bool:
-    """Whether a rule about ``DisruptionTarget`` comes first that ignores it; a rule before it about the exit code can't match."""
+    """Return whether the first rule about ``DisruptionTarget`` ignores it; an earlier rule about the exit code can't match."""
     try:
         for path, rule in items(mapping(mapping(job, "spec"), "podFailurePolicy"), "rules"):
             for _, condition in items(rule, "onPodConditions", path):

@@ -1,7 +1,7 @@
-"""Has a batch Job make its pods anew without counting a failure: it is suspended, and resumed when its pods are gone.
+"""Let a batch Job recreate its pods without counting a failure: suspend the Job, and resume it when its pods are gone.
 
-The Job controller doesn't count the pods that it deletes itself (kubernetes pkg/controller/job, deleteJobPods, 1.37). While a Job is
-suspended by us it carries a label: the Job is the journal, and whoever leads next resumes what carries it.
+The Job controller doesn't count the pods that it deletes itself (kubernetes pkg/controller/job, deleteJobPods, 1.37). A Job that this
+scheduler has suspended carries a label. The label is the only journal: the next leader resumes every Job that carries it.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from allaboard.model.pod import Owner, Pod, pod_from
 logger = logging.getLogger(__name__)
 
 LEAVING_SECONDS = 60.0
-"""How long the pods of a suspended Job may take to go; then it is resumed all the same."""
+"""Seconds that the pods of a suspended Job may take to go; then the Job is resumed all the same."""
 
 _STALE_TRIES = 5
-_RESUME_ATTEMPTS = 100  # whoever loses the lease meanwhile is ended by that
+_RESUME_ATTEMPTS = 100  # a process that loses the lease meanwhile ends
 _RETRY_SECONDS = 5.0
 
 
 @dataclass
 class JobKeptError(Exception):
-    """A Job is left as it is. ``reason`` goes on where its name ends."""
+    """A Job is left as it is. ``reason`` continues a sentence that begins with the Job's name."""
 
     name: str
     reason: str
@@ -44,10 +44,10 @@ class JobKeptError(Exception):
 
 
 class JobRestarter:
-    """Suspends Jobs and resumes them, for all their pods to be made anew at no cost but this: ``activeDeadlineSeconds`` runs anew, too.
+    """Suspends and resumes Jobs, so that all their pods are recreated. The only cost is that ``activeDeadlineSeconds`` starts again.
 
-    Each write goes through ``fence`` and names the version of the Job that it was decided on. ``namespaces`` are those in which Jobs are
-    looked for that an earlier process has suspended; none are all.
+    Each write goes through ``fence`` and names the version of the Job that it was decided on. Jobs that an earlier process has suspended
+    are looked for in ``namespaces``; empty for all namespaces.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class JobRestarter:
         view.listen(self._observe_pod)
 
     async def restart(self, pods: Iterable[Pod], *, even_running: bool = False, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Have the Jobs that own ``pods`` delete all their pods and make them anew. Returns when the Jobs go on.
+        """Let the Jobs that own ``pods`` delete and recreate all their pods. Returns when the Jobs are resumed.
 
-        It may be long until it is known that they may, so ``is_wanted`` is asked before each attempt to suspend one. When it isn't any more
-        that Job is kept, and resumed in case an attempt at it has come through after all. Once one Job is suspended, all are.
+        The checks may take long, so ``is_wanted`` is asked before each attempt to suspend a Job. If it is false, that Job is kept, and
+        resumed in case an attempt without an answer has suspended it. Once one Job is suspended, the others are, too.
 
-        One whose pods run is spared, unless ``even_running``, they are among ``pods``, and no disruption budget forbids any of them. A pod
-        that starts between this check and the suspension is lost, but then the Job's version has mostly changed.
-        Raises ``JobKeptError`` when one must be left alone, before any is suspended unless it has changed in that moment; ``ApiError``;
-        and ``LeaseLostError`` without leadership.
+        A Job with running pods is kept, unless ``even_running``, the running pods are among ``pods``, and no disruption budget forbids any
+        of them. A pod that starts between this check and the suspension is lost, but then the Job's version has mostly changed.
+        Raises ``JobKeptError`` if a Job must be left alone: before any Job is suspended, unless the Job has changed in that moment. Raises
+        ``ApiError``, and ``LeaseLostError`` without leadership.
         """
         ours = [(pod, pod.owner) for pod in pods if pod.owner is not None and pod.is_of_job]
         losable = {pod.uid for pod, _ in ours} if even_running else set()
@@ -89,7 +89,7 @@ class JobRestarter:
         owners = {owner.uid: (pod.namespace, owner) for pod, owner in ours}
         asked = _Asked(losable, is_wanted)
         examined = [await self._examine(namespace, owner, losable) for namespace, owner in owners.values()]
-        # Whoever comes after us must find what is suspended.
+        # The next leader must be able to find the suspended Jobs.
         await _permitted("list jobs", ours[0][1].name, self._left())
         outcomes = await asyncio.gather(
             *(self._restart(*owner, asked, found) for owner, found in zip(owners.values(), examined, strict=True) if found),
@@ -100,22 +100,22 @@ class JobRestarter:
                 raise outcome
 
     def hurry(self) -> None:
-        """Wait for nobody's pods any more: the process is about to end, and suspended Jobs are resumed before."""
+        """Stop waiting for pods to terminate and resume the suspended Jobs: the process is shutting down."""
         self._is_hurried = True
         for event in self._awaited.values():
             event.set()
 
     async def resume_left(self) -> bool:
-        """Resume the Jobs that carry our label and that nobody is restarting, whoever has suspended them. Returns whether none is left.
+        """Resume the Jobs that carry our label and aren't being restarted by this process; return whether none is left.
 
-        Whether their pods have gone doesn't matter: a Job that is resumed before its controller has looked goes on as if nothing had been,
-        and its gang is half bound as before.
+        The Jobs' pods may still be there. A Job that is resumed before its controller has acted continues unchanged, and its gang is
+        partially bound as before.
         """
         try:
             left = [job for job in await retried(self._left, self._attempts, self._sleep) if job.uid not in self._tasks]
         except ApiError as error:
             if error.status == 403:
-                return True  # nor is any suspended then
+                return True  # then this scheduler suspends no Job either
             logger.warning("jobs that an earlier process may have suspended can't be looked for: %s; trying again", error)
             return False
         outcomes = await asyncio.gather(*(self._resume(job.path, job.uid, self._attempts) for job in left), return_exceptions=True)
@@ -129,7 +129,7 @@ class JobRestarter:
         return not any(outcomes)
 
     async def run(self, pause_seconds: float) -> None:
-        """Resume for ever what is left suspended: a request of an earlier leader may arrive late, and one of ours fail."""
+        """Resume Jobs that were left suspended, for ever: an earlier leader's request may arrive late, and one of ours may fail."""
         is_done = False
         while True:
             await asyncio.sleep(pause_seconds if is_done else min(_RETRY_SECONDS, pause_seconds))
@@ -158,7 +158,7 @@ class JobRestarter:
             raise JobKeptError(owner.name, f"was suspended for {LEAVING_SECONDS:g} s at most, and its pods are still there")
 
     async def _suspend(self, namespace: str, owner: Owner, asked: "_Asked", found: "_Found | None") -> "_Found | None":
-        """Suspend a Job as it was ``found``, or as it has become meanwhile; ``None`` when it is gone."""
+        """Suspend a Job as it was ``found``, or in its newer state if it has changed; return ``None`` if the Job is gone."""
         for _ in range(_STALE_TRIES):
             if found is None or found.job.is_suspended:
                 return found
@@ -186,7 +186,7 @@ class JobRestarter:
         raise JobKeptError(owner.name, "changes faster than it can be suspended")
 
     async def _examine(self, namespace: str, owner: Owner, losable: Collection[str]) -> "_Found | None":
-        """A Job that may be suspended, and its pods that haven't ended; ``None`` when it is gone. Raises ``JobKeptError``."""
+        """Return a Job that may be suspended and its pods that haven't ended; ``None`` if the Job is gone. Raises ``JobKeptError``."""
         job = await _permitted("get jobs", owner.name, self._owner_job(namespace, owner))
         if job is None or job.is_ending:
             return None
@@ -203,7 +203,7 @@ class JobRestarter:
         return _Found(job, pods)
 
     async def _ask_budgets(self, owner: Owner, pod: Pod) -> None:
-        """Try to evict a running pod, without effect: a suspended Job deletes its pods without asking. Raises ``JobKeptError``."""
+        """Dry-run the eviction of a running pod, since a suspended Job ignores disruption budgets. Raises ``JobKeptError``."""
         try:
             async with fenced(self._fence):
                 await evict(self._server, pod, dry_run=True)
@@ -214,7 +214,7 @@ class JobRestarter:
                 raise
 
     async def _until_gone(self, pods: Sequence[Pod]) -> None:
-        """Wait until ``pods`` have gone or ended, as the view tells, for as long as they may take."""
+        """Wait until ``pods`` are gone or have ended according to the view, for at most ``LEAVING_SECONDS``."""
         self._awaited |= {pod.uid: asyncio.Event() for pod in pods}
         events = [self._awaited[pod.uid] for pod in pods if not self._is_hurried and self._now(pod) is not None]
         try:
@@ -227,7 +227,7 @@ class JobRestarter:
                 self._awaited.pop(pod.uid, None)
 
     def _now(self, pod: Pod) -> Pod | None:
-        """``pod`` as the view has it, unless it is gone or has ended."""
+        """Return the view's state of ``pod``; ``None`` if the pod is gone or has ended."""
         now = self._view.pod(pod.key)
         return now if now is not None and now.uid == pod.uid and not now.is_terminal else None
 
@@ -236,7 +236,7 @@ class JobRestarter:
         return now is not None and not now.is_terminating
 
     async def _resume(self, path: ApiPath, uid: str, attempts: int) -> None:
-        """Resume a Job that carries our label. One that somebody else has resumed meanwhile, or has come to control, only loses it."""
+        """Resume a Job that carries our label. A Job that is resumed already, or has another manager, only loses the label."""
         for _ in range(_STALE_TRIES):
             job = await self._get(path, uid, attempts)
             if job is None or not job.is_labelled:
@@ -265,11 +265,11 @@ class JobRestarter:
         return Job.of(raw) if raw["metadata"]["uid"] == uid else None
 
     async def _owner_job(self, namespace: str, owner: Owner) -> Job | None:
-        """The Job of ``namespace`` that a pod's owner reference names, if it is the one of that UID. Raises ``ApiError``."""
+        """Return the Job that a pod's owner reference names, ``None`` if it has another UID or is gone. Raises ``ApiError``."""
         return await self._get(JOBS.named(namespace, owner.name), owner.uid, self._attempts)
 
     async def _left(self) -> list[Job]:
-        """All Jobs that carry our label."""
+        """Return all Jobs that carry our label."""
         query = {"labelSelector": f"{SUSPENDED}=true"}
         left: dict[str, Job] = {}
         for path in self._lists:
@@ -278,7 +278,7 @@ class JobRestarter:
         return list(left.values())
 
     async def _pods_of(self, job: Job) -> list[Pod]:
-        """The pods of a Job that haven't ended, as they are now."""
+        """Return the present state of a Job's pods that haven't ended."""
         found: list[Pod] = []
         async for page in pages(self._server, PODS.within(job.path.namespace), query={"labelSelector": job.selector}):
             pods = map(pod_from, page.items)
@@ -290,14 +290,15 @@ class JobRestarter:
 
 
 class _NotWantedError(Exception):
-    """Nobody waits for the seats any more."""
+    """No gang waits for the capacity of the Job's pods."""
 
 
 @dataclass(slots=True)
 class _Asked:
-    """What is asked of several Jobs at once: which running pods may be lost, by UID, and whether somebody ``waits`` for their seats.
+    """The conditions for suspending several Jobs together.
 
-    Once the first ``is_begun`` the others follow: a part of the seats helps nobody.
+    ``losable`` are the UIDs of running pods that may be lost. ``waits`` tells whether a gang waits for the capacity. Once the first Job
+    ``is_begun`` the others follow: a part of the capacity helps no gang.
     """
 
     losable: Collection[str]
@@ -305,20 +306,20 @@ class _Asked:
     is_begun: bool = False
 
     def is_wanted(self) -> bool:
-        """Whether they are to be suspended still."""
+        """Return whether the Jobs are still to be suspended."""
         return self.is_begun or self.waits()
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A Job, and its pods that haven't ended."""
+    """A Job with its pods that haven't ended."""
 
     job: Job
     pods: Sequence[Pod]
 
 
 async def _permitted(permission: str, name: str, work: Awaitable[Answer]) -> Answer:
-    """What comes of ``work``. Raises ``JobKeptError`` where the API server refuses it for good."""
+    """Return the result of ``work``. Raises ``JobKeptError`` if the API server refuses it for good."""
     try:
         return await work
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""What has become of binds and of a gang's seats, as values: asked for, refused, taken and given back."""
+"""The results of binds and of gangs' transactions, as values."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,24 +9,24 @@ from allaboard.placement import Violation
 
 
 class Result(StrEnum):
-    """What became of one bind."""
+    """The result of one bind."""
 
     BOUND = "bound"
     GONE = "gone"  # deleted, being deleted, replaced by a pod of the same name, or changed since it was planned
-    ELSEWHERE = "elsewhere"  # somebody else has bound it
+    ELSEWHERE = "elsewhere"  # bound by another scheduler or transaction
     GATED = "gated"
     REFUSED = "refused"  # admission or RBAC forbids it
     UNANSWERED = "unanswered"  # transient errors to the last try
-    SPOILT = "spoilt"  # the seat is no longer good: no request was sent, or none after one that failed
+    SPOILT = "spoilt"  # the assignment is no longer valid: no request was sent, or none after one that failed
     DEPOSED = "deposed"  # another replica leads, or soon may: no request was sent, or none after one without an answer
 
 
 @dataclass(frozen=True, slots=True)
 class BindReply:
-    """``message`` is the API server's text, for people; of a seat that is no longer good ``violation`` says why.
+    """The reply to one bind. ``message`` is the API server's text, for people; ``violation`` is why an assignment is no longer valid.
 
-    ``in_doubt`` is the version of the pod that was named by a bind which may be carried out still, or have been: nobody has said what
-    came of it. Empty when nothing can come of it any more. ``retry_after`` is how many seconds the API server wants to be left alone.
+    ``in_doubt`` is the resourceVersion that an unanswered bind has named: the bind may still be carried out, or may have been. Empty if
+    no bind is in doubt. ``retry_after`` is the number of seconds that the API server asks to be left alone.
     """
 
     result: Result
@@ -37,15 +37,16 @@ class BindReply:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the pod now has the planned node."""
+        """Whether the pod is now bound to the planned node."""
         return self.result is Result.BOUND
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One member, the node it is to have, and where its GPUs are shared which ``devices`` of it, by UUID.
+    """One member of a gang and its planned node.
 
-    ``domains`` are (label, value) of the topology domains that the member shares with others of its gang.
+    ``devices`` are the UUIDs of the node's GPUs that the member is to have, empty where the node doesn't share its GPUs. ``domains`` are
+    (label, value) of the topology domains that the member shares with other members.
     """
 
     pod: Pod
@@ -56,7 +57,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class MembersChanged:
-    """Of the ``missing`` members of a gang only ``there`` of those that were to be seated are left."""
+    """A plan failed since members have gone: ``there`` of the planned members are left, and ``missing`` are needed."""
 
     there: int
     missing: int
@@ -64,19 +65,19 @@ class MembersChanged:
 
 @dataclass(frozen=True, slots=True)
 class NotAdmitted:
-    """The API server wouldn't bind a member, when that was tried without effect."""
+    """The API server refused the dry run of a member's bind."""
 
     assignment: Assignment
     reply: BindReply
 
 
 Because = MembersChanged | Violation | NotAdmitted | Hold | GangKey
-"""Why nothing was bound. A key: the gang is gone."""
+"""The reason why nothing was bound. A key means that the gang is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was bound, and why; ``retry_after`` is how many seconds the API server wants to be left alone."""
+    """A transaction that bound nothing, and why; ``retry_after`` is the number of seconds that the API server asks to be left alone."""
 
     because: Because
     retry_after: float = 0.0
@@ -84,9 +85,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What was bound and what was not. ``missing`` is what the quorum still lacks: 0 means the gang is whole.
+    """A transaction that sent binds. ``missing`` members are still needed for the quorum: 0 means that the gang is whole.
 
-    ``dropped`` are members beyond the quorum that the rehearsal refused, so that they weren't tried.
+    ``dropped`` are members beyond the quorum whose dry run was refused, so that their binds weren't sent.
     """
 
     bound: tuple[Assignment, ...]
@@ -96,24 +97,24 @@ class Committed:
 
     @property
     def is_final(self) -> bool:
-        """Whether a member was refused in a way that trying again won't change."""
-        # Who was refused and may be bound all the same, by a try before that, isn't known to be lost.
+        """Whether a member was refused in a way that another try won't change."""
+        # A refused member may still be bound by an earlier try without an answer: it doesn't count as refused for good.
         return any(reply.result in (Result.REFUSED, Result.GATED) and not reply.in_doubt for _, reply in self.failed)
 
     @property
     def in_doubt(self) -> tuple[tuple[Pod, str], ...]:
-        """Members that a bind may still give the seats that stay promised to them, and the version that it named."""
+        """Members that an unanswered bind may still bind, with the resourceVersion that the bind named; they stay assumed."""
         return tuple((assignment.pod, reply.in_doubt) for assignment, reply in self.failed if reply.in_doubt)
 
     @property
     def retry_after(self) -> float:
-        """How many seconds the API server wants to be left alone."""
+        """Seconds that the API server asks to be left alone."""
         return max((reply.retry_after for _, reply in (*self.failed, *self.dropped)), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """``released`` are gone; ``is_unfinished`` when some should be, and the API server didn't let us."""
+    """The result of an undo. ``released`` pods are going; ``is_unfinished`` if the API server has refused to release others."""
 
     released: tuple[Pod, ...] = ()
     is_unfinished: bool = False

@@ -1,7 +1,6 @@
-"""Checks a plan against the gang and the cluster as they are now: the whole plan before it is assumed, and each seat before each try of
-its bind.
+"""Check a plan against the present gang and cluster: the whole plan before it is assumed, and each assignment before each try of its bind.
 
-Both checks are ``placement.verify``, so that no rule is checked at first and forgotten between two tries.
+Both checks call ``placement.verify``, so that no rule is checked at first and forgotten between two tries.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,29 +20,30 @@ from allaboard.placement.rules.verify import chosen_devices
 
 
 def checked(gang: Gang, node_names: Mapping[str, str], view: ClusterView) -> Sequence[Assignment] | Refused:
-    """The seats of a plan (node name by pod UID) of which nothing is promised yet, if it is good for the gang and the cluster as they are.
+    """Return the assignments of a plan if it is valid for the present gang and cluster, else why not.
 
-    ``gang`` must be as fresh as the view: members that have gone since the plan was made are left out, and the rest must make a quorum.
+    ``node_names`` is the plan: node name by pod UID; none of it may be assumed yet. ``gang`` must be as fresh as the view: members that
+    have gone since the plan was made are left out, and the rest must make a quorum.
     """
-    # 1. Who is still there to be seated?
+    # 1. Which planned members are still there?
     pods = {pod.uid: pod for pod in gang.candidates}
     assignments: Sequence[Assignment] = [Assignment(pods[uid], node_name) for uid, node_name in node_names.items() if uid in pods]
     if not assignments or gang.missing_once_bound({assignment.pod.uid for assignment in assignments}):
         return Refused(MembersChanged(len(assignments), gang.missing))
-    # 2. Does everybody still fit? Plain integers against the view as it is now.
+    # 2. Do all members still fit? Plain integers against the present view.
     seated = {assignment.pod.uid: assignment.node_name for assignment in assignments}
     snapshot, rules = view.snapshot(gang.priority), rules_of(gang)
     violations = verify(seated, [assignment.pod for assignment in assignments], snapshot, rules)
     if violations:
         return Refused(violations[0])
     assignments = _with_domains(assignments, rules, {node.name: node for node in snapshot.nodes} if rules.together else {})
-    # 3. Which devices? Here, where nothing is promised in between.
+    # 3. Which devices? Chosen here, where no other pod can be assumed in between.
     devices = chosen_devices(seated, [assignment.pod for assignment in assignments], snapshot)
     return [replace(assignment, devices=devices.get(assignment.pod.uid, ())) for assignment in assignments] if devices else assignments
 
 
 def spoilt(assignment: Assignment, gang: Gang, view: ClusterView) -> Violation | None:
-    """Return what is wrong now with a seat that is assumed in ``view``; ``None`` when the seat is good."""
+    """Return what is wrong now with an assignment that is assumed in ``view``; ``None`` if it is valid."""
     pod, node = assignment.pod, view.node(assignment.node_name)
     if node is None:
         return Violation(Wrong.NO_NODE, pod.key, assignment.node_name)
@@ -63,7 +63,7 @@ def spoilt(assignment: Assignment, gang: Gang, view: ClusterView) -> Violation |
 
 
 def _as_of_now(pod: Pod, view: ClusterView) -> SchedulingSpec:
-    """Return what a member asks of nodes, with its volumes and the pods that keep it away as they are now. Raises ``UnboundClaimError``."""
+    """Return the spec of a member with its present volumes and forbidden domains. Raises ``UnboundClaimError``."""
     current = view.pod(pod.key)
     if current is None or current.uid != pod.uid:
         return pod.spec
@@ -75,7 +75,7 @@ def _as_of_now(pod: Pod, view: ClusterView) -> SchedulingSpec:
 
 
 def _with_domains(assignments: Sequence[Assignment], rules: Rules, nodes: Mapping[str, Node]) -> Sequence[Assignment]:
-    """``assignments`` with the domains that they share, which a node may leave."""
+    """Return ``assignments`` with the topology domains that they share; a node may leave its domain later."""
     if not rules.together:
         return assignments
     return [

@@ -1,7 +1,7 @@
-"""Binds a planned gang as one transaction: everybody, or nobody.
+"""Bind a planned gang as one transaction: all members or none.
 
-A Kubernetes bind can't be taken back, only the pod deleted. So the plan is checked against the live view and tried without effect
-first, and every bind carries a stamp: whoever looks at the pods sees which transaction bound them and what it promised.
+A Kubernetes bind can't be undone, only the pod deleted. The plan is therefore checked against the live view and dry-run first. Every bind
+is stamped with its transaction and the gang's minimum, so that this process or the next leader can finish it or undo it.
 """
 
 import logging
@@ -30,7 +30,7 @@ DryRun = Literal["role", "all", "none"]
 
 @dataclass(slots=True)
 class Transaction:
-    """Seats that are promised in the view until they are bound or given back. Made by ``begin``, where its parts are told."""
+    """The assignments of a gang, assumed in the view until they are bound or given back. Made by ``begin``, which explains the parts."""
 
     gang: Gang
     assignments: Sequence[Assignment]
@@ -41,27 +41,27 @@ class Transaction:
     was_whole: bool = False
     new_run: str = field(default_factory=lambda: uuid4().hex[:12])
     now: Callable[[], float] = time.time
-    """Seconds since the epoch, as drivers are told."""
+    """Returns seconds since the epoch, for the annotations that GPU drivers read."""
     _good_at: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By pod UID, the state of its node at which its seat was last found to be good."""
+    """By pod UID, the version of the node for which the assignment was last found valid."""
 
     def __post_init__(self) -> None:
         self._note_valid(self.assignments)
 
     @property
     def stamp(self) -> str:
-        """What every bind carries: the run, which is a new one when nobody is bound, the minimum it promises, and what has been."""
+        """The stamp of every bind: the run (a new one if no member is bound), the gang's minimum, and whether the run was whole before."""
         run = self.gang.run
         return stamp_of(run or self.new_run, self.gang.required, was_whole=bool(run) and self.was_whole)
 
     async def commit(self) -> Committed | Refused:
-        """Try, look again, bind, decide. Never raises for an answer of the API server.
+        """Dry-run the binds, check the plan again, bind, and return the outcome. Never raises for an answer of the API server.
 
-        Seats that weren't taken are given back, but for those that a bind without an answer may still take.
+        Members that weren't bound are forgotten in the view, except those that an unanswered bind may still bind.
         """
         free = {assignment.pod.uid: assignment for assignment in self.assignments}
         try:
-            # 3. Ask the API server without effect: admission and RBAC refuse kinds of pods. Spare members may step in for them.
+            # 3. Dry-run the binds: admission and RBAC refuse kinds of pods. Spare members may step in for them.
             sample = self._for_dry_run()
             dry_runs = await self._bind(sample, dry_run=True)
             refusals = [(assignment, reply) for assignment, reply in dry_runs if not reply.is_bound]
@@ -69,13 +69,13 @@ class Transaction:
             assignments = self._without([assignment for assignment, _ in refusals])
             if refusals and (not assignments or self.gang.missing_once_bound({assignment.pod.uid for assignment in assignments})):
                 return Refused(NotAdmitted(*refusals[0]), asked)
-            # 4. That took time: what has become of the plan? Nothing is awaited from here to the first bind.
+            # 4. That took time: is the plan still valid? Nothing is awaited from here to the first bind.
             if sample:
                 still = self._still(assignments)
                 if isinstance(still, Refused):
                     return replace(still, retry_after=asked)
                 assignments = still
-            # 5. Bind everybody at once, each bind stamped.
+            # 5. Bind all members at once, each bind stamped.
             replies = await self._bind(assignments)
             bound = tuple(assignment for assignment, reply in replies if reply.is_bound)
             for assignment, reply in replies:
@@ -90,9 +90,9 @@ class Transaction:
                 self.view.forget(assignment.pod)
 
     def _for_dry_run(self) -> Sequence[Assignment]:
-        """The seats to try without effect: everybody where nobody could be released again, else one of each template.
+        """Return the assignments to dry-run: all if a bound member couldn't be released at no cost, else one of each template.
 
-        A single bind is its own rehearsal.
+        A single bind needs no dry run.
         """
         if self.dry_run == "none" or len(self.assignments) == 1:
             return ()
@@ -105,7 +105,7 @@ class Transaction:
         return self.dry_run == "all" or not all(is_releasable(assignment.pod, at_no_cost=True) for assignment in self.assignments)
 
     def _without(self, refused: Sequence[Assignment]) -> Sequence[Assignment]:
-        """The seats that are left when some were refused, each for itself or for all of its template."""
+        """Return the assignments that are left after refusals; a refusal counts for the whole template if only one of it was tried."""
         if self._tries_all:
             gone = {assignment.pod.uid for assignment in refused}
             return [assignment for assignment in self.assignments if assignment.pod.uid not in gone]
@@ -113,7 +113,7 @@ class Transaction:
         return [assignment for assignment in self.assignments if _template(assignment.pod) not in templates]
 
     def _still(self, assignments: Sequence[Assignment]) -> Sequence[Assignment] | Refused:
-        """The seats of members that are still there, if the plan is still good for the gang and the cluster as they are now."""
+        """Check ``assignments`` again for the present gang and cluster, and assume those of members that are still there."""
         self.view.forget_all(assignment.pod for assignment in assignments)
         gang = self.look()
         if gang is None or gang.hold:
@@ -131,7 +131,7 @@ class Transaction:
         self._good_at = {assignment.pod.uid: self.view.version_of(assignment.node_name) for assignment in assignments}
 
     def _problem(self, assignment: Assignment) -> Violation | None:
-        """Return what is wrong with one seat now. A bind may have waited for its turn, or be a second try."""
+        """Return what is wrong with one assignment now; the bind may have waited for its turn, or be a second try."""
         if self._good_at.get(assignment.pod.uid) == self.view.version_of(assignment.node_name):
             return None
         found = spoilt(assignment, self.gang, self.view)
@@ -151,7 +151,7 @@ class Transaction:
         return [(assignment, _reply(assignment, reply, dry_run)) for assignment, reply in zip(assignments, replies, strict=True)]
 
     def _told(self, assignment: Assignment) -> Mapping[str, str]:
-        """What is written for the driver that hands out the GPUs of the seat's node."""
+        """Return the annotations for the driver that hands out the GPUs of the assignment's node."""
         node, spec = self.view.node(assignment.node_name), assignment.pod.spec
         if not assignment.devices or node is None or node.shared is None:
             return {}
@@ -168,11 +168,11 @@ def begin(
     *,
     was_whole: bool = False,
 ) -> Transaction | Refused:
-    """Check ``node_names`` (node name by pod UID) against the live view and promise the seats.
+    """Check a plan (``node_names``: node name by pod UID) against the live view, and assume its assignments.
 
-    Nothing is awaited between the check and the promise, so no other gang can be given a seat in between. ``gang`` must be as fresh
-    as the view: members that have gone since the plan was made are left out, and the rest must still make a quorum. ``look`` says how
-    the gang is later on, and ``was_whole`` what the binds are to say of the run.
+    Nothing is awaited between the check and the assuming, so no other gang can take the capacity in between. ``gang`` must be as fresh
+    as the view: members that have gone since the plan was made are left out, and the rest must still make a quorum. ``look`` returns the
+    present gang later on. ``was_whole`` is stamped: whether the run was whole before.
     """
     assignments = checked(gang, node_names, view)
     if isinstance(assignments, Refused):
@@ -190,15 +190,15 @@ def assume(assignments: Sequence[Assignment], view: ClusterView) -> None:
 
 
 def _template(pod: Pod) -> tuple[SchedulingSpec, int]:
-    """What is the same for all pods that admission can't tell apart but by their names and numbers."""
+    """Return a key that is the same for pods that differ only by names and numbers: admission treats them alike."""
     return pod.spec, pod.template
 
 
 def is_releasable(pod: Pod, *, at_no_cost: bool = False) -> bool:
-    """Whether deleting ``pod`` gives its seat back without losing it: its controller makes it anew.
+    """Return whether ``pod`` may be deleted to free its capacity, since its controller recreates it.
 
-    A bare pod would be gone, so it is kept unless its owner has said that it is recreated. A batch Job may count a failure, and is asked
-    when it comes to it: that it is ``at_no_cost`` isn't known before.
+    A bare pod would be lost, so it is kept unless its annotation ``recreate`` is ``true``. A batch Job may count the deletion as a
+    failure, which isn't known before it is asked: with ``at_no_cost`` its pods aren't releasable.
     """
     if pod.owner is None:
         return pod.option("recreate") == "true"
@@ -206,9 +206,9 @@ def is_releasable(pod: Pod, *, at_no_cost: bool = False) -> bool:
 
 
 async def undo(pods: Sequence[Pod], binder: Binder, *, even_running: bool = False) -> Undone:
-    """Release the bound ``pods`` of an open gang that have not started; ``even_running`` evicts those that have.
+    """Release the bound ``pods`` of a partially bound gang that haven't started; ``even_running`` evicts those that have.
 
-    Otherwise nobody is released once any of them runs: the gang would stay open all the same, with less.
+    Without ``even_running`` no pod is released once one of them runs: the gang would stay partially bound, with fewer members.
     """
     if not even_running and any(pod.phase == "Running" for pod in pods):
         return Undone()
