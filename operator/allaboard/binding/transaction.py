@@ -182,7 +182,7 @@ def begin(
 
 
 def assume(assignments: Sequence[Assignment], view: ClusterView) -> None:
-    """Have ``view`` count ``assignments`` as taken."""
+    """Assume ``assignments`` in ``view``, so that their capacity counts as used."""
     view.assume_all(
         ((assignment.pod, assignment.node_name) for assignment in assignments),
         {assignment.pod.uid: assignment.devices for assignment in assignments if assignment.devices},

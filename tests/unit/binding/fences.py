@@ -1,4 +1,4 @@
-"""Who may change anything."""
+"""Fences: which process may change anything."""
 
 
 class Deposed:

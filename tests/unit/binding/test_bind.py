@@ -1,4 +1,4 @@
-"""Whose binds wait for whose."""
+"""How binds wait for each other, and what becomes of them."""
 
 import asyncio
 from typing import Any
@@ -75,7 +75,7 @@ async def test_a_conflict_rules_an_unanswered_bind_out_only_if_the_pod_has_a_new
     assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, in_doubt)
 
 
-async def test_who_is_there_although_a_webhook_says_not_found_may_still_be_bound_by_the_try_before() -> None:
+async def test_a_pod_that_exists_although_a_webhook_says_not_found_may_be_bound_by_an_earlier_try() -> None:
     reply = await Binder(Refusing(["1"], 404), sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, "1")
 
@@ -93,7 +93,7 @@ class Throttling(ApiServer):
         raise ApiError(0, "Unreachable", "connection reset")
 
 
-async def test_who_wants_to_be_left_alone_is_also_when_the_pod_can_not_be_looked_up() -> None:
+async def test_retry_after_is_kept_when_the_pod_can_not_be_looked_up() -> None:
     reply = await Binder(Throttling(), sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.retry_after) == (Result.UNANSWERED, 8.0)
 
@@ -121,7 +121,7 @@ class Kept(ApiServer):
 
 
 @pytest.mark.parametrize("even_running", [False, True])
-async def test_who_does_not_lead_any_more_releases_nobody(even_running: bool) -> None:
+async def test_a_deposed_leader_releases_no_pod(even_running: bool) -> None:
     """What it has read is as new as any: no precondition would stop it."""
     server = Kept()
     with pytest.raises(LeaseLostError):
@@ -139,7 +139,7 @@ class Silent(ApiServer):
         return await asyncio.Future()
 
 
-def test_a_rehearsal_waits_five_seconds_for_an_answer() -> None:
+def test_a_dry_run_waits_five_seconds_for_an_answer() -> None:
     async def play() -> None:
         began = now()
         reply = await Binder(Silent()).bind(a_pod("a", "team"), "n1", "stamp", dry_run=True)
@@ -185,7 +185,7 @@ class Busy(ApiServer):
         return {}
 
 
-async def test_who_pauses_between_two_tries_keeps_no_turn() -> None:
+async def test_a_bind_holds_no_turn_while_it_pauses_between_two_tries() -> None:
     pausing = asyncio.Event()
 
     async def pause(seconds: float) -> None:
@@ -239,7 +239,7 @@ async def test_no_more_than_four_releases_of_a_namespace_are_under_way_however_q
 
 
 class Touched(ApiServer):
-    """Has a pod that somebody has changed since the plan was made: the first bind names a version that is none any more."""
+    """A server with a pod that has changed since the plan was made: the first bind names an outdated version."""
 
     def __init__(self, **changes: Any) -> None:
         self.changes = changes

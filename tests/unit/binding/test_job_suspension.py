@@ -77,7 +77,7 @@ POD = pod_from(a_raw_pod())
 NOT_WANTED = "job train isn't suspended: whoever needed its seats waits for them no more"
 
 
-async def test_a_job_that_nobody_wants_suspended_any_more_when_it_is_known_that_it_may_be_is_left_alone() -> None:
+async def test_a_job_is_left_alone_if_its_suspension_is_unwanted_after_the_checks() -> None:
     server = Server(a_job())
     with pytest.raises(JobKeptError, match=NOT_WANTED):
         await a_restarter(server).restart([POD], is_wanted=lambda: len(server.listed) < 2)  # its pods, and what we have left suspended
@@ -85,7 +85,7 @@ async def test_a_job_that_nobody_wants_suspended_any_more_when_it_is_known_that_
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-async def test_a_job_that_nobody_wants_suspended_when_that_has_failed_is_not_suspended_and_resumed_if_it_was(is_done: bool) -> None:
+async def test_a_job_whose_suspension_failed_and_is_unwanted_is_resumed_if_it_was_suspended(is_done: bool) -> None:
     class Failing(Server):
         async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
             if is_done or self.patches:
@@ -104,7 +104,7 @@ async def test_a_job_that_nobody_wants_suspended_when_that_has_failed_is_not_sus
 
 
 async def test_once_one_of_several_jobs_is_suspended_all_are() -> None:
-    """A part of the seats helps nobody."""
+    """A part of the capacity helps no gang."""
 
     class Both(Server):
         async def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
@@ -143,14 +143,14 @@ async def test_a_job_is_suspended_with_a_label_and_resumed_without_it_once_its_p
         (a_job(labels={"kueue.x-k8s.io/queue-name": "q"}), "since Kueue controls it"),
     ],
 )
-async def test_a_job_that_is_somebody_elses_to_suspend_is_left_alone(job: dict[str, Any], reason: str) -> None:
+async def test_a_job_that_another_controller_suspends_is_left_alone(job: dict[str, Any], reason: str) -> None:
     server = Server(job)
     with pytest.raises(JobKeptError, match=reason):
         await a_restarter(server).restart([POD])
     assert not server.patches
 
 
-def test_an_owner_that_does_not_control_and_the_usual_controller_are_nobody_else() -> None:
+def test_an_owner_that_is_no_controller_and_the_job_controller_are_no_other_manager() -> None:
     job = a_job(owners=[{"kind": "JobSet", "name": "set"}], managedBy="kubernetes.io/job-controller")
     assert not Job.of(job).manager
 
@@ -194,7 +194,7 @@ async def test_a_replica_that_does_not_lead_suspends_and_resumes_nothing() -> No
 
 
 @pytest.mark.parametrize("suspend", [True, False])
-async def test_what_was_left_suspended_goes_on_and_what_somebody_has_resumed_only_loses_the_label(suspend: bool) -> None:
+async def test_a_job_left_suspended_is_resumed_and_a_resumed_one_only_loses_the_label(suspend: bool) -> None:
     server = Server(a_job(labels={SUSPENDED: "true"}, suspend=suspend))
     assert await a_restarter(server).resume_left()
     assert server.job is not None
@@ -222,7 +222,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_an_owner_whose_name_no_job_can_have_is_said_to_be_left_alone_and_nothing_is_asked(name: str) -> None:
+async def test_an_owner_with_an_invalid_job_name_is_left_alone_without_a_request(name: str) -> None:
     asked: list[str] = []
 
     class Asked(Server):
@@ -273,7 +273,7 @@ async def test_a_job_that_is_gone_needs_nothing() -> None:
     await a_restarter(Server(None)).restart([POD])
 
 
-def test_a_job_whose_pods_stay_although_it_is_suspended_goes_on_after_a_minute_and_says_so() -> None:
+def test_a_suspended_job_whose_pods_stay_is_resumed_after_a_minute_with_an_error() -> None:
     server = Server(a_job())
 
     async def play() -> None:

@@ -1,4 +1,4 @@
-"""A seat is looked at again before each try of its bind, by all that it was chosen by."""
+"""An assignment is checked again before each try of its bind, by all rules that it was chosen by."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,7 +38,7 @@ def a_claim(view: ClusterView, name: str, node: str = "a") -> None:
 
 
 def an_assignment(spec: SchedulingSpec = SPEC, **of_gang: object) -> tuple[ClusterView, Gang, Assignment]:
-    """A pod with a port and a volume, that is promised a seat on a node that attaches one volume more than there is."""
+    """A pod with a port and a volume, assumed on a node that can attach one more volume."""
     view = ClusterView()
     view.upsert_node(NODE)
     view.volumes.limits.upsert("a", {"disk": 2})
@@ -79,7 +79,9 @@ KEEPS_AWAY = PodTerm("kubernetes.io/hostname", (LabelExpression("app", "In", ("w
         (lambda view: view.remove_node("a"), "node a does not exist"),
     ],
 )
-def test_a_seat_that_has_gone_bad_is_told_by_what_has_changed(change: Callable[[ClusterView], None], expected: str | None) -> None:
+def test_an_assignment_that_is_no_longer_valid_is_refused_with_what_has_changed(
+    change: Callable[[ClusterView], None], expected: str | None
+) -> None:
     view, gang, assignment = an_assignment()
     change(view)
     before = view.snapshot()
@@ -115,7 +117,7 @@ def test_what_is_measured_of_gpus_counts_between_tries_too() -> None:
     assert "gpu-memory-each" in messages.violation(found)
 
 
-def test_the_state_of_a_node_is_another_once_a_seat_there_may_have_gone_bad() -> None:
+def test_the_version_of_a_node_changes_once_an_assignment_there_may_be_invalid() -> None:
     view, gang, assignment = an_assignment()
     state = view.version_of("a")
     assert spoilt(assignment, gang, view) is None

@@ -1,4 +1,4 @@
-"""What is looked at before seats are promised, and again before they are taken."""
+"""What a transaction checks before members are assumed, and again before they are bound."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from allaboard.report import messages
 from tests.unit.placement.clusters import node, pods
 
 
-def test_members_that_would_sit_apart_are_promised_nothing() -> None:
+def test_members_planned_in_two_domains_are_not_assumed() -> None:
     members = pods("w", 2, {"cpu": 1000})
     gang = Gang(GangKey("default", "g"), 2, tuple(members), 0, 0.0, Objective.BINPACK, 60, required_topology="rack")
     view = ClusterView()
@@ -51,7 +51,7 @@ class Api:
 
 
 def world(members: Sequence[Pod], api: Api, minimum: int = 4) -> tuple[ClusterView, Transaction]:
-    """A node with room for four, all seats on which are promised."""
+    """A node with capacity for four pods, all of it assumed."""
     gang = Gang(GangKey("default", "g"), minimum, tuple(members), 0, 0.0, Objective.BINPACK, 60)
     view = ClusterView()
     view.upsert_node(node("a", {"cpu": 4000}))
@@ -70,13 +70,13 @@ JOB, SET = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r
     [
         (SET, (1, 1, 1, 1), (), 1),
         (SET, (1, 1, 2, 3), (), 3),
-        (JOB, (1, 1, 1, 1), (), 4),  # nobody could be released again
+        (JOB, (1, 1, 1, 1), (), 4),  # no member could be released again
         (None, (1, 1, 1, 1), (), 4),
         (None, (1, 1, 1, 1), (("recreate", "false"),), 4),
         (None, (1, 1, 1, 1), (("recreate", "true"),), 1),
     ],
 )
-async def test_everybody_is_tried_where_nobody_could_be_released_and_one_of_each_template_elsewhere(
+async def test_all_binds_are_dry_run_where_no_pod_is_releasable_and_one_of_each_template_elsewhere(
     owner: Owner | None, templates: Sequence[int], options: tuple[tuple[str, str], ...], tried: int
 ) -> None:
     made = zip(pods("w", 4, {"cpu": 1000}), templates, strict=True)
@@ -88,7 +88,7 @@ async def test_everybody_is_tried_where_nobody_could_be_released_and_one_of_each
 
 
 @pytest.mark.parametrize("change", ["gone", "cordoned", "small", "member"])
-async def test_nothing_is_bound_when_the_plan_has_gone_bad_during_the_rehearsal(change: str) -> None:
+async def test_nothing_is_bound_when_the_plan_is_invalid_after_the_dry_run(change: str) -> None:
     members = pods("w", 4, {"cpu": 1000})
 
     def happen(pod: Pod, dry_run: bool) -> None:
@@ -108,7 +108,7 @@ async def test_nothing_is_bound_when_the_plan_has_gone_bad_during_the_rehearsal(
     assert view.counts["assumed_pods"] == 0
 
 
-async def test_who_wanted_to_be_left_alone_in_a_rehearsal_is_when_the_plan_has_gone_bad_as_well() -> None:
+async def test_retry_after_of_a_dry_run_is_kept_when_the_plan_is_invalid() -> None:
     members = pods("w", 4, {"cpu": 1000})
 
     class Throttling(Api):
@@ -122,7 +122,7 @@ async def test_who_wanted_to_be_left_alone_in_a_rehearsal_is_when_the_plan_has_g
     assert outcome.retry_after == 8.0
 
 
-async def test_each_seat_is_looked_at_before_its_own_request() -> None:
+async def test_each_assignment_is_checked_before_its_own_request() -> None:
     members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
 
     def happen(pod: Pod, dry_run: bool) -> None:
@@ -137,7 +137,7 @@ async def test_each_seat_is_looked_at_before_its_own_request() -> None:
     assert not view.is_assumed(members[2])
 
 
-async def test_only_seats_that_may_still_be_taken_stay_promised() -> None:
+async def test_only_members_that_may_still_be_bound_stay_assumed() -> None:
     members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
 
     class Unsure(Api):
@@ -155,7 +155,7 @@ async def test_only_seats_that_may_still_be_taken_stay_promised() -> None:
     assert [view.is_assumed(pod) for pod in members] == [True, True, True, False]
 
 
-async def test_when_one_of_a_template_is_refused_beforehand_nobody_of_it_is_bound() -> None:
+async def test_a_refused_dry_run_keeps_its_whole_template_from_being_bound() -> None:
     made = zip(pods("w", 4, {"cpu": 1000}), (1, 1, 2, 2), strict=True)
     members = [replace(pod, owner=SET, template=template) for pod, template in made]
 
@@ -171,13 +171,13 @@ async def test_when_one_of_a_template_is_refused_beforehand_nobody_of_it_is_boun
     assert api.bound == ["w-2", "w-3"]
 
 
-def test_who_joins_a_run_is_stamped_with_it() -> None:
+def test_a_member_that_joins_a_run_gets_its_stamp() -> None:
     first, second = pods("w", 2, {"cpu": 1000})
     _, transaction = world([replace(first, node_name="a", transaction="run", stamped_min_member=2), second], Api(), minimum=2)
     assert transaction.stamp == "run/2"
 
 
-async def test_who_else_has_come_to_a_seat_is_looked_for_before_its_own_request() -> None:
+async def test_pods_that_came_to_the_node_are_found_before_the_bind_is_sent() -> None:
     members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
     (stranger,) = pods("stranger", 1, {"cpu": 1000})
 
